@@ -61,6 +61,8 @@ _UNITS_MS: Final = {
 _UNITS_BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 _QUANTITY: Final = re.compile(r"\s*([0-9]{1,15})\s*([A-Za-z]*)\s*\Z")
 _NUMBER: Final = re.compile(r"\s*-?[0-9]{1,15}\s*\Z")
+#: A template that is one attribute: the event gives the whole option.
+_WHOLE: Final = re.compile(r"\s*(\{\{[^{}]*\}\}\s*)?\Z")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+\Z")
 
 
@@ -103,8 +105,11 @@ class Option:
             return str(error)
         return None
 
-    def refusal(self, value: str) -> str | None:
-        """The reason against a value that an event has given; None if it is valid."""
+    def refusal(self, value: str, template: str = "") -> str | None:
+        """The reason against a value that an event has given; None if it is valid.
+
+        ``template``: of the value; an event that would add pairs to those of it is refused.
+        """
         if not value.strip():
             return None if self.may_be_empty else f'option "{self.name}" is empty'
         if self.choices and value.lower() not in [choice.lower() for choice in self.choices]:
@@ -114,6 +119,8 @@ class Option:
             value_of(Kind.TEXT if self.kind is Kind.URL else self.kind, value)
         except ValueError as error:
             return f'option "{self.name}" {error}, and not "{value[:80]}"'
+        if self.kind is Kind.PAIRS and not _WHOLE.match(template):
+            return _against_pairs(self.name, value, template)
         return None
 
 
@@ -169,6 +176,15 @@ def _pairs(text: str) -> list[tuple[str, str]]:
             raise ValueError("is a list of 'name:value'")
         found.append((name.strip(), value.strip()))
     return found
+
+
+def _against_pairs(option: str, value: str, template: str) -> str | None:
+    """The reason against pairs that are not those of their template."""
+    wanted, found = _pairs(template), _pairs(value)
+    is_same = len(wanted) == len(found) and all(
+        "{{" in name or name == own for (name, _), (own, _) in zip(wanted, found, strict=True)
+    )
+    return None if is_same else f'a value of the event adds to option "{option}"'
 
 
 @dataclass(frozen=True, slots=True)

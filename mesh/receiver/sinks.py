@@ -148,7 +148,8 @@ class SinkInstance(DoorInstance):
 
         def objection(given: Mapping[str, str]) -> str | None:
             known = ((options[n], text) for n, text in given.items() if n in options)
-            return next(filter(None, (one.refusal(text) for one, text in known)), None)
+            reasons = (one.refusal(text, str(context.options[one.name])) for one, text in known)
+            return next(filter(None, reasons), None)
 
         return Destination(
             name,

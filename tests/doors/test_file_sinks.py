@@ -8,6 +8,7 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pytest
 
 from mesh.connect import registry
@@ -169,3 +170,51 @@ def test_the_journal_is_where_the_path_is_fixed(tmp_path: Path) -> None:
     sink = opened(tmp_path, file_uri=str(tmp_path / "in" / "{{k}}"))
     written(sink, "a", uri=str(tmp_path / "in" / "x"))
     assert sorted(n[:6] for n in os.listdir(tmp_path / "in")) == [".mesh-", "x"]
+
+
+def test_a_path_of_an_event_stays_below_the_fixed_part_and_is_no_journal(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    sink = opened(tmp_path, file_uri=str(tmp_path / "out" / "{{k}}"))
+    for name in ("../in/x.csv", "a/../../in/x.csv", "../out.csv", ".mesh-0123", "a/.mesh-0123"):
+        (reason,) = written(sink, "a", uri=str(tmp_path / "out" / name))
+        assert reason is not None
+    assert written(sink, "a", uri=str(tmp_path / "out" / "a" / "b")) == [None]
+    assert files(tmp_path) == {"out/a/b": "a\n"}
+
+
+def test_a_journal_cuts_no_file_that_the_sink_can_not_have_written(tmp_path: Path) -> None:
+    roots = tmp_path / "roots"
+    (roots / "out").mkdir(parents=True)
+    outside, beside, own = tmp_path / "outside", roots / "beside", roots / "out" / "own"
+    for path in (outside, beside, own):
+        path.write_text("x" * 900)
+    sink = opened(roots, file_uri=str(roots / "out" / "{{k}}"))
+    written(sink, "a", uri=str(roots / "out" / "k"))
+    (journal,) = (roots / "out").glob(".mesh-*")
+    named = {str(path): 0 for path in (outside, beside, own)}
+    journal.write_bytes(orjson.dumps({"write": 1, "files": named}))
+    opened(roots, {"write": 0}, file_uri=str(roots / "out" / "{{k}}"))
+    assert [path.stat().st_size for path in (outside, beside, own)] == [900, 900, 0]
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "is_good"),
+    [
+        ("'X-User:{{k}}'", "'X-User:ann'", True),
+        ("'X-User:{{k}}'", "'X-User:a, b'", True),
+        ("'X-User:{{k}}'", "'X-User:a','Authorization:Basic ZXZpbA=='", False),
+        ("'X-User:{{k}}'", "'X-User:A','Nats-Rollup:all'", False),
+        ("X:{{k}},Y:1", "X:a,Z:2,Y:1", False),
+        ("'{{n}}:{{k}}'", "'A:b'", True),
+        ("{{headers}}", "'A:b','C:d'", True),
+    ],
+)
+@pytest.mark.parametrize("kind", ["http", "http-call", "nats", "kafka", "rabbitmq"])
+def test_a_value_of_an_event_adds_no_header(
+    kind: str, template: str, value: str, is_good: bool
+) -> None:
+    spec = registry.find(Role.SINK, kind)
+    assert spec is not None
+    option = spec.option("headers")
+    assert option is not None
+    assert (option.refusal(value, template) is None) is is_good

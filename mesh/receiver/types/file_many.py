@@ -11,7 +11,7 @@ import os
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
     from mesh.connect.contract import Context, Record
 
+#: Begins the names of journals.
+_JOURNAL: Final = ".mesh-"
+
 
 class ManyFiles:
     """Appends each payload to the file of its event, or replaces that file."""
@@ -35,13 +38,30 @@ class ManyFiles:
         name = hashlib.blake2b(context.producer.encode(), digest_size=8).hexdigest()
         before = str(context.options["file.uri"]).partition("{{")[0]
         directory = path_of(context.access, os.path.dirname(before) or first_root(context.access))
-        self._journal = Path(directory) / f".mesh-{name}"
+        #: Where all files are: the fixed part of the path, unless that is the event's as a whole.
+        self._below = directory if os.path.dirname(before) else ""
+        self._journal = Path(directory) / f"{_JOURNAL}{name}"
         self._undo()
 
     @property
     def state(self) -> Mapping[str, Any]:
         """Number of the last write, which the journal may be ahead of."""
         return {"write": self._number}
+
+    def _objection(self, path: str) -> str | None:
+        """The reason against a path that an event has made; None for a good one."""
+        if os.path.basename(path).startswith(_JOURNAL):
+            return f"{path} is a name of journals"
+        if self._below and os.path.commonpath([self._below, path]) != self._below:
+            return f"{path} leads out of {self._below}"
+        return None
+
+    def _is_ours(self, path: str) -> bool:
+        """Whether the sink may have written a path that a journal names."""
+        try:
+            return self._objection(path_of(self._access, path)) is None
+        except MeshError:
+            return False
 
     def _undo(self) -> None:
         try:
@@ -51,6 +71,8 @@ class ManyFiles:
         if noted["write"] != self._number + 1:
             return
         for path, length in noted["files"].items():
+            if not self._is_ours(path):
+                continue
             if os.path.exists(path) and os.path.getsize(path) > length:
                 os.truncate(path, length)
 
@@ -64,6 +86,9 @@ class ManyFiles:
                 path = path_of(self._access, record.options["file.uri"])
                 if not record.options["file.uri"]:
                     outcomes[at] = 'option "file.uri" is empty'
+                    continue
+                if (reason := self._objection(path)) is not None:
+                    outcomes[at] = reason
                     continue
                 if os.path.isdir(path):
                     outcomes[at] = f"{path} is a directory"
