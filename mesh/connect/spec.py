@@ -180,7 +180,11 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 def _against_pairs(option: str, value: str, template: str) -> str | None:
     """The reason against pairs that are not those of their template."""
-    wanted, found = _pairs(template), _pairs(value)
+    try:
+        wanted, found = _pairs(template), _pairs(value)
+    except ValueError:
+        # The event gives names and values, or the sink has another template by now.
+        return None
     is_same = len(wanted) == len(found) and all(
         "{{" in name or name == own for (name, _), (own, _) in zip(wanted, found, strict=True)
     )

@@ -148,7 +148,9 @@ class SinkInstance(DoorInstance):
 
         def objection(given: Mapping[str, str]) -> str | None:
             known = ((options[n], text) for n, text in given.items() if n in options)
-            reasons = (one.refusal(text, str(context.options[one.name])) for one, text in known)
+            reasons = (
+                one.refusal(text, str(context.options.get(one.name) or "")) for one, text in known
+            )
             return next(filter(None, reasons), None)
 
         return Destination(

@@ -207,6 +207,8 @@ def test_a_journal_cuts_no_file_that_the_sink_can_not_have_written(tmp_path: Pat
         ("X:{{k}},Y:1", "X:a,Z:2,Y:1", False),
         ("'{{n}}:{{k}}'", "'A:b'", True),
         ("{{headers}}", "'A:b','C:d'", True),
+        ("{{a}}{{b}}", "'A:b','C:d'", True),
+        ("", "'A:b'", True),
     ],
 )
 @pytest.mark.parametrize("kind", ["http", "http-call", "nats", "kafka", "rabbitmq"])
