@@ -20,6 +20,31 @@ _SPARKS: Final = frozenset(
     )
 )  # fmt: skip
 
+#: Options that Spark hands on of a table of its catalog, instead of the table's own.
+_CATALOGS: Final = frozenset(("provider", "owner"))
+_CATALOG_DETAIL: Final = (
+    "A table of Spark's catalog, by CREATE TABLE or saveAsTable, passes no options on to a source "
+    "in Python."
+)
+_CATALOG_HINT: Final = "Use CREATE TEMPORARY VIEW name USING nats OPTIONS (...)."
+
+#: Names of Spark's other sources, and what takes their place here.
+_ELSEWHERE: Final = {
+    "mode": 'Set "corrupt" to "fail", "drop" or "column" for events that can\'t be read.',
+    "columnnameofcorruptrecord": 'Set "corrupt" to "column": "_error" has the reason, "_data" the '
+    "payload.",
+    "subscribe": 'Set "stream" to the names of streams, and "subject" to read a part of them.',
+    "assign": 'Set "stream" or "streams" to the names of streams.',
+    "topic": 'Set "stream" to the name of the stream, and "subject" to the subject.',
+    "subscribepattern": 'Name the streams in "stream". A new stream needs a restart of the query; '
+    'a new subject does not: "subject" takes wildcards, such as "orders.*".',
+    "kafka.bootstrap.servers": 'Set "servers" to "nats://host:4222".',
+    "startingoffsetsbytimestamp": 'Set "startingTimestamp", which may be a JSON object by stream.',
+    "endingoffsetsbytimestamp": 'Set "endingTimestamp", which may be a JSON object by stream.',
+    "includetimestamp": 'Set "metadata" to "_timestamp".',
+    "inferschema": 'Set "schema" to the columns of the events.',
+}
+
 
 class OptionReader:
     """Looks options up by name, whatever their case; a wrong value is an ``OptionError``."""
@@ -28,10 +53,23 @@ class OptionReader:
         """Check that every given option is in ``known``; ``side`` names their user in errors."""
         self._values = {str(name).lower(): str(value) for name, value in given.items()}
         lower = {name.lower() for name in known}
+        if not self._values:
+            raise OptionError(
+                'option "servers" is missing',
+                detail=_CATALOG_DETAIL,
+                hint=f'Give "servers", for example "nats://host:4222". {_CATALOG_HINT}',
+            )
+        if self._values.keys() >= _CATALOGS or any(n.startswith("option.") for n in self._values):
+            raise OptionError(
+                f"the nats {side} is used as a table of Spark's catalog",
+                detail=_CATALOG_DETAIL,
+                hint=_CATALOG_HINT,
+            )
         for name in self._values:
             if name not in lower and name not in _SPARKS and not name.startswith(("__", "spark.")):
                 raise OptionError(
-                    f'option "{name}" of the nats {side} is not known', hint=nearest(name, known)
+                    f'option "{name}" of the nats {side} is not known',
+                    hint=_ELSEWHERE.get(name) or nearest(name, known),
                 )
 
     def text(self, name: str, default: str = "") -> str:
@@ -82,7 +120,9 @@ class OptionReader:
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str:
-    """A hint: the one of ``known`` that ``name`` may mean, or all of them."""
+    """A hint: the one of ``known`` that ``name`` may mean, or all of them; "" if none is."""
+    if not known:
+        return ""
     by_lower = {candidate.lower(): candidate for candidate in known}
     found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
     if found:

@@ -88,12 +88,6 @@ def test_texts_of_every_length_read_back(texts: list[str | None]) -> None:
     assert packed == read == texts
 
 
-def test_intervals_can_not_be_said() -> None:
-    assert all(encode.is_writable(kind) for kind in ROWS.schema.types)
-    for kind in (pa.duration("us"), pa.list_(pa.duration("us")), pa.month_day_nano_interval()):
-        assert not encode.is_writable(kind)
-
-
 @pytest.mark.parametrize("text", ["a..b", "a.{", "{}", "a.>", "*", "a b", "{x}..{y}", ".a", "a."])
 def test_a_template_must_be_a_subject(text: str) -> None:
     with pytest.raises(OptionError, match='option "subject" is'):
@@ -105,7 +99,7 @@ def test_a_template_takes_texts_numbers_and_dates() -> None:
         {"id": [1, 2], "on": [True, False], "day": pa.array([0, 1], pa.date32()), "s": ["a", "ä-b"]}
     )
     made = templates.template("ev.d{id}-{on}.{day}.{s}.x")
-    templates.check_columns(made, rows.schema)
+    templates.check_columns(made, {"id": "bigint", "on": "boolean", "day": "date", "s": "string"})
     assert made(rows).to_pylist() == [
         "ev.d1-true.1970-01-01.a.x", "ev.d2-false.1970-01-02.ä-b.x",
     ]  # fmt: skip
@@ -311,7 +305,7 @@ def test_an_event_gives_one_row_at_the_most() -> None:
         ("data binary, position long", {"subject": "ev"}, "go together"),
         ("a long, b long", {"subject": "ev.{c}", "format": "json"}, 'column "c" of the subject'),
         ("a double", {"subject": "ev.{a}", "format": "json"}, "is of type double"),
-        ("a interval", {"subject": "ev", "format": "json"}, 'column "a" is of type duration'),
+        ("a interval", {"subject": "ev", "format": "json"}, 'column "a" is of type interval day'),
         ("a long, A long, a string", {"subject": "ev", "format": "json"}, 'two columns "a"'),
         ("_stream string, _sequence long", {"subject": "ev", "format": "json"}, "no column that"),
         ("a long, _error string", {"subject": "ev", "format": "json"}, 'column "_error" tells'),

@@ -49,7 +49,7 @@ def test_wrong_columns_are_named_when_the_write_starts(spark: SparkSession, brok
     given = dict(broker.given, stream="S", format="json")
     for subject, drop, complaint in (
         ("ev.{devise}", "span", 'column "devise" of the subject "ev.{devise}" is missing'),
-        ("ev.x", "id", 'column "span" is of type duration'),
+        ("ev.x", "id", 'column "span" is of type interval day'),
         ("", "span", 'neither a column nor an option "subject" says'),
     ):
         writer = rows.drop(drop).write.format("nats").mode("append")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.mapping import conversions as payloads
 from mesh.model import column_conversions
 from mesh.receiver.types import column_values
+from pyspark_nats import sql_types
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +43,7 @@ TABLES: Final[tuple[Conversions, ...]] = (
     column_values.PG_READ,
     column_values.MYSQL_READ,
     column_values.SQLITE_READ,
+    sql_types.SPARK,
 )
 
 

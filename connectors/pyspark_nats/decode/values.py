@@ -140,7 +140,7 @@ _BOUNDED.maxstring = _BOUNDED.maxother = _BOUNDED.maxlong = _SHOWN_MAX + 1
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Decimal):
-        return float(value)
+        return orjson.Fragment(str(value))
     raise TypeError
 
 
@@ -235,7 +235,11 @@ def _decimal(kind: DataType) -> Callable[[Any], Any]:
             number = Decimal(value)
         else:
             raise WrongValueError(value, kind)
-        if not number.is_finite() or abs(number) >= limit or not _has_places(number, kind.scale):
+        if (
+            not number.is_finite()
+            or number.copy_abs() >= limit
+            or not _has_places(number, kind.scale)
+        ):
             raise WrongValueError(value, kind)
         return number if number else Decimal(0)
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
-from pyspark.sql.types import StructType
-
-from pyspark_nats import encode
+from pyspark_nats import sql_types
 from pyspark_nats.encode import templates
 from pyspark_nats.errors import SchemaError
 from pyspark_nats.options import nearest
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from pyspark_nats.sink.sink_options import SinkOptions
 
 STREAM: Final = "_stream"
@@ -71,7 +69,9 @@ def columns(options: SinkOptions, schema: StructType) -> Columns:
     has_source = {STREAM, SEQUENCE} <= set(names)
     if has_source:
         _check_source(schema)
-    templates.check_columns(options.subject, _arrow(schema, options.subject.columns))
+    templates.check_columns(
+        options.subject, {field.name: field.dataType.simpleString() for field in schema.fields}
+    )
     made = (
         _raw(options, names, has_source=has_source)
         if options.format == "raw"
@@ -144,32 +144,9 @@ def _typed(options: SinkOptions, schema: StructType, *, has_source: bool) -> Col
             'column "_event_time_ms" goes to a header of each message',
             hint='Set "rowsPerMessage" to 1 or "format" to "arrow", or drop the column.',
         )
-    taken = {*_PARTS, *_LEFT_OUT, *(_SOURCE if has_source else ())}
+    taken = {*_PARTS, *_LEFT_OUT, *_SOURCE}
     event = tuple(name for name in names if name not in taken)
     if not event:
         raise SchemaError("there is no column that an event could be made of")
-    if options.format != "arrow":
-        for field in _arrow(schema, event):
-            if not encode.is_writable(field.type):
-                raise SchemaError(
-                    f'column "{field.name}" is of type {field.type}, which '
-                    f"{options.format} can't say",
-                    hint="Cast it to a string or a number, or drop it.",
-                )
+    sql_types.event_schema([field for field in schema.fields if field.name in event])
     return Columns(event=event, parts=parts, has_source=has_source)
-
-
-def _arrow(schema: StructType, names: tuple[str, ...]) -> pa.Schema:
-    """Some of the columns as Arrow fields; SchemaError names one of an unsupported type."""
-    chosen = [field for field in schema.fields if field.name in names]
-    for field in chosen:
-        try:
-            to_arrow_type(field.dataType)
-        except Exception as error:
-            raise SchemaError(
-                f'column "{field.name}" is of type {field.dataType.simpleString()}, '
-                "which can't be written",
-                detail=f"{error}.",
-                hint="Cast it to a string or a number, or drop it.",
-            ) from error
-    return to_arrow_schema(StructType(chosen), timezone="UTC")

@@ -27,7 +27,7 @@ def to_msgpack(rows: pa.RecordBatch) -> Array:
     """One MessagePack map for each row.
 
     Args:
-        rows: n rows of columns for which ``encode.is_writable`` is true.
+        rows: n rows, without columns of durations and intervals.
 
     Returns:
         Length n, binary.  Null is nil; integers are int64, doubles float64 and floats float32;

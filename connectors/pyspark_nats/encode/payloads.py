@@ -37,7 +37,7 @@ def to_json(rows: pa.RecordBatch) -> Array:
     """One JSON object for each row.
 
     Args:
-        rows: n rows of columns for which ``is_writable`` is true.
+        rows: n rows, without columns of durations and intervals.
 
     Returns:
         Length n, binary: ``{"symbol":"IBM","price":null}``.  Null is null, and so are NaN and the
@@ -67,37 +67,6 @@ def _leads(names: tuple[str, ...]) -> tuple[str, ...]:
 def _object(leads: tuple[str, ...], texts: tuple[str, ...]) -> bytes:
     pieces = [piece for pair in zip(leads, texts, strict=True) for piece in pair]
     return "".join((*pieces, "}")).encode()
-
-
-def is_writable(kind: pa.DataType) -> bool:
-    """Whether JSON and MessagePack can represent values of a type."""
-    types = pa.types
-    if types.is_list(kind) or types.is_large_list(kind):
-        return is_writable(kind.value_type)
-    if types.is_map(kind):
-        return _is_key(kind.key_type) and is_writable(kind.item_type)
-    if types.is_struct(kind):
-        return all(is_writable(field.type) for field in kind)
-    return (
-        _is_key(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_floating(kind)
-        or types.is_null(kind)
-    )
-
-
-def _is_key(kind: pa.DataType) -> bool:
-    """Whether a map's keys may be of a type: their texts must be unique."""
-    types = pa.types
-    return (
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_integer(kind)
-        or types.is_boolean(kind)
-        or types.is_decimal(kind)
-        or types.is_temporal(kind)
-    ) and not (types.is_duration(kind) or types.is_interval(kind))
 
 
 def _values(column: Array) -> Array:
@@ -183,7 +152,7 @@ def plain_value(
     """A function from a value of an Arrow type, as ``to_pylist`` gives it, to one of JSON's.
 
     Args:
-        kind: the type; ``is_writable`` is true for it.
+        kind: the type; no duration or interval, and none inside of it.
         binary: the function for bytes.
         decimal: the function for a decimal; a JSON number if not given.
     """

@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyspark_nats import encode
 from pyspark_nats.arrow import arrow, concat_batches, kernels, rows_at
 from pyspark_nats.decode import EVENT_TIME
-from pyspark_nats.encode import columns, msgpack_rows
+from pyspark_nats.encode import columns, exact_values, msgpack_rows
 from pyspark_nats.errors import OrderError, SchemaError
 from pyspark_nats.sink import messages_out
 
@@ -128,6 +128,12 @@ class RowMapper:
                 yield from self._messages(source, concat_batches(waiting))
         self._waiting.clear()
 
+    def _event(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The event's columns, which can be read back."""
+        rows = batch.select(list(self.columns.event))
+        exact_values.check_exact(self.options.format, rows)
+        return rows
+
     # --- one row for each message
 
     def _singly(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -136,7 +142,7 @@ class RowMapper:
             parts["subject"] = self.options.subject(batch)
         form = self.options.format
         if form != "raw":
-            parts["data"] = _payloads(form, batch.select(list(self.columns.event)))
+            parts["data"] = _payloads(form, self._event(batch))
             if form != "json":
                 parts["content_type"] = pa.repeat(_CONTENT_TYPE[form], batch.num_rows)
         if self.columns.has_source:
@@ -179,7 +185,7 @@ class RowMapper:
 
     def _extended(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The event's columns, with further columns for time, subject, stream and position."""
-        rows = batch.select(list(self.columns.event))
+        rows = self._event(batch)
         if "event_time_ms" in self.columns.parts:
             times = batch.column(self.columns.parts["event_time_ms"]).cast(pa.int64())
             rows = rows.append_column(EVENT_TIME, times)

@@ -18,6 +18,8 @@ from pyspark_nats.errors import OptionError, SchemaError
 from pyspark_nats.options import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark_nats.arrow import Array
 
 _PART = re.compile(r"\{([^{}]*)\}|([^{}]+)|([{}])")
@@ -25,6 +27,9 @@ _PART = re.compile(r"\{([^{}]*)\}|([^{}]+)|([{}])")
 _NOT_IN_A_TOKEN = r"[\s\x00-\x1f\x7f.*>]|^$"
 #: Forbidden in a subject to publish to.
 _NOT_A_SUBJECT = r"[\s\x00-\x1f\x7f]|^\.|\.\.|\.$|^$|(^|\.)[*>](\.|$)"
+
+#: Spark's names of the types that a template may use.
+_TOKENS = frozenset(("string", "tinyint", "smallint", "int", "bigint", "boolean", "date"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,30 +92,30 @@ def check_subject(subject: str, said: str) -> None:
         )
 
 
-def check_columns(made: Template, schema: pa.Schema) -> None:
+def check_columns(made: Template, types: Mapping[str, str]) -> None:
     """Check that a template's columns exist and have text that can be a token.
+
+    Args:
+        made: the template.
+        types: Spark's names of the types of all columns, by column.
 
     Raises:
         SchemaError: naming the nearest column that exists.
     """
     for name in made.columns:
-        if name not in schema.names:
+        if name not in types:
             raise SchemaError(
                 f'column "{name}" of the subject "{made.text}" is missing',
-                hint=nearest(name, tuple(schema.names)),
+                hint=nearest(name, tuple(types)),
             )
-        kind = schema.field(name).type
-        types = pa.types
-        if not (
-            types.is_string(kind)
-            or types.is_integer(kind)
-            or types.is_boolean(kind)
-            or types.is_date(kind)
-        ):
+        if types[name] not in _TOKENS and not types[name].startswith("string collate"):
             raise SchemaError(
-                f'column "{name}" of the subject "{made.text}" is of type {kind}',
+                f'column "{name}" of the subject "{made.text}" is of type {types[name]}',
                 detail="A subject is made of strings, whole numbers, booleans and dates.",
-                hint="Cast it to a string without dots.",
+                hint=f"Make a string without dots of it, for example with date_format({name}, "
+                "'yyyyMMdd-HHmm')."
+                if types[name].startswith("timestamp")
+                else "Cast it to a string without dots.",
             )
 
 

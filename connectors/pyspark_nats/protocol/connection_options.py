@@ -138,8 +138,12 @@ def _credentials(settings: Settings) -> Credentials:
     kind = kinds[0] if kinds else ""
     match kind:
         case "user":
-            password = settings.get("password")
-            return Credentials(settings["user"].value, password.value if password else "")
+            if "password" not in settings:
+                raise OptionError(
+                    f'{settings["user"].label} is given without "password"',
+                    hint='Set "password" too; for a token set "token" alone.',
+                )
+            return Credentials(settings["user"].value, settings["password"].value)
         case "password":
             raise OptionError(f'{settings["password"].label} is given without "user"')
         case "token":

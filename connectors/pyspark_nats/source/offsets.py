@@ -11,7 +11,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark_nats.errors import DataLossError
+from pyspark_nats.errors import DataLossError, OptionError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.source import halting, ranges
 from pyspark_nats.source.polling import DataWaiter, Probe
@@ -70,7 +70,18 @@ class Watch:
 
     def initial(self) -> Places:
         """The start offset of a query without a checkpoint, by ``startingOffsets`` and the like."""
-        return self._bounds(self._options.starting)
+        places = self._bounds(self._options.starting)
+        for name, info in self._seen.items():
+            bound = self._options.starting.get(name)
+            is_written = isinstance(bound, Place) and not (bound.time_ms or bound.created_ms)
+            if is_written and places[name]["sequence"] > info.last:
+                raise OptionError(
+                    f'option "startingOffsets" is after the end of stream "{name}"',
+                    detail=f"It counts {places[name]['sequence']} as read; the last message is "
+                    f"{info.last}.",
+                    hint='Give "latest" for the next message, or a sequence of the stream.',
+                )
+        return places
 
     def final(self) -> Places:
         """The end offset of a batch query, by ``endingOffsets`` and the like."""

@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pyspark_nats import decode
+from pyspark_nats import decode, sql_types
 from pyspark_nats.arrow import constant, kernels, rows_at
-from pyspark_nats.decode import values
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.errors import CorruptError, SchemaError
 from pyspark_nats.protocol.header_columns import header_values
@@ -216,24 +215,17 @@ def typed(options: SourceOptions, schema: StructType) -> Typed:
     metadata = _metadata_names(options)
     for name in metadata:
         _check_metadata(name, options, schema)
-    output = to_arrow_schema(schema, timezone="UTC")
-    own = pa.schema([field for field in output if field.name not in metadata])
-    for field in own:
-        try:
-            values.type_name(field.type)
-        except ValueError as error:
-            raise SchemaError(
-                f'column "{field.name}" is of type {field.type}, which events do not have',
-                detail="Events have string, byte, short, int, long, float, double, boolean, "
-                "timestamp, timestamp_ntz, date, binary and decimal attributes, arrays and structs "
-                "of them, and maps with strings for keys.",
-                hint='Read the format "raw" and decode the payload with from_json for others.',
-            ) from error
+    own = sql_types.event_schema([field for field in schema.fields if field.name not in metadata])
+    if "_corrupt_record" in own.names:
+        raise SchemaError(
+            'column "_corrupt_record" is not filled by this source',
+            hint='Set option "corrupt" to "column": "_error" has the reason, "_data" the payload.',
+        )
     if not len(own):
         raise SchemaError("the schema has no column of an event")
     return Typed(
         schema=pa.schema([pa.field(field.name, field.type) for field in own]),
-        output=output,
+        output=to_arrow_schema(schema, timezone="UTC"),
         content_type=_FORCED[options.format],
         corrupt=options.corrupt,
         event_time_header=options.event_time_header,
