@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.connect.parts import SINK, SOURCE, ignored, required, secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
+from mesh.model.stored import is_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +15,11 @@ _DOC: Final = "jdbc:postgresql://host/name, jdbc:mysql://host/name or jdbc:sqlit
 #: Databases whose log is read.
 _LOGGED: Final = ("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")
 _LOGIN: Final = (Option("username", doc="User of the login."), secret("password", "Password."))
+
+
+def _objection(given: Mapping[str, str]) -> str | None:
+    table = given.get("table.name", "")
+    return f'table "{table}" has a name of the mesh\'s own tables' if is_reserved(table) else None
 
 
 def _cdc_objection(given: Mapping[str, str]) -> str | None:
@@ -26,7 +32,7 @@ def _cdc_objection(given: Mapping[str, str]) -> str | None:
             "mode='listening' is for PostgreSQL, MySQL and MariaDB; "
             "write mode='polling' and polling.column"
         )
-    return None
+    return _objection(given)
 
 
 SPECS: Final = (
@@ -45,6 +51,7 @@ SPECS: Final = (
         "mesh.receiver.types.rdbms_sink:RdbmsSink",
         Guarantee.EXACTLY_ONCE,
         "The table mesh_marker has the position. The mapper is keyvalue or none.",
+        objection=_objection,
         extra="rdbms",
         library="sqlalchemy",
     ),

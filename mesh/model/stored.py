@@ -32,6 +32,8 @@ DELETED: Final = "@deleted"
 UNFIT: Final = "#unfit"
 #: Key column of a table without a primary key.
 ROW_NUMBER: Final = "MESH_ROW"
+#: The names of the mesh's own tables begin with it.
+RESERVED: Final = "mesh_"
 _FLOAT_MAX: Final = (2 - 2**-23) * 2.0**127
 #: A group-by attribute without a value: no column of a primary key can be null.
 NULL_KEYS: Final[Mapping[AttributeType, Any]] = {
@@ -207,3 +209,11 @@ def purge_schema() -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([pa.field("before_ms", AttributeType.LONG.arrow)])
+
+
+def is_reserved(table: str) -> bool:
+    """Whether a table, with or without its schema, has the name of one of the mesh's own.
+
+    Several databases compare names without case.
+    """
+    return table.rpartition(".")[2].strip(' "`[]').casefold().startswith(RESERVED)

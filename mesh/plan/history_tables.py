@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.model.addresses import is_among
-from mesh.model.stored import Backend, Database
+from mesh.model.stored import Backend, Database, is_reserved
 from mesh.plan.history_files import unusable
 from mesh.plan.jdbc import database_of
 
@@ -64,6 +64,8 @@ def table_of(root: str, path: str) -> TablePlace:
         raise unusable(
             "the address of a database names no table", "Its name is after '#', as in ..#orders."
         )
+    if is_reserved(table):
+        raise unusable(f'table "{table}" is one of the mesh\'s own', "It has no past events.")
     if address.startswith(_SOURCE):
         return TablePlace(None, address.removeprefix(_SOURCE), table)
     database = database_of(address, None, None)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import find
-from mesh.model.stored import ROW_NUMBER, CacheOptions, CachePolicy, StoreOptions
+from mesh.model.stored import ROW_NUMBER, CacheOptions, CachePolicy, StoreOptions, is_reserved
 from mesh.model.types import AttributeType
 from mesh.plan.annotations import time_in
 from mesh.plan.jdbc import database_of
@@ -33,13 +33,14 @@ _TABLE_LENGTH_MAX: Final = 50
 
 
 def store_of(
-    annotations: tuple[Annotation, ...], attributes: Collection[str]
+    annotations: tuple[Annotation, ...], attributes: Collection[str], definition: str
 ) -> StoreOptions | None:
     """The store of a definition with these annotations; None without one.
 
     Args:
         annotations: of the definition.
         attributes: the names that ``field.length`` may have.
+        definition: its name, which its table has without ``table.name``.
 
     Raises:
         MeshError: MESH-P900 for another kind of store, or a part of it that does not run yet;
@@ -66,6 +67,10 @@ def store_of(
     name = annotation.get("table.name")
     if name is not None and not 0 < len(name) <= _TABLE_LENGTH_MAX:
         raise _wrong(annotation, f"table.name has 1 to {_TABLE_LENGTH_MAX} characters")
+    if is_reserved(name or definition):
+        raise _wrong(
+            annotation, f'table "{name or definition}" has a name of the mesh\'s own tables'
+        )
     lengths = _lengths(annotation, attributes)
     cache = _cache(annotation)
     options = replace(_database(annotation), table_name=name, lengths=lengths, cache=cache)
@@ -95,7 +100,7 @@ def stored_in(aggregation: BoundAggregation) -> StoreOptions | None:
     """
     names = [column.name for column in aggregation.group_by]
     names += [output.name for output in aggregation.outputs]
-    found = store_of(aggregation.annotations, names)
+    found = store_of(aggregation.annotations, names, aggregation.schema.name)
     if found is not None and not found.is_kept:
         annotation = find(aggregation.annotations, "store")
         assert annotation is not None, "it has been read"
@@ -110,7 +115,7 @@ def stored_table_of(table: BoundTable) -> StoreOptions | None:
         MeshError: see ``store_of``; MESH-P900 for rows that stay in the database without a primary
             key, and for objects; MESH-P240 for an attribute with the name of the key column.
     """
-    store = store_of(table.annotations, table.schema.names)
+    store = store_of(table.annotations, table.schema.names, table.schema.name)
     if store is None:
         return None
     position = find(table.annotations, "store").position  # type: ignore[union-attr]

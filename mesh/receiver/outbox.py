@@ -26,7 +26,7 @@ from mesh.receiver.faults import AWAY, REFUSED
 from mesh.receiver.outbox_items import Records, portions
 from mesh.receiver.outbox_mapping import MappedItems
 from mesh.receiver.outcomes import Search, Step, described, is_outage, reason_of, written
-from mesh.receiver.positions import Position, TakenOverError, initial
+from mesh.receiver.positions import Position, TakenOverError, check_input, initial
 from mesh.receiver.recording import Recorder
 
 if TYPE_CHECKING:
@@ -172,7 +172,10 @@ class Outbox:
         sink = self._to.sink
         await sink.open(self._to.context, self._stored.values or None)
         # A sink that stores its position with the records may be ahead of ours.
-        self._done = max(self._done, getattr(sink, "position", None) or 0)
+        position: int = getattr(sink, "position", None) or 0
+        if position > self._done:
+            await check_input(self._client, self._channel.js_stream(), self._to.name, position)
+            self._done = position
 
     async def _send(self, messages: Sequence[Message]) -> None:
         """Write the events of messages; the position advances with them."""

@@ -16,6 +16,7 @@ from nats.js.errors import NotFoundError
 
 from mesh import traces
 from mesh.errors import MeshError
+from mesh.jetstream.connection import api_call
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -216,3 +217,21 @@ def initial(position: Position, start: int, floor: int = 0) -> Position:
     """
     number = position.number if position.number >= 0 else start
     return replace(position, number=max(number, floor))
+
+
+async def check_input(client: Client, js_stream: str, name: str, position: int) -> None:
+    """Check that an input has the events up to the position that a destination keeps itself.
+
+    Raises:
+        MeshError: MESH-S148, it ends before; the events that follow would be passed over.
+    """
+    found = await api_call(client, f"STREAM.INFO.{js_stream}")
+    last = found["state"]["last_seq"] if "state" in found else position
+    if position > last:
+        raise MeshError(
+            "MESH-S148",
+            f'DATA-LOSS: the marker of "{name}" is ahead of its input',
+            detail=f"It has position {position}, and stream {js_stream} ends at {last}: the stream "
+            "has lost its end, or the marker was changed.",
+            hint="Look which events are in the table; then correct the row of mesh_marker.",
+        )

@@ -378,3 +378,37 @@ async def test_a_check_creates_nothing(postgresql: DatabaseServer, tmp_path: Pat
     with pytest.raises(MeshError, match="may not connect"):
         await RdbmsSink().check(closed)
     assert database.rows("select tablename from pg_tables where schemaname = 'public'") == []
+
+
+async def test_a_marker_ahead_of_its_input_is_data_loss(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    database = databases.new_database(None, tmp_path, "ahead")
+    text = app("Ahead", sink=sink(database))
+    async with staged(nats_server, text, Access((str(tmp_path),))) as stage:
+        await stage.publish("T", row(1))
+        outbox = stage.start("sink-T")
+        await stage.until("a row", lambda: outbox._counts()["rows_out"] == 1)
+        await outbox.stop()
+        execute(database, "update mesh_marker set position = 9000000000000000")
+        await stage.publish("T", row(2))
+        outbox = stage.start("sink-T")
+        await stage.until("its error", lambda: "DATA-LOSS" in str(outbox.status()))
+        await outbox.stop()
+        execute(database, "update mesh_marker set position = 1")
+        outbox = stage.start("sink-T")
+        await stage.until("the other", lambda: outbox._counts()["rows_out"] == 1)
+    assert database.rows('select id from "Rows" order by id') == [(1,), (2,)]
+
+
+async def test_a_stream_gives_its_sink_no_reserved_table(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    database = databases.new_database(None, tmp_path, "reserved")
+    written = sink(database).replace(", table.name='Rows'", "")
+    text = app("Reserved", sink=written).replace("stream T ", "stream MESH_Marker ")
+    text = text.replace("insert into T", "insert into MESH_Marker")
+    async with staged(nats_server, text, Access((str(tmp_path),))) as stage:
+        await stage.publish("MESH_Marker", row(1))
+        outbox = stage.start("sink-MESH_Marker")
+        await stage.until("its error", lambda: "own tables" in str(outbox.status()))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.plan.explain import explain, to_values
+from mesh.plan.history_tables import table_of
 
 TEXT = """@App:name('A')
 define stream S (k string, a int);
@@ -29,3 +31,43 @@ def test_a_group_whose_reads_are_not_repeated_is_told(
     (group,) = to_values(found)["groups"]
     assert group["looked_up"] == (["T"] if is_read else [])
     assert group["cached"] == ([] if is_repeated else ["T"])
+
+
+RESERVED = ["mesh_marker", "MESH_Marker", "public.mesh_reads", "`mesh_refused`", "me\u017fh_marker"]
+
+
+@pytest.mark.parametrize("table", RESERVED)
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@store(type='rdbms', datasource='d', table.name='NAME')\ndefine table T (k string);",
+        (
+            "@sink(type='rdbms', jdbc.url='jdbc:sqlite:f', table.name='NAME',"
+            " @map(type='keyvalue'))\ndefine stream T (k string);"
+        ),
+        (
+            "@source(type='cdc', url='jdbc:mysql://h/d', table.name='NAME',"
+            " @map(type='keyvalue'))\ndefine stream T (k string);"
+        ),
+    ],
+)
+def test_names_of_the_meshs_own_tables_are_refused(text: str, table: str) -> None:
+    rest = "\ndefine stream S (k string); from S select k insert into T;"
+    given = "@App:name('A')\n" + text.replace("NAME", table) + rest
+    with pytest.raises(MeshError, match="name of the mesh's own tables") as refused:
+        plan(given)
+    assert refused.value.position is not None
+    assert refused.value.position.line == 2
+    plan(given.replace(table, "own_mesh_marker"))
+
+
+def test_a_definition_gives_no_reserved_name() -> None:
+    text = TEXT.format(more="").replace("table T ", "table Mesh_Marker ")
+    with pytest.raises(MeshError, match='table "Mesh_Marker" has a name'):
+        plan(text.replace("join T on T.k", "join Mesh_Marker as T on T.k"))
+
+
+@pytest.mark.parametrize("table", RESERVED)
+def test_a_history_is_not_read_from_them(table: str) -> None:
+    with pytest.raises(MeshError, match="one of the mesh's own"):
+        table_of("/", f"datasource:shop#{table}")

@@ -13,9 +13,10 @@ import orjson
 
 from mesh.connect.contract import FailedRecordsError, RefusedRecordsError, UnavailableError
 from mesh.connect.extras import library
+from mesh.errors import MeshError
 from mesh.model.column_types import NoFormError
 from mesh.model.column_values import fitted, refusal
-from mesh.model.stored import STRING_LENGTH, Merge, StoredColumn, StoredTable
+from mesh.model.stored import STRING_LENGTH, Merge, StoredColumn, StoredTable, is_reserved
 from mesh.model.types import AttributeType
 from mesh.receiver.types.databases import check, is_refusal, opened, reason_of
 from mesh.receiver.types.threads import in_thread
@@ -74,6 +75,9 @@ class RdbmsSink:
         database, connection = opened(self._context, str(options["jdbc.url"]))
         self._connection = connection
         name = options.get("table.name") or self._context.stream
+        if is_reserved(name):
+            # The name of the stream, or one of a reference.
+            raise MeshError("MESH-P232", f'table "{name}" has a name of the mesh\'s own tables')
         with connection.begin():
             is_there = self._sa.inspect(connection).has_table(name)
         metadata = self._sa.MetaData()
