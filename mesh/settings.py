@@ -205,6 +205,11 @@ class ManagerSettings:
     requests_per_s: float = setting(
         200.0, "Most requests a second of one address and of one user; 0 for no limit."
     )
+    audit_bytes: int = setting(
+        1_000_000_000,
+        "Size of the audit's JetStream stream, bytes, above which its oldest entries are deleted.",
+        least=1_000_000,
+    )
     connections_max: int = setting(
         256, "Most connections to the REST API, half from one address.", least=1
     )

@@ -118,6 +118,13 @@ class Access:
     public_url: str = ""
     clock: Clock = field(default_factory=SystemClock)
     limits: RateLimits = field(default_factory=RateLimits)
+    #: Lines of the log about failed sign-ins: one of an address each minute.
+    warnings: RateLimits = field(default_factory=lambda: RateLimits(1 / 60, 1.0))
+
+    def warn(self, message: str, address: str, **more: object) -> None:
+        """Log a failed sign-in, unless one of the address was logged in the last minute."""
+        if self.warnings.admit(address, self.clock.monotonic_s()):
+            log.warning(message, extra=fields(**more, address=address))
 
     @property
     def is_open(self) -> bool:
@@ -286,7 +293,7 @@ class Guard:
             return refusal_of(429, "too many passwords are checked")
         if not fits:
             asked.claimed = logged(given.user)
-            log.warning("login failed", extra=fields(user=logged(given.user), address=asked.source))
+            access.warn("login failed", asked.source, user=logged(given.user))
             return refusal_of(401, "user and password don't fit")
         asked.identity = Identity(given.user, users.grants(given.user))
         asked.scope["mesh.user"] = given.user
@@ -302,7 +309,7 @@ class Guard:
                 access.users.refresh()
                 identity = access.users.with_provisioned(found)
             except MeshError as error:
-                log.warning("token refused", extra=fields(reason=error, address=asked.source))
+                access.warn("token refused", asked.source, reason=error)
         if identity is None:
             return refusal_of(401, "the token is not valid")
         asked.identity = identity
@@ -345,7 +352,7 @@ class _Asked:
             self.scope["method"],
             logged(self.scope["path"], PATH_MAX),
             status,
-            (self.needed.app or "") if self.needed is not None else "",
+            logged(self.needed.app or "", PATH_MAX) if self.needed is not None else "",
             wanted or "",
         )
 
@@ -374,7 +381,7 @@ def _elsewhere(host: str) -> str:
 
 def logged(text: str, most: int = NAME_MAX) -> str:
     """A text of a client as it may be in a line of the log: short, and without line ends."""
-    return text[:most].encode("unicode_escape").decode()
+    return text[:most].encode("unicode_escape").decode()[:most]
 
 
 def _netloc(origin: str) -> str | None:

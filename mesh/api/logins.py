@@ -13,7 +13,6 @@ the whole token, so no cookie has any rights.  It is sent as ``Authorization: Be
 
 from __future__ import annotations
 
-import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
@@ -23,7 +22,6 @@ from mesh.api.paths import route
 from mesh.api.responses import Json, error_type
 from mesh.errors import MeshError
 from mesh.jetstream.sessions import AGE_MS, IDLE_MS
-from mesh.logs import fields
 from mesh.model.access import ANYONE, current
 from mesh.request_body import read_body
 
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
 
     from mesh.api.auth import Access
     from mesh.jetstream.sessions import Sessions
-
-log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX: Final = 10_000
 _FIELDS_MAX: Final = 20
@@ -95,7 +91,7 @@ class LoginRoutes:
         if fits is None or not access.limits.admit(f"user {user}", access.clock.monotonic_s()):
             raise MeshError("MESH-A429", "too many passwords are checked", hint="Try again.")
         if not fits:
-            log.warning("login failed", extra=fields(user=logged(user), address=source))
+            access.warn("login failed", source, user=logged(user))
             return _refused(
                 HTTPStatus.UNAUTHORIZED, "invalid_credentials", "user and password don't fit"
             )

@@ -102,6 +102,10 @@ class PageDoor:
         """Whether an address, or a user as ``user NAME``, may ask once more now."""
         return self._access.limits.admit(name, self._access.clock.monotonic_s())
 
+    def warn(self, message: str, address: str, **more: object) -> None:
+        """Log a failed sign-in, at most one of an address each minute."""
+        self._access.warn(message, address, **more)
+
     async def sign_in(self, user: str, password: str, address: str) -> bool | None:
         """Whether name and password match; None if too many are being checked."""
         return await self._access.sign_in(user, password, address)
@@ -139,7 +143,7 @@ class PageDoor:
                 method,
                 logged(path, PATH_MAX),
                 status,
-                app,
+                logged(app, PATH_MAX),
                 permission or "",
             )
         )

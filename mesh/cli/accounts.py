@@ -170,6 +170,7 @@ def audit(
             "from": one["source"],
             "request": f"{one['method']} {one['path']}",
             "status": one["status"],
+            "times": one.get("count", 1),
         }
         for one in found
     ]

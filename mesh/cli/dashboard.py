@@ -61,7 +61,8 @@ async def _serve(settings: Settings) -> None:
     listener = listen(settings.manager)
     async with observing(settings) as service, asyncio.TaskGroup() as tasks:
         clock, js, replicas = SystemClock(), service.client.jetstream(), settings.channels.replicas
-        directory, audit = Directory(js, replicas), Audit(service.client, replicas)
+        directory = Directory(js, replicas)
+        audit = Audit(service.client, replicas, settings.manager.audit_bytes, clock)
 
         def pages(_: ASGIApp, door: PageDoor) -> ASGIApp:
             return make_pages(service, door, clock)

@@ -91,7 +91,7 @@ async def _manage(settings: Settings) -> None:
     async def serve(service: ManagerService, announce: Callable[[str], None]) -> None:
         clock = SystemClock()
         replicas = settings.channels.replicas
-        audit = Audit(service.client, replicas)
+        audit = Audit(service.client, replicas, settings.manager.audit_bytes, clock)
         js = service.client.jetstream()
         directory = Directory(js, replicas)
 

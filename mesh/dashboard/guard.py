@@ -6,7 +6,6 @@ to everything below the guard (``mesh.model.access.current``), so views hold the
 
 from __future__ import annotations
 
-import logging
 import secrets
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, quote
@@ -18,7 +17,6 @@ from starlette.responses import RedirectResponse, Response
 from mesh.api.auth import logged
 from mesh.errors import MeshError
 from mesh.jetstream.sessions import Session, is_same
-from mesh.logs import fields
 from mesh.model.access import Permission, current, lacking
 from mesh.request_body import read_body
 
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 
     from mesh.api.page_door import PageDoor
     from mesh.model.access import Identity
-
-log = logging.getLogger(__name__)
 
 #: Bytes of a form: an app's text is the longest.
 FORM_BYTES_MAX: Final = 4_000_000
@@ -196,7 +192,7 @@ async def sign_in(door: PageDoor, form: Mapping[str, list[str]], address: str) -
     if fits is None:
         raise MeshError("MESH-A429", "too many passwords are checked", hint="Try again.")
     if not fits:
-        log.warning("login failed", extra=fields(user=logged(user), address=address))
+        door.warn("login failed", address, user=logged(user))
         raise MeshError("MESH-A401", "user and password don't fit")
     return user
 

@@ -1,7 +1,9 @@
 """The audit: requests to the API, with user, address and result.
 
 Entries are in an append-only stream: the server refuses to delete and to purge its messages, also
-for managers.  They leave with their age.  No entry holds a password, a token or a payload.
+for managers.  They leave with their age, and the oldest when the stream is full.  Refusals are
+counted (``Refused``), so that who is not signed in fills no disk.  No entry holds a password, a
+token or a payload.
 """
 
 from __future__ import annotations
@@ -9,14 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from nats.errors import MaxPayloadError
 from nats.js.errors import NotFoundError
 
+from mesh.clock import SystemClock
 from mesh.jetstream.connection import UNREACHABLE, api_call
+from mesh.jetstream.refused import Refused
 from mesh.logs import fields
 from mesh.model import codec, names
 
@@ -26,10 +30,20 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
+    from mesh.clock import Clock
+
 log = logging.getLogger(__name__)
 
 SUBJECT: Final = f"{names.AUDIT_SUBJECT}.api"
 MAX_AGE_S: Final = 365 * 86_400
+#: Size of the stream by default, and the part of it from which on managers warn.
+BYTES_MAX: Final = 1_000_000_000
+_WARNED: Final = 0.8
+#: Length of a text of an entry.
+TEXT_MAX: Final = 256
+#: Time after which minutes that are over are looked for, and the fill of the stream.
+_LOOK_S: Final = 5.0
+_FILL_S: Final = 60.0
 #: Entries that wait for NATS; beyond that the log alone has them.
 _WAITING_MAX: Final = 10_000
 #: Entries that a search looks at, and those that are asked for at once.
@@ -57,6 +71,14 @@ class AuditEntry:
     app: str = ""
     #: The permission that the request needed.
     permission: str = ""
+    #: Requests that the entry stands for: refusals of one address are counted.
+    count: int = 1
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is one of many, perhaps: a refusal, or a failure of nobody."""
+        failed = not self.how and self.status >= _ERROR
+        return failed or result_of(self.status) == "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +121,27 @@ def result_of(status: int) -> str:
 class Audit:
     """Stores entries in order, and reads them."""
 
-    def __init__(self, client: Client, replicas: int = 1) -> None:
+    def __init__(
+        self,
+        client: Client,
+        replicas: int = 1,
+        bytes_max: int = BYTES_MAX,
+        clock: Clock | None = None,
+    ) -> None:
         self._client = client
         self._replicas = replicas
+        self._bytes_max = bytes_max
+        self._clock = clock if clock is not None else SystemClock()
         self._waiting: asyncio.Queue[AuditEntry] = asyncio.Queue(_WAITING_MAX)
+        self._refused = Refused()
+        self._looked_s = -_FILL_S
+        self._is_warned = False
 
     async def start(self) -> None:
-        """Make the stream if it is not there."""
+        """Make the stream if it is not there; give one of an earlier version its bound."""
         js = self._client.jetstream()
         try:
-            await js.stream_info(names.AUDIT_STREAM)
+            found = await js.stream_info(names.AUDIT_STREAM)
         except NotFoundError:
             config = {
                 "name": names.AUDIT_STREAM,
@@ -116,18 +149,41 @@ class Audit:
                 "storage": "file",
                 "num_replicas": self._replicas,
                 "max_age": MAX_AGE_S * 1_000_000_000,
+                "max_bytes": self._bytes_max,
                 "deny_delete": True,
                 "deny_purge": True,
                 "allow_rollup_hdrs": False,
                 "allow_direct": True,
             }
-            call = f"STREAM.CREATE.{names.AUDIT_STREAM}"
-            error = (await api_call(self._client, call, config, _ANSWER_S)).get("error")
+            error = await self._call("STREAM.CREATE", config)
             if error is not None:
-                log.warning("stream of the audit not made", extra=fields(error=error))
+                # Most likely the account has no room to reserve.
+                log.error(
+                    "stream of the audit not made; see manager.audit_bytes",
+                    extra=fields(error=error, bytes=self._bytes_max),
+                )
+            return
+        if found.config.max_bytes != self._bytes_max:
+            call = f"STREAM.INFO.{names.AUDIT_STREAM}"
+            config = (await api_call(self._client, call, None, _ANSWER_S)).get("config", {})
+            error = await self._call("STREAM.UPDATE", {**config, "max_bytes": self._bytes_max})
+            if error is not None:
+                log.error(
+                    "stream of the audit has no bound; see manager.audit_bytes",
+                    extra=fields(error=error, bytes=self._bytes_max),
+                )
+
+    async def _call(self, call: str, config: Mapping[str, Any]) -> object:
+        subject = f"{call}.{names.AUDIT_STREAM}"
+        return (await api_call(self._client, subject, config, _ANSWER_S)).get("error")
 
     def note(self, entry: AuditEntry) -> None:
-        """Have an entry stored; the log has it at once."""
+        """Have an entry stored; the log has it at once.  Refusals are counted before both."""
+        for one in self._refused.add(entry) if entry.is_counted else [entry]:
+            self._write(one)
+
+    def _write(self, entry: AuditEntry) -> None:
+        entry = replace(entry, path=entry.path[:TEXT_MAX], app=entry.app[:TEXT_MAX])
         log.info("request", extra=fields(**asdict(entry)))
         try:
             self._waiting.put_nowait(entry)
@@ -136,7 +192,6 @@ class Audit:
 
     async def follow(self) -> None:
         """Store entries, without end."""
-        js = self._client.jetstream()
         while True:
             try:
                 await self.start()
@@ -144,6 +199,45 @@ class Audit:
             except UNREACHABLE as error:
                 log.debug("stream of the audit not made yet", extra=fields(error=error))
                 await asyncio.sleep(_RETRY_S)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._store())
+                tasks.create_task(self._look())
+        finally:
+            # NATS may be gone: the log has what was counted.
+            for one in self._refused.rest():
+                self._write(one)
+
+    async def _look(self) -> None:
+        """Write what was counted when its minute is over, and warn of a stream that fills."""
+        while True:
+            for one in self._refused.due(self._clock.wall_ms()):
+                self._write(one)
+            now_s = self._clock.monotonic_s()
+            if now_s - self._looked_s >= _FILL_S:
+                self._looked_s = now_s
+                with contextlib.suppress(*UNREACHABLE):
+                    await self.warn()
+            await asyncio.sleep(_LOOK_S)
+
+    async def warn(self) -> None:
+        """Log a warning when the stream is filled to ``_WARNED``, once until it is emptier."""
+        try:
+            found = await self._client.jetstream().stream_info(names.AUDIT_STREAM)
+        except NotFoundError:
+            return
+        limit = found.config.max_bytes or 0
+        is_filled = limit > 0 and found.state.bytes >= _WARNED * limit
+        if is_filled and not self._is_warned:
+            log.warning(
+                "the audit is almost full; its oldest entries leave then: copy them, or raise "
+                "manager.audit_bytes",
+                extra=fields(bytes=found.state.bytes, of=limit),
+            )
+        self._is_warned = is_filled
+
+    async def _store(self) -> None:
+        js = self._client.jetstream()
         while True:
             entry = await self._waiting.get()
             data = codec.encode(entry)

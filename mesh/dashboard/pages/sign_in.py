@@ -14,7 +14,6 @@ from starlette.responses import RedirectResponse
 from mesh.dashboard import guard
 from mesh.dashboard.rendering import View
 from mesh.errors import MeshError
-from mesh.logs import fields
 from mesh.model.sign_in import Attempt
 
 if TYPE_CHECKING:
@@ -106,7 +105,8 @@ async def leave(frame: Frame, request: Request) -> Response:
 
 def _failed(frame: Frame, request: Request, error: MeshError) -> Response:
     status = 503 if error.code == "MESH-A108" else int(error.code[6:])
-    log.warning("login failed", extra=fields(reason=error.detail or error.message))
+    source = guard.source_of(request.scope)
+    frame.door.warn("login failed", source, reason=error.detail or error.message)
     return frame.shown(request, View("login.html", {"error": error, "name": ""}, status))
 
 

@@ -1,0 +1,79 @@
+"""Refused requests by address and minute: few entries, with counts, however many requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.jetstream.audit import AuditEntry
+
+MINUTE_MS: Final = 60_000
+#: Entries of one user and address in a minute before the others are counted.
+_OF_USER: Final = 60
+#: Addresses that are counted each; the others are counted together.
+ADDRESSES_MAX: Final = 256
+_OTHERS: Final = ("", "")
+
+
+@dataclass(slots=True)
+class _Minute:
+    """The refusals of one address, of nobody or of one user."""
+
+    ends_ms: int
+    #: Entries that may still be written one by one.
+    left: int
+    #: The last that was not written, with the number of them.
+    rest: AuditEntry | None = None
+
+
+@dataclass(slots=True)
+class Refused:
+    """Decides which refusals are written now, and counts the others.
+
+    The first of an address is written at once, the others as one entry when the minute is over.
+    A user who is known has ``_OF_USER`` entries a minute instead of one.
+    """
+
+    _minutes: dict[tuple[str, str], _Minute] = field(default_factory=dict)
+
+    def add(self, entry: AuditEntry) -> list[AuditEntry]:
+        """The entries to write now: those whose minute is over, and this one or none."""
+        found = self.due(entry.at_ms)
+        user = entry.user if entry.how else ""
+        key = (entry.source, user)
+        if key not in self._minutes and len(self._minutes) >= ADDRESSES_MAX:
+            key = _OTHERS
+            entry = replace(entry, source="")
+        minute = self._minutes.get(key)
+        if minute is None:
+            left = _OF_USER if user and key != _OTHERS else 1
+            minute = self._minutes[key] = _Minute(entry.at_ms + MINUTE_MS, left)
+        if minute.left:
+            minute.left -= 1
+            return [*found, entry]
+        before = minute.rest.count if minute.rest is not None else 0
+        minute.rest = replace(entry, count=before + 1)
+        return found
+
+    def due(self, now_ms: int) -> list[AuditEntry]:
+        """Entries of the minutes that are over; an address that goes on begins another."""
+        return list(self._over(now_ms))
+
+    def rest(self) -> list[AuditEntry]:
+        """Entries of all minutes, at the end of the process."""
+        found = [one.rest for one in self._minutes.values() if one.rest is not None]
+        self._minutes.clear()
+        return found
+
+    def _over(self, now_ms: int) -> Iterator[AuditEntry]:
+        # A clock that was set back ends no minute early and none late.
+        over = [k for k, m in self._minutes.items() if not 0 < m.ends_ms - now_ms <= MINUTE_MS]
+        for key in over:
+            minute = self._minutes.pop(key)
+            if minute.rest is not None:
+                yield minute.rest
+                left = _OF_USER if key[1] else 0
+                self._minutes[key] = _Minute(now_ms + MINUTE_MS, left)
