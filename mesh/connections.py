@@ -230,7 +230,7 @@ class BoundedServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
         super().__init__(config)
-        # A line for each request that is no HTTP would let anybody fill the log.
+        # A line for each request that is no HTTP would fill the log.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._bounds = bounds
         self._accepting: list[asyncio.Task[None]] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from mesh.api.users import hash_of
+from mesh.api.users import check_password, hash_of
 from mesh.errors import MeshError
 from mesh.jetstream.directory import DirectoryUser
 from mesh.model.access import ALL, Grant, Permission, check_pattern, grant_values, permissions_of
@@ -77,6 +77,7 @@ class Accounts:
         hashed = known.hash if known is not None and "password" not in values else ""
         if not hashed:
             password = text_of(values, "password")
+            check_password(name, password)
             hashed = await anyio.to_thread.run_sync(
                 hash_of, name, password, limiter=self._access.limiter
             )

@@ -12,26 +12,25 @@ across sites without a preflight.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from mesh.api.hosts import hostname, is_loopback, netloc
 from mesh.api.permissions import ANY_USER, SIGN_IN, is_known, needed
 from mesh.api.rates import RateLimits
 from mesh.api.responses import refusal_of
 from mesh.api.users import Credentials, parse_basic
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
-from mesh.jetstream.audit import AuditEntry
+from mesh.jetstream.audit_entries import AuditEntry
 from mesh.jetstream.directory import PREFIX
 from mesh.logs import fields
 from mesh.model.access import (
@@ -43,6 +42,7 @@ from mesh.model.access import (
     lacking,
     within,
 )
+from mesh.model.access import needed as permission_needed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -66,6 +66,9 @@ _CHECKS_MAX: Final = 2
 #: second, and one address does not keep the others out.
 _PENDING_MAX: Final = 16
 _PENDING_OF_ADDRESS_MAX: Final = 8
+#: Failed checks of one user from one address, and from all, and those a second after them.
+_FAILURES: Final = (10.0, 50.0)
+_FAILURES_PER_S: Final = (0.1, 0.2)
 #: Probes, and the identity provider to sign in at; they need no user and say nothing of apps and
 #: nodes.
 OPEN_PATHS: Final = frozenset(
@@ -118,6 +121,10 @@ class Access:
     public_url: str = ""
     clock: Clock = field(default_factory=SystemClock)
     limits: RateLimits = field(default_factory=RateLimits)
+    #: Failed checks of each user and address, and of each user.
+    failures: tuple[RateLimits, ...] = field(
+        default_factory=lambda: tuple(map(RateLimits, _FAILURES_PER_S, _FAILURES))
+    )
     #: Lines of the log about failed sign-ins: one of an address each minute.
     warnings: RateLimits = field(default_factory=lambda: RateLimits(1 / 60, 1.0))
 
@@ -134,11 +141,13 @@ class Access:
     def reason_against(self, headers: Mapping[str, str]) -> str | None:
         """The reason to refuse a request by its headers; None if there is none."""
         origin = headers.get("origin")
-        own = {headers.get("host"), _netloc(self.public_url)} - {None, ""}
-        if origin is not None and _netloc(origin) not in own:
+        own = {headers.get("host"), netloc(self.public_url)} - {None, ""}
+        if origin is not None and netloc(origin) not in own:
             return f"request comes from a page of {origin}"
-        host = _hostname(headers.get("host", ""))
-        return None if self.users is not None or is_loopback(host) else _elsewhere(host)
+        host = hostname(headers.get("host", ""))
+        if self.users is not None or is_loopback(host):
+            return None
+        return f'host "{host}" is not this machine'
 
     async def sign_in(self, user: str, password: str, address: str) -> bool | None:
         """Whether name and password match; None if too many checks wait already."""
@@ -172,31 +181,29 @@ class Access:
             return None
         found = await self.sessions.find(token.removeprefix(LOGIN_PREFIX))
         self.users.refresh()
-        if found is None or found.how != LOGIN or not self.users.is_known(found.user):
+        if found is None or found.how != LOGIN or not self.users.is_of_now(found.user, found.mark):
             return None
         return Identity(found.user, self.users.grants(found.user), LOGIN)
 
     async def check(self, users: Users, given: Credentials, address: str) -> bool | None:
-        """Whether name and password match; None if too many checks wait already."""
+        """Whether name and password match; None if too many checks wait, or have failed lately."""
         if self.pending.total() >= _PENDING_MAX or self.pending[address] >= _PENDING_OF_ADDRESS_MAX:
+            return None
+        keys = f"{given.user[:NAME_MAX]} {address}", given.user[:NAME_MAX]
+        pairs = tuple(zip(self.failures, keys, strict=True))
+        if not all(limit.has(key, self.clock.monotonic_s()) for limit, key in pairs):
             return None
         self.pending[address] += 1
         try:
-            return await anyio.to_thread.run_sync(users.check, given, limiter=self.limiter)
+            fits = await anyio.to_thread.run_sync(users.check, given, limiter=self.limiter)
         finally:
             self.pending[address] -= 1
             if not self.pending[address]:
                 del self.pending[address]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether ``host``, a name or an address, is this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+        if not fits:
+            for limit, key in pairs:
+                limit.admit(key, self.clock.monotonic_s())
+        return fits
 
 
 class Guard:
@@ -221,6 +228,7 @@ class Guard:
             await refusal(scope, receive, answer)
             return
         token = current.set(asked.identity)
+        wanted = permission_needed.set(asked.needed.permission if asked.needed else None)
         try:
             await self._app(scope, receive, answer)
         except Exception:
@@ -228,6 +236,7 @@ class Guard:
             self._note(asked, HTTPStatus.INTERNAL_SERVER_ERROR)
             raise
         finally:
+            permission_needed.reset(wanted)
             current.reset(token)
 
     def _note(self, asked: _Asked, status: int) -> None:
@@ -375,25 +384,6 @@ def _permitted(asked: _Asked) -> Response | None:
     return refusal_of(403, lacking(identity.user, permission, wanted.app).message)
 
 
-def _elsewhere(host: str) -> str:
-    return f'host "{host}" is not this machine'
-
-
 def logged(text: str, most: int = NAME_MAX) -> str:
     """A text of a client as it may be in a line of the log: short, and without line ends."""
     return text[:most].encode("unicode_escape").decode()[:most]
-
-
-def _netloc(origin: str) -> str | None:
-    """Host and port of an origin; None for text that is no URL, like ``http://[``."""
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:
-        return None
-
-
-def _hostname(host: str) -> str:
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""

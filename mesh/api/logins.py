@@ -87,6 +87,7 @@ class LoginRoutes:
         access, kept = self._access, self._sessions
         user, source = form.get("username", ""), request.client.host if request.client else ""
         request.scope["mesh.claimed"] = user
+        mark = access.users.mark(user) if access.users is not None else ""
         fits = await access.sign_in(user, form.get("password", ""), source)
         if fits is None or not access.limits.admit(f"user {user}", access.clock.monotonic_s()):
             raise MeshError("MESH-A429", "too many passwords are checked", hint="Try again.")
@@ -96,7 +97,8 @@ class LoginRoutes:
                 HTTPStatus.UNAUTHORIZED, "invalid_credentials", "user and password don't fit"
             )
         now_ms = access.clock.wall_ms()
-        return _made(user, await kept.begin(user, how=LOGIN, source=source), now_ms, now_ms)
+        name = await kept.begin(user, how=LOGIN, source=source, mark=mark)
+        return _made(user, name, now_ms, now_ms)
 
     async def _renewed(self, request: Request) -> Response:
         """Another token for the same sign-in; the earlier one ends."""
@@ -106,7 +108,9 @@ class LoginRoutes:
         if found is None or known is None or name is None:
             return _refused(HTTPStatus.UNAUTHORIZED, "invalid_credentials", "the login has ended")
         request.scope["mesh.claimed"] = found.user
-        made = await kept.begin(found.user, how=LOGIN, source=found.source, began_ms=found.began_ms)
+        made = await kept.begin(
+            found.user, how=LOGIN, source=found.source, began_ms=found.began_ms, mark=found.mark
+        )
         await kept.end(name)
         return _made(found.user, made, found.began_ms, access.clock.wall_ms())
 

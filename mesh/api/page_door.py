@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.api.account_service import Accounts
 from mesh.api.auth import LOGIN, PATH_MAX, logged
 from mesh.errors import MeshError
-from mesh.jetstream.audit import AuditEntry
+from mesh.jetstream.audit_entries import AuditEntry
 from mesh.jetstream.sessions import refresh_token
 from mesh.logs import fields
 from mesh.model.access import ANYONE, Identity
@@ -110,6 +110,10 @@ class PageDoor:
         """Whether name and password match; None if too many are being checked."""
         return await self._access.sign_in(user, password, address)
 
+    def mark(self, user: str) -> str:
+        """A digest of the user's password hash, for a session that begins."""
+        return self._access.users.mark(user) if self._access.users is not None else ""
+
     def identity(self, session: Session) -> Identity | None:
         """The user of a session with its grants as they are now; None if it may not sign in."""
         users = self._access.users
@@ -118,7 +122,7 @@ class PageDoor:
         users.refresh()
         if session.grants is not None:
             return users.with_provisioned(Identity(session.user, session.grants, session.how))
-        if not users.is_known(session.user):
+        if not users.is_of_now(session.user, session.mark):
             return None
         return Identity(session.user, users.grants(session.user), session.how)
 

@@ -18,6 +18,11 @@ class RateLimits:
     #: By name: what is left, and when that was.
     _left: dict[str, tuple[float, float]] = field(default_factory=dict, repr=False)
 
+    def has(self, name: str, now_s: float) -> bool:
+        """Whether a name might ask once more now; takes nothing."""
+        left, then_s = self._left.get(name, (self.burst, now_s))
+        return not self.rate or min(self.burst, left + (now_s - then_s) * self.rate) >= 1.0
+
     def admit(self, name: str, now_s: float) -> bool:
         """Whether a name may ask once more now."""
         if not self.rate:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from mesh.api import renewal
-from mesh.api.auth import Access, is_loopback
+from mesh.api.auth import Access
+from mesh.api.hosts import is_loopback
 from mesh.api.oidc import read_roles
 from mesh.api.page_door import PageDoor
 from mesh.api.rates import RateLimits
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.api.oidc import Provider
-    from mesh.jetstream.audit import Audit, AuditEntry
+    from mesh.jetstream.audit import Audit
+    from mesh.jetstream.audit_entries import AuditEntry
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.secret_store import SecretStore
     from mesh.jetstream.sessions import Sessions

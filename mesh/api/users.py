@@ -17,7 +17,7 @@ import re
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _HASHER = PasswordHasher()
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\Z")
 
+#: Characters of a new password.
+PASSWORD_MIN: Final = 12
 #: Checked for a name that does not exist, so that the response takes as long as for a known one.
 _NOBODY = _HASHER.hash(secrets.token_urlsafe(16))
 
@@ -74,16 +76,22 @@ class _Contents:
     stamp: tuple[int, ...] | None = None
     users: dict[str, User] = field(default_factory=dict, repr=False)
     of_file: dict[str, User] = field(default_factory=dict, repr=False)
-    #: Digests of the credentials that fit these users.
-    fitted: set[bytes] = field(default_factory=set, repr=False)
+    #: Digests of the credentials that fit these users, with the user's name.
+    fitted: dict[bytes, str] = field(default_factory=dict, repr=False)
+
+    def still(self, now: dict[str, User]) -> dict[bytes, str]:
+        """The credentials of the users whose hash is the same now."""
+        same = {name for name, one in self.users.items() if name in now}
+        same = {name for name in same if now[name].hash == self.users[name].hash}
+        return {digest: name for digest, name in self.fitted.items() if name in same}
 
 
 @dataclass(slots=True)
 class Users:
     """The users of one file, if there is one, and of the directory, as they are now.
 
-    Credentials that fit are kept as digests with a random key of this process, until the file
-    changes: a client with ten requests a second would cost half a core otherwise.
+    Credentials that fit are kept as digests with a random key of this process, until the user's
+    hash changes: a client with ten requests a second would cost half a core otherwise.
     """
 
     path: Path | None
@@ -108,14 +116,15 @@ class Users:
         digest = self._digest(given)
         if digest in now.fitted:
             return True
-        known = now.users.get(given.user)
+        # A provisioned user has no hash, and takes as long as one who does not exist.
+        known = now.users.get(given.user, User("")).hash
         try:
-            _HASHER.verify(known.hash if known is not None else _NOBODY, given.password)
+            _HASHER.verify(known or _NOBODY, given.password)
         except (VerificationError, InvalidHashError):
             return False
-        if known is None:
+        if not known:
             return False
-        now.fitted.add(digest)
+        now.fitted[digest] = given.user
         return True
 
     def _digest(self, given: Credentials) -> bytes:
@@ -143,11 +152,25 @@ class Users:
             return
         users = {} if self.directory is None else _of_directory(self.directory, self.roles)
         of_file = _parse(self.path, text) if self.path else {}
-        self._now = _Contents(stamp, {**users, **of_file}, of_file)
+        every = {**users, **of_file}
+        self._now = _Contents(stamp, every, of_file, self._now.still(every))
 
     def is_known(self, user: str) -> bool:
         """Whether there is such a user who may sign in."""
         return user in self._now.users
+
+    def mark(self, user: str) -> str:
+        """A digest of the user's hash, for the session that begins; empty without a password."""
+        self.refresh()
+        known = self._now.users.get(user)
+        return hashlib.sha256(known.hash.encode()).hexdigest() if known and known.hash else ""
+
+    def is_of_now(self, user: str, mark: str) -> bool:
+        """Whether a user may sign in, and has the hash that a session was begun with.
+
+        Sessions of earlier versions have no mark; they end after twelve hours at most.
+        """
+        return self.is_known(user) and mark in ("", self.mark(user))
 
     def grants(self, user: str) -> tuple[Grant, ...]:
         """Grants of a user; none for an unknown one."""
@@ -229,6 +252,17 @@ def add(path: Path, user: str, password: str, may: frozenset[Permission] | None 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_private(path, "".join(one.line(name) for name, one in sorted(users.items())))
     return known is None
+
+
+def check_password(user: str, password: str) -> None:
+    """Refuse a new password that is easily guessed: MESH-A101."""
+    if len(password) < PASSWORD_MIN:
+        raise MeshError(
+            "MESH-A101",
+            f'password of user "{user}" is too short',
+            detail=f"A new password has at least {PASSWORD_MIN} characters.",
+            hint="Take several words, or a random one: openssl rand -base64 15",
+        )
 
 
 def hash_of(user: str, password: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mesh.model.access import Permission, current, require
+from mesh.model.access import Permission, current, needed, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,12 +22,13 @@ class VisibleService:
         return getattr(self._service, name)
 
     async def apps(self) -> Sequence[Any]:
-        """The apps that the user has any permission for."""
+        """The apps that the user has the permission of the route for, else any permission."""
         found = await self._service.apps()
-        identity = current.get()
+        identity, wanted = current.get(), needed.get()
         if identity is None:
             return found
-        return [app for app in found if any(one.covers(app.app) for one in identity.grants)]
+        grants = [one for one in identity.grants if wanted is None or wanted in one.may]
+        return [app for app in found if any(one.covers(app.app) for one in grants)]
 
 
 async def require_for_text(service: ManagerService, permission: Permission, text: str) -> None:

@@ -82,6 +82,7 @@ def add_user(
         from mesh.api import users
 
         permissions = read_permissions(may) if may is not None else None
+        users.check_password(name, new_password)
         is_new = users.add(file, name, new_password, permissions)
         typer.echo(f'user "{name}" {"added to" if is_new else "has a new password in"} {file}')
         return

@@ -19,8 +19,8 @@ from nats.errors import MaxPayloadError
 from nats.js.errors import NotFoundError
 
 from mesh.clock import SystemClock
+from mesh.jetstream.audit_entries import AuditEntry, Refused, result_of
 from mesh.jetstream.connection import UNREACHABLE, api_call
-from mesh.jetstream.refused import Refused
 from mesh.logs import fields
 from mesh.model import codec, names
 
@@ -49,36 +49,8 @@ _WAITING_MAX: Final = 10_000
 #: Entries that a search looks at, and those that are asked for at once.
 SEARCHED: Final = 5000
 _AT_ONCE: Final = 100
-_REFUSALS: Final = (401, 403, 429)
-_ERROR: Final = 400
 _RETRY_S: Final = 0.5
 _ANSWER_S: Final = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """One request."""
-
-    at_ms: int
-    user: str
-    #: ``password``, ``token``, ``oidc``, ``setup``, ``anonymous``; empty for an unknown user.
-    how: str
-    #: Address of the client.
-    source: str
-    method: str
-    path: str
-    status: int
-    app: str = ""
-    #: The permission that the request needed.
-    permission: str = ""
-    #: Requests that the entry stands for: refusals of one address are counted.
-    count: int = 1
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether it is one of many, perhaps: a refusal, or a failure of nobody."""
-        failed = not self.how and self.status >= _ERROR
-        return failed or result_of(self.status) == "refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +81,6 @@ def filter_of(given: Mapping[str, str]) -> AuditFilter:
     """The filter of the parameters ``user``, ``app``, ``method``, ``result`` and ``q``."""
     values = (given.get(name, "") for name in ("user", "app", "method", "result", "q"))
     return AuditFilter(*values)
-
-
-def result_of(status: int) -> str:
-    """One word for an HTTP status."""
-    if status < _ERROR:
-        return "done"
-    return "refused" if status in _REFUSALS else "failed"
 
 
 class Audit:

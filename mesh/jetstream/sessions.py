@@ -1,7 +1,7 @@
 """Sessions of people who signed in at the pages or the API, in a bucket that managers alone read.
 
     {sha256 of the cookie}    {"user", "how", "source", "began_ms", "used_ms",
-                               "grants"?, "renewal"?: of an identity provider}
+                               "mark"?, "grants"?, "renewal"?: of an identity provider}
 
 The cookie, or the token of a login at the API, is 256 random bits.  The token of forms is derived
 from it, and so is the key that a refresh token is encrypted with: the content of the bucket opens
@@ -45,6 +45,8 @@ IDLE_MS: Final = 1_800_000
 AGE_MS: Final = 43_200_000
 #: Sessions that are kept; beyond that the one idle for longest ends when another begins.
 COUNT_MAX: Final = 1000
+#: Sessions of one user; beyond that the user's own that is idle for longest ends.
+OF_USER_MAX: Final = 20
 #: Time for which a manager uses what it has read of a session.
 FRESH_S: Final = 1.0
 #: The same while NATS can't be reached.
@@ -87,6 +89,8 @@ class Session:
     id: str = field(default="", repr=False)
     #: None for a user of the directory or of a users file.
     renewal: Renewal | None = None
+    #: Digest of the user's password hash at the sign-in; empty without one.
+    mark: str = field(default="", repr=False)
 
     def is_over(self, now_ms: int) -> bool:
         """Whether it was idle for too long, or is too old."""
@@ -119,6 +123,7 @@ class Sessions:
         source: str = "",
         by: SignedIn | None = None,
         began_ms: int | None = None,
+        mark: str = "",
     ) -> str:
         """Begin a session; its name, for the cookie.
 
@@ -128,17 +133,18 @@ class Sessions:
             source: address of the client.
             by: the answer of an identity provider, if one recognised the user.
             began_ms: time of the sign-in, if an earlier one is continued.
+            mark: digest of the user's password hash, which ends the session when it changes.
 
         Raises:
             MeshError: MESH-A503 while NATS can't be reached.
         """
         name = secrets.token_urlsafe(32)
         now_ms = self._clock.wall_ms()
-        made = Session(user, "", how, source, None, began_ms or now_ms, now_ms)
+        made = Session(user, "", how, source, None, began_ms or now_ms, now_ms, mark=mark)
         if by is not None:
             made = _confirmed(made, name, by, now_ms)
         try:
-            await self._make_room()
+            await self._make_room(user)
             await kv.put(self._js, names.SESSIONS_BUCKET, _digest(name), _encode(made))
         except UNREACHABLE as error:
             raise unreachable(error) from error
@@ -265,8 +271,11 @@ class Sessions:
         self._keep(key, _Known(known.at_s, used, revision))
         return True
 
-    async def _make_room(self) -> None:
-        """Make the bucket if it is not there; end the session idle for longest if it is full."""
+    async def _make_room(self, user: str) -> None:
+        """Make the bucket if it is not there; end sessions of a user, or of all, above the most.
+
+        Those that were idle for longest end.
+        """
         try:
             info = await self._js.stream_info(_STREAM)
         except _GONE:
@@ -274,8 +283,11 @@ class Sessions:
             age_s = AGE_MS / 1000
             await kv.ensure_bucket(self._js, names.SESSIONS_BUCKET, self._replicas, age_s)
             return
-        if info.state.messages >= COUNT_MAX:
-            await self.end_ids([one.id for one in (await self.listed())[COUNT_MAX - 1 :]])
+        if info.state.messages >= OF_USER_MAX:
+            listed = await self.listed()
+            own = [one.id for one in listed if one.user == user][OF_USER_MAX - 1 :]
+            kept = [one.id for one in listed if one.id not in own]
+            await self.end_ids([*own, *kept[COUNT_MAX - 1 :]])
 
 
 def is_same(given: str, wanted: str) -> bool:
@@ -321,6 +333,8 @@ def _encode(session: Session) -> bytes:
     }
     if session.grants is not None:
         values["grants"] = [grant_values(one) for one in session.grants]
+    if session.mark:
+        values["mark"] = session.mark
     if session.renewal is not None:
         values["renewal"] = asdict(session.renewal)
     return orjson.dumps(values)
@@ -335,6 +349,7 @@ def _decode(data: bytes, key: str) -> Session | None:
         return Session(
             values["user"], "", values["how"], values["source"], grants,
             int(values["began_ms"]), int(values["used_ms"]), key, renewal,
+            str(values.get("mark", "")),
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError, MeshError):
         return None

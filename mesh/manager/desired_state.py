@@ -10,6 +10,7 @@ from mesh.jetstream import kv
 from mesh.jetstream.refusals import refusals, unreachable
 from mesh.manager.waiting import until
 from mesh.model import codec, names
+from mesh.model.access import Permission, sees
 from mesh.plan.fork import read_by_others
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ class DesiredState:
         """The record of ``app`` with its revision; MESH-A404 if it is not deployed."""
         found = self.find(app)
         if found is None:
-            known = sorted(a.value.spec.name for a in self._view.snapshot().apps)
+            apps = (seen.value.spec.name for seen in self._view.snapshot().apps)
+            known = sorted(name for name in apps if sees(Permission.APPS_VIEW, name))
             raise MeshError(
                 "MESH-A404",
                 f'app "{app}" is not deployed',
+                # Those that the user may see.
                 detail=f"Deployed are: {', '.join(known) or 'none'}.",
             )
         return found

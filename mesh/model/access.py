@@ -118,6 +118,8 @@ class Identity:
 ANYONE: Final = Identity("", (Grant(ALL),), "anonymous")
 #: The user of the request under way; None for work of the process itself.
 current: ContextVar[Identity | None] = ContextVar("mesh.identity", default=None)
+#: The permission that the route of the request needs: lists hold the apps that it covers.
+needed: ContextVar[Permission | None] = ContextVar("mesh.permission", default=None)
 
 
 def require(permission: Permission, app: str | None) -> None:

@@ -16,7 +16,8 @@ from mesh.api.auth import OPEN_PATHS, Access
 from mesh.api.permissions import ANY_USER, ROUTES, SIGN_IN, template
 from mesh.api.rates import RateLimits
 from mesh.api.users import Users
-from mesh.jetstream.audit import Audit, AuditEntry
+from mesh.jetstream.audit import Audit
+from mesh.jetstream.audit_entries import AuditEntry
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import Directory, DirectoryUser
 from mesh.model.access import ALL, ROLES, Grant, Permission, permissions_of, within
@@ -300,23 +301,27 @@ async def test_the_first_user_is_made_with_the_logged_token_and_known_to_every_m
         assert token is not None
         access, elsewhere = Access(Users(None, one)), Access(Users(None, other))
         setup = {"Authorization": f"Bearer {token}"}
-        ada = {"name": "ada", "password": "pw", "may": ["admin"]}
+        ada = {"name": "ada", "password": "twelve letters", "may": ["admin"]}
         async with client_of(access) as client, client_of(elsewhere) as second:
             with anyio.fail_after(20):
                 while (await client.get("/me", headers=setup)).status_code == 401:
                     await anyio.lowlevel.checkpoint()
             assert (await client.get("/siddhi-apps", headers=setup)).status_code == 403
             assert (await client.post("/users", json=ada, headers=setup)).status_code == 201
-            assert (await client.get("/siddhi-apps", auth=("ada", "pw"))).status_code == 200
+            assert (
+                await client.get("/siddhi-apps", auth=("ada", "twelve letters"))
+            ).status_code == 200
             # The token was for the first user only.
             answer = await client.post("/users", json=ada, headers=setup)
             assert answer.status_code == 401
             with anyio.fail_after(20):
                 while "ada" not in other.users:
                     await anyio.lowlevel.checkpoint()
-            assert (await second.get("/siddhi-apps", auth=("ada", "pw"))).status_code == 200
+            assert (
+                await second.get("/siddhi-apps", auth=("ada", "twelve letters"))
+            ).status_code == 200
             assert await other.offer_setup() is None
-            listed = await client.get("/users", auth=("ada", "pw"))
+            listed = await client.get("/users", auth=("ada", "twelve letters"))
             assert "argon2" not in listed.text
             assert [user["name"] for user in listed.json()] == ["ada"]
 

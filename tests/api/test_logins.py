@@ -110,7 +110,7 @@ async def test_a_failed_login_is_logged_without_its_password(
     (record,) = [one for one in caplog.records if one.name == "mesh.api.auth"]
     assert record.getMessage() == "login failed"
     line = TextFormatter().format(record)
-    name = "x\\ny" + "x" * 61
+    name = "x\\ny" + "x" * 60
     assert line.endswith(f" mesh.api.auth login failed user={name} address=192.0.2.1")
     assert "secret" not in str(vars(record))
 

@@ -39,9 +39,9 @@ def test_users_and_tokens_are_made_used_and_removed(
             return result.output + result.stderr
 
         arguments = ("user", "add", "eve", "--may", "viewer", "--apps", "Shop*")
-        assert "for apps Shop*" in mesh(*arguments, MESH_NEW_PASSWORD="pw2")
+        assert "for apps Shop*" in mesh(*arguments, MESH_NEW_PASSWORD="twelve letters")
         assert "eve" in mesh("user", "list")
-        eve: dict[str, Any] = {"MESH_USER": "eve", "MESH_PASSWORD": "pw2"}
+        eve: dict[str, Any] = {"MESH_USER": "eve", "MESH_PASSWORD": "twelve letters"}
         mesh("apps", **eve)
         assert "MESH-A403" in mesh("nodes", fails=True, **eve)
         token = mesh("token", "add", "reports", "--days", "1", **eve).strip()
@@ -66,6 +66,6 @@ def test_users_and_tokens_are_made_used_and_removed(
             "eve POST /tokens 201",
             f"ada DELETE /tokens/{listed['id']} 200",
         ]
-        assert "pw2" not in str(entries)
+        assert "twelve letters" not in str(entries)
         assert token not in str(entries)
         assert mesh("audit", "--of", "eve").count("eve") >= 2

@@ -135,7 +135,7 @@ def test_a_user_is_added_with_the_password_of_the_environment(alone: Path) -> No
     runner = CliRunner()
     for words in ("added to", "new password"):
         said = runner.invoke(
-            app, ["user", "add", "ada", "--file", "u"], env={"MESH_NEW_PASSWORD": "secret"}
+            app, ["user", "add", "ada", "--file", "u"], env={"MESH_NEW_PASSWORD": "twelve letters"}
         )
         assert said.exit_code == 0
         assert words in said.output

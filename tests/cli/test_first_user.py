@@ -50,15 +50,15 @@ def test_the_token_of_the_log_makes_the_first_user(tmp_path: Path) -> None:
             token = token or "".join(re.findall(r"token=(mesh_\S+)", line))
             url = url or "".join(re.findall(r"url=(http://\S+)", line))
         setup = {"Authorization": f"Bearer {token}"}
-        ada = {"name": "ada", "password": "pw", "may": ["admin"]}
+        ada = {"name": "ada", "password": "twelve letters", "may": ["admin"]}
         with httpx.Client(base_url=url, timeout=60) as client:
             made = client.post("/users", json=ada, headers=setup)
             assert made.status_code == 201, made.text
-            assert client.get("/users", auth=("ada", "pw")).json()[0]["name"] == "ada"
+            assert client.get("/users", auth=("ada", "twelve letters")).json()[0]["name"] == "ada"
             assert client.post("/users", json=ada, headers=setup).status_code == 401
             entries: list[dict[str, object]] = []
             while not entries:
-                answer = client.get("/audit", auth=("ada", "pw"))
+                answer = client.get("/audit", auth=("ada", "twelve letters"))
                 entries = answer.json() if answer.is_success else []
             assert (entries[0]["user"], entries[0]["how"]) == ("setup", "setup")
         process.send_signal(signal.SIGTERM)

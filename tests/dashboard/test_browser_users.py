@@ -34,7 +34,7 @@ IMAGES = ROOT / "docs" / "images"
 
 async def people(at: Site) -> None:
     """Users with all roles, one of them disabled."""
-    hashed = await asyncio.to_thread(hash_of, "ada", "pw")
+    hashed = await asyncio.to_thread(hash_of, "ada", "twelve letters")
     for name, role, apps, active in (
         ("ada", "admin", "*", True), ("eve", "developer", "Shop*", True),
         ("oli", "operator", "*", True), ("vic", "viewer", "*", False),
@@ -47,7 +47,7 @@ async def people(at: Site) -> None:
 async def sign_in(page: Page, at: Site, name: str) -> None:
     await page.goto(at.url + "/login")
     await page.get_by_role("textbox", name="User").fill(name)
-    await page.get_by_label("Password").fill("pw")
+    await page.get_by_label("Password").fill("twelve letters")
     await page.get_by_role("button", name="Sign in").click()
     await page.get_by_role("link", name="Your account").wait_for()
 
@@ -79,7 +79,7 @@ async def _users(browser: Browser, at: Site, *, has_script: bool) -> None:
     await sign_in(page, at, "ada")
     await page.goto(at.url + "/users/+new")
     await page.get_by_label("Name").fill("new.one")
-    await page.get_by_label("Password").fill("pw")
+    await page.get_by_label("Password").fill("twelve letters")
     await page.get_by_role("radio", name="viewer sees").check()
     await page.get_by_role("button", name="Add the user").click()
     await _says(page, "The user is added.")
@@ -106,7 +106,7 @@ async def _users(browser: Browser, at: Site, *, has_script: bool) -> None:
     await _says(page, "The user is disabled: its sessions are ended, its tokens refused.")
     await page.get_by_role("button", name="Enable").click()
     await _says(page, "The user may sign in again.")
-    await page.get_by_label("New password").fill("pw")
+    await page.get_by_label("New password").fill("twelve letters")
     await page.get_by_role("button", name="Change the password").click()
     await _says(page, "The password is changed, and the sessions are ended.")
     await sign_in(theirs, at, "new.one")

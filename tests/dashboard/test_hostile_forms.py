@@ -30,7 +30,7 @@ FORMS: Final = {
     "/apps/Shop/s/Orders": {"event": '{"item":"a","price":1.0}'},
     "/nodes/w1": {"do": "drain"},
     "/errors": {"do": "replay", "app": "Shop", "id": "1", "event": "{}"},
-    "/users/+new": {"name": "u", "password": "p", "role": "viewer", "apps": "*"},
+    "/users/+new": {"name": "u", "password": "twelve letters", "role": "viewer", "apps": "*"},
     "/account": {"do": "token", "name": "t", "days": "1", "may": "apps.view", "id": "x"},
     "/login": {"user": "u", "password": "p", "next": "/"},
 }

@@ -68,7 +68,7 @@ async def test_users_are_added_changed_disabled_and_signed_out(nats_server: Nats
 
 
 async def _add(ada: httpx.AsyncClient) -> None:
-    given = {"name": "eve", "password": "pw", "role": "developer", "apps": "Shop*"}
+    given = {"name": "eve", "password": "twelve letters", "role": "developer", "apps": "Shop*"}
     wrong = await send(
         ada, "/users/+new", **{**given, "apps": "no pattern!", "password": "hunter2"}
     )
@@ -82,7 +82,8 @@ async def _add(ada: httpx.AsyncClient) -> None:
 
 
 async def _change(at: Site, ada: httpx.AsyncClient, eve: httpx.AsyncClient) -> None:
-    assert (await eve.post("/login", data={"user": "eve", "password": "pw"})).status_code == 303
+    login = {"user": "eve", "password": "twelve letters"}
+    assert (await eve.post("/login", data=login)).status_code == 303
     assert (await eve.get("/")).status_code == 200
     # Another role holds from the next request, without another sign-in.
     assert (await eve.get("/users")).status_code == 403
@@ -93,7 +94,11 @@ async def _change(at: Site, ada: httpx.AsyncClient, eve: httpx.AsyncClient) -> N
     page = (await ada.get("/users/eve")).text
     assert "127.0.0.1" in page
     assert "argon2" not in page
-    for do, more in (("sign-out", {}), ("password", {"password": "other"}), ("disable", {})):
+    for do, more in (
+        ("sign-out", {}),
+        ("password", {"password": "another one of 24"}),
+        ("disable", {}),
+    ):
         await at.directory.put_user(
             DirectoryUser("eve", await asyncio.to_thread(hash_of, "eve", "pw"), ())
         )

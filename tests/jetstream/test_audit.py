@@ -13,9 +13,9 @@ import pytest
 from mesh.api import users
 from mesh.api.auth import Access
 from mesh.api.rates import RateLimits
-from mesh.jetstream.audit import TEXT_MAX, Audit, AuditEntry
+from mesh.jetstream.audit import TEXT_MAX, Audit
+from mesh.jetstream.audit_entries import ADDRESSES_MAX, MINUTE_MS, AuditEntry, Refused
 from mesh.jetstream.connection import close, connect
-from mesh.jetstream.refused import ADDRESSES_MAX, MINUTE_MS, Refused
 from mesh.model import names
 from mesh.settings import NatsSettings
 from tests.support.api_users import app_of

@@ -13,7 +13,8 @@ import pytest
 from mesh.clock import SystemClock
 from mesh.control.journal import JournalEntry
 from mesh.jetstream import journal, kv
-from mesh.jetstream.audit import Audit, AuditEntry
+from mesh.jetstream.audit import Audit
+from mesh.jetstream.audit_entries import AuditEntry
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import Directory, DirectoryUser
 from mesh.jetstream.journal import Journal
@@ -75,8 +76,8 @@ async def test_an_entry_of_the_audit_that_can_not_be_stored_holds_up_no_other(
         audit = Audit(client)
         following = asyncio.create_task(audit.follow())
         entry = AuditEntry(1, "ada", "password", "::1", "POST", "/apps", 200)
-        for path in ("/\udcff", HUGE, "/apps"):
-            audit.note(replace(entry, path=path))
+        for one in (replace(entry, path="/\udcff"), replace(entry, user=HUGE), entry):
+            audit.note(one)
         found: list[dict[str, Any]] = []
         while len(found) < 2 and not following.done():
             found = await audit.last(10)

@@ -38,6 +38,8 @@ async def enter(frame: Frame, request: Request) -> Response:
     form = await guard.form_of(request, has_session=False)
     address = guard.source_of(request.scope)
     request.scope["mesh.claimed"] = form.get("user", [""])[0]
+    # Of the hash that the password is compared with, not of one that is written meanwhile.
+    mark = frame.door.mark(form.get("user", [""])[0])
     try:
         user = await guard.sign_in(frame.door, form, address)
     except MeshError as error:
@@ -47,7 +49,7 @@ async def enter(frame: Frame, request: Request) -> Response:
     await _end(frame, request)
     assert frame.door.sessions is not None
     done = RedirectResponse(target, 303)
-    name = await frame.door.sessions.begin(user, source=address)
+    name = await frame.door.sessions.begin(user, source=address, mark=mark)
     _set(done, request, guard.cookie_name(request.scope), name)
     return done
 

@@ -1,4 +1,4 @@
-"""Refused requests by address and minute: few entries, with counts, however many requests."""
+"""Entries of the audit; those of refused requests, counted for each address and minute."""
 
 from __future__ import annotations
 
@@ -8,19 +8,52 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh.jetstream.audit import AuditEntry
-
 MINUTE_MS: Final = 60_000
 #: Entries of one user and address in a minute before the others are counted.
 _OF_USER: Final = 60
 #: Addresses that are counted each; the others are counted together.
 ADDRESSES_MAX: Final = 256
 _OTHERS: Final = ("", "")
+_REFUSALS: Final = (401, 403, 429)
+_ERROR: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One request."""
+
+    at_ms: int
+    user: str
+    #: ``password``, ``token``, ``oidc``, ``setup``, ``anonymous``; empty for an unknown user.
+    how: str
+    #: Address of the client.
+    source: str
+    method: str
+    path: str
+    status: int
+    app: str = ""
+    #: The permission that the request needed.
+    permission: str = ""
+    #: Requests that the entry stands for: refusals of one address are counted.
+    count: int = 1
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is one of many, perhaps: a refusal, or a failure without a user."""
+        failed = not self.how and self.status >= _ERROR
+        return failed or result_of(self.status) == "refused"
+
+
+def result_of(status: int) -> str:
+    """One word for an HTTP status."""
+    if status < _ERROR:
+        return "done"
+    return "refused" if status in _REFUSALS else "failed"
 
 
 @dataclass(slots=True)
 class _Minute:
-    """The refusals of one address, of nobody or of one user."""
+    """The refusals of one address, without a user or of one."""
 
     ends_ms: int
     #: Entries that may still be written one by one.
@@ -59,7 +92,7 @@ class Refused:
         return found
 
     def due(self, now_ms: int) -> list[AuditEntry]:
-        """Entries of the minutes that are over; an address that goes on begins another."""
+        """Entries of the minutes that are over; an address that continues begins another."""
         return list(self._over(now_ms))
 
     def rest(self) -> list[AuditEntry]:

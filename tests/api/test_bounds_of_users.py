@@ -1,0 +1,191 @@
+"""One user, or nobody, takes nothing from the others: sessions, checks, names of apps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import httpx
+import pytest
+
+from mesh.api import users
+from mesh.api.account_service import Accounts
+from mesh.api.auth import Access
+from mesh.api.page_door import PageDoor
+from mesh.api.routes import make_app
+from mesh.api.users import Credentials, Users
+from mesh.errors import MeshError
+from mesh.jetstream import sessions as sessions_module
+from mesh.jetstream.connection import close, connect
+from mesh.jetstream.sessions import OF_USER_MAX, Sessions
+from mesh.manager.desired_state import DesiredState
+from mesh.model.access import ALL, ANYONE, Grant, Identity, Permission, current
+from mesh.settings import NatsSettings
+from tests.support.api import TEXT, FakeService
+from tests.support.api_users import FakeDirectory, access_of, client_of
+from tests.support.clocks import MovedClock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+VIEW: Final = frozenset({Permission.APPS_VIEW})
+LONG: Final = "correct horse battery"
+
+
+@pytest.mark.nats
+async def test_sign_ins_of_one_user_end_no_session_of_another(nats_server: NatsServer) -> None:
+    client = await connect(NatsSettings(nats_server.url), "test")
+    try:
+        clock = MovedClock()
+        kept = Sessions(client.jetstream(), clock)
+        admins = await kept.begin("admin")
+        for _ in range(2 * OF_USER_MAX):
+            clock.wait(1)
+            last = await kept.begin("eve")
+        own = [one for one in await kept.listed() if one.user == "eve"]
+        assert len(own) == OF_USER_MAX
+        assert await kept.find(admins) is not None
+        assert await kept.find(last) is not None
+    finally:
+        await close(client)
+
+
+def test_a_change_of_one_user_keeps_the_passwords_that_were_verified(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    users.add(path, "ada", "pw")
+    users.add(path, "eve", "pw")
+    directory: Any = FakeDirectory()
+    known = Users(path, directory)
+    ada, eve = Credentials("ada", "pw"), Credentials("eve", "pw")
+    assert known.check(ada)
+    assert known.check(eve)
+    directory.version += 1
+    assert known.is_verified(ada)
+    users.add(path, "eve", "another")
+    assert known.is_verified(ada)
+    assert not known.is_verified(eve)
+    path.write_text(
+        "".join(
+            line
+            for line in path.read_text().splitlines(keepends=True)
+            if not line.startswith("ada")
+        )
+    )
+    assert not known.is_verified(ada)
+
+
+def test_a_session_ends_with_the_password_of_the_users_file(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    users.add(path, "ada", "pw")
+    door = PageDoor(Access(Users(path)))
+    began = sessions_module.Session("ada", "", mark=door.mark("ada"))
+    stored = sessions_module._decode(sessions_module._encode(began), "id")
+    assert stored is not None
+    assert door.identity(stored) is not None
+    users.add(path, "bob", "pw")
+    assert door.identity(stored) is not None
+    users.add(path, "ada", "another")
+    assert door.identity(stored) is None
+    assert door.identity(replace(stored, mark="")) is not None
+
+
+@pytest.mark.nats
+async def test_a_login_ends_with_the_password_of_the_users_file(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    path = tmp_path / "users"
+    users.add(path, "ada", "pw")
+    client = await connect(NatsSettings(nats_server.url), "test")
+    try:
+        access = Access(Users(path), sessions=Sessions(client.jetstream(), MovedClock()))
+        form = {"grantType": "password", "username": "ada", "password": "pw"}
+        async with client_of(access) as http:
+            for _ in range(2):
+                token = (await http.post("/login/monitoring", data=form)).json()["pID"]
+                headers = {"Authorization": f"Bearer {token}"}
+                assert (await http.get("/me", headers=headers)).status_code == 200
+                form["password"] += "2"
+                users.add(path, "ada", form["password"])
+                assert (await http.get("/me", headers=headers)).status_code == 401
+    finally:
+        await close(client)
+
+
+async def test_guesses_of_one_user_are_delayed_and_the_others_are_not(tmp_path: Path) -> None:
+    path = tmp_path / "users"
+    users.add(path, "ada", "pw")
+    users.add(path, "eve", "pw")
+    clock = MovedClock()
+    access = Access(Users(path), clock=clock)
+    guessed: list[Any] = [await access.sign_in("ada", f"guess {n}", "192.0.2.1") for n in range(15)]
+    assert guessed == [False] * 10 + [None] * 5
+    # The right one has to wait there as well; from elsewhere it does not, nor do other users.
+    assert await access.sign_in("ada", "pw", "192.0.2.1") is None
+    assert await access.sign_in("eve", "pw", "192.0.2.1") is True
+    assert await access.sign_in("ada", "pw", "192.0.2.2") is True
+    assert await access.sign_in("ada", "pw", "192.0.2.1") is True
+    clock.wait(10)
+    assert await access.sign_in("ada", "guess", "192.0.2.1") is False
+    assert await access.sign_in("ada", "guess", "192.0.2.1") is None
+
+
+@pytest.mark.parametrize("password", ["a", "hunter2", "11_letters_"])
+async def test_a_new_password_is_long_enough(password: str) -> None:
+    access, _ = access_of(ada=(Grant(ALL),))
+    values = {"name": "bob", "password": password, "may": ["viewer"]}
+    with pytest.raises(MeshError) as refused:
+        await Accounts(access).put_user(ANYONE, values)
+    assert refused.value.code == "MESH-A101"
+    assert "at least 12" in refused.value.detail
+    users.check_password("bob", f"{password}{'x' * 12}")
+
+
+def test_a_provisioned_name_is_checked_like_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked: list[str] = []
+
+    class Hasher:
+        def verify(self, known: str, given: str) -> None:
+            checked.append(known)
+
+    monkeypatch.setattr(users, "_HASHER", Hasher())
+    directory: Any = FakeDirectory(provisioned=(Grant(VIEW),))
+    known = Users(None, directory)
+    assert not known.check(Credentials("provisioned", "x"))
+    assert not known.check(Credentials("nobody", "x"))
+    assert checked == [users._NOBODY] * 2
+
+
+async def test_lists_hold_the_apps_of_the_grants_with_the_permission_of_the_route() -> None:
+    grants = (Grant(VIEW, "Shop*"), Grant(frozenset({Permission.DATA_WRITE}), "Bank"))
+    access, _ = access_of(eve=grants)
+    app: Any = make_app(FakeService({"Shop": TEXT, "Bank": TEXT}).as_manager, access)
+    transport = httpx.ASGITransport(app, client=("192.0.2.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
+        listed = (await client.get("/siddhi-apps", auth=("eve", "x"))).json()
+        count = (await client.get("/siddhi-apps/count", auth=("eve", "x"))).json()
+    assert (listed, count) == (["Shop"], 1)
+
+
+def test_an_app_that_is_not_deployed_shows_those_that_the_user_may_see() -> None:
+    names = ("Bank", "Shop", "ShopTwo")
+    apps = [SimpleNamespace(value=SimpleNamespace(spec=SimpleNamespace(name=n))) for n in names]
+    snapshot = SimpleNamespace(apps=apps, app=lambda _: None)
+    client: Any = SimpleNamespace(jetstream=lambda: None)
+    view: Any = SimpleNamespace(snapshot=lambda: snapshot)
+    desired = DesiredState(client, view, MovedClock())
+
+    def detail(*grants: Grant) -> str:
+        token = current.set(Identity("eve", grants))
+        try:
+            with pytest.raises(MeshError, match="not deployed") as refused:
+                desired.get("Other")
+        finally:
+            current.reset(token)
+        return refused.value.detail
+
+    assert detail(Grant(VIEW, "Shop*")) == "Deployed are: Shop, ShopTwo."
+    assert detail(Grant(frozenset({Permission.DATA_WRITE}), "Bank")) == "Deployed are: none."
+    assert detail(Grant(VIEW)) == "Deployed are: Bank, Shop, ShopTwo."
