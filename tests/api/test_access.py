@@ -16,8 +16,6 @@ from mesh.api.auth import OPEN_PATHS, Access
 from mesh.api.permissions import ANY_USER, ROUTES, SIGN_IN, template
 from mesh.api.rates import RateLimits
 from mesh.api.users import Users
-from mesh.jetstream.audit import Audit
-from mesh.jetstream.audit_entries import AuditEntry
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import Directory, DirectoryUser
 from mesh.model.access import ALL, ROLES, Grant, Permission, permissions_of, within
@@ -378,28 +376,3 @@ async def test_a_token_is_shown_once_has_no_more_than_its_owners_rights_and_ends
             gone = await client.delete(f"/tokens/{known.id}", auth=("eve", "pw"))
             assert gone.status_code == 200
             assert (await client.get("/siddhi-apps/Shop", headers=token)).status_code == 401
-
-
-@pytest.mark.nats
-async def test_the_audit_is_stored_and_can_not_be_erased(nats_server: NatsServer) -> None:
-    client = await connect(NatsSettings(nats_server.url), "test")
-    try:
-        audit = Audit(client)
-        await audit.start()
-        await audit.start()
-        for number in range(3):
-            audit.note(AuditEntry(number, "ada", "password", "::1", "DELETE", "/x", 200))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(audit.follow)
-            with anyio.fail_after(20):
-                while len(await audit.last(10)) < 3:
-                    await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
-        assert [one["at_ms"] for one in await audit.last(2)] == [1, 2]
-        js = client.jetstream()
-        with pytest.raises(Exception, match="not permitted"):
-            await js.purge_stream("mesh_audit")
-        with pytest.raises(Exception, match="not permitted"):
-            await js.delete_msg("mesh_audit", 1)
-    finally:
-        await close(client)

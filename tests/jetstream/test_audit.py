@@ -165,3 +165,28 @@ async def test_an_audit_that_is_almost_full_warns_once(
         assert (await client.jetstream().stream_info(names.AUDIT_STREAM)).state.bytes <= 1_000_000
     finally:
         await close(client)
+
+
+@pytest.mark.nats
+async def test_the_audit_is_stored_and_can_not_be_erased(nats_server: NatsServer) -> None:
+    client = await connect(NatsSettings(nats_server.url), "test")
+    try:
+        audit = Audit(client)
+        await audit.start()
+        await audit.start()
+        for number in range(3):
+            audit.note(AuditEntry(number, "ada", "password", "::1", "DELETE", "/x", 200))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(audit.follow)
+            with anyio.fail_after(20):
+                while len(await audit.last(10)) < 3:
+                    await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        assert [one["at_ms"] for one in await audit.last(2)] == [1, 2]
+        js = client.jetstream()
+        with pytest.raises(Exception, match="not permitted"):
+            await js.purge_stream("mesh_audit")
+        with pytest.raises(Exception, match="not permitted"):
+            await js.delete_msg("mesh_audit", 1)
+    finally:
+        await close(client)
