@@ -10,6 +10,7 @@ import orjson
 
 #: What a double, or a whole number of 64 bits, may show in another way.
 _MAY_CHANGE: Final = re.compile(rb"[0-9][.eE]|[0-9]{19}|-0")
+_BLANKS: Final = b" \t\r\n"
 
 
 class JsonReal(float):
@@ -47,6 +48,22 @@ def read_exact(text: bytes | str) -> Any:
         json.dumps(value, ensure_ascii=False).encode()
         return value
     return _loaded(octets) if _MAY_CHANGE.search(octets) else value
+
+
+def is_exact(octets: bytes, document: Any) -> bool:
+    """Whether ``orjson.dumps`` gives each part of a document with the digits of its text.
+
+    Args:
+        octets: the text.
+        document: its values, by ``orjson.loads``.
+    """
+    if _MAY_CHANGE.search(octets) is None:
+        return True
+    try:
+        again = orjson.dumps(document)
+    except orjson.JSONEncodeError:
+        return False
+    return again.translate(None, _BLANKS) == octets.translate(None, _BLANKS)
 
 
 def _loaded(octets: bytes) -> Any:

@@ -16,11 +16,10 @@ import pyarrow as pa
 from mesh.connect.extras import library
 from mesh.functions.exact_json import read_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
-from mesh.mapping.avro_values import UnfitError, encoded, with_own_types
+from mesh.mapping.avro_values import UnfitError, encoded, fits, with_own_types
 from mesh.mapping.contract import Refusal
 from mesh.mapping.events import of_values
 from mesh.mapping.json_source import rooted
-from mesh.mapping.outside import of_outside
 from mesh.mapping.sinks import template_sink
 
 if TYPE_CHECKING:
@@ -150,14 +149,14 @@ class AvroSource:
         if data.tell() != len(payload):
             return ["the payload is longer than the record"]
         if not self._paths:
-            return [of_outside(record, self._schema)]
+            return [record]
         event = {}
         for name, path in self._paths:
             try:
                 event[name] = path.read(record)
             except PathNotFoundError:
                 continue
-        return [of_outside(event, self._schema)]
+        return [event]
 
 
 class AvroSink:
@@ -175,8 +174,6 @@ class AvroSink:
         self._avro = schema_of(definition, schema, "event")
         self._write = library("fastavro", "avro").schemaless_writer
         self._named = self._avro.get("__named_schemas", {})
-        # Values of the stream's own types fit a schema that is made of them.
-        self._is_own = not definition and payload is None
         self._head = b"" if head is None else b"\0" + head.to_bytes(4, "big")
         self._template = None
         if payload is not None:
@@ -192,29 +189,40 @@ class AvroSink:
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
         """See ``SinkMapper``."""
-        if self._is_own:
-            return [self._encoded(event) for event in rows.to_pylist()]
         if self._template is None:
-            names = rows.schema.names
-            columns = [_values_of(column) for column in rows.columns]
-            return [
-                self._encoded(dict(zip(names, values, strict=True)))
-                for values in zip(*columns, strict=True)
-            ]
+            return self._of_rows(rows)
         found: list[bytes] = []
         for text in self._template.encode(rows):
             try:
-                found.append(self._encoded(read_exact(text)))
+                found.append(self._encoded(read_exact(text), None))
             except orjson.JSONDecodeError as error:
                 found.append(Refusal(f"the template is not JSON: {error.msg}".encode()))
         return found
 
-    def _encoded(self, event: dict[str, Any]) -> bytes:
+    def _of_rows(self, rows: pa.RecordBatch) -> list[bytes]:
+        events = rows.to_pylist()
+        checked = []
+        for field in self._avro["fields"]:
+            name = field["name"]
+            if name not in rows.schema.names:
+                continue
+            column = rows.column(name)
+            if not fits(field["type"], column.type, has_nulls=bool(column.null_count)):
+                checked.append((name, field["type"]))
+                for event, value in zip(events, _values_of(column), strict=True):
+                    event[name] = value
+        return [self._encoded(event, checked) for event in events]
+
+    def _encoded(self, event: dict[str, Any], checked: Sequence[tuple[str, Any]] | None) -> bytes:
+        """A record; ``checked`` are the fields whose values may not fit, None for all."""
         out = io.BytesIO()
         out.write(self._head)
         try:
-            fit = event if self._is_own else encoded(event, self._avro, self._named)
-            self._write(out, self._avro, fit)
+            if checked is None:
+                event = encoded(event, self._avro, self._named)
+            for name, schema in checked or ():
+                event[name] = encoded(event[name], schema, self._named, name)
+            self._write(out, self._avro, event)
         except UnfitError as error:
             return Refusal(f"the event does not fit the Avro schema: {error}".encode())
         # The library has errors of many kinds.

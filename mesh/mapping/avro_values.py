@@ -27,6 +27,15 @@ _OWN: Final = "mesh-"
 _UNITS: Final = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _PER_SECOND: Final = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
 _RANGES: Final = {"int": 1 << 31, "long": 1 << 63}
+#: Types that have all values of an attribute's type.
+_SAME: Final = {
+    pa.string(): ("string",),
+    pa.bool_(): ("boolean",),
+    pa.int32(): ("int", "long"),
+    pa.int64(): ("long",),
+    pa.float32(): ("float", "double"),
+    pa.float64(): ("double",),
+}
 _TIME: Final = re.compile(
     r"(?:(\d{4}-\d\d-\d\d)[T ])?(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(Z|[+-]\d\d:?\d\d)?"
 )
@@ -114,6 +123,25 @@ def _has_size(schema: Mapping[str, Any], logical: str) -> bool:
 # --- To Avro
 
 
+def fits(schema: Any, kind: pa.DataType, *, has_nulls: bool) -> bool:
+    """Whether a field has all values of an attribute, which the library writes as they are.
+
+    Args:
+        schema: of the field.
+        kind: of the attribute.
+        has_nulls: whether null is one of the values.
+    """
+    branches = schema if isinstance(schema, list) else [schema]
+    others = [branch for branch in branches if branch != "null"]
+    may_be_null = len(others) < len(branches)
+    return (
+        len(others) == 1
+        and isinstance(others[0], str)
+        and others[0] in _SAME.get(kind, ())
+        and (may_be_null or not has_nulls)
+    )
+
+
 def encoded(value: Any, schema: Any, named: Mapping[str, Any], path: str = "") -> Any:
     """A value as the library writes it without any check.
 
@@ -134,7 +162,6 @@ def encoded(value: Any, schema: Any, named: Mapping[str, Any], path: str = "") -
     details: Mapping[str, Any] = schema if isinstance(schema, dict) else {}
     if not isinstance(kind, str):
         return encoded(value, kind, named, path)
-    unfit = UnfitError(f'field "{path}" is {shown(_shown(value))}, not {_name(schema)}')
     match kind:
         case "record" | "error" if isinstance(value, dict):
             return _of_record(value, details, named, path)
@@ -146,17 +173,24 @@ def encoded(value: Any, schema: Any, named: Mapping[str, Any], path: str = "") -
             return {k: encoded(v, values, named, f"{path}.{k}") for k, v in value.items()}
         case "enum" if isinstance(value, str) and value in details["symbols"]:
             return value
+    raw = _raw(value, kind, details)
+    limit = _RANGES.get(kind)
+    if (raw is None and kind != "null") or (limit is not None and not -limit <= raw < limit):
+        raise _unfit(value, schema, path)
+    return raw
+
+
+def _raw(value: Any, kind: str, details: Mapping[str, Any]) -> Any:
+    """The raw value of a primitive or logical type; None if there is none."""
     try:
         logical = details.get("logicalType", "")
-        raw = _of_logical(value, logical, details) if logical else _of_plain(value, kind)
+        return _of_logical(value, logical, details) if logical else _of_plain(value, kind)
     except (ArithmeticError, ValueError):
-        raise unfit from None
-    if raw is None and kind != "null":
-        raise unfit
-    limit = _RANGES.get(kind)
-    if limit is not None and not -limit <= raw < limit:
-        raise unfit
-    return raw
+        return None
+
+
+def _unfit(value: Any, schema: Any, path: str) -> UnfitError:
+    return UnfitError(f'field "{path}" is {shown(_shown(value))}, not {_name(schema)}')
 
 
 def _shown(value: Any) -> Any:
@@ -188,7 +222,7 @@ def _of_union(value: Any, schema: list[Any], named: Mapping[str, Any], path: str
         if isinstance(whole, str):
             return (whole, found)
         return (whole["name"], found) if whole["type"] == "record" else found
-    raise UnfitError(f'field "{path}" is {shown(_shown(value))}, not {_name(schema)}')
+    raise _unfit(value, schema, path)
 
 
 def _of_record(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import codecs
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
+from mesh.functions.exact_json import is_exact, read_exact
+from mesh.mapping.outside import value_for
 from mesh.mapping.texts import typed
 from pyspark_nats.decode import rules
 from pyspark_nats.decode.limits import USUAL
@@ -22,11 +25,26 @@ if TYPE_CHECKING:
 
 
 _MARK = codecs.BOM_UTF8
+#: Below, a double of a parser was not a whole number of more digits.
+_WHOLE_MAX: Final = float(1 << 53)
 
 
 def without_mark(payload: bytes) -> bytes:
     """A text in UTF-8 without the byte order mark that some programs write before it."""
     return payload.removeprefix(_MARK)
+
+
+def without_marks(payloads: Sequence[bytes]) -> Sequence[bytes]:
+    """Payloads without byte order marks; the same ones if they have none."""
+    if has_mark(b"".join(payloads)):
+        return [without_mark(payload) for payload in payloads]
+    return payloads
+
+
+def has_mark(joined: bytes) -> bool:
+    """Whether one of some payloads may have a byte order mark."""
+    # One octet is found faster than three.
+    return _MARK[:1] in joined and _MARK in joined
 
 
 def parsed(parse: Callable[[int, bytes], Parsed], payloads: Sequence[bytes]) -> Iterator[Parsed]:
@@ -48,7 +66,7 @@ def of_values(
     schema: pa.Schema,
     missing: str,
 ) -> DecodeResult:
-    """Rows of events whose values have types, as in JSON.
+    """Rows of events whose values have types, as in JSON; ``outside`` converts others.
 
     Args:
         parse: from the number and the octets of a payload to its events.
@@ -66,8 +84,60 @@ def of_values(
         errors,
         lambda _: next(events),
         USUAL,
+        value_for,
     )
     return assembled(parts, schema, errors, len(payloads))
+
+
+class JsonEvents:
+    """Events of JSON documents, in which numbers that are read as texts have their digits."""
+
+    def __init__(self, schema: pa.Schema, events_of: Callable[[Any], Parsed]) -> None:
+        """The reader; ``events_of`` takes new dicts of attributes out of a document."""
+        self._events_of = events_of
+        self._texts = [field.name for field in schema if pa.types.is_string(field.type)]
+        self._reals = [field.name for field in schema if pa.types.is_floating(field.type)]
+
+    def read(self, payload: bytes) -> Parsed:
+        """The events of a payload.
+
+        Raises:
+            orjson.JSONDecodeError: it is no JSON.
+        """
+        try:
+            document = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            return self._events_of(read_exact(without_mark(payload)))
+        found = self._events_of(document)
+        if self._are_plain(found):
+            return found
+        if not is_exact(payload, document):
+            return self._events_of(read_exact(payload))
+        for event in found:
+            if isinstance(event, dict):
+                self._write_texts(event)
+        return found
+
+    def _are_plain(self, events: Parsed) -> bool:
+        """Whether the parser's values are exact."""
+        for event in events:
+            if isinstance(event, str):
+                continue
+            for name in self._texts:
+                value = event.get(name)
+                if value is not None and type(value) is not str:
+                    return False
+            for name in self._reals:
+                value = event.get(name)
+                if type(value) is float and not -_WHOLE_MAX < value < _WHOLE_MAX:
+                    return False
+        return True
+
+    def _write_texts(self, event: dict[str, Any]) -> None:
+        for name in self._texts:
+            value = event.get(name)
+            if value is not None and type(value) is not str:
+                event[name] = orjson.dumps(value).decode()
 
 
 def of_texts(
@@ -81,8 +151,7 @@ def of_texts(
     columns: list[list[str | None]] = [[] for _ in schema]
     message: list[int] = []
     index: list[int] = []
-    bare = [without_mark(payload) for payload in payloads]
-    for number, events in enumerate(parsed(parse, bare)):
+    for number, events in enumerate(parsed(parse, without_marks(payloads))):
         for place, event in enumerate(events):
             reason = event if isinstance(event, str) else _missing(event, schema, missing)
             if reason is not None:

@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from mesh.functions.exact_json import read_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
-from mesh.mapping.events import of_values, without_mark
-from mesh.mapping.outside import of_outside
+from mesh.mapping.events import JsonEvents, of_values, without_mark
 from pyspark_nats.arrow import kernels, rows_at
 from pyspark_nats.decode import decode_messages, json_text
 from pyspark_nats.decode.limits import USUAL
@@ -95,7 +94,7 @@ class PlainSource:
         ]
 
     def _event(self, event: dict[str, Any], payload: bytes) -> dict[str, Any] | str:
-        return of_outside(event, self._schema)
+        return event
 
     def _plain(self, data: Any, schema: pa.Schema) -> DecodeResult:
         kinds = pa.repeat(pa.scalar(self._content_type), len(data))
@@ -124,7 +123,7 @@ class JsonSource(PlainSource):
                 is_missing = _EVENT not in event
                 return f'"event" is {"missing" if is_missing else shown(inner) + ", not an object"}'
             event = inner
-        return of_outside(event, self._schema)
+        return event
 
     def _strict(self, payloads: Sequence[bytes]) -> DecodeResult:
         data = pa.array(payloads, pa.binary())
@@ -218,25 +217,27 @@ class JsonPathSource:
         self._paths: list[tuple[str, Path]] = [
             (name, parse(rooted(paths[name]))) for name in schema.names
         ]
+        self._json = JsonEvents(schema, self._events_of)
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
+        return of_values(self._events, payloads, self._schema, self._missing)
 
-        def events(number: int, payload: bytes) -> Parsed:
-            try:
-                document = read_exact(without_mark(payload))
-            except orjson.JSONDecodeError as error:
-                return [f"not JSON: {error.msg}"]
-            try:
-                found = self._enclosing.read(document)
-            except PathNotFoundError:
-                return ["the enclosing element is missing"]
-            several = found if isinstance(found, list) else [found]
-            return [self._event(one) for one in several]
+    def _events(self, _: int, payload: bytes) -> Parsed:
+        try:
+            return self._json.read(payload)
+        except orjson.JSONDecodeError as error:
+            return [f"not JSON: {error.msg}"]
 
-        return of_values(events, payloads, self._schema, self._missing)
+    def _events_of(self, document: Any) -> Parsed:
+        try:
+            found = self._enclosing.read(document)
+        except PathNotFoundError:
+            return ["the enclosing element is missing"]
+        several = found if isinstance(found, list) else [found]
+        return [self._event(one) for one in several]
 
     def _event(self, document: Any) -> dict[str, Any]:
         event: dict[str, Any] = {}
@@ -245,7 +246,7 @@ class JsonPathSource:
                 event[name] = path.read(document)
             except PathNotFoundError:
                 continue
-        return of_outside(event, self._schema)
+        return event
 
 
 def rooted(path: str) -> str:

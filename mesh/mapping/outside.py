@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgpack  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
@@ -17,10 +17,6 @@ import pyarrow as pa
 
 from mesh.functions.exact_json import JsonReal, write_exact
 from pyspark_nats.decode.values import real_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _STRING = pa.string().id
 _PLAIN = frozenset((bool, int, float))
@@ -38,16 +34,7 @@ class Exact:
         return self.text
 
 
-def of_outside(event: Mapping[str, Any], schema: pa.Schema) -> dict[str, Any]:
-    """The values of an event for the attributes that it has; see the module."""
-    return {
-        name: value_for(event[name], kind)
-        for name, kind in zip(schema.names, schema.types, strict=True)
-        if name in event
-    }
-
-
-def value_for(value: Any, kind: pa.DataType) -> Any:
+def value_for(value: Any, kind: Any) -> Any:
     """The value for an attribute of a type; the same value if there is none."""
     given = type(value)
     if value is None or given is str or (given in _PLAIN and kind.id != _STRING):

@@ -11,7 +11,7 @@ from mesh.connect.extras import library
 from mesh.functions.exact_json import read_exact
 from mesh.mapping.contract import Refusal
 from mesh.mapping.events import of_values
-from mesh.mapping.outside import Exact, instant, of_outside
+from mesh.mapping.outside import Exact, instant
 from mesh.mapping.proto_text import SCALARS, class_of, compiled_class, message_class
 from pyspark_nats.decode.values import real_of, shown
 
@@ -78,7 +78,8 @@ def _number_of(kind: Any) -> int:
 class _Place:
     """A field of a message, or of a message inside of it."""
 
-    def __init__(self, made: Any, path: str) -> None:
+    def __init__(self, made: Any, path: str, kind: pa.DataType | None = None) -> None:
+        """The field at a path; ``kind`` is the type of the values that are written."""
         self._json = library("google.protobuf.json_format", "protobuf")
         self._name = path
         descriptor = made.DESCRIPTOR
@@ -95,24 +96,36 @@ class _Place:
         if last.type == _BYTES:
             raise ValueError(f'field "{path}" is bytes, and no attribute has those')
         self._kind = last.message_type.full_name if last.type == _MESSAGE else ""
+        # Each look at a descriptor costs more than one at a message.
+        self._outer = [field.name for field in self._path[:-1]]
+        self._last = last.name
+        self._has_presence = bool(last.has_presence)
+        self._is_scalar = not _is_repeated(last) and last.type not in (_ENUM, _MESSAGE)
+        self._same = _same(last, kind) if self._is_scalar else None
 
     def read(self, message: Any) -> Any:
         """The value; None for a field that is not set and knows that."""
-        for field in self._path[:-1]:
-            if not message.HasField(field.name):
+        for name in self._outer:
+            if not message.HasField(name):
                 return None
-            message = getattr(message, field.name)
+            message = getattr(message, name)
+        if not self._is_scalar:
+            return self._read_other(message)
+        if self._has_presence and not message.HasField(self._last):
+            return None
+        return getattr(message, self._last)
+
+    def _read_other(self, message: Any) -> Any:
+        """The value of a field that is repeated, an enum or a message."""
         last = self._path[-1]
         if _is_repeated(last):
             return self._read_several(message, last)
-        if last.has_presence and not message.HasField(last.name):
+        if self._has_presence and not message.HasField(last.name):
             return None
         value = getattr(message, last.name)
         if last.type == _ENUM:
             known = last.enum_type.values_by_number.get(value)
             return Exact(known.name if known is not None else str(value), value)
-        if last.type != _MESSAGE:
-            return value
         if self._kind == _TIMESTAMP:
             return instant(value.seconds * 10**9 + value.nanos, "ns", "ms")
         if self._kind == _DURATION:
@@ -138,9 +151,12 @@ class _Place:
         if value is None:
             return
         try:
-            for field in self._path[:-1]:
-                message = getattr(message, field.name)
-            self._set(message, self._path[-1], value)
+            for name in self._outer:
+                message = getattr(message, name)
+            if type(value) is self._same:
+                setattr(message, self._last, value)
+            else:
+                self._set(message, self._path[-1], value)
         # The library has errors of many kinds.
         except Exception as error:
             lines = str(error).splitlines()
@@ -201,6 +217,16 @@ def _scalar(field: Any, value: Any) -> Any:
     return value
 
 
+def _same(field: Any, kind: pa.DataType | None) -> type | None:
+    """The type of Python whose values the field has, or the library refuses; None without one."""
+    if field.cpp_type == field.CPPTYPE_FLOAT:
+        return float if kind == pa.float32() else None
+    types = {
+        field.CPPTYPE_STRING: str, field.CPPTYPE_BOOL: bool, field.CPPTYPE_DOUBLE: float,
+    }  # fmt: skip
+    return types.get(field.cpp_type, int)
+
+
 def _is_repeated(field: Any) -> bool:
     if hasattr(field, "is_repeated"):
         return bool(field.is_repeated)
@@ -231,7 +257,7 @@ class ProtobufSource:
         except self._error:
             return [f'the payload is no message "{self._made.DESCRIPTOR.full_name}"']
         event = {name: place.read(message) for name, place in self._places}
-        return [of_outside(event, self._schema)]
+        return [event]
 
 
 class ProtobufSink:
@@ -245,7 +271,7 @@ class ProtobufSink:
         unknown = [text for _, text in pairs if text not in schema.names]
         if unknown:
             raise ValueError(f'@payload of protobuf names attributes, and "{unknown[0]}" is none')
-        self._places = [(text, _Place(made, path)) for path, text in pairs]
+        self._places = [(text, _Place(made, path, schema.field(text).type)) for path, text in pairs]
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
         """See ``SinkMapper``."""

@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from mesh.functions.exact_json import read_exact
 from mesh.functions.patterns import compiled
-from mesh.mapping.events import of_texts, of_values, without_mark
-from mesh.mapping.outside import of_outside, value_for
+from mesh.mapping.events import JsonEvents, has_mark, of_texts, of_values, without_marks
+from mesh.mapping.outside import value_for
 from mesh.mapping.texts import may_be_changed
 from pyspark_nats.decode.result import DecodeResult, assembled, part
 
@@ -52,6 +51,17 @@ class CsvSource:
         if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
             raise ValueError(f'delimiter "{delimiter}" of csv is not one character')
         self._field = _field_of(self._delimiter)
+        self._reading = arrow_csv.ReadOptions(column_names=schema.names, use_threads=False)
+        self._parsing = arrow_csv.ParseOptions(
+            delimiter=self._delimiter, quote_char=False, ignore_empty_lines=False
+        )
+        self._converting = arrow_csv.ConvertOptions(
+            column_types=schema,
+            null_values=[_NULL],
+            strings_can_be_null=True,
+            true_values=["true", "TRUE", "True", "1"],
+            false_values=["false", "FALSE", "False", "0"],
+        )
         self._has_header = has_header
         self._positions = tuple(positions) or tuple(range(len(schema)))
         self._width = None if positions else len(schema)
@@ -60,8 +70,7 @@ class CsvSource:
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
-        payloads = [without_mark(payload) for payload in payloads]
-        return self._at_once(payloads) or self._line_by_line(payloads)
+        return self._at_once(payloads) or self._line_by_line(without_marks(payloads))
 
     def _line_by_line(self, payloads: Sequence[bytes]) -> DecodeResult:
         """All lines; errors of payloads of several lines begin with the line's number."""
@@ -90,34 +99,30 @@ class CsvSource:
         if self._has_header or self._width is None or not payloads:
             return None
         joined = b"\n".join(payloads)
+        if has_mark(joined):
+            payloads = without_marks(payloads)
+            joined = b"\n".join(payloads)
         counts = None
         if joined.count(b"\n") != len(payloads) - 1:
             lines = [payload.removesuffix(b"\n") for payload in payloads]
             counts = np.array([line.count(b"\n") + 1 for line in lines])
             joined = b"\n".join(lines)
-        if any(mark in joined for mark in (b'"', b"\r", b"\x00", b"0x", b"0X")):
+        if any(mark in joined for mark in (b'"', b"\r", b"\x00")):
+            return None
+        # Arrow reads whole numbers of base 16.
+        if any(mark[1:] in joined and mark in joined for mark in (b"0x", b"0X")):
             return None
         try:
             table = arrow_csv.read_csv(
                 io.BytesIO(joined),
-                read_options=arrow_csv.ReadOptions(
-                    column_names=self._schema.names, use_threads=False
-                ),
-                parse_options=arrow_csv.ParseOptions(
-                    delimiter=self._delimiter, quote_char=False, ignore_empty_lines=False
-                ),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=self._schema,
-                    null_values=[_NULL],
-                    strings_can_be_null=True,
-                    true_values=["true", "TRUE", "True", "1"],
-                    false_values=["false", "FALSE", "False", "0"],
-                ),
+                read_options=self._reading,
+                parse_options=self._parsing,
+                convert_options=self._converting,
             )
         except (pa.ArrowInvalid, pa.ArrowKeyError, OverflowError):
             return None
         total = len(payloads) if counts is None else int(counts.sum())
-        if table.num_rows != total or any(may_be_changed(column) for column in table.columns):
+        if table.num_rows != total:
             return None
         message = np.arange(len(payloads), dtype=np.int64)
         index = np.zeros(total, np.int64)
@@ -125,6 +130,8 @@ class CsvSource:
             message = np.repeat(message, counts)
             index = np.arange(total) - np.repeat(np.cumsum(counts) - counts, counts)
         rows = table.combine_chunks().to_batches()
+        if any(may_be_changed(column, column.type) for batch in rows for column in batch.columns):
+            return None
         return assembled(
             [part(rows[0], message, index)] if rows else [], self._schema, [], len(payloads)
         )
@@ -155,8 +162,9 @@ class CsvSource:
         row: list[str | None] = []
         line = first = 1
         at = 0
+        match, delimiter = self._field.match, self._delimiter
         while at < len(text) or row:
-            found = self._field.match(text, at)
+            found = match(text, at)
             if found is None:
                 is_open = text[at : at + 1] == '"' and not _CLOSED.match(text, at)
                 if is_open:
@@ -170,12 +178,15 @@ class CsvSource:
                 line = first = line + 1
                 continue
             quoted, plain, end_of = found.groups()
-            row.append(
-                quoted.replace('""', '"') if quoted is not None else self._null_or_text(plain)
-            )
+            if quoted is None:
+                row.append(None if plain == _NULL else plain)
+            else:
+                row.append(quoted.replace('""', '"'))
+                if "\n" in quoted or "\r" in quoted:
+                    line += len(_LINE_END.findall(quoted))
             at = found.end()
-            line += len(_LINE_END.findall(found[0]))
-            if end_of != self._delimiter:
+            if end_of != delimiter:
+                line += 1
                 if row != [""] or quoted is not None:
                     rows.append((first, row))
                 row, first = [], line
@@ -300,6 +311,7 @@ class KeyValueSource:
     ) -> None:
         """The mapping; ``keys`` are the attributes' keys, ``casts``: convert texts to types."""
         self._schema, self._missing, self._keys, self._casts = schema, missing, keys, casts
+        self._json = JsonEvents(schema, self._events_of)
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
@@ -311,13 +323,14 @@ class KeyValueSource:
         return of_texts(self._texts, payloads, self._schema, self._missing)
 
     def _typed(self, number: int, payload: bytes) -> Parsed:
-        document = read_exact(without_mark(payload))
+        return self._json.read(payload)
+
+    def _events_of(self, document: Any) -> Parsed:
         several = document if isinstance(document, list) else [document]
         return [self._named(one) if isinstance(one, dict) else "no map" for one in several]
 
     def _named(self, given: dict[str, Any]) -> dict[str, Any]:
-        event = {name: given[key] for name, key in self._keys.items() if key in given}
-        return event if self._casts else of_outside(event, self._schema)
+        return {name: given[key] for name, key in self._keys.items() if key in given}
 
     def _texts(self, number: int, payload: bytes) -> Parsed:
         if payload.lstrip()[:1] in (b"{", b"["):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,8 @@ from pyspark_nats.decode.values import real_of
 if TYPE_CHECKING:
     from pyspark_nats.arrow import Array, DataType
 
+#: Truth values, first those that are true.
+_BOOLS: Final = pa.array(["true", "1", "false", "0"])
 #: Texts of numbers; Arrow reads more words as such.
 _WHOLE: Final = r"^[+-]?0*[0-9]{1,19}$"
 _FLOAT: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(NaN|Infinity)$"
@@ -37,18 +39,33 @@ def typed(texts: Array, kind: DataType) -> tuple[Array, list[int]]:
         return texts, []
     bare = kernels.utf8_trim_whitespace(texts)
     bare = kernels.if_else(kernels.equal(bare, ""), pa.scalar(None, pa.string()), bare)
+    at_once = _at_once(bare, kind)
+    if at_once is not None:
+        return at_once, []
     if pa.types.is_boolean(kind):
-        small = kernels.utf8_lower(bare)
-        values = kernels.or_(kernels.equal(small, "true"), kernels.equal(small, "1"))
-        is_false = kernels.or_(kernels.equal(small, "false"), kernels.equal(small, "0"))
-        is_known = kernels.or_(values, is_false)
-        values = kernels.if_else(is_known, values, pa.scalar(None, pa.bool_()))
+        place = kernels.index_in(kernels.utf8_lower(bare), value_set=_BOOLS)
+        values = kernels.less(place, 2)
     elif pa.types.is_floating(kind):
         values = _reals(bare, kind)
     else:
         values = _wholes(bare, kind)
     wrong = kernels.and_(bare.is_valid(), values.is_null())
     return values, np.flatnonzero(wrong.to_numpy(zero_copy_only=False)).tolist()
+
+
+def _at_once(texts: Array, kind: DataType) -> Array | None:
+    """Numbers as Arrow reads them; None if one of them may be another than its text."""
+    if pa.types.is_boolean(kind):
+        return None
+    try:
+        if pa.types.is_floating(kind):
+            values = texts.cast(pa.float64())
+            return None if may_be_changed(values, kind) else values.cast(kind, safe=False)
+        octets = bytes(texts.buffers()[2] or b"")
+        # Arrow reads whole numbers of base 16.
+        return None if b"x" in octets or b"X" in octets else texts.cast(kind)
+    except pa.ArrowInvalid:
+        return None
 
 
 def _wholes(texts: Array, kind: DataType) -> Array:
@@ -79,12 +96,21 @@ def _reals(texts: Array, kind: DataType) -> Array:
     return values.cast(kind, safe=False)
 
 
-def may_be_changed(column: Array) -> bool:
-    """Whether a number of a column, as another reader gives it, may differ from its text."""
+def may_be_changed(column: Array, kind: DataType) -> bool:
+    """Whether a number of a column, as another reader gives it, may differ from its text.
+
+    Args:
+        column: of numbers, or of anything else, which is not changed.
+        kind: the type that they become.
+    """
     if not pa.types.is_floating(column.type):
         return False
-    is_small = kernels.less(kernels.abs(column), float(whole_max(column.type)))
-    return kernels.all(is_small).as_py() is False
+    limit = whole_max(kind)
+    # Octets below nulls are zeros in general; others cost another look only.
+    width: Any = np.float32 if column.type.bit_width == 32 else np.float64
+    values = np.frombuffer(column.buffers()[1], width)[column.offset :][: len(column)]
+    # NaN, which may be any word, is not small.
+    return bool(len(values)) and not -limit < values.min() <= values.max() < limit
 
 
 def _matching(texts: Array, pattern: str) -> Array:

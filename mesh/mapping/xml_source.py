@@ -95,7 +95,9 @@ class XmlSource:
 
     def _events(self, number: int, payload: bytes) -> Parsed:
         root = document(payload)
-        if not self._paths and not self._namespaces:
+        # Without one no tag has a namespace; in UTF-16 the word has zeros inside.
+        has_spaces = b"xmlns" in payload or b"\0" in payload
+        if has_spaces and not self._paths and not self._namespaces:
             for element in root.iter():
                 element.tag = self._tail(element.tag)
         if self._enclosing:

@@ -7,35 +7,42 @@ same result as the rules.  Otherwise each value is read by its rule.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import arrow, kernels
+from pyspark_nats.arrow import arrow
 from pyspark_nats.decode import text_columns
 from pyspark_nats.decode.values import WrongValueError, reader_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark_nats.arrow import Array, DataType
 
+    #: A value for an attribute of a type, of the value that a parser gave; the same one if none.
+    Conversion = Callable[[Any, DataType], Any]
+
 _NONE = type(None)
+_NUMBERS: Final = frozenset((int, float))
 
 
-def columns(events: Sequence[Any], fields: Sequence[Any], missing: str) -> list[Array]:
+def columns(
+    events: Sequence[Any], fields: Sequence[Any], missing: str, convert: Conversion | None = None
+) -> list[Array]:
     """One column for each of ``fields`` from the attributes of ``events``.
 
     Args:
         events: n dicts; other attributes are ignored.
         fields: Arrow fields.
         missing: "error", or "null" for null if an event lacks an attribute.
+        convert: for columns whose values are not all of their type.
 
     Raises:
         WrongValueError, ArrowInvalid: an event can't be read; the error does not name it.
     """
-    return [column(_attribute(events, f.name, missing), f.type, missing) for f in fields]
+    return [column(_attribute(events, f.name, missing), f.type, missing, convert) for f in fields]
 
 
 def _attribute(events: Sequence[Any], name: str, missing: str) -> list[Any]:
@@ -47,7 +54,9 @@ def _attribute(events: Sequence[Any], name: str, missing: str) -> list[Any]:
         return [event.get(name) for event in events]
 
 
-def column(values: list[Any], kind: DataType, missing: str) -> Array:
+def column(
+    values: list[Any], kind: DataType, missing: str, convert: Conversion | None = None
+) -> Array:
     """``values``, None for null, as an array of ``kind``; raises as ``columns`` does."""
     types = pa.types
     given = set(map(type, values))
@@ -68,15 +77,21 @@ def column(values: list[Any], kind: DataType, missing: str) -> Array:
             or (given == {bytes} and types.is_binary(kind))
         ):
             return pa.array(values, kind)
-        elif given <= {int, float} and types.is_floating(kind):
+        elif given <= _NUMBERS and types.is_floating(kind):
             found = pa.array(values, kind)
-            # A double may be beyond the range of a float.
-            if kind.bit_width == 64 or kernels.all(kernels.is_finite(found)).as_py() is not False:
+            if kind.bit_width == 64 or _are_finite(found):
                 return found
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
         pass  # The rule accepts more than Arrow does, or gives the reason of the error.
+    if convert is not None:
+        return column([convert(value, kind) for value in values], kind, missing)
     read_one = reader_of(kind, missing)
     return pa.array([None if value is None else read_one(value) for value in values], kind)
+
+
+def _are_finite(floats: Array) -> bool:
+    """Whether all are in the range of their type: a double may be beyond that of a float."""
+    return bool(np.isfinite(np.frombuffer(floats.buffers()[1], np.float32)[: len(floats)]).all())
 
 
 def _nested(values: list[Any], given: set[type], kind: DataType, missing: str) -> Array:

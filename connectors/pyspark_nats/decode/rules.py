@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
+from functools import partial
 from sys import getsizeof
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,8 @@ from pyspark_nats.decode.values import WrongValueError, reader_of, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark_nats.arrow import Array
+    from pyspark_nats.arrow import Array, DataType
+    from pyspark_nats.decode.columns import Conversion
     from pyspark_nats.decode.limits import MessageLimits
     from pyspark_nats.decode.result import Ints, Part, Unreadable
 
@@ -62,6 +64,7 @@ def decode_each(
     errors: list[Unreadable],
     events_of: Callable[[bytes], list[Any]],
     limits: MessageLimits,
+    convert: Conversion | None = None,
 ) -> list[Part]:
     """Decode message by message, by the rules themselves.
 
@@ -73,6 +76,7 @@ def decode_each(
         errors: receives what can't be read.
         events_of: a payload's events, a string for an unreadable one.
         limits: of one message.
+        convert: for values that the rules do not know.
     """
     parts: list[Part] = []
     row_size = row_bytes(schema)
@@ -95,7 +99,7 @@ def decode_each(
                 message.append(number)
                 index.append(place)
         if events:
-            parts += _rows(events, message, index, schema, missing, errors)
+            parts += _rows(events, message, index, schema, missing, errors, convert)
     return parts
 
 
@@ -122,15 +126,16 @@ def _rows(
     schema: pa.Schema,
     missing: str,
     errors: list[Unreadable],
+    convert: Conversion | None,
 ) -> list[Part]:
     numbers, places = np.array(message, np.int64), np.array(index, np.int64)
     try:
-        found = columns.columns(events, list(schema), missing)
+        found = columns.columns(events, list(schema), missing, convert)
     except MemoryError:
         raise
     # The rules name the event that fails here, in whatever way.
     except Exception:
-        rows = rules(schema, missing)
+        rows = rules(schema, missing, convert)
         values: list[Sequence[Any]] = []
         good: list[int] = []
         for at, event in enumerate(events):
@@ -242,9 +247,22 @@ def _object(value: Any) -> Any:
     return value if isinstance(value, dict) else f"{shown(value)} is not an object"
 
 
-def rules(schema: pa.Schema, missing: str) -> list[Rule]:
-    """The rule of each attribute of ``schema``."""
-    return [(field.name, reader_of(field.type, missing)) for field in schema]
+def rules(schema: pa.Schema, missing: str, convert: Conversion | None = None) -> list[Rule]:
+    """The rule of each attribute of ``schema``; it is for values after their conversion."""
+    found = [(field.name, reader_of(field.type, missing)) for field in schema]
+    if convert is None:
+        return found
+    return [
+        (name, partial(_read_converted, read, convert, field.type))
+        for (name, read), field in zip(found, schema, strict=True)
+    ]
+
+
+def _read_converted(
+    read: Callable[[Any], Any], convert: Conversion, kind: DataType, value: Any
+) -> Any:
+    made = convert(value, kind)
+    return None if made is None else read(made)
 
 
 def row_of(event: dict[str, Any], rows: list[Rule], missing: str) -> tuple[Any, ...] | str:
