@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mesh.functions.exact_json import is_exact, read_exact
 from mesh.mapping.outside import value_for
-from mesh.mapping.texts import typed
+from mesh.mapping.texts import may_be_changed, typed
 from pyspark_nats.decode import rules
 from pyspark_nats.decode.limits import USUAL
 from pyspark_nats.decode.result import DecodeResult, assembled, part
@@ -19,6 +19,8 @@ from pyspark_nats.decode.values import WrongValueError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from pyspark_nats.decode.columns import Conversion
 
     #: The events of a payload by attribute, or the reason why one can't be read.
     Parsed = list[dict[str, Any] | str]
@@ -65,14 +67,16 @@ def of_values(
     payloads: Sequence[bytes],
     schema: pa.Schema,
     missing: str,
+    convert: Conversion = value_for,
 ) -> DecodeResult:
-    """Rows of events whose values have types, as in JSON; ``outside`` converts others.
+    """Rows of events whose values have types, as in JSON.
 
     Args:
         parse: from the number and the octets of a payload to its events.
         payloads: any octets.
         schema: of the rows.
         missing: "error" or "null".
+        convert: for values of other types.
     """
     errors: list[tuple[int, int, str]] = []
     events = parsed(parse, payloads)
@@ -84,39 +88,69 @@ def of_values(
         errors,
         lambda _: next(events),
         USUAL,
-        value_for,
+        convert,
     )
     return assembled(parts, schema, errors, len(payloads))
 
 
 class JsonEvents:
-    """Events of JSON documents, in which numbers that are read as texts have their digits."""
+    """Rows of JSON documents, in which numbers that are read as texts have their digits."""
 
-    def __init__(self, schema: pa.Schema, events_of: Callable[[Any], Parsed]) -> None:
+    def __init__(self, schema: pa.Schema, missing: str, events_of: Callable[[Any], Parsed]) -> None:
         """The reader; ``events_of`` takes new dicts of attributes out of a document."""
-        self._events_of = events_of
+        self._schema, self._missing, self._events_of = schema, missing, events_of
         self._texts = [field.name for field in schema if pa.types.is_string(field.type)]
         self._reals = [field.name for field in schema if pa.types.is_floating(field.type)]
+        #: Whether the parser's values of the last payloads were exact.
+        self._was_plain = True
 
-    def read(self, payload: bytes) -> Parsed:
-        """The events of a payload.
+    def decode(self, payloads: Sequence[bytes]) -> DecodeResult:
+        """See ``SourceMapper``."""
+        if self._was_plain:
+            is_odd = False
 
-        Raises:
-            orjson.JSONDecodeError: it is no JSON.
-        """
+            def convert(value: Any, kind: Any) -> Any:
+                nonlocal is_odd
+                is_odd = True
+                return value
+
+            found = of_values(self._read_plain, payloads, self._schema, self._missing, convert)
+            columns = [found.rows.column(name) for name in self._reals]
+            if not is_odd and not any(may_be_changed(one, pa.float64()) for one in columns):
+                return found
+        self._was_plain = True
+        return of_values(self.read, payloads, self._schema, self._missing)
+
+    def read(self, _: int, payload: bytes) -> Parsed:
+        """The events of a payload, whose values are exact."""
         try:
             document = orjson.loads(payload)
         except orjson.JSONDecodeError:
-            return self._events_of(read_exact(without_mark(payload)))
+            return self._read_odd(payload)
         found = self._events_of(document)
         if self._are_plain(found):
             return found
+        self._was_plain = False
         if not is_exact(payload, document):
             return self._events_of(read_exact(payload))
         for event in found:
             if isinstance(event, dict):
                 self._write_texts(event)
         return found
+
+    def _read_plain(self, _: int, payload: bytes) -> Parsed:
+        try:
+            document = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            return self._read_odd(payload)
+        return self._events_of(document)
+
+    def _read_odd(self, payload: bytes) -> Parsed:
+        """The events of a payload that the parser refuses."""
+        try:
+            return self._events_of(read_exact(without_mark(payload)))
+        except orjson.JSONDecodeError as error:
+            return [f"not JSON: {error.msg}"]
 
     def _are_plain(self, events: Parsed) -> bool:
         """Whether the parser's values are exact."""
@@ -149,16 +183,19 @@ def of_texts(
     """Rows of events whose values are texts or None, which are converted column by column."""
     errors: list[tuple[int, int, str]] = []
     columns: list[list[str | None]] = [[] for _ in schema]
+    targets = list(zip(columns, schema.names, strict=True))
     message: list[int] = []
     index: list[int] = []
+    #: Attributes that each event has.
+    names = schema.names if missing == "error" else []
     for number, events in enumerate(parsed(parse, without_marks(payloads))):
         for place, event in enumerate(events):
-            reason = event if isinstance(event, str) else _missing(event, schema, missing)
+            reason = event if isinstance(event, str) else _missing(event, names)
             if reason is not None:
                 errors.append((number, place, reason))
                 continue
             assert isinstance(event, dict)
-            for column, name in zip(columns, schema.names, strict=True):
+            for column, name in targets:
                 column.append(event.get(name))
             message.append(number)
             index.append(place)
@@ -195,8 +232,8 @@ def of_text_columns(
     return assembled([part(rows, message, index)], schema, errors, taken)
 
 
-def _missing(event: dict[str, Any], schema: pa.Schema, missing: str) -> str | None:
-    if missing != "error":
-        return None
-    absent = next((name for name in schema.names if name not in event), None)
-    return None if absent is None else f'attribute "{absent}" is missing'
+def _missing(event: dict[str, Any], names: Sequence[str]) -> str | None:
+    for name in names:
+        if name not in event:
+            return f'attribute "{name}" is missing'
+    return None

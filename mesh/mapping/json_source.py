@@ -10,7 +10,6 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from mesh.functions.exact_json import read_exact
@@ -129,7 +128,7 @@ class JsonSource(PlainSource):
         data = pa.array(payloads, pa.binary())
         if _EVENT in self._schema.names:
             return self._plain(data, self._schema)
-        found = self._bare(data)
+        found = self._bare(payloads, data)
         if found is not None:
             return found
         flags = _enveloped(payloads, data)
@@ -146,12 +145,12 @@ class JsonSource(PlainSource):
                 parts += [part(found.rows, at[found.message], found.index)]
         return assembled(parts, self._schema, errors, len(data))
 
-    def _bare(self, data: Any) -> DecodeResult | None:
+    def _bare(self, payloads: Sequence[bytes], data: Any) -> DecodeResult | None:
         """Events without the octets of their envelopes; None if one is written in another way.
 
         What is left of an envelope with something else in it is no JSON.
         """
-        if not _are_alike(data):
+        if not _are_alike(payloads, data):
             return None
         inner = kernels.binary_slice(data, len(_HEAD) - 1, -1)
         found = self._plain(inner, self._schema)
@@ -185,8 +184,14 @@ class JsonSource(PlainSource):
         return assembled([part(rows, message, index)], schema, errors, len(data))
 
 
-def _are_alike(data: Any) -> bool:
+def _are_alike(payloads: Sequence[bytes], data: Any) -> bool:
     """Whether each payload is an envelope in one line that is written without spaces."""
+    if len(payloads) <= _FEW:
+        least = len(_HEAD) + len(_TAIL)
+        return bool(payloads) and all(
+            p.startswith(_HEAD) and p.endswith(_TAIL) and len(p) >= least and b"\n" not in p
+            for p in payloads
+        )
     bounds, octets = json_text.bounds_of(data), json_text.octets_of(data)
     first, last = bounds[:-1], bounds[1:]
     if not len(data) or (last - first).min() < len(_HEAD) + len(_TAIL):
@@ -212,24 +217,17 @@ class JsonPathSource:
     def __init__(
         self, schema: pa.Schema, missing: str, paths: Mapping[str, str], enclosing: str
     ) -> None:
-        self._schema, self._missing = schema, missing
         self._enclosing = parse(rooted(enclosing))
         self._paths: list[tuple[str, Path]] = [
             (name, parse(rooted(paths[name]))) for name in schema.names
         ]
-        self._json = JsonEvents(schema, self._events_of)
+        self._json = JsonEvents(schema, missing, self._events_of)
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
-        return of_values(self._events, payloads, self._schema, self._missing)
-
-    def _events(self, _: int, payload: bytes) -> Parsed:
-        try:
-            return self._json.read(payload)
-        except orjson.JSONDecodeError as error:
-            return [f"not JSON: {error.msg}"]
+        return self._json.decode(payloads)
 
     def _events_of(self, document: Any) -> Parsed:
         try:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from mesh.functions.patterns import compiled
-from mesh.mapping.events import JsonEvents, has_mark, of_texts, of_values, without_marks
+from mesh.mapping.events import JsonEvents, has_mark, of_texts, without_marks
 from mesh.mapping.outside import value_for
 from mesh.mapping.texts import may_be_changed
 from pyspark_nats.decode.result import DecodeResult, assembled, part
@@ -62,6 +62,7 @@ class CsvSource:
             true_values=["true", "TRUE", "True", "1"],
             false_values=["false", "FALSE", "False", "0"],
         )
+        self._names = schema.names
         self._has_header = has_header
         self._positions = tuple(positions) or tuple(range(len(schema)))
         self._width = None if positions else len(schema)
@@ -74,11 +75,10 @@ class CsvSource:
 
     def _line_by_line(self, payloads: Sequence[bytes]) -> DecodeResult:
         """All lines; errors of payloads of several lines begin with the line's number."""
-        lines: list[list[int]] = [[] for _ in payloads]
+        lines: list[list[tuple[int, Any]]] = [[] for _ in payloads]
 
         def events(number: int, payload: bytes) -> Parsed:
-            found = self._events(payload)
-            lines[number] = [line for line, _ in found]
+            lines[number] = found = self._events(payload)
             return [event for _, event in found]
 
         found = of_texts(events, payloads, self._schema, "error")
@@ -86,7 +86,7 @@ class CsvSource:
             (
                 n,
                 at,
-                f"line {lines[n][at]}: {why}"
+                f"line {lines[n][at][0]}: {why}"
                 if at < len(lines[n]) and b"\n" in payloads[n]
                 else why,
             )
@@ -150,14 +150,22 @@ class CsvSource:
             if isinstance(found, str):
                 return [(1, found)]
             places, width = found or places, None if found else width
-        return [(line, self._event(row, places, width)) for line, row in rows] or [(1, "no values")]
+        last = max(places)
+        return [(line, self._event(row, places, width, last)) for line, row in rows] or [
+            (1, "no values")
+        ]
 
     def _rows(self, text: str) -> list[tuple[int, list[str | None] | str]]:
         """The values of each line that is not empty, or the reason against it, with its number."""
         if '"' not in text:
-            lines = enumerate(_LINE_END.split(text), 1)
-            null = self._null_or_text
-            return [(n, [null(v) for v in one.split(self._delimiter)]) for n, one in lines if one]
+            mark = self._delimiter
+            split = _LINE_END.split(text) if "\r" in text else text.split("\n")
+            lines = enumerate(split, 1)
+            if _NULL not in text:
+                return [(n, one.split(mark)) for n, one in lines if one]  # type: ignore[misc]
+            return [
+                (n, [None if v == _NULL else v for v in one.split(mark)]) for n, one in lines if one
+            ]
         rows: list[tuple[int, list[str | None] | str]] = []
         row: list[str | None] = []
         line = first = 1
@@ -192,10 +200,6 @@ class CsvSource:
                 row, first = [], line
         return rows
 
-    @staticmethod
-    def _null_or_text(value: str) -> str | None:
-        return None if value == _NULL else value
-
     def _places_of(self, head: list[str | None] | str) -> Sequence[int] | str:
         """The column of each attribute by a header, none if it has other names; or a reason.
 
@@ -223,15 +227,15 @@ class CsvSource:
         return f'the header has no "{missing}", spelled as in the stream: {shown}'
 
     def _event(
-        self, row: list[str | None] | str, places: Sequence[int], width: int | None
+        self, row: list[str | None] | str, places: Sequence[int], width: int | None, last: int
     ) -> dict[str, Any] | str:
         if isinstance(row, str):
             return row
         if width is not None and len(row) != width:
             return f"the line has {len(row)} values, the stream {width} attributes"
-        if max(places) >= len(row):
-            return f"the line has {len(row)} values, and value {max(places)} is used"
-        return {name: row[at] for name, at in zip(self._schema.names, places, strict=True)}
+        if last >= len(row):
+            return f"the line has {len(row)} values, and value {last} is used"
+        return {name: row[at] for name, at in zip(self._names, places, strict=True)}
 
 
 def _field_of(delimiter: str) -> re.Pattern[str]:
@@ -311,7 +315,7 @@ class KeyValueSource:
     ) -> None:
         """The mapping; ``keys`` are the attributes' keys, ``casts``: convert texts to types."""
         self._schema, self._missing, self._keys, self._casts = schema, missing, keys, casts
-        self._json = JsonEvents(schema, self._events_of)
+        self._json = JsonEvents(schema, missing, self._events_of)
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
@@ -319,11 +323,8 @@ class KeyValueSource:
         """See ``SourceMapper``."""
         is_json = [payload.lstrip()[:1] in (b"{", b"[") for payload in payloads]
         if all(is_json) and not self._casts:
-            return of_values(self._typed, payloads, self._schema, self._missing)
+            return self._json.decode(payloads)
         return of_texts(self._texts, payloads, self._schema, self._missing)
-
-    def _typed(self, number: int, payload: bytes) -> Parsed:
-        return self._json.read(payload)
 
     def _events_of(self, document: Any) -> Parsed:
         several = document if isinstance(document, list) else [document]
@@ -338,7 +339,7 @@ class KeyValueSource:
                 {name: value_for(value, pa.string()) for name, value in event.items()}
                 if isinstance(event, dict)
                 else event
-                for event in self._typed(number, payload)
+                for event in self._json.read(number, payload)
             ]
         pairs = parse_qsl(
             payload.decode(), keep_blank_values=True, strict_parsing=True,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark_nats.arrow import Array, DataType
 
 #: Truth values, first those that are true.
-_BOOLS: Final = pa.array(["true", "1", "false", "0"])
+_BOOLS: Final = ("true", "1", "false", "0")
 #: Texts of numbers; Arrow reads more words as such.
 _WHOLE: Final = r"^[+-]?0*[0-9]{1,19}$"
 _FLOAT: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(NaN|Infinity)$"
@@ -43,7 +43,7 @@ def typed(texts: Array, kind: DataType) -> tuple[Array, list[int]]:
     if at_once is not None:
         return at_once, []
     if pa.types.is_boolean(kind):
-        place = kernels.index_in(kernels.utf8_lower(bare), value_set=_BOOLS)
+        place = kernels.index_in(kernels.utf8_lower(bare), value_set=pa.array(_BOOLS))
         values = kernels.less(place, 2)
     elif pa.types.is_floating(kind):
         values = _reals(bare, kind)
@@ -103,14 +103,14 @@ def may_be_changed(column: Array, kind: DataType) -> bool:
         column: of numbers, or of anything else, which is not changed.
         kind: the type that they become.
     """
-    if not pa.types.is_floating(column.type):
+    if not pa.types.is_floating(column.type) or not len(column):
         return False
     limit = whole_max(kind)
     # Octets below nulls are zeros in general; others cost another look only.
     width: Any = np.float32 if column.type.bit_width == 32 else np.float64
     values = np.frombuffer(column.buffers()[1], width)[column.offset :][: len(column)]
     # NaN, which may be any word, is not small.
-    return bool(len(values)) and not -limit < values.min() <= values.max() < limit
+    return not -limit < values.min() <= values.max() < limit
 
 
 def _matching(texts: Array, pattern: str) -> Array:
