@@ -283,7 +283,7 @@ class Sessions:
             age_s = AGE_MS / 1000
             await kv.ensure_bucket(self._js, names.SESSIONS_BUCKET, self._replicas, age_s)
             return
-        if info.state.messages >= OF_USER_MAX:
+        if info.state.messages >= min(OF_USER_MAX, COUNT_MAX):
             listed = await self.listed()
             own = [one.id for one in listed if one.user == user][OF_USER_MAX - 1 :]
             kept = [one.id for one in listed if one.id not in own]
