@@ -151,7 +151,7 @@ async def test_payloads_that_can_not_be_read(
     path.write_text("1\nx\n2\n")
     option = f"on.error='{on_error}'," if on_error else ""
     text = SOURCE.format(path=path, option=option)
-    reason = 'attribute "n" is no int32: "x"'
+    reason = 'attribute "n" is "x", not an int'
 
     access = Access((str(tmp_path),), ())
     async with staged(nats_server, text, access) as stage:

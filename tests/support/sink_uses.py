@@ -360,4 +360,4 @@ async def rdbms_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     given = f"jdbc.url='{database.url}', table.name='Rows', username='{USER}'"
     sink = f"@sink(type='rdbms', {given}, password='{PASSWORD}', @map(type='keyvalue'))"
     good = "123e4567-e89b-12d3-a456-426614174000"
-    yield Use(sink, "\x00", "NUL", arrived, good)
+    yield Use(sink, "\x00", "is uuid", arrived, good)
