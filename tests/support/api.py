@@ -1,4 +1,7 @@
-"""The REST API over a small service in memory."""
+"""The REST API over a small service in memory.
+
+It is longer than others: one double for all routes, so that they are tested against one state.
+"""
 
 from __future__ import annotations
 
@@ -332,6 +335,9 @@ class FakeService:
         with anyio.move_on_after(timeout_s):
             await self.runs.wait()
         return await self.status(app)
+
+    def is_live(self) -> bool:
+        return True
 
     def unready_reasons(self) -> tuple[str, ...]:
         return self.reasons
