@@ -146,7 +146,7 @@ def _apps(apps: Sequence[Mapping[str, Any]], flows: Mapping[str, Any]) -> Render
                 f"{app['running']} of {app['instances']}",
                 f"{flow.get('messages', 0):,.1f}",
                 f"{flow.get('rows', 0):,.1f}",
-                f"{app['errors']:,}",
+                f"{app['failed']:,}",
                 f"{app['behind']:,}",
                 f"{flow.get('backlog_s', 0):,.1f}",
                 f"{app['restarts']:,}",
@@ -155,7 +155,7 @@ def _apps(apps: Sequence[Mapping[str, Any]], flows: Mapping[str, Any]) -> Render
             )
         )
     columns = (
-        *("app", "state", "running", "in/s", "out/s", "errors", "behind", "lag s", "restarts"),
+        *("app", "state", "running", "in/s", "out/s", "failed", "behind", "lag s", "restarts"),
         *("batch ms p50", "reason"),
     )
     return _table(columns, rows, {"app", "state", "running", "reason"})

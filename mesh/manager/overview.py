@@ -61,7 +61,7 @@ class AppSummary:
     messages_in: int
     rows_out: int
     #: Failed events that are recorded: neither replayed nor discarded yet.
-    errors: int
+    failed: int
     behind: int
     restarts: int
     #: Number of its sources and sinks that fail while the app runs.
@@ -140,7 +140,7 @@ def overview(
         *(problem for app in _by_state(apps) if (problem := problem_of_doors(app)) is not None),
         *map(problem_of_finding, sorted(findings, key=lambda one: (one.severity, one.app))),
         *(problem for app in _by_state(apps) for problem in problems_of_backlogs(app, flow)),
-        *(problem_of_errors(app.app, app.errors) for app in summaries if app.errors),
+        *(problem_of_errors(app.app, app.failed) for app in summaries if app.failed),
     ]
     return Overview(leader, tuple(problems), tuple(summaries), tuple(ordered))
 
@@ -157,7 +157,7 @@ def summary(app: AppStatus, failed: int) -> AppSummary:
         running=sum(one.state == InstanceState.RUNNING for one in ones),
         messages_in=sum(one.messages_in for one in ones),
         rows_out=sum(one.rows_out for one in ones),
-        errors=failed,
+        failed=failed,
         behind=sum(one.behind for one in ones),
         restarts=sum(one.restarts for one in ones),
         doors_failing=len(failing_doors(ones)),
@@ -170,7 +170,7 @@ def _by_state(apps: Sequence[AppStatus]) -> list[AppStatus]:
 
 def _rank(app: AppSummary) -> tuple[int, bool, bool, bool, str]:
     is_late = app.behind >= BACKLOG_MIN
-    return _BADNESS.index(app.state), not app.doors_failing, not app.errors, not is_late, app.app
+    return _BADNESS.index(app.state), not app.doors_failing, not app.failed, not is_late, app.app
 
 
 def _presence_rank(node: NodeView) -> int:

@@ -73,6 +73,9 @@ async def report(eye: Eye) -> None:
     )  # fmt: skip
     key = names.status_key(placed.instance)
     js = eye.client.jetstream()
+    for reason in ("one", "two", "three"):
+        entry = f'{{"stream": "S", "reason": "{reason}"}}'.encode()
+        await js.publish(names.error_subject(placed.app), entry)
     await kv.put(js, names.STATUS_BUCKET, key, codec.encode(status))
     await eye.until("status", lambda: eye.states()[placed.instance][0] == "retrying")
 
@@ -83,6 +86,7 @@ async def compare(url: str) -> None:
         async def get(path: str) -> Any:
             return (await http.get(path)).json()
 
+        recorded = await get("/error-handler")
         overview = await get("/overview")
         (app,) = overview["apps"]
         (detailed,) = await get("/siddhi-apps?details=true")
@@ -99,8 +103,11 @@ async def compare(url: str) -> None:
     for other in (detailed, counted, status):
         assert other["state"] == app["state"]
     assert detailed["reason"] == status["reason"] == app["reason"]
-    for key in ("messages_in", "rows_out", "errors", "behind", "restarts"):
+    for key in ("messages_in", "rows_out", "behind", "restarts"):
         assert counted[key] == app[key] == sum(one[key] for one in status["instances"])
+    assert counted["errors"] == sum(one["errors"] for one in status["instances"])
+    # Failed events that wait for somebody, whatever the instances have counted.
+    assert recorded == [{"app": "Two", "count": app["failed"]}] == [{"app": "Two", "count": 3}]
     assert counted["running"] == app["running"]
     assert {one["instance"]: one["state"] for one in children} == {
         one["instance"]: one["state"] for one in status["instances"]
@@ -108,7 +115,7 @@ async def compare(url: str) -> None:
     sums = sums_of(text)
     assert sums["mesh_instance_messages_total"] == app["messages_in"] == 120
     assert sums["mesh_instance_rows_total"] == app["rows_out"]
-    assert sums["mesh_instance_errors_total"] == app["errors"]
+    assert sums["mesh_instance_errors_total"] == counted["errors"]
     assert sums["mesh_instance_restarts_total"] == app["restarts"]
     assert sums["mesh_instance_backlog_messages"] == app["behind"] == 5000
     assert sums["mesh_instance_running"] == app["running"]
@@ -133,7 +140,7 @@ def on_pages(
     first, own, nodes = pages
     assert "app Two fails" in texts_of(first)
     row = texts_of(first[first.index('<th scope="row"><a href="/apps/Two">') :])
-    wanted = ["Two", app["state"], shown.number(app["behind"]), shown.number(app["errors"])]
+    wanted = ["Two", app["state"], shown.number(app["behind"]), shown.number(app["failed"])]
     assert [one for one in row[:9] if one in wanted] == wanted
     assert f"{app['running']}/{app['instances']}" in row[:9]
     told = texts_of(own)

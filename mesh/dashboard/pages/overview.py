@@ -54,7 +54,7 @@ def values(seen: Seen, query: QueryParams, may_see_nodes: bool) -> dict[str, Any
         "more_nodes": max(0, len(whole.nodes) - NODES) if may_see_nodes else 0,
         "flow": total(seen.flows.values()),
         "behind": sum(app.behind for app in whole.apps),
-        "errors": sum(app.errors for app in whole.apps),
+        "errors": sum(app.failed for app in whole.apps),
     }
 
 
