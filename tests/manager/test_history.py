@@ -224,7 +224,7 @@ def test_the_bound_holds_and_shortens_all_series_alike() -> None:
     assert history.keys() == [("app", "Other")]
 
 
-def test_the_count_of_bytes_is_what_python_uses() -> None:
+def test_the_count_of_bytes_is_near_what_python_uses() -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
@@ -232,7 +232,8 @@ def test_the_count_of_bytes_is_what_python_uses() -> None:
         used = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert used * 0.7 < history.bytes < used * 2
+    # What is counted are the samples; the dictionaries around them depend on what else was freed before.
+    assert used / 2 < history.bytes < used * 2
 
 
 async def test_a_manager_samples_and_answers(nats_server: NatsServer) -> None:

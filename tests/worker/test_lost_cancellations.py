@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mesh.clock import SystemClock
 from mesh.jetstream.mirror import Mirror
+from mesh.model.app import GroupKind, GroupSpec
 from mesh.model.cluster import Assignment, Standby
 from mesh.receiver.instance import DoorInstance
 from mesh.settings import Settings
@@ -39,7 +41,10 @@ def mirror(directory: Path, task: asyncio.Task[None]) -> Callable[[], Awaitable[
 
 
 def door(_: Path, task: asyncio.Task[None]) -> Callable[[], Awaitable[None]]:
-    made = Door(NONE, NONE, Assignment("A-g-1", "A", "g", 1, "i1", "w1", 1, lease_revision=1))
+    group = GroupSpec("A", "g", 1, "", (), (), stateful=False, kind=GroupKind.SINK)
+    environment: Any = SimpleNamespace(of_app=lambda *_: NONE)
+    assignment = Assignment("A-g-1", "A", "g", 1, "i1", "w1", 1, lease_revision=1)
+    made = Door(environment, group, assignment)
     made._task = task
     return made.abandon
 
