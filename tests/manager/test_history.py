@@ -232,7 +232,7 @@ def test_the_count_of_bytes_is_near_what_python_uses() -> None:
         used = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    # What is counted are the samples; the dictionaries around them depend on what else was freed before.
+    # The samples are counted; what holds them depends on what else was freed before.
     assert used / 2 < history.bytes < used * 2
 
 
