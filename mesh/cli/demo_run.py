@@ -19,6 +19,7 @@ from mesh.cli.deploy_outcome import describe_deploy
 from mesh.cli.dev import wait_until_up
 from mesh.errors import MeshError
 from mesh.model import names
+from mesh.operators import loop_cache
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -87,6 +88,8 @@ class Demo:
         self.view.say(f"Data and logs are in {cluster.plan.directory}.")
         await wait_until_up(cluster)
         self.view.say(f"Manager is up after {self.elapsed_s():.1f} s; Spark sessions are starting.")
+        if not loop_cache.is_compiled():
+            self.view.say("They compile native loops, which takes half a minute to two, once.")
         with Client(cluster.context) as client:
             # The data is read while the sessions start.
             _, self.events = await asyncio.gather(

@@ -1,36 +1,39 @@
 """Ahead-of-time compilation of the native loops: ``python -m mesh.operators.precompile``.
 
-Numba compiles a loop when it is first called and keeps the result beside the source, or in
-``NUMBA_CACHE_DIR``.  All loops together take a minute or two, which would delay the first query.
-So an app with every operator is run once when mesh is installed, or else before a worker starts its
-first instance.  A file records that this is done, for this content of the sources and this kind of
+Numba compiles a loop when it is first called, or when its module is first imported, and keeps the
+result beside the source, or in ``NUMBA_CACHE_DIR``.  All loops together take about a minute of
+processor time, which would delay the first query.  So an app with every operator is run once when
+mesh is installed, or else before a worker starts its first instance: each third of it in a process
+of its own.  A file records that this is done, for this content of the sources and this kind of
 processor.
 """
 
 from __future__ import annotations
 
 import fcntl
+import importlib
 import shutil
-from typing import TYPE_CHECKING, Final
+import subprocess
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import numpy as np
-import pyarrow as pa
-
-from mesh.language.parser import parse
+from mesh.child_process import die_with_parent
 from mesh.operators import loop_cache
-from mesh.operators.executor import Executor, InputRun
-from mesh.operators.select.hashing import Rows, Texts
-from mesh.plan.bind import bind
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from mesh.plan.bound import BoundApp
 
-_APP: Final = """
+_DEFINITIONS: Final = """
 @App:name('Native')
 define stream S (k string, i int, l long, f float, d double, b bool);
 define stream Q (k string, i int, l long, d double);
 @PrimaryKey('k') define table T (k string, d double);
 define window W (k string, d double) length(4) output all events;
+"""
+_WINDOWS: Final = """
 from S#window.length(5) select k, avg(d) as a1, sum(i) as a2, sum(d) as a3, count() as a4,
   min(d) as a5, max(i) as a6, stdDev(d) as a7, min(l) as a8, max(f) as a9 group by k
   insert into O1;
@@ -46,6 +49,8 @@ from S#window.frequent(2, k) select k insert all events into O10;
 from S#window.lossyFrequent(0.1, 0.01) select k insert all events into O11;
 from S#window.delay(100 millisec) select k insert into O12;
 from S#window.batch() select k, sum(i) as t insert into O13;
+"""
+_JOINS: Final = """
 from S select k, i output last every 3 events insert into O14;
 from S select k, sum(i) as t group by k output last every 700 millisec insert into O15;
 from S select k, minForever(d) as a, maxForever(i) as c, and(b) as e, or(b) as g group by k
@@ -54,22 +59,42 @@ from S#window.time(1 sec) as x join Q#window.time(1 sec) as y on x.k == y.k
   select x.i as a, y.i as c insert into O17;
 from S#window.length(3) as x full outer join Q#window.length(2) as y on x.k == y.k and x.d > y.d
   select x.i as a, y.i as c insert into O18;
-from every e1=S -> e2=S[k == e1.k and d > e1.d] within 10 sec select e1.i as a insert into O19;
-from every e1=S[i > 2] -> e2=Q[d > e1.d]<2:3> -> e3=S[k == e1.k] select e1.i as a insert into O20;
-from every e1=S[k == 'k1'] -> not Q[k == e1.k] for 300 millisec select e1.i as a insert into O21;
-from every e1=S, e2=S[d > e1.d]+, e3=S[d < e2[last].d] select e1.i as a insert into O22;
-from every (e1=S[i > 5] and e2=Q[l > 3L]) -> e3=S[f > 1.0f] select e3.k as k insert into O23;
 partition with (k of S, k of Q) begin
   from S#window.length(2) select k, i, avg(d) as m insert into #M;
   from #M#window.lengthBatch(2) select k, sum(i) as t insert into O24;
-  from every e1=S -> e2=Q[d > e1.d] select e1.i as a insert into O25;
 end;
 from S select k, d insert into W;
 from W select k, sum(d) as t insert into O26;
 from S select k, d update or insert into T set T.d = d on T.k == k;
 from S join T as t on S.k == t.k select t.d as d insert into O27;
 """
+_PATTERNS: Final = """
+from every e1=S -> e2=S[k == e1.k and d > e1.d] within 10 sec select e1.i as a insert into O19;
+from every e1=S[i > 2] -> e2=Q[d > e1.d]<2:3> -> e3=S[k == e1.k] select e1.i as a insert into O20;
+from every e1=S[k == 'k1'] -> not Q[k == e1.k] for 300 millisec select e1.i as a insert into O21;
+from every e1=S, e2=S[d > e1.d]+, e3=S[d < e2[last].d] select e1.i as a insert into O22;
+from every (e1=S[i > 5] and e2=Q[l > 3L]) -> e3=S[f > 1.0f] select e3.k as k insert into O23;
+partition with (k of S, k of Q) begin
+  from every e1=S -> e2=Q[d > e1.d] select e1.i as a insert into O25;
+end;
+"""
 _EVENTS: Final = 40
+
+
+class _Share(NamedTuple):
+    """The work of one process."""
+
+    #: Imported first, which compiles their loops that have signatures.
+    modules: tuple[str, ...]
+    queries: str
+
+
+#: The first one has the loop that takes longest.
+_SHARES: Final = (
+    _Share(("patterns.nfa",), _PATTERNS),
+    _Share(("windows.registry", "select.aggregates", "select.extremes"), _WINDOWS),
+    _Share(("aggregations.loops", "joins.join_loop", "output_rate.live_rows_native"), _JOINS),
+)
 
 
 def compile_once() -> None:
@@ -94,9 +119,57 @@ def _drop_others() -> None:
 
 
 def compile_loops() -> None:
-    """Run every operator over a few events, which compiles the loops that are not yet cached."""
-    app = bind(parse(_APP))
-    executor = Executor(app, [f"O{number}" for number in range(1, 28)])
+    """Compile the loops that are not yet cached, in a process for each share."""
+    # Left, when all have ended.
+    with ExitStack() as running:
+        first, *others = [
+            running.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-m", "mesh.operators.precompile", str(number)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    preexec_fn=die_with_parent(),
+                )
+            )
+            for number in range(len(_SHARES))
+        ]
+        # An import of the executor compiles the largest loop, unless that is cached by then.
+        assert first.stdout is not None
+        first.stdout.readline()
+        for child in others:
+            assert child.stdin is not None
+            child.stdin.close()
+    # Nothing is left to compile, unless one of them has failed.
+    _run("".join(share.queries for share in _SHARES))
+    loop_cache.CACHE.mkdir(parents=True, exist_ok=True)
+    loop_cache.compiled_mark().touch()
+
+
+def _compile_share(share: _Share) -> None:
+    """Compile a share, in a process of ``compile_loops``."""
+    for module in share.modules:
+        importlib.import_module(f"mesh.operators.{module}")
+    if share is _SHARES[0]:
+        sys.stdout.write("imported\n")
+        sys.stdout.flush()
+    else:
+        sys.stdin.read()
+    _run(share.queries)
+
+
+def _run(queries: str) -> None:
+    """Run queries over a few events, and compile what they need."""
+    import numpy as np
+    import pyarrow as pa
+
+    from mesh.language.parser import parse
+    from mesh.operators.executor import Executor, InputRun
+    from mesh.operators.select.hashing import Rows, Texts
+    from mesh.plan.bind import bind
+
+    app = bind(parse(_DEFINITIONS + queries))
+    outputs = [stream.name for stream in app.streams if stream.name.startswith("O")]
+    executor = Executor(app, outputs)
     times = np.arange(_EVENTS, dtype=np.int64) * 97
     runs = [
         InputRun(name, np.arange(1, _EVENTS + 1), times, _rows(app, name)) for name in ("S", "Q")
@@ -109,12 +182,13 @@ def compile_loops() -> None:
     text.find("k")
     rows.number(np.zeros((1, 1), dtype=np.int64), np.zeros(1, dtype=np.bool_))
     rows.find(np.zeros(1, dtype=np.int64))
-    loop_cache.CACHE.mkdir(parents=True, exist_ok=True)
-    loop_cache.compiled_mark().touch()
 
 
 def _rows(app: BoundApp, stream: str) -> pa.RecordBatch:
     """A few events; every value is a number that rises and falls, or a key out of three."""
+    import numpy as np
+    import pyarrow as pa
+
     numbers = np.arange(_EVENTS) % 7
     schema = app.stream(stream).arrow
     columns = [
@@ -126,4 +200,7 @@ def _rows(app: BoundApp, stream: str) -> pa.RecordBatch:
 
 
 if __name__ == "__main__":
-    compile_once()
+    if sys.argv[1:]:
+        _compile_share(_SHARES[int(sys.argv[1])])
+    else:
+        compile_once()
