@@ -4,7 +4,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What runs a mesh is installed; that and what tests and tools need; loops and Spark's classes are prepared.
+RUNS := $(VENV)/.runs
 STAMP := $(VENV)/.installed
+PREPARED := $(VENV)/.prepared
 # Further arguments for the command, as in `make demo ARGS=--keep`.
 ARGS ?=
 # How long random messages are played.
@@ -81,8 +84,10 @@ help:
 	@echo 'make clean   remove the virtual environment, caches and the data of mesh dev'
 	@echo 'PYTHON=python3.12 make ...   chooses the Python that makes the virtual environment'
 
-demo: $(STAMP)
+# The first demo doesn't wait for what makes later starts quicker.
+demo: $(RUNS)
 	@$(BIN)/mesh demo $(ARGS)
+	@$(MAKE) --no-print-directory $(PREPARED)
 
 # The checks run beside the tests.  Their output comes last, and a failure of either is a failure.
 test: $(STAMP)
@@ -198,18 +203,23 @@ clean:
 	rm -rf $(VENV) .mesh dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find mesh connectors tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Made anew when what is installed changes.  The project itself goes in editable, so its own files are never stale.
-$(STAMP): requirements.lock pyproject.toml
+# Made again when what is installed changes.  The project itself goes in editable, so its own files are never stale.
+$(RUNS): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "mesh needs Python 3.11 or later, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
 		echo 'Name another one: PYTHON=python3.12 make ...' >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
 		echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu it needs the package python3-venv." >&2; exit 1; }
-	@echo 'Installing into $(VENV) (the first time takes a few minutes, most of it for Spark) ...'
-	@# As constraints too: before 23.3, pip takes the newest version of a package that another one requires with an extra.
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock -c requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
-	$(BIN)/python -m compileall -q -j0 mesh connectors
+	@$(BIN)/python -m tools.install
+	@$(BIN)/python -m compileall -q -j0 mesh connectors
+	@touch $(RUNS)
+
+$(STAMP): $(RUNS)
+	@$(BIN)/python -m tools.install --all
+	@$(MAKE) --no-print-directory $(PREPARED)
+	@touch $(STAMP)
+
+$(PREPARED): $(RUNS)
 	@echo "Compiling native loops, and writing Spark's classes to an archive, so that sessions start faster ..."
 	@$(BIN)/python -m mesh.worker.prepare
-	@touch $(STAMP)
+	@touch $(PREPARED)

@@ -55,7 +55,6 @@ def closure(packages: Sequence[Pinned], roots: Collection[str]) -> list[Pinned]:
 
 def locks(lock: str, project: Mapping[str, Any]) -> dict[str, str]:
     """The lock files of the images: name to text."""
-    packages = read(lock)
     roots = {name_of(one) for one in project["dependencies"]}
     extras = project["optional-dependencies"]
     wanted = {
@@ -65,7 +64,7 @@ def locks(lock: str, project: Mapping[str, Any]) -> dict[str, str]:
         "nats": {name_of(one) for one in extras["server"]},
         "idp": {"nanoidp"},
     }
-    return {name: _text(closure(packages, needs)) for name, needs in wanted.items()}
+    return {name: part(lock, needs) for name, needs in wanted.items()}
 
 
 def name_of(requirement: str) -> str:
@@ -75,8 +74,10 @@ def name_of(requirement: str) -> str:
     return found[0].lower()
 
 
-def _text(packages: Sequence[Pinned]) -> str:
+def part(lock: str, roots: Collection[str]) -> str:
+    """The lock file of ``roots`` and what they need."""
     # A trailing backslash of a package's last hash would join the next package to it.
+    packages = closure(read(lock), roots)
     blocks = ["\n".join(package.lines).removesuffix("\\").rstrip() for package in packages]
     return "# Made by `make lock` from requirements.lock.\n" + "\n".join(blocks) + "\n"
 

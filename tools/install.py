@@ -1,0 +1,119 @@
+"""``python -m tools.install [--all]``: locked packages and mesh, into this Python's environment.
+
+Without ``--all`` those that run a mesh and the demo; with it those of tests and tools as well.
+What is there already stays.  uv, itself a locked package, installs several times as fast as pip,
+which does it where uv fails or ``MESH_INSTALLER=pip`` is set.  Runs on the standard library alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tools import image_locks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_LOCK: Final = Path("requirements.lock")
+#: Of a machine that has neither Java nor a NATS server, and the demo's data.
+_EXTRAS: Final = ("demo", "java", "server")
+#: What builds mesh itself.
+_BUILD: Final = "hatchling"
+#: PySpark is published as a source archive.  The wheel made of it is unpacked at once, so that
+#: compressing it would take fifteen seconds for nothing.
+_STORED: Final = "pyspark:--build-option=--compression=stored"
+
+
+def running(lock: str, project: Mapping[str, Any]) -> str:
+    """The part of the lock file that a mesh and the demo need."""
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(one for extra in _EXTRAS for one in extras[extra])]
+    return image_locks.part(lock, {_BUILD, *map(image_locks.name_of, wanted)})
+
+
+def index_of(listed: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables that show uv the package index and the certificates of pip's configuration.
+
+    Args:
+        listed: what ``pip config list`` prints.
+        environment: variables that are set already, which win.
+    """
+    said = dict(re.findall(r"^[\w:]+\.([\w-]+)='(.*)'$", listed, re.MULTILINE))
+    names = {"UV_DEFAULT_INDEX": "index-url", "SSL_CERT_FILE": "cert"}
+    return {
+        variable: said[name]
+        for variable, name in names.items()
+        if name in said and variable not in environment
+    }
+
+
+def _pip(*arguments: str | Path, output: bool = False) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pip", *arguments],
+        check=False,
+        text=True,
+        stdout=subprocess.PIPE if output else None,
+    )
+
+
+def _with_uv(lock: Path, directory: Path) -> bool:
+    """Whether uv has installed the packages of a lock file, and mesh."""
+    uv = directory / "uv.lock"
+    uv.write_text(image_locks.part(_LOCK.read_text("utf-8"), {"uv"}), "utf-8")
+    if _pip("install", "--quiet", "--require-hashes", "-r", uv).returncode:
+        return False
+    listed = _pip("config", "list", output=True).stdout
+    environment = os.environ | index_of(listed, os.environ)
+    install = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
+    # A terminal sees how far it is, a log nothing of it.
+    shown = [] if sys.stdout.isatty() else ["--quiet"]
+    commands: list[Sequence[str | Path]] = [
+        [*install, *shown, "--require-hashes", "--config-settings-package", _STORED, "-r", lock],
+        [*install, "--quiet", "--no-deps", "--no-build-isolation", "-e", "."],
+    ]
+    return all(not subprocess.run(one, env=environment, check=False).returncode for one in commands)
+
+
+def _with_pip(lock: Path) -> bool:
+    """Whether pip has installed the packages of a lock file, and mesh."""
+    # As constraints too: before 23.3, pip takes the newest version of a package that another one
+    # requires with an extra.
+    done = _pip("install", "--quiet", "--require-hashes", "-r", lock, "-c", lock)
+    return (
+        not done.returncode
+        and not _pip(
+            "install", "--quiet", "--no-deps", "--no-build-isolation", "-e", "."
+        ).returncode
+    )
+
+
+def main() -> int:
+    """Install; returns the exit code."""
+    started_s = time.monotonic()
+    text = _LOCK.read_text("utf-8")
+    if "--all" not in sys.argv[1:]:
+        text = running(text, tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"])
+    count = len(image_locks.read(text))
+    where = Path(sys.prefix).name
+    sys.stdout.write(f"Installing {count} packages into {where}, most of it Spark ...\n")
+    sys.stdout.flush()
+    with tempfile.TemporaryDirectory() as made:
+        lock = Path(made) / "packages.lock"
+        lock.write_text(text, "utf-8")
+        is_done = os.environ.get("MESH_INSTALLER") != "pip" and _with_uv(lock, Path(made))
+        if not is_done and not _with_pip(lock):
+            return 1
+    sys.stdout.write(f"Installed after {time.monotonic() - started_s:.0f} s.\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
