@@ -51,10 +51,11 @@ up down logs images: export MESH_HOST_GID := $(shell id -g)
 up logs images: export COMPOSE_PROFILES := $(PROFILES)
 
 .PHONY: chart dist sbom images up down logs vendor
-.PHONY: help demo test test-ci test-all lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators bench-spark-cluster chaos fuzz
+.PHONY: help demo check test test-ci test-all lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators bench-spark-cluster chaos fuzz
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
+	@echo 'make check   lint, types, import rules and the tests that start no process, in less than a minute after the first time'
 	@echo 'make test    lint, types, import rules and the default tests, in 7 to 14 minutes on two cores, by their speed; JOBS=6 on more'
 	@echo 'make test-ci           the same with the thorough tests, as continuous integration runs it (tests/TIERS.md)'
 	@echo 'make test-all          the same with the extended tests as well'
@@ -98,6 +99,11 @@ test: $(STAMP)
 	test $$tests -eq 0 || echo "make test: the tests failed" >&2; \
 	test $$lint -eq 0 || echo "make test: lint, types or import rules failed" >&2; \
 	test $$tests -eq 0 -a $$lint -eq 0
+
+# Tests of decisions, which start no process.
+PURE = $(addprefix tests/,control functions joins language model patterns plan tools windows)
+check: TIER = $(PURE) -m 'not (docker or extended or long or nats or slow or spark or thorough)'
+check: test
 
 test-ci: TIER = -m 'not long and not extended and not docker'
 test-ci: test
