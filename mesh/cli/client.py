@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,16 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self._http.close()
+
+    @property
+    def server(self) -> str:
+        """The URL of the manager."""
+        return self._context.server
+
+    def server_time_s(self) -> float:
+        """The manager's clock, in whole seconds since 1970."""
+        said = self._http.get("/health/live").headers["date"]
+        return parsedate_to_datetime(said).timestamp()
 
     def deploy(self, text: str) -> dict[str, Any]:
         """Deploy an app; the values have ``is_new``."""

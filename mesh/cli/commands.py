@@ -40,7 +40,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -74,10 +74,10 @@ def _root(
 
 #: Modules of commands, in the order of ``--help``.
 PARTS: Final = (
-    "dev", "door_check", "demo", "texts", "plans", "testing", "init", "connectors", "explain",
-    "apps", "backups", "timeline", "backfill", "failed", "query", "events", "cluster", "debug",
-    "nodes", "dashboard", "trace", "nats_config", "install", "datacenters", "pack", "top", "verify",
-    "accounts", "login", "secret",
+    "dev", "door_check", "demo", "doctor", "texts", "plans", "testing", "init", "connectors",
+    "explain", "apps", "backups", "timeline", "backfill", "failed", "query", "events", "cluster",
+    "debug", "nodes", "dashboard", "trace", "nats_config", "install", "datacenters", "pack", "top",
+    "verify", "accounts", "login", "secret",
 )  # fmt: skip
 for part in PARTS:
     importlib.import_module(f"mesh.cli.{part}").add_to(app)
