@@ -1,0 +1,48 @@
+"""The files that other programs read of this project name commands that exist."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.paths import ROOT
+
+GITHUB = ROOT / ".github"
+TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+def read(path: str) -> Any:
+    return yaml.safe_load((ROOT / path).read_text("utf-8"))
+
+
+def test_workflows_run_what_a_developer_runs() -> None:
+    jobs = read(".github/workflows/ci.yml")["jobs"]
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert commands == ["make check", "bash .ci/run"]
+    assert {c.removeprefix("make ") for c in commands if c.startswith("make")} <= TARGETS
+    assert (ROOT / ".ci" / "run").exists()
+
+
+def test_hooks_are_the_linters_of_make() -> None:
+    (local,) = read(".pre-commit-config.yaml")["repos"]
+    entries = [hook["entry"].split() for hook in local["hooks"]]
+    recipe = re.search(r"^LINT = (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert recipe is not None
+    linters = [part.split("/")[1].split()[0] for part in recipe[1].split(" && ")]
+    assert [entry[0].rpartition("/")[2] for entry in entries] == linters
+
+
+@pytest.mark.parametrize("form", ["fault", "wish"])
+def test_forms_have_fields(form: str) -> None:
+    fields = read(f".github/ISSUE_TEMPLATE/{form}.yml")["body"]
+    assert all(field["attributes"]["label"] for field in fields)
+
+
+def test_commands_of_the_first_page_exist() -> None:
+    for name in ("CONTRIBUTING.md", "README.md"):
+        used = re.findall(r"^    make ([a-z-]+)", (ROOT / name).read_text("utf-8"), re.MULTILINE)
+        assert used
+        assert set(used) <= TARGETS
