@@ -84,6 +84,9 @@ def _show(found: list[FollowedStream]) -> None:
     rows: list[tuple[Any, ...]] = []
     for one in found:
         heard = f"{one.silent_s:.1f} s ago" if one.silent_s >= 0 else "never"
-        follows = (one.domain, one.lag, heard) if one.domain else ("nothing", None, None)
-        rows.append((one.name, one.last_sequence, *follows))
-    show_table(("stream", "last", "follows", "lag", "heard"), rows)
+        there: int | str = "no answer"
+        if one.origin is not None:
+            there = one.origin.last_sequence if one.origin.created else "no stream"
+        follows = (one.domain, there, one.lag, heard)
+        rows.append((one.name, one.last_sequence, *(follows if one.domain else ("nothing",))))
+    show_table(("stream", "last", "follows", "last there", "lag", "heard"), rows)

@@ -4,17 +4,24 @@ Each datacenter is a JetStream domain with a mesh of its own, and runs the app. 
 the first.  The second one's input streams are mirrors of the first one's: same messages, same
 sequences, so both compute the same.  ``promote`` takes the mirror off a stream, which then accepts
 events itself and continues with the next sequence.
+
+A mirror asks for the sequences after its last one.  Of a stream that was deleted and made again it
+skips as many as it has of the former one, and says that none is missing.  So a mirror keeps the
+time at which its origin was made, and ``follow`` compares it with the origin itself.
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
-from mesh.jetstream.channels import stream_config
+from mesh.jetstream.channels import ingest_settings, stream_config
 from mesh.jetstream.connection import api_call
 from mesh.model import names
 
@@ -23,6 +30,21 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec
     from mesh.settings import ChannelSettings
+
+#: Of a mirror's metadata: when its origin was made.
+_ORIGIN: Final = "mesh.origin-created"
+#: Wait for the other datacenter's answer, seconds.
+_ANSWER_S: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A stream of the first datacenter."""
+
+    #: When it was made, as its server writes it; empty if the domain has no such stream.
+    created: str = ""
+    first_sequence: int = 0
+    last_sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +59,8 @@ class FollowedStream:
     lag: int
     #: Seconds since the first datacenter was heard; below 0 for never.
     silent_s: float
+    #: The stream that it mirrors; None if the first datacenter doesn't answer.
+    origin: Origin | None = None
 
 
 def inputs_of(spec: AppSpec) -> dict[str, str]:
@@ -71,14 +95,27 @@ async def follow(
 
     Raises:
         MeshError: MESH-N124 as ``inputs_of``; MESH-N125 when the server refuses one, or one is
-            there that accepts events itself.
+            there that accepts events itself; MESH-N126 when a mirror has what its origin has not.
     """
     for name in inputs_of(spec):
         mirror = {"name": name, "external": {"api": f"$JS.{domain}.API"}}
-        if await _info(client, name) is None:
-            config = stream_config(name, settings, settings.max_bytes)
-            config |= {"mirror": mirror, "mirror_direct": True}
-            await _call(client, "STREAM.CREATE", config)
+        config = stream_config(name, settings, settings.max_bytes)
+        config |= {"mirror": mirror, "mirror_direct": True}
+        # In this order: the mirror never has more than its origin a moment later.
+        here = await _info(client, name)
+        there = await _origin(client, domain, name)
+        if here is None:
+            await _call(client, "STREAM.CREATE", config | _metadata(there))
+            continue
+        if _domain_of(here) != domain or there is None or not there.created:
+            continue
+        kept = here["config"].get("metadata") or {}
+        known = kept.get(_ORIGIN, "")
+        if here["state"]["last_seq"]:
+            _expect_same(name, domain, there, known, here["state"])
+        if known != there.created:
+            config["metadata"] = kept | _metadata(there)["metadata"]
+            await _call(client, "STREAM.UPDATE", config)
     found = await followed(client, spec)
     own = [one.name for one in found if one.domain != domain]
     if own:
@@ -90,6 +127,45 @@ async def follow(
     return found
 
 
+def _metadata(origin: Origin | None) -> dict[str, Any]:
+    created = origin.created if origin else ""
+    return {"metadata": {_ORIGIN: created}} if created else {}
+
+
+def _expect_same(name: str, domain: str, there: Origin, known: str, here: dict[str, Any]) -> None:
+    """Raise MESH-N126 unless the messages of a mirror are its origin's.
+
+    A mirror that was made before its origin, or by an earlier version, does not know when that was
+    made, and the origin may be a new one while the mirror is empty.  Then the first message tells:
+    it has the time of the origin's server, and none before it is missing.
+    """
+    last = int(here["last_seq"])
+    is_young = _time(there.created) <= _time(here["first_ts"])
+    if not known:
+        is_same = is_young or not here["messages"]
+    else:
+        is_whole = is_young and int(here["first_seq"]) <= there.first_sequence
+        is_same = known == there.created or is_whole
+    if is_same and last <= there.last_sequence:
+        return
+    why, detail = "has an earlier state", "It skips events until then."
+    if not is_same:
+        why = f"was made again, at {there.created}"
+        detail = "It begins with events of the former stream, and skips as many of the present one."
+    ends = f"The mirror is at sequence {last}, and the stream at {there.last_sequence}."
+    raise MeshError(
+        "MESH-N126",
+        f"JetStream stream {name} of domain {domain} {why}",
+        detail=f"{ends} {detail}",
+        hint=f"Undeploy the app here, or delete its stream {name} if it is not deployed, follow "
+        "again, and deploy it. Or promote, to go on with the events that are here.",
+    )
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
 async def followed(client: Client, spec: AppSpec) -> list[FollowedStream]:
     """The input streams as they are here; those that are missing are left out."""
     found = []
@@ -97,18 +173,21 @@ async def followed(client: Client, spec: AppSpec) -> list[FollowedStream]:
         info = await _info(client, name)
         if info is None:
             continue
-        source = info.get("mirror") or {}
-        api = str((source.get("external") or {}).get("api", ""))
-        found.append(
-            FollowedStream(
-                name,
-                int(info["state"]["last_seq"]),
-                api.removeprefix("$JS.").removesuffix(".API"),
-                int(source.get("lag", 0)),
-                source.get("active", -1e9) / 1e9,
-            )
-        )
+        source, domain = info.get("mirror") or {}, _domain_of(info)
+        last, lag = int(info["state"]["last_seq"]), int(source.get("lag", 0))
+        origin = await _origin(client, domain, name) if domain else None
+        if origin is not None:
+            lag = max(origin.last_sequence - last, 0)
+        silent_s = source.get("active", -1e9) / 1e9
+        found.append(FollowedStream(name, last, domain, lag, silent_s, origin))
     return found
+
+
+def _domain_of(info: dict[str, Any]) -> str:
+    """The domain that a stream mirrors; empty for one that accepts events itself."""
+    mirror = info["config"].get("mirror") or {}
+    api = str((mirror.get("external") or {}).get("api", ""))
+    return api.removeprefix("$JS.").removesuffix(".API")
 
 
 async def promote(client: Client, spec: AppSpec, settings: ChannelSettings) -> list[FollowedStream]:
@@ -123,8 +202,34 @@ async def promote(client: Client, spec: AppSpec, settings: ChannelSettings) -> l
             own = [subjects[stream.name], f"{names.marker_subject(stream.name)}.>"]
             config = stream_config(stream.name, settings, settings.max_bytes)
             config |= {"subjects": own, "allow_atomic": True}
+            version = client.connected_server_version
+            config |= ingest_settings(version.major, version.minor)
             await _call(client, "STREAM.UPDATE", config)
     return await followed(client, spec)
+
+
+async def _origin(client: Client, domain: str, name: str) -> Origin | None:
+    """A stream of another domain; None if nothing there answers.
+
+    The way between the datacenters lets no ``_INBOX`` pass.
+    """
+    subject = f"{names.DATACENTER_ANSWERS}.{uuid.uuid4().hex}"
+    try:
+        answers = await client.subscribe(subject)
+        try:
+            await client.publish(f"$JS.{domain}.API.STREAM.INFO.{name}", reply=subject)
+            answer = await answers.next_msg(timeout=_ANSWER_S)
+        finally:
+            await answers.unsubscribe()
+    except (NatsError, TimeoutError):
+        return None
+    if not answer.data:
+        return None
+    info = orjson.loads(answer.data)
+    if info.get("error"):
+        return Origin()
+    state = info["state"]
+    return Origin(info["created"], int(state["first_seq"]), int(state["last_seq"]))
 
 
 async def _info(client: Client, name: str) -> dict[str, Any] | None:

@@ -46,6 +46,9 @@ SIMULATIONS_BUCKET: Final = f"{ROOT}_simulations"
 AUDIT_STREAM: Final = f"{ROOT}_audit"
 AUDIT_SUBJECT: Final = f"{ROOT}._audit"
 
+#: Answers of another datacenter; the way between the two lets no subject of the mesh pass.
+DATACENTER_ANSWERS: Final = "_DATACENTER"
+
 #: JetStream stream of decisions and their causes.
 JOURNAL_STREAM: Final = f"{ROOT}_journal"
 

@@ -140,9 +140,12 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
                     # Answers to queries, of this account and of clients in others.
                     "_INBOX.>",
                     "_R_.>",
+                    # Streams of the other datacenter that it mirrors.
+                    "$JS.*.API.STREAM.INFO.*",
                 ),
                 (
                     own,
+                    f"{names.DATACENTER_ANSWERS}.*",
                     names.query_subject("*"),
                     names.table_change_subject("*"),
                     "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*",

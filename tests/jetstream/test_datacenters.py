@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
 import pytest
+from nats.js.api import PubAck
+from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream import datacenters, server
@@ -20,7 +23,7 @@ from tests.support.paths import ROOT
 from tests.support.slow_link import SlowLink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
     from nats.aio.client import Client
@@ -59,10 +62,13 @@ def sites(tmp_path: Path) -> Iterator[tuple[server.NatsServer, server.NatsServer
         east.stop()
 
 
-async def publish(client: Client, first: int, count: int) -> None:
+async def publish(client: Client, first: int, count: int) -> PubAck:
+    """The acknowledgement of the last one."""
+    found = PubAck(INPUT, 0)
     for number in range(first, first + count):
         headers = {"Nats-Msg-Id": str(number)}
-        await client.jetstream().publish(SUBJECT, b'{"n": %d}' % number, headers=headers)
+        found = await client.jetstream().publish(SUBJECT, b'{"n": %d}' % number, headers=headers)
+    return found
 
 
 async def until_here(client: Client, sequence: int) -> None:
@@ -106,13 +112,89 @@ async def _promoted(east: server.NatsServer, west: server.NatsServer) -> None:
         assert SUBJECT in values["config"]["subjects"]
         message = await here.jetstream().get_msg(INPUT, 25)
         assert message.data == b'{"n": 24}'
+        # Ids of messages that were mirrored are known after the next start of the server only.
+        assert not (await publish(here, 19, 1)).duplicate
         # Once more changes nothing.
-        assert (await datacenters.promote(here, SPEC, CHANNELS))[0].last_sequence == 25
+        assert (await datacenters.promote(here, SPEC, CHANNELS))[0].last_sequence == 26
         with pytest.raises(MeshError) as refused:
             await datacenters.follow(here, SPEC, "east", CHANNELS)
         assert refused.value.code == "MESH-N125"
     finally:
         await close(here)
+    west.stop()
+    again = server.start(west.directory, arguments=["-c", str(west.directory / "nats.conf")])
+    here = await connect(NatsSettings(url=again.url), "here")
+    try:
+        assert (await publish(here, 18, 1)).duplicate
+    finally:
+        await close(here)
+        again.stop()
+
+
+def test_an_input_that_was_made_again_is_told(
+    sites: tuple[server.NatsServer, server.NatsServer],
+) -> None:
+    asyncio.run(_made_again(*sites))
+
+
+async def _made_again(east: server.NatsServer, west: server.NatsServer) -> None:
+    there = await connect(NatsSettings(url=east.url), "there")
+    here = await connect(NatsSettings(url=west.url), "here")
+
+    async def follow() -> datacenters.FollowedStream:
+        return (await datacenters.follow(here, SPEC, "east", CHANNELS))[0]
+
+    async def again(count: int) -> None:
+        with contextlib.suppress(NotFoundError):
+            await there.jetstream().delete_stream(INPUT)
+        await ensure_channels(there, SPEC, CHANNELS)
+        await publish(there, 0, count)
+
+    try:
+        # The input may be made later than its mirror, and again while nothing is mirrored.
+        await follow_answered(follow)
+        await again(0)
+        await follow()
+        await again(5)
+        await until_here(here, 5)
+        assert (await follow()).lag == 0
+        # As many events, fewer and more: the mirror has those of the former stream.
+        for count in (5, 3, 8):
+            await again(count)
+            with pytest.raises(MeshError, match="MESH-N126") as told:
+                await follow()
+            assert "made again" in told.value.message
+            assert f"and the stream at {count}." in (told.value.detail or "")
+        # Its mirror is made again, as an undeploy does, and by an earlier version: without a note.
+        for noted in (True, False):
+            await here.jetstream().delete_stream(INPUT)
+            assert (await follow()).domain == "east"
+            await until_here(here, 8)
+            if not noted:
+                config = (await datacenters._info(here, INPUT) or {})["config"]
+                await datacenters._call(here, "STREAM.UPDATE", config | {"metadata": {}})
+            assert ((await follow()).last_sequence, (await follow()).lag) == (8, 0)
+            await again(8)
+            with pytest.raises(MeshError, match="MESH-N126"):
+                await follow()
+        await there.jetstream().delete_stream(INPUT)
+        assert (await follow()).origin == datacenters.Origin()
+        east.stop()
+        assert (await follow()).origin is None
+    finally:
+        await close(here)
+        await close(there)
+
+
+async def follow_answered(
+    follow: Callable[[], Awaitable[datacenters.FollowedStream]],
+) -> None:
+    """Until the connection between the two is there."""
+
+    async def is_answered() -> bool:
+        return (await follow()).origin == datacenters.Origin()
+
+    await until(is_answered, 0.02)
 
 
 def test_events_of_a_mesh_do_not_reach_the_other(

@@ -127,6 +127,8 @@ PUBLISH: Final[dict[str, set[str]]] = {
     "$JS.FC.mesh-Shop-Orders.c.x": {M, W, R, N, C},
     "$JS.ACK.mesh-Shop-Orders.c.1.1.1.1.1": set(),
     f"{API}.META.LEADER.STEPDOWN": set(),
+    "$JS.east.API.STREAM.INFO.mesh-Shop-Orders": {M},
+    "$JS.east.API.STREAM.DELETE.mesh-Shop-Orders": set(),
     f"{API}.ACCOUNT.PURGE.x": set(),
     "MESH.API.DIRECT.GET.mesh-Shop-DearOrders": {BOARD},
     "MESH.API.STREAM.INFO.mesh-Shop-DearOrders": {BOARD},
@@ -138,6 +140,7 @@ PUBLISH: Final[dict[str, set[str]]] = {
     "_INBOX.connector.x": {M, W, R, N},
     "_INBOX.other.x": {M},
     "_R_.x": {M},
+    "_DATACENTER.x": set(),
     "$SYS.REQ.SERVER.PING": set(),
     "anything": set(),
 }
@@ -156,6 +159,7 @@ SUBSCRIBE: Final[dict[str, set[str]]] = {
     "$JS.EVENT.ADVISORY.STREAM.LEADER_ELECTED.*": {M},
     "_INBOX.manager.>": {M, P, A, TILL, BOARD, DESK},
     "_INBOX.worker.>": {W, P, A, TILL, BOARD, DESK},
+    "_DATACENTER.x": {M},
     "$SYS.>": set(),
     ">": set(),
 }
