@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from mesh.model.cluster import AppRecord, Assignment, InstanceState
 from mesh.plan.build import plan
 from mesh.receiver.types.cdc_source import CdcSource
 from mesh.worker.agent import was_removed
-from tests.support.cdc import execute, new
+from tests.support.cdc import ACCESS, MODES, execute, new
 from tests.support.databases import PASSWORD, USER
 from tests.support.doors import staged
 
@@ -92,6 +93,25 @@ def test_what_has_no_log_of_its_own_is_refused(
     execute(case.database, *statements)
     with pytest.raises(UnavailableError, match=reason):
         case.events("id int")
+
+
+def test_a_table_without_a_key_stays_open_to_others(
+    postgresql: DatabaseServer, tmp_path: Path
+) -> None:
+    """PostgreSQL refuses updates of a table without a key whose updates are published."""
+    case = new(postgresql, tmp_path)
+    execute(case.database, "create table t (id int, note text)")
+    changes = ("insert into t values (1, 'a')", "update t set note = 'b'", "delete from t")
+    assert case.events("id int, note string", *changes) == [{"id": 1, "note": "a"}]
+    with pytest.raises(UnavailableError, match=r"has no primary key.* replica identity full"):
+        case.events("id int", *changes, operation="insert,update")
+    execute(case.database, *changes, "alter table t replica identity full")
+    found = case.events("id int", *changes, operation="update,delete")
+    assert len(found) == 2
+    parts = "create table t_low partition of p for values from (0) to (10)"
+    execute(case.database, "create table p (id int) partition by range (id)", parts)
+    with pytest.raises(UnavailableError, match="has no primary key"):
+        case.events("id int", table_name="p", operation="delete")
 
 
 PERIOD = "period for system_time (a, b)) with system versioning"
@@ -215,6 +235,60 @@ def test_generated_columns_of_postgresql_are_not_in_the_log(
     assert case.events("id int", row, **lenient) == [{"id": 1}]
     execute(case.database, "delete from t")
     assert case.events("twice int", row, mode="polling") == [{"twice": 2}]
+
+
+def test_a_change_without_all_columns_has_no_nulls(mariadb: DatabaseServer, tmp_path: Path) -> None:
+    """A session may have another ``binlog_row_image`` than the server."""
+    pytest.importorskip("pymysqlreplication")
+    case = new(mariadb, tmp_path)
+    rows = "insert into t values (1, 'x', 'y'), (2, 'x', 'y')"
+    execute(case.database, "create table t (id int primary key, a text, b text)", rows)
+    lenient = "type='keyvalue', fail.on.missing.attribute='false'"
+    # One transaction, in which the setting holds for its session.
+    update = "set statement binlog_row_image = 'MINIMAL' for update t set a = 'z' where id = 1"
+    for attributes, expected in (
+        ("a string", {"a": "z"}),
+        ("before_id int", {"before_id": 1}),
+        ("id int, b string", 'attribute "id" is not in the log: the session'),
+        ("before_a string", 'attribute "before_a" is not in the log: the session'),
+    ):
+        execute(case.database, "update t set a = 'x'")
+        (found,) = case.events(attributes, update, operation="update", mapping=lenient)
+        assert found == expected or str(found).startswith(str(expected))
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mariadb"])
+@pytest.mark.parametrize("mode", MODES)
+async def test_columns_that_come_and_go_are_followed(
+    request: pytest.FixtureRequest, tmp_path: Path, server: str, mode: str
+) -> None:
+    if server == "mariadb":
+        pytest.importorskip("pymysqlreplication")
+    database = new(request.getfixturevalue(server), tmp_path).database
+    execute(database, "create table t (gone int, id int primary key)")
+    login = {"url": database.url, "username": USER, "password": PASSWORD}
+    more = {"table.name": "t", "polling.column": "id", "mode": mode, "polling.interval": 10}
+    source = CdcSource()
+    context = Context("A", "S", {**login, **more}, ACCESS, instance=f"A-{mode}")
+
+    async def rows(*changes: str) -> list[Any]:
+        execute(database, *changes)
+        found: list[bytes] = []
+        while (batch := await source.read()) is not None:
+            found += batch.payloads
+            await source.committed(batch.position)
+        return [json.loads(one) for one in found]
+
+    try:
+        await source.open(context, None)
+        await source.read()
+        assert await rows("insert into t values (9, 1)") == [{"gone": 9, "id": 1}]
+        changes = ("alter table t drop column gone", "alter table t add column a text")
+        assert await rows(*changes, "insert into t values (2, 'x')") == [{"id": 2, "a": "x"}]
+        assert await rows("insert into t values (3, 'y')") == [{"id": 3, "a": "y"}]
+    finally:
+        await source.close()
+        await source.remove(context)
 
 
 def test_mariadb_logs_neither_cascades_nor_truncation(

@@ -6,6 +6,7 @@ transactions up to the log's present end.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import re
@@ -41,6 +42,7 @@ _STATEMENTS: Final = {
     "insert": "insert", "replace": "insert", "load": "insert", "update": "update",
     "delete": "delete",
 }  # fmt: skip
+_ALTERS: Final = ("alter", "create", "rename")
 _NO_ROWS: Final = (
     "the log has a statement instead of rows: a session with binlog_format=STATEMENT has changed "
     "the table"
@@ -163,6 +165,8 @@ class BinaryLog:
                     self._at = (self._reader.log_file, self._reader.log_pos)
                 self._close()
                 break
+            if isinstance(event, self._query):
+                self._look_again(event)
             if type(event) in self._kinds:
                 changes += self._changes(self._kinds[type(event)], event)
             elif isinstance(event, self._query) and (operation := self._operation_of(event)):
@@ -203,11 +207,21 @@ class BinaryLog:
         found = _STATEMENT.match(event.query)
         operation = _STATEMENTS.get(found[1].lower()) if found else None
         schema = event.schema.decode() if isinstance(event.schema, bytes) else event.schema
-        names = rf"\b{re.escape(self._own['name'])}\b"
-        if operation not in self._operations or not re.search(names, event.query):
+        if operation not in self._operations or not self._names_table(event):
             return None
         is_own = schema == self._own["space"] or self._own["space"] in event.query
         return operation if is_own else None
+
+    def _look_again(self, event: Any) -> None:
+        """Describe a table that was altered: as many columns may have other names."""
+        found = _STATEMENT.match(event.query)
+        if found and found[1].lower() in _ALTERS and self._names_table(event):
+            # One that has gone since then has the columns that are known.
+            with contextlib.suppress(UnavailableError):
+                self._columns = self._described()
+
+    def _names_table(self, event: Any) -> bool:
+        return bool(re.search(rf"\b{re.escape(self._own['name'])}\b", event.query))
 
     def _changes(self, operation: str, event: Any) -> Iterator[tuple[str, dict[str, Any]]]:
         """The changes of an event that are of operations of the source."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Sizes of whole numbers by type: TINY, SHORT, LONG, LONGLONG, INT24.
 _WHOLE: Final = {1: 1, 2: 2, 3: 4, 8: 8, 9: 3}
+#: Of a session with another ``binlog_row_image``; that of the server is looked at.
+_ABSENT: Final = Unreadable("is not in the log: the session's binlog_row_image was not FULL")
 _EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
 #: Octets of some decimal digits.
 _SIZES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
@@ -116,6 +118,9 @@ def _image(
         value = None if is_null else value_of(packet, logged[at], column)
         if column is not None:
             image[column.name] = value
+    for column in columns:
+        if column is not None:
+            image.setdefault(column.name, _ABSENT)
     return image
 
 

@@ -250,22 +250,42 @@ class Listening:
         )
         names = connection.execute(query, {"table": table}).scalars().all()
         self._generated = [*names, *(f"before_{name}" for name in names)]
+        if self._operations & {"update", "delete"}:
+            self._expect_identity(table)
         query = text(
-            "select p.pubviaroot, r.oid is not null from pg_publication p left join"
+            "select p.pubviaroot, p.pubinsert, p.pubupdate, p.pubdelete,"
+            " p.pubtruncate, r.oid is not null from pg_publication p left join"
             " pg_publication_rel r on r.prpubid = p.oid and r.prrelid = to_regclass(:table)"
             " where p.pubname = :name"
         )
         known = connection.execute(query, {"table": table, "name": self.name}).first()
-        # Without it the log would name a partition instead of the table.
-        root = "(publish_via_partition_root = true)"
+        operations = ", ".join(sorted(self._operations))
+        # Without the root the log would name a partition instead of the table.
+        options = f"(publish = '{operations}', publish_via_partition_root = true)"
         name = quote(self.name)
         if known is None:
-            connection.execute(text(f"create publication {name} for table {table} with {root}"))
+            connection.execute(text(f"create publication {name} for table {table} with {options}"))
             return
-        if not known[0]:
-            connection.execute(text(f"alter publication {name} set {root}"))
-        if not known[1]:
+        published = (one in self._operations for one in ("insert", "update", "delete"))
+        if tuple(known)[:5] != (True, *published, False):
+            connection.execute(text(f"alter publication {name} set {options}"))
+        if not known[5]:
             connection.execute(text(f"alter publication {name} set table {table}"))
+
+    def _expect_identity(self, table: str) -> None:
+        """Refuse a table whose updates and deletes the server would refuse to everybody."""
+        query = self._sa.text(
+            "select c.oid from pg_class c where c.relkind = 'r' and (c.oid = to_regclass(:table)"
+            " or c.oid in (select relid from pg_partition_tree(to_regclass(:table))))"
+            " and (c.relreplident = 'n' or c.relreplident = 'd' and not exists"
+            " (select 1 from pg_index where indrelid = c.oid and indisprimary))"
+        )
+        if self._connection.execute(query, {"table": table}).first() is not None:
+            raise UnavailableError(
+                f'"{self._table}" has no primary key, and PostgreSQL refuses the updates and '
+                "deletes of such a table once they are read from its log: give it one, or "
+                f"alter table {table} replica identity full"
+            )
 
     def read(self) -> Batch | None:
         """The changes of the transactions that have ended."""

@@ -48,8 +48,13 @@ class Table(ABC):
     def __init__(self, connection: sqlalchemy.Connection, name: str) -> None:
         self.connection = connection
         self.name = ".".join(self.quoted(part) for part in name.split("."))
+        self._bare = name
         with connection.begin():
-            self.names = self.describe(name)
+            self.renew()
+
+    def renew(self) -> None:
+        """Look for columns that have come or gone, inside of a transaction."""
+        self.names = self.describe(self._bare)
 
     def quoted(self, name: str) -> str:
         """A name in a statement."""
@@ -88,6 +93,11 @@ class PgTable(Table):
         """See ``Table``."""
         self.find("where false")
         return self.names
+
+    def renew(self) -> None:
+        """See ``Table``; each result has its columns."""
+        if not hasattr(self, "names"):
+            super().renew()
 
     def find(self, rest: str, *values: Any) -> Sequence[Row]:
         """See ``Table``; the driver would fail at times that Python does not have."""
@@ -209,8 +219,7 @@ class Polling:
             raise UnavailableError(f'there is no table "{name}"')
         if column not in self._table.names:
             raise ValueError(f'the table has no column "{column}"')
-        self._at = self._table.names.index(column)
-        self._column = self._table.quoted(column)
+        self._name, self._column = column, self._table.quoted(column)
         self._last: Any = None
         self._waits = bool(options.get("wait.on.missed.record"))
         if self._waits and not self._table.is_whole(self._at):
@@ -232,6 +241,11 @@ class Polling:
             self._last = self._position(found[0]) if found else None
         return {"last": stored(self._last)}
 
+    @property
+    def _at(self) -> int:
+        """The place of the column."""
+        return self._table.names.index(self._name)
+
     def _position(self, row: Row) -> Any:
         return self._table.position(self._at, row[self._at])
 
@@ -240,6 +254,7 @@ class Polling:
         own, table = self._column, self._table
         limited = f"order by {own} limit {_ROWS}"
         with self._connection.begin():
+            table.renew()
             if self._last is None:
                 rows = table.find(f"where {own} is not null {limited}")
             else:
