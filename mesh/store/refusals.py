@@ -20,9 +20,14 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import pyarrow as pa
-#: Rules of MySQL and MariaDB that the driver does not tell from failures: a column without a
-#: default, a number out of range, CHECK of MySQL and of MariaDB.
-_MYSQL_RULES: Final = frozenset({1364, 1690, 3819, 4025})
+#: Of PostgreSQL: values, constraints, generated columns, views, limits, and what a trigger raises.
+_STATES: Final = ("22", "23", "428C9", "44", "54000", "P0001")
+#: Of MySQL and MariaDB, where the driver has no class for them: no default, a wrong text, a
+#: constraint, a generated column, JSON or geometry that is none, and what a trigger raises.
+_NUMBERS: Final = (
+    1048, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1416, 1426, 1643, 1644, 1690, 1906, 1918,
+    3105, 3140, 3141, 3819, 4025,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class RefusedRow:
 
 
 def is_by_rule(error: sa.exc.DBAPIError) -> bool:
-    """Whether a statement is refused for its rows: SQLSTATE classes 22 and 23.
+    """Whether a statement is refused for its rows.
 
     A database that is away, deadlocks, time limits and missing tables are no such reason.
     """
@@ -45,7 +50,10 @@ def is_by_rule(error: sa.exc.DBAPIError) -> bool:
         return False
     if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
         return True
-    return type(error.orig).__module__.startswith("pymysql") and error.orig.args[0] in _MYSQL_RULES  # type: ignore[union-attr]
+    origin: Any = error.orig
+    if origin.args and origin.args[0] in _NUMBERS:
+        return True
+    return (getattr(origin, "sqlstate", None) or "").startswith(_STATES)
 
 
 def keep_refused(

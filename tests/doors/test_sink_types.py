@@ -34,10 +34,15 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
 
 async def wrote(database: TestDatabase, table: str, *values: Any) -> dict[int, str]:
     """The reasons of those that the sink refuses, by number; the others are written."""
+    payloads = [orjson.dumps({"k": f"b{n}", "v": value}) for n, value in enumerate(values)]
+    return await written(database, table, *payloads)
+
+
+async def written(database: TestDatabase, table: str, *payloads: bytes) -> dict[int, str]:
+    """See ``wrote``."""
     given = {"username": USER, "password": PASSWORD, "jdbc.url": database.url, "table.name": table}
     context = Context("a", "S", given, Access(), producer=f"p-{table}", epoch=1)
     sink = RdbmsSink()
-    payloads = [orjson.dumps({"k": f"b{n}", "v": value}) for n, value in enumerate(values)]
     refused: dict[int, str] = {}
     try:
         await sink.open(context, None)
@@ -113,3 +118,42 @@ async def test_a_value_is_written_or_refused_with_its_column(
     assert 'column "v"' in refused[1]
     assert expected in refused[1]
     assert database.rows("select k from t order by k") == [("b0",), ("b2",)]
+
+
+async def test_a_row_that_the_table_refuses_is_told_whatever_the_reason(
+    database: TestDatabase,
+) -> None:
+    is_postgresql = database.database.backend is Backend.POSTGRESQL
+    key = "k varchar(20) primary key"
+    if is_postgresql:
+        execute(
+            database,
+            f"create table t ({key}, v int check (v < 100))",
+            "create function f() returns trigger as $$ begin if new.v = 13 then"
+            " raise exception 'unlucky'; end if; return new; end $$ language plpgsql",
+            "create trigger f before insert on t for each row execute function f()",
+            f"create table g ({key}, v int generated always as (5) stored)",
+        )
+    else:
+        execute(
+            database,
+            f"create table t ({key}, v int check (v < 100))",
+            "create trigger f before insert on t for each row begin if new.v = 13 then"
+            " signal sqlstate '45000' set message_text = 'unlucky'; end if; end",
+            f"create table g ({key}, v int as (5) stored)",
+        )
+    execute(database, f"create table n ({key}, v int, w int not null)")
+    refused = await wrote(database, "t", 1, 13, 100, 2)
+    assert sorted(refused) == [1, 2]
+    assert "unlucky" in refused[1]
+    assert database.rows("select k from t order by k") == [("b0",), ("b3",)]
+    for table in ("g", "n"):
+        assert sorted(await wrote(database, table, 7)) == [0], table
+
+
+async def test_events_of_one_batch_may_have_other_columns(database: TestDatabase) -> None:
+    execute(database, "create table t (k varchar(20) primary key, v int default 5, w int)")
+    events: list[dict[str, Any]] = [{"k": "a"}, {"k": "b", "v": 1}, {"w": 2, "k": "c"}, {"k": "d"}]
+    assert await written(database, "t", *map(orjson.dumps, events)) == {}
+    rows = [("a", 5, None), ("b", 1, None), ("c", 5, 2), ("d", 5, None)]
+    assert database.rows("select k, v, w from t order by k") == rows

@@ -89,6 +89,21 @@ def writer_of(store: TestDatabase, epoch: int = 1, **options: Any) -> StoreWrite
     return StoreWriter(store.database, "p", epoch, [TABLE], refusable=["T"], **options)
 
 
+#: As a trigger refuses a row.
+RAISES = {
+    Backend.SQLITE: """
+        create trigger f before insert on T when new.n = 13 begin
+        select raise(abort, 'unlucky'); end""",
+    Backend.MYSQL: """
+        create trigger f before insert on T for each row begin if new.n = 13 then
+        signal sqlstate '45000' set message_text = 'unlucky'; end if; end""",
+    Backend.POSTGRESQL: """
+        create function f() returns trigger as $$ begin if new.n = 13 then
+        raise exception 'unlucky'; end if; return new; end $$ language plpgsql;
+        create trigger f before insert on "T" for each row execute function f()""",
+}
+
+
 def positions(one: StoreWriter) -> list[int]:
     return [row.position for row in one.refused(0)]
 
@@ -127,6 +142,22 @@ def test_each_row_is_written_once_and_only_refused_ones_are_left() -> None:
 
 
 # --- the writer
+
+
+@pytest.mark.parametrize("copy_rows", [1, 1000], ids=["bulk", "few"])
+def test_a_row_that_a_trigger_refuses_costs_itself(
+    store: TestDatabase, copy_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "COPY_ROWS", copy_rows)
+    run_sql(store, RULES)
+    with engine_of(store.database).begin() as connection:
+        connection.exec_driver_sql(RAISES[store.database.backend])
+    one = writer_of(store)
+    one.commit([changes(1, put("a", 1), put("b", 13), put("c", 2))])
+    (refused,) = one.refused(0)
+    assert (refused.position, "unlucky" in refused.reason) == (2, True)
+    assert [row[0] for row in rows_in(store)] == ["a", "c"]
+    one.close()
 
 
 @pytest.mark.parametrize("copy_rows", [1, 1000], ids=["bulk", "few"])

@@ -9,6 +9,7 @@ from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
 from mesh.plan.jdbc import database_of
 from mesh.store.engine import engine_of
+from mesh.store.refusals import is_by_rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,14 +19,8 @@ if TYPE_CHECKING:
     from mesh.connect.contract import Context
     from mesh.model.stored import Database
 
-#: Of PostgreSQL: values, constraints, types that don't go together, and what a trigger raises.
-_STATES: Final = ("22", "23", "44", "42804", "42846", "54000", "P0001")
-#: Of MySQL and MariaDB, where the driver has no class for them: no default, a wrong text, a
-#: constraint, JSON that is none, geometry that is none, and what a trigger raises.
-_NUMBERS: Final = (
-    1048, 1264, 1265, 1292, 1364, 1366, 1367, 1406, 1411, 1416, 1426, 1643, 1644, 1690, 1918, 3140,
-    3141, 3819, 4025,
-)  # fmt: skip
+#: Of PostgreSQL: types that don't go together, which the values of an event may have.
+_STATES: Final = ("42804", "42846")
 
 
 def opened(context: Context, url: str) -> tuple[Database, sa.Connection]:
@@ -55,18 +50,14 @@ def is_refusal(error: BaseException) -> bool:
     sa = library("sqlalchemy", "rdbms")
     if not isinstance(error, sa.exc.DBAPIError):
         return not isinstance(error, OSError | UnavailableError)
-    if error.connection_invalidated:
-        return False
-    if isinstance(error, sa.exc.IntegrityError | sa.exc.DataError):
+    if is_by_rule(error):
         return True
     origin: Any = error.orig
     if hasattr(origin, "sqlite_errorname") or type(origin).__module__ == "sqlite3":
         return isinstance(error, sa.exc.InterfaceError | sa.exc.ProgrammingError)
-    if hasattr(origin, "sqlstate"):
-        state = origin.sqlstate
-        is_unsent = state is None and isinstance(error, sa.exc.ProgrammingError)
-        return is_unsent or (state or "").startswith(_STATES)
-    return bool(origin.args) and origin.args[0] in _NUMBERS
+    state = getattr(origin, "sqlstate", None)
+    is_unsent = state is None and isinstance(error, sa.exc.ProgrammingError)
+    return is_unsent or state in _STATES
 
 
 def check(context: Context, url: str, table: str = "") -> None:

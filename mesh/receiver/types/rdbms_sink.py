@@ -7,6 +7,7 @@ the last event.  A writer changes it only while no later epoch has.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -161,7 +162,9 @@ class RdbmsSink:
         assert self._connection is not None
         try:
             with self._connection.begin():
-                self._connection.execute(self._table.insert(), rows)
+                # One statement has the columns of its first row.
+                for _, alike in itertools.groupby(rows, key=sorted):
+                    self._connection.execute(self._table.insert(), list(alike))
                 self._move(sequence)
         except Exception as error:
             if not is_refusal(error):
