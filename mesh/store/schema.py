@@ -115,6 +115,8 @@ def create_tables(connection: sa.Connection, metadata: sa.MetaData, database: Da
     Raises:
         MeshError: MESH-S142, an existing table lacks a column.
     """
+    if database.backend is Backend.MYSQL:
+        _keep_spaces(connection, metadata)
     for table in metadata.sorted_tables:
         try:
             with connection.begin():
@@ -134,6 +136,18 @@ def create_tables(connection: sa.Connection, metadata: sa.MetaData, database: Da
                 detail=f"Missing: {', '.join(missing)}.",
                 hint="Add them, or name another table with table.name.",
             )
+
+
+def _keep_spaces(connection: sa.Connection, metadata: sa.MetaData) -> None:
+    """Compare texts with the spaces at their end, if this server can, in tables that are made."""
+    dialect: Any = connection.dialect
+    if not dialect.is_mariadb and dialect.server_version_info < (8, 0, 17):
+        return
+    name = "utf8mb4_nopad_bin" if dialect.is_mariadb else "utf8mb4_0900_bin"
+    for table in metadata.tables.values():
+        for column in table.columns:
+            if getattr(column.type, "collation", None):
+                column.type.collation = name  # type: ignore[attr-defined]  # of a text
 
 
 def _type(column: StoredColumn, backend: Backend) -> Any:
