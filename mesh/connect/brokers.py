@@ -81,7 +81,9 @@ SPECS: Final = (
             Option("partition.no.list", doc="Partitions, comma-separated; all if not given."),
             Option(
                 "topic.offsets.map",
-                doc="Offsets at which the first start begins: t=100,u=50. Others: the earliest.",
+                doc="Offsets at which the first start begins: t=100,u=50. Others: the earliest. A "
+                "source whose next record is gone fails, unless optional.configuration has "
+                "'auto.offset.reset:earliest' or 'latest'.",
             ),
             Option(
                 "seq.enabled",

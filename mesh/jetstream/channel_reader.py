@@ -71,6 +71,8 @@ class ChannelReader:
         self._is_lost = False
         #: Messages that the stream has after the last one that was returned.
         self.pending = 0
+        #: How often a consumer was made.
+        self.made = 0
 
     async def next(self, limit: int, wait_s: float) -> list[Message]:
         """Up to ``limit`` messages, as soon as there are any; none after ``wait_s``.
@@ -172,6 +174,7 @@ class ChannelReader:
             self._inbox, cb=self._received, pending_bytes_limit=4 * _BYTES
         )
         self._name, self._delivered, self._open = name, 0, 0
+        self.made += 1
 
     async def _create(self, name: str, unused_s: float) -> dict[str, Any]:
         """Make a consumer after the last message that was returned; the server's answer."""

@@ -225,6 +225,26 @@ async def test_a_missing_topic_and_a_broker_that_is_away_are_waited_for(
         await stage.until("it reads", lambda: numbers(stage))
 
 
+async def test_a_topic_that_lacks_what_comes_next_is_told(
+    nats_server: NatsServer, kafka: Kafka
+) -> None:
+    """A topic that was made again, or whose records are deleted, has no record there."""
+    kafka.create("short")
+    kafka.send("short", b'{"n":1}', b'{"n":2}')
+    further = ", topic.offsets.map='short=7'"
+    text = app(kafka, "short", source=further).replace("{app}", "Short")
+    async with staged(nats_server, text) as stage:
+        stage.start("receiver-S")
+        reason = "at offset 7"
+        await stage.until("it waits", lambda: reason in str([r.error for r in stage.reports]))
+    further += """, optional.configuration="'auto.offset.reset:earliest'\""""
+    text = app(kafka, "short", source=further).replace("{app}", "ShortOn")
+    async with staged(nats_server, text) as stage:
+        stage.start("receiver-S")
+        await stage.until("it reads", lambda: numbers(stage))
+        assert await numbers(stage) == [1, 2]
+
+
 def test_settings_that_run_commands_are_refused_and_those_of_java_left_out() -> None:
     own = {"bootstrap.servers": "h:1"}
 

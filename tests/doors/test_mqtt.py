@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 import aiomqtt
 import pytest
 
-from mesh.connect.contract import Context
+from mesh.connect.contract import Context, UnavailableError
 from mesh.receiver.types.mqtt import MqttSink, MqttSource, client_of
 from tests.support.doors import staged
+from tests.support.mosquitto import broker
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mesh.jetstream.server import NatsServer
     from mesh.testing.connectors import Stage
 
@@ -125,6 +128,21 @@ async def test_the_retain_flag_is_an_option_and_a_property(
         # The broker has kept one, and a reader that comes later gets it with its flag.
         await stage.until("the kept one", lambda: numbers(stage))
         assert await stage.events("S") == [{"n": 1, "place": "true"}]
+
+
+async def test_a_topic_that_the_broker_refuses_is_told(tmp_path: Path) -> None:
+    with broker(tmp_path, readable="open/+") as url:
+        own = {"url": url, "client.id": "c"}
+        source = MqttSource()
+        try:
+            with pytest.raises(UnavailableError, match='refuses the topic "closed/#"'):
+                await source.open(Context("a", "s", {**own, "topic": "open/+, closed/#"}), None)
+        finally:
+            await source.close()
+        try:
+            await source.open(Context("a", "s", {**own, "topic": "open/+"}), None)
+        finally:
+            await source.close()
 
 
 def test_a_broker_that_is_away_is_waited_for_and_another_kind_of_url_refused() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.connect.contract import Access, Context
+from mesh.connect.contract import Access, Batch, Context, UnavailableError
 from mesh.jetstream.connection import close, connect
 from mesh.plan.build import plan
 from mesh.plan.reads import reads_of, with_reads
@@ -46,6 +46,12 @@ def other(tmp_path: Path) -> Iterator[NatsServer]:
     running = server.start(tmp_path / "other", arguments=arguments)
     yield running
     running.stop()
+
+
+async def next_batch(source: NatsSource) -> Batch:
+    while (batch := await source.read()) is None:
+        continue
+    return batch
 
 
 async def count(stage: Any, stream: str, number: int) -> bool:
@@ -122,6 +128,32 @@ async def test_a_stream_that_was_made_again_is_read_from_its_beginning(
         await stage.until("the third", lambda: count(stage, "S", 3))
         assert [e["n"] for e in await stage.events("S")] == [1, 2, 3]
         assert {e["of"] for e in await stage.events("S")} == {"h"}
+
+
+async def test_a_stream_that_is_made_again_between_two_reads_is_told(
+    nats_server: NatsServer,
+) -> None:
+    """The reader does not see that it was away, and would skip as many messages as it has read."""
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    js, source = client.jetstream(), NatsSource()
+    options = {"server.urls": nats_server.url, "stream": "QUICK", "destination": "quick"}
+    try:
+        await js.add_stream(name="QUICK", subjects=["quick"])
+        await js.publish("quick", b"1")
+        await source.open(Context("a", "S", options), None)
+        batch = await next_batch(source)
+        await js.delete_stream("QUICK")
+        await js.add_stream(name="QUICK", subjects=["quick"])
+        for payload in (b"2", b"3"):
+            await js.publish("quick", payload)
+        with pytest.raises(UnavailableError, match="was made again"):
+            await next_batch(source)
+        await source.close()
+        await source.open(Context("a", "S", options), batch.position)
+        assert (await next_batch(source)).payloads[0] == b"2"
+    finally:
+        await source.close()
+        await close(client)
 
 
 async def test_core_subjects_of_a_server_with_a_login_by_reference(

@@ -149,6 +149,27 @@ async def test_a_queue_that_exists_with_arguments_is_read(
 
 @pytest.mark.nats
 @pytest.mark.extended
+async def test_a_queue_that_is_deleted_is_declared_and_read_again(
+    nats_server: NatsServer, rabbitmq: str
+) -> None:
+    text = app(rabbitmq, source=True).replace("{app}", "Gone")
+    connection = await aio_pika.connect(rabbitmq)
+    async with connection, staged(nats_server, text) as stage:
+        await stage.until_running(stage.start("receiver-S"))
+        channel = await connection.channel()
+        await channel.queue_delete("Gone-q")
+        await stage.until("it is told", lambda: "deleted" in str([r.error for r in stage.reports]))
+        exchange = await channel.get_exchange("Gone-in")
+
+        async def is_read() -> bool:
+            await exchange.publish(aio_pika.Message(b'{"n":7}'), "k")
+            return bool(await numbers(stage))
+
+        await stage.until("it reads", is_read)
+
+
+@pytest.mark.nats
+@pytest.mark.extended
 async def test_a_stream_is_declared_read_from_its_beginning_and_continued(
     nats_server: NatsServer, rabbitmq: str
 ) -> None:

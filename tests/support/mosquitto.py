@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import socket
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +18,6 @@ from tests.support.processes import look_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 
 def listens(port: int) -> bool:
@@ -29,10 +30,13 @@ def listens(port: int) -> bool:
 
 
 @contextlib.contextmanager
-def broker(directory: Path, tls: Mapping[str, str] | None = None) -> Iterator[str]:
+def broker(
+    directory: Path, tls: Mapping[str, str] | None = None, readable: str = ""
+) -> Iterator[str]:
     """The URL of a broker on a free port; anybody may do anything there.
 
-    With ``tls``, the paths of ``cert`` and ``key``, clients need a certificate of ``cert``.
+    With ``tls``, the paths of ``cert`` and ``key``, clients need a certificate of ``cert``; with
+    ``readable`` they may do nothing but subscribe to that topic.
     """
     binary = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
     if binary is None:
@@ -47,6 +51,20 @@ def broker(directory: Path, tls: Mapping[str, str] | None = None) -> Iterator[st
         with configuration.open("a") as file:
             file.write(f"cafile {tls['cert']}\ncertfile {tls['cert']}\nkeyfile {tls['key']}\n")
             file.write("require_certificate true\n")
+    if readable:
+        plugin = next(Path("/usr/lib").glob("*/mosquitto_dynamic_security.so"), None)
+        if plugin is None:
+            pytest.skip("mosquitto's plugin for access is not installed")
+        access = {
+            "defaultACLAccess": {"publishClientReceive": True, "subscribe": False},
+            "roles": [{"rolename": "r", "acls": [
+                {"acltype": "subscribePattern", "topic": readable, "allow": True}]}],
+            "groups": [{"groupname": "all", "roles": [{"rolename": "r"}]}],
+            "anonymousGroup": "all",
+        }  # fmt: skip
+        (directory / "access.json").write_text(json.dumps(access))
+        with configuration.open("a") as file:
+            file.write(f"plugin {plugin}\nplugin_opt_config_file {directory}/access.json\n")
     with (directory / "log").open("wb") as log:
         process = subprocess.Popen(
             [binary, "-c", str(configuration)], stdout=log, stderr=log,

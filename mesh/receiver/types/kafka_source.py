@@ -22,7 +22,7 @@ from mesh.receiver.types.kafka import first_offsets, reason_of, settings, withou
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message, TopicPartition
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
     from mesh.connect.contract import Context
 
@@ -115,9 +115,10 @@ class KafkaSource:
             "group.id": options["group.id"],
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
-            "auto.offset.reset": "earliest",
         }
         given = settings(context, own)
+        # The stored offset counts; where it has no record, those before it are lost.
+        given.setdefault("auto.offset.reset", "error")
         given.setdefault("isolation.level", "read_committed")
         try:
             self._consumer = self._kafka.Consumer(given)
@@ -198,15 +199,25 @@ class KafkaSource:
         if found:
             # A batch waits for nothing but its first record.
             found += self._consumer.consume(_RECORDS, 0.01)
-        errors = [message.error() for message in found]
-        if any(errors):
-            raise self._kafka.KafkaException(next(error for error in errors if error))
+        for message in found:
+            if error := message.error():
+                raise self._failure(message, error)
         #: Offset after the last record of each partition.
         self._read: dict[tuple[str, int], int] = {
             (m.topic(), m.partition()): m.offset() + 1  # type: ignore[misc,operator]  # no error
             for m in found
         }
         return found
+
+    def _failure(self, message: Message, error: KafkaError) -> Exception:
+        if error.code() != self._kafka.KafkaError._AUTO_OFFSET_RESET:
+            failure: Exception = self._kafka.KafkaException(error)
+            return failure
+        return UnavailableError(
+            f'topic "{message.topic()}" was made again, or records that were not read are '
+            f"deleted: partition {message.partition()} has none at offset {message.offset()}. "
+            "optional.configuration=\"'auto.offset.reset:earliest'\" reads on with its first one"
+        )
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Commit the offsets to the group, for tools; nothing waits for it or depends on it."""

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
-from mesh.receiver.access import check_url
+from mesh.receiver.access import check_url, words
 from mesh.receiver.outcomes import outcomes_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals
@@ -35,6 +35,8 @@ _IN_FLIGHT: Final = 200
 _HEAD: Final = 32
 #: Answers after which the same message may be taken: its number is in use, and a quota.
 _AGAIN: Final = (0x91, 0x97)
+#: Reason codes from there on are failures.
+_REFUSED: Final = 0x80
 _PORTS: Final = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883, "tls": 8883}
 
 
@@ -117,8 +119,11 @@ class MqttSource:
         self._client = client
         self._reading = asyncio.create_task(self._read(client))
         try:
-            for topic in str(options["topic"]).split(","):
-                await client.subscribe(topic.strip(), qos=service)
+            for topic in words(options["topic"]):
+                granted: Any = await client.subscribe(topic, qos=service)
+                # Whole numbers with MQTT 3.
+                if any(getattr(code, "value", code) >= _REFUSED for code in granted):
+                    raise UnavailableError(f'the broker refuses the topic "{topic}": {granted[0]}')
         except (mqtt.MqttError, OSError) as error:
             raise UnavailableError(str(error) or type(error).__name__) from error
 

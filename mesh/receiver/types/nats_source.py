@@ -70,7 +70,7 @@ class NatsSource:
         info = await self._info(stream)
         if position.get("created") != info["created"]:
             position = {"sequence": 0, "created": info["created"]}
-        self._position = position
+        self._position, self._stream, self._made = position, stream, 0
         self._reader = ChannelReader(self._client, stream, subject, position["sequence"])
 
     async def _info(self, stream: str) -> dict[str, Any]:
@@ -111,6 +111,12 @@ class NatsSource:
     async def _read_stream(self) -> Batch | None:
         assert self._reader is not None
         found = await self._reader.next(_MESSAGES_MAX, _WAIT_S)
+        if self._reader.made != self._made:
+            # The stream may have gone with the consumer before it.
+            created = (await self._info(self._stream))["created"]
+            if created != self._position["created"]:
+                raise UnavailableError(f"stream {self._stream} was made again")
+            self._made = self._reader.made
         if not found:
             return None
         self._position = {**self._position, "sequence": found[-1].sequence}

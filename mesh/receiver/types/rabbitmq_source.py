@@ -77,6 +77,12 @@ class RabbitSource:
             exchange, options.get("routing.key") or "", arguments=headers, timeout=CALL_S
         )
         channel.close_callbacks.add(lambda _, error: self._arrived.fail(str(error or "")))
+        below = await channel.get_underlay_channel()
+        # Earlier versions of the library tell nobody.
+        cancelled: set[Any] = getattr(below, "on_consumer_cancel_callbacks", set())
+        cancelled.add(
+            lambda _: self._arrived.fail(f'queue "{name}" was deleted, or its node is away')
+        )
 
         async def arrived(message: AbstractIncomingMessage) -> None:
             self._arrived.put(message)
