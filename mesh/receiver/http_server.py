@@ -163,9 +163,11 @@ def _application(handlers: Mapping[str, Handler]) -> Any:
         handler = handlers.get(scope["path"])
         answer = Response(404)
         if handler is not None:
-            headers = {
-                name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-            }
+            headers: dict[str, str] = {}
+            for raw, octets in scope["headers"]:
+                name, value = raw.decode("latin-1"), octets.decode("latin-1")
+                # Lines of one name are one list (RFC 9110, 5.2).
+                headers[name] = f"{headers[name]}, {value}" if name in headers else value
             query = scope["query_string"].decode("latin-1")
 
             async def body(limit: int) -> bytes | None:

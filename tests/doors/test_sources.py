@@ -73,6 +73,17 @@ async def test_a_request_is_answered_once_its_events_are_stored(nats_server: Nat
         assert len(await stage.events("S")) == 23
 
 
+async def test_lines_of_one_header_are_one_property(nats_server: NatsServer) -> None:
+    mapping = "@map(type='json', @attributes(k='trp:x-k', n='n'))"
+    text = APP.format(HTTP.format("").replace("@map(type='json')", mapping), "")
+    async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+        _, url = await posting(stage)
+        lines = [("X-K", "a"), ("x-k", "b")]
+        answer = await client.post(url, content=b'{"n":1}', headers=lines)
+        assert answer.status_code == 200
+        assert await stage.events("S") == [{"k": "a, b", "n": 1}]
+
+
 async def test_a_key_is_stored_once(nats_server: NatsServer) -> None:
     text = APP.format(HTTP.format(""), "")
     async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
