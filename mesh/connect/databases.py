@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.connect.parts import SINK, SOURCE, ignored, required, secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
-from mesh.model.stored import is_reserved
+from mesh.model.stored import name_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,9 +17,8 @@ _LOGGED: Final = ("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")
 _LOGIN: Final = (Option("username", doc="User of the login."), secret("password", "Password."))
 
 
-def _objection(given: Mapping[str, str]) -> str | None:
-    table = given.get("table.name", "")
-    return f'table "{table}" has a name of the mesh\'s own tables' if is_reserved(table) else None
+def _sink_objection(given: Mapping[str, str]) -> str | None:
+    return name_problem(given.get("table.name", ""))
 
 
 def _cdc_objection(given: Mapping[str, str]) -> str | None:
@@ -32,7 +31,8 @@ def _cdc_objection(given: Mapping[str, str]) -> str | None:
             "mode='listening' is for PostgreSQL, MySQL and MariaDB; "
             "write mode='polling' and polling.column"
         )
-    return _objection(given)
+    table = given.get("table.name", "")
+    return name_problem(table.rpartition(".")[2])
 
 
 SPECS: Final = (
@@ -43,7 +43,7 @@ SPECS: Final = (
         (
             Option("jdbc.url", is_required=True, is_secret=True, doc=_DOC),
             *_LOGIN,
-            Option("table.name", doc="The table; the name of the stream by default."),
+            Option("table.name", doc="The table, without schema; by default the stream's name."),
             Option("field.length", doc="Characters of texts in a new table: a:100,b:20."),
             *ignored("jdbc.driver.name", "pool.properties", "use.collation"),
             *SINK,
@@ -51,7 +51,7 @@ SPECS: Final = (
         "mesh.receiver.types.rdbms_sink:RdbmsSink",
         Guarantee.EXACTLY_ONCE,
         "The table mesh_marker has the position. The mapper is keyvalue or none.",
-        objection=_objection,
+        objection=_sink_objection,
         extra="rdbms",
         library="sqlalchemy",
     ),

@@ -211,6 +211,18 @@ def purge_schema() -> pa.Schema:
     return pa.schema([pa.field("before_ms", AttributeType.LONG.arrow)])
 
 
+def name_problem(table: str) -> str | None:
+    """Why a table that the mesh writes can't have a name; None for a name that it can have."""
+    if is_reserved(table):
+        return f'table "{table}" has a name of the mesh\'s own tables'
+    if "." in table:
+        return (
+            f'table "{table}" has a name with a schema: give the name alone, and the schema as the '
+            "search_path of the login, or as the database of the URL"
+        )
+    return None
+
+
 def is_reserved(table: str) -> bool:
     """Whether a table, with or without its schema, has the name of one of the mesh's own.
 

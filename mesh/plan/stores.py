@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import find
-from mesh.model.stored import ROW_NUMBER, CacheOptions, CachePolicy, StoreOptions, is_reserved
+from mesh.model.stored import ROW_NUMBER, CacheOptions, CachePolicy, StoreOptions, name_problem
 from mesh.model.types import AttributeType
 from mesh.plan.annotations import time_in
 from mesh.plan.jdbc import database_of
@@ -67,10 +67,8 @@ def store_of(
     name = annotation.get("table.name")
     if name is not None and not 0 < len(name) <= _TABLE_LENGTH_MAX:
         raise _wrong(annotation, f"table.name has 1 to {_TABLE_LENGTH_MAX} characters")
-    if is_reserved(name or definition):
-        raise _wrong(
-            annotation, f'table "{name or definition}" has a name of the mesh\'s own tables'
-        )
+    if reason := name_problem(name or definition):
+        raise _wrong(annotation, reason)
     lengths = _lengths(annotation, attributes)
     cache = _cache(annotation)
     options = replace(_database(annotation), table_name=name, lengths=lengths, cache=cache)

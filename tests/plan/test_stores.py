@@ -36,29 +36,35 @@ def test_a_group_whose_reads_are_not_repeated_is_told(
 RESERVED = ["mesh_marker", "MESH_Marker", "public.mesh_reads", "`mesh_refused`", "me\u017fh_marker"]
 
 
-@pytest.mark.parametrize("table", RESERVED)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "@store(type='rdbms', datasource='d', table.name='NAME')\ndefine table T (k string);",
-        (
-            "@sink(type='rdbms', jdbc.url='jdbc:sqlite:f', table.name='NAME',"
-            " @map(type='keyvalue'))\ndefine stream T (k string);"
-        ),
-        (
-            "@source(type='cdc', url='jdbc:mysql://h/d', table.name='NAME',"
-            " @map(type='keyvalue'))\ndefine stream T (k string);"
-        ),
-    ],
+STORE = "@store(type='rdbms', datasource='d', table.name='NAME')\ndefine table T (k string);"
+SINK = (
+    "@sink(type='rdbms', jdbc.url='jdbc:sqlite:f', table.name='NAME', @map(type='keyvalue'))\n"
+    "define stream T (k string);"
 )
+SOURCE = (
+    "@source(type='cdc', url='jdbc:mysql://h/d', table.name='NAME', @map(type='keyvalue'))\n"
+    "define stream T (k string);"
+)
+REST = "\ndefine stream S (k string); from S select k insert into T;"
+
+
+@pytest.mark.parametrize("table", RESERVED)
+@pytest.mark.parametrize("text", [STORE, SINK, SOURCE])
 def test_names_of_the_meshs_own_tables_are_refused(text: str, table: str) -> None:
-    rest = "\ndefine stream S (k string); from S select k insert into T;"
-    given = "@App:name('A')\n" + text.replace("NAME", table) + rest
+    given = "@App:name('A')\n" + text.replace("NAME", table) + REST
     with pytest.raises(MeshError, match="name of the mesh's own tables") as refused:
         plan(given)
     assert refused.value.position is not None
     assert refused.value.position.line == 2
     plan(given.replace(table, "own_mesh_marker"))
+
+
+@pytest.mark.parametrize("text", [STORE, SINK])
+def test_a_table_that_is_written_is_named_without_a_schema(text: str) -> None:
+    """It would be another table, with the point in its name."""
+    given = "@App:name('A')\n" + text.replace("NAME", "sales.orders") + REST
+    with pytest.raises(MeshError, match="has a name with a schema: give the name alone"):
+        plan(given)
 
 
 def test_a_definition_gives_no_reserved_name() -> None:

@@ -17,7 +17,7 @@ from mesh.connect.extras import library
 from mesh.errors import MeshError
 from mesh.model.column_types import NoFormError
 from mesh.model.column_values import fitted, refusal
-from mesh.model.stored import STRING_LENGTH, Merge, StoredColumn, StoredTable, is_reserved
+from mesh.model.stored import STRING_LENGTH, Merge, StoredColumn, StoredTable, name_problem
 from mesh.model.types import AttributeType
 from mesh.receiver.types.databases import check, is_refusal, opened, reason_of
 from mesh.receiver.types.threads import in_thread
@@ -76,9 +76,9 @@ class RdbmsSink:
         database, connection = opened(self._context, str(options["jdbc.url"]))
         self._connection = connection
         name = options.get("table.name") or self._context.stream
-        if is_reserved(name):
+        if reason := name_problem(name):
             # The name of the stream, or one of a reference.
-            raise MeshError("MESH-P232", f'table "{name}" has a name of the mesh\'s own tables')
+            raise MeshError("MESH-P232", reason)
         with connection.begin():
             is_there = self._sa.inspect(connection).has_table(name)
         metadata = self._sa.MetaData()
