@@ -158,7 +158,7 @@ def _expect_same(name: str, domain: str, there: Origin, known: str, here: dict[s
         f"JetStream stream {name} of domain {domain} {why}",
         detail=f"{ends} {detail}",
         hint=f"Undeploy the app here, or delete its stream {name} if it is not deployed, follow "
-        "again, and deploy it. Or promote, to go on with the events that are here.",
+        "again, and deploy it. Or promote, which continues after the events that are here.",
     )
 
 

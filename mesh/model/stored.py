@@ -212,7 +212,7 @@ def purge_schema() -> pa.Schema:
 
 
 def name_problem(table: str) -> str | None:
-    """Why a table that the mesh writes can't have a name; None for a name that it can have."""
+    """The reason against the name of a table that the mesh writes; None for a good one."""
     if is_reserved(table):
         return f'table "{table}" has a name of the mesh\'s own tables'
     if "." in table:

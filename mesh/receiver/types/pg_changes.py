@@ -273,7 +273,7 @@ class Listening:
             connection.execute(text(f"alter publication {name} set table {table}"))
 
     def _expect_identity(self, table: str) -> None:
-        """Refuse a table whose updates and deletes the server would refuse to everybody."""
+        """Refuse a table whose updates and deletes the server would refuse to any program."""
         query = self._sa.text(
             "select c.oid from pg_class c where c.relkind = 'r' and (c.oid = to_regclass(:table)"
             " or c.oid in (select relid from pg_partition_tree(to_regclass(:table))))"

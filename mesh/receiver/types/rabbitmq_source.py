@@ -78,7 +78,7 @@ class RabbitSource:
         )
         channel.close_callbacks.add(lambda _, error: self._arrived.fail(str(error or "")))
         below = await channel.get_underlay_channel()
-        # Earlier versions of the library tell nobody.
+        # Earlier versions of the library do not tell.
         cancelled: set[Any] = getattr(below, "on_consumer_cancel_callbacks", set())
         cancelled.add(
             lambda _: self._arrived.fail(f'queue "{name}" was deleted, or its node is away')
