@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from mesh.api.paths import route
 from mesh.api.responses import Json, parameter, user_of
+from mesh.model import names
 from mesh.model.access import Permission, require
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class BackupRoutes:
             raise parameter("replay", replay, "true or false")
         before = asked.get("before")
         if (other := asked.get("as")) is not None:
+            other = names.app_token(other)
             require(Permission.APPS_MANAGE, other)
         return Json(
             await self._service.backups.restore(

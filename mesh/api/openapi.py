@@ -36,10 +36,13 @@ _COUNT: Final[dict[str, Any]] = {"type": "integer", "minimum": 0, "maximum": 100
 #: Schemas of parameters of the query, by route.
 _QUERY: Final[dict[str, dict[str, dict[str, Any]]]] = {
     "GET /siddhi-apps": {"isActive": _BOOL},
-    "POST /siddhi-apps": {"from": _TEXT},
-    "PUT /siddhi-apps": {"from": _TEXT, "replace": _BOOL, "reset": _TEXT},
-    "POST /siddhi-apps/plan": {"reset": _TEXT},
-    "POST /siddhi-apps/what-if": {"at_rate": _TEXT, "keys": _COUNT, "cores": _COUNT},
+    "POST /siddhi-apps": {"from": _TEXT, "name": _TEXT},
+    "PUT /siddhi-apps": {"from": _TEXT, "name": _TEXT, "replace": _BOOL, "reset": _TEXT},
+    "POST /siddhi-apps/plan": {"name": _TEXT, "reset": _TEXT},
+    "POST /siddhi-apps/what-if": {
+        "at_rate": _TEXT, "cores": _COUNT, "keys": _COUNT, "name": _TEXT,
+    },
+    "POST /siddhi-apps/check": {"name": _TEXT},
     "PUT /siddhi-apps/{app}": {"active": _BOOL},
     "GET /siddhi-apps/{app}/status": {"wait": {"enum": ["running"]}, "timeout": _COUNT},
     "GET /siddhi-apps/{app}/plan": {"output": {"enum": ["json", "svg", "dot"]}},
@@ -50,7 +53,7 @@ _QUERY: Final[dict[str, dict[str, dict[str, Any]]]] = {
     },
     "POST /siddhi-apps/{app}/fork": {"as": _TEXT, "from": _TEXT, "until": _TEXT, "sinks": _BOOL},
     "POST /siddhi-apps/backfill": {
-        "path": _TEXT, "stream": _TEXT, "time": _TEXT, "until": _TEXT,
+        "name": _TEXT, "path": _TEXT, "stream": _TEXT, "time": _TEXT, "until": _TEXT,
     },
     "GET /siddhi-apps/{app}/why/{stream}/{sequence}": {"index": _COUNT},
     "POST /siddhi-apps/{app}/promote": {"replaces": _TEXT},

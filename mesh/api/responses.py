@@ -9,6 +9,7 @@ import orjson
 from starlette.responses import Response
 
 from mesh.errors import MeshError
+from mesh.language.naming import named
 from mesh.request_body import read_body
 
 if TYPE_CHECKING:
@@ -84,7 +85,10 @@ def number(request: Request, name: str, default: float, most: float) -> float:
 
 
 async def app_text(request: Request) -> str:
-    """The text of an app in the body; MESH-A415 and MESH-A400 for another body."""
+    """The text of an app in the body, with its name; MESH-A415 and MESH-A400 for another body.
+
+    A text without ``@App:name`` gets parameter ``name``, else one from its digest.
+    """
     kind, _, parameters = request.headers.get("content-type", "").partition(";")
     charset = parameters.partition("=")[2].strip().strip('"').lower()
     if kind.strip().lower() != "text/plain" or charset not in ("", "utf-8", "utf8", "us-ascii"):
@@ -95,9 +99,10 @@ async def app_text(request: Request) -> str:
             hint='With curl: -H "Content-Type: text/plain" --data-binary @app.siddhi',
         )
     try:
-        return (await read_body(request, TEXT_BYTES_MAX)).decode()
+        text = (await read_body(request, TEXT_BYTES_MAX)).decode()
     except UnicodeDecodeError as error:
         raise MeshError("MESH-A400", "the text of an app is UTF-8", detail=f"{error}.") from error
+    return named(text, request.query_params.get("name", ""))
 
 
 async def json_body(request: Request, most: int) -> Any:

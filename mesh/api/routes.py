@@ -1,7 +1,8 @@
 """Routes of the REST API: requests to calls of the service, results and errors to JSON.
 
     POST   /siddhi-apps                 201 and Location, 200 when it runs already, 400, 409;
-                                        ?from=earliest, latest, a sequence or a time
+                                        ?from=earliest, latest, a sequence or a time; ?name=
+                                        of a text that has none, here and below
     PUT    /siddhi-apps                 201; 200, also for a running app that continues; 409
                                         when that loses what ?reset=GROUP or ?replace=true gives up
     GET    /siddhi-apps                 names, ?isActive=true of those that run; ?details=true

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.api.paths import route
 from mesh.api.responses import Json, app_text, parameter, user_of
 from mesh.api.visible import require_for_text
+from mesh.model import names
 from mesh.model.access import Permission, require
 from mesh.model.history import HistoryInput
 from mesh.plan.history_streams import is_stream
@@ -89,7 +90,7 @@ class TimeRoutes:
     async def fork(self, request: Request) -> Response:
         """Fork an app: another one over its input, from a place in the past."""
         asked = request.query_params
-        other, sinks = asked.get("as", ""), asked.get("sinks", "false")
+        other, sinks = names.app_token(asked.get("as", "")), asked.get("sinks", "false")
         if not other:
             raise parameter("as", other, "the name of the fork")
         if sinks not in ("true", "false"):

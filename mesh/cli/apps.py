@@ -33,7 +33,7 @@ from mesh.cli.output import (
     show_table,
     shown_path,
 )
-from mesh.cli.variables import VarOption, filled, given_variables
+from mesh.cli.variables import NameOption, VarOption, filled, given_variables
 from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def deploy(
     column: TimeOption = None,
     until: UntilOption = None,
     var: VarOption = None,
+    name: NameOption = None,
     *,
     at: Context,
     output: OutputOption = Output.TEXT,
@@ -106,6 +107,8 @@ def deploy(
     Example: `mesh deploy examples/temperature.siddhi`
     """
     given = given_variables(var)
+    if name and len(files) > 1:
+        raise typer.BadParameter("is for one file", param_hint="--name")
     is_new = not (replace or reset or begin != "earliest" or len(files) > 1)
     inputs = inputs_of_deploy(past, column, until, is_new=is_new)
     done: list[dict[str, Any]] = []
@@ -115,7 +118,7 @@ def deploy(
             text = ""
             try:
                 text = read_source(file)
-                text = filled(text, given)
+                text = filled(text, given, file, name)
                 one = (
                     backfill_and_wait(client, at, text, inputs, timeout)
                     if inputs

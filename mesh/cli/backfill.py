@@ -15,7 +15,7 @@ from mesh.cli.client import Client, with_status
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, because, pointing_at, read_source, show
 from mesh.cli.timeline import PANEL
-from mesh.cli.variables import VarOption, filled, given_variables
+from mesh.cli.variables import NameOption, VarOption, filled, given_variables
 from mesh.errors import MeshError
 from mesh.model.history import HistoryInput
 
@@ -83,6 +83,7 @@ def backfill(
         typer.Option(help="Seconds to wait until it runs after its history; 0 does not wait."),
     ] = 60.0,
     var: VarOption = None,
+    name: NameOption = None,
     *,
     at: Context,
     output: OutputOption = Output.TEXT,
@@ -102,7 +103,7 @@ def backfill(
     inputs = inputs_of(zip(pairs[::2], pairs[1::2], strict=True), column or (), until or ())
     text = read_source(file)
     with Client(at) as client, pointing_at(file, text, output):
-        text = filled(text, given_variables(var))
+        text = filled(text, given_variables(var), file, name)
         done = backfill_and_wait(client, at, text, inputs, timeout)
     show(output, done, describe(done))
     if not done.get("running", True):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, all_errors
+from mesh.language.naming import named
 from mesh.language.parser import parse_app
 from mesh.language.substitution import substitute
 from mesh.plan.bind import bind
@@ -46,10 +47,13 @@ class Checked:
         return replace(self, errors=tuple(found), warnings=())
 
 
-def check(text: str, variables: Mapping[str, str]) -> Checked:
-    """Parse, bind and plan ``text`` after substituting ``variables``."""
+def check(text: str, variables: Mapping[str, str], name: str = "") -> Checked:
+    """Parse, bind and plan ``text`` after substituting ``variables``.
+
+    ``name``: that of the app, if the text has none.
+    """
     try:
-        written = substitute(text, variables)
+        written = named(substitute(text, variables), name)
         app = parse_app(written)
     except MeshError as error:
         return _checked(None, all_errors(error))

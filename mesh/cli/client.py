@@ -15,7 +15,7 @@ from mesh.cli.context import is_loopback
 from mesh.errors import MeshError, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import httpx
 
@@ -92,7 +92,7 @@ class Client:
         }
         # The old one may be removed meanwhile.
         limit_s = None if has_history else _REPLACE_S
-        return self._one("PUT", "/siddhi-apps", params=wanted, timeout=limit_s, **_body(text))
+        return self._one("PUT", "/siddhi-apps", timeout=limit_s, **_body(text, wanted))
 
     def check(self, text: str) -> list[dict[str, Any]]:
         """Open an app's sources and sinks where they would run; the results."""
@@ -106,7 +106,7 @@ class Client:
         """The needs of an app at a rate; see ``mesh.plan.capacity``."""
         asked = {"at_rate": list(at_rate), "keys": str(keys), "cores": str(cores)}
         path = "/siddhi-apps/what-if"
-        return self._one("POST", path, params=asked, timeout=_WHAT_IF_S, **_body(text))
+        return self._one("POST", path, timeout=_WHAT_IF_S, **_body(text, asked))
 
     def scale(self, app: str, group: str, parallel: int) -> dict[str, Any]:
         """Change the number of instances of a group; returns the app's status."""
@@ -215,13 +215,13 @@ class Client:
 
     def fork(self, app: str, text: str | None, **which: str) -> dict[str, Any]:
         """Fork an app; ``which`` are the parameters of the REST API."""
-        more = {} if text is None else _body(text)
-        return self._one("POST", _path(app, "/fork"), params=which, timeout=_BACKUP_S, **more)
+        more = {"params": which} if text is None else _body(text, which)
+        return self._one("POST", _path(app, "/fork"), timeout=_BACKUP_S, **more)
 
     def backfill(self, text: str, which: dict[str, list[str]]) -> dict[str, Any]:
         """Deploy an app after its history; ``which`` are the parameters of the REST API."""
         path = "/siddhi-apps/backfill"
-        return self._one("POST", path, params=which, timeout=None, **_body(text))
+        return self._one("POST", path, timeout=None, **_body(text, which))
 
     def promote(self, fork: str, replaces: str | None) -> dict[str, Any]:
         """Give the app of a fork the fork's text, and remove the fork."""
@@ -360,8 +360,14 @@ def with_status(client: Client, done: dict[str, Any], app: str, timeout_s: float
     return {**done, "status": status, "running": status["state"] == "running"}
 
 
-def _body(text: str) -> dict[str, Any]:
-    return {"content": text.encode(), "headers": _TEXT}
+def _body(text: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A request with the text of an app; positions in errors are those of the text as given."""
+    from mesh.language.naming import NamedText
+
+    parameters = dict(asked or {})
+    if isinstance(text, NamedText):
+        text, parameters["name"] = text.given, text.name
+    return {"content": text.encode(), "headers": _TEXT, "params": parameters}
 
 
 def _path(app: str, rest: str = "") -> str:

@@ -65,10 +65,12 @@ def promote(file: FileArgument, config: ConfigOption = None) -> None:
 
 def _run(file: Path, config: Path | None, work: Work) -> list[FollowedStream]:
     from mesh import settings
+    from mesh.cli.variables import stem_of
     from mesh.jetstream.connection import close, connect
+    from mesh.language.naming import named
     from mesh.plan.build import plan
 
-    loaded, spec = settings.load(config), plan(read_source(file)).spec
+    loaded, spec = settings.load(config), plan(named(read_source(file), stem_of(file))).spec
 
     async def run() -> list[FollowedStream]:
         client = await connect(loaded.nats, "mesh datacenters")

@@ -6,6 +6,7 @@ from typing import Any
 
 from mesh.cli.backfill import describe
 from mesh.cli.output import counted
+from mesh.model import names
 
 
 def describe_deploy(done: dict[str, Any]) -> str:
@@ -23,7 +24,7 @@ def describe_guarantees(done: dict[str, Any]) -> str:
 
 
 def _outcome(done: dict[str, Any]) -> str:
-    name, status, seconds = done["app"], done["status"], done["seconds"]
+    name, status, seconds = names.app_of_token(done["app"]), done["status"], done["seconds"]
     again = "" if done.get("is_new", True) else " (the same text was deployed already)"
     if done.get("replaced"):
         again = " (it replaced another app)"

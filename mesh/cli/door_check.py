@@ -44,7 +44,7 @@ def check(
 
     Example: `mesh check app.siddhi`, or `mesh check app.siddhi --config conf/mesh.yaml`
     """
-    text = filled(file.read_text("utf-8"), given_variables(var))
+    text = filled(file.read_text("utf-8"), given_variables(var), file)
     if at.server and not local and config is None:
         with Client(at) as client:
             found = client.check(text)

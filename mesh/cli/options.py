@@ -17,6 +17,14 @@ from mesh.cli.output import Output
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+
+def _token(app: str) -> str:
+    """The name of an app as it is in subjects, paths and keys."""
+    from mesh.model import names
+
+    return names.app_token(app)
+
+
 _PANEL = "Address of the cluster"
 
 _ServerOption = Annotated[
@@ -81,7 +89,9 @@ FilesArgument = Annotated[
     list[Path],
     typer.Argument(help="SiddhiQL texts, '-' for standard input.", metavar="FILE..."),
 ]
-AppArgument = Annotated[str, typer.Argument(help="Name of the app.", metavar="APP")]
+AppArgument = Annotated[
+    str, typer.Argument(help="Name of the app.", metavar="APP", callback=_token)
+]  # fmt: skip
 
 #: Parameters with the cluster's address, in the order of ``--help``.
 _CLUSTER = {

@@ -12,7 +12,7 @@ import typer
 # typer reads the annotations when the command line is built.
 from mesh.cli.options import FileArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, pointing_at, read_source, show, show_error, show_json
-from mesh.cli.variables import VarOption, filled, given_variables
+from mesh.cli.variables import NameOption, VarOption, filled, given_variables, stem_of
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ def plan(
     cores: CoresOption = 0,
     on_cluster: OnClusterOption = False,
     var: VarOption = None,
+    name: NameOption = None,
     *,
     at: Context,
     output: DrawingOption = Drawing.TEXT,
@@ -107,7 +108,7 @@ def plan(
     text = read_source(file)
     told = Output.JSON if output is Drawing.JSON else Output.TEXT
     with pointing_at(file, text, told):
-        text = filled(text, given_variables(var))
+        text = filled(text, given_variables(var), file, name)
         if at_rate:
             _what_if(text, at_rate, keys, events, cores, at if on_cluster else None, output)
             return
@@ -185,7 +186,9 @@ def diff(
 
     given = given_variables(var)
     try:
-        before, after = (_planned(file, given, output) for file in (old, new))
+        # Without names, they are two versions of one app.
+        name = stem_of(old)
+        before, after = (_planned(file, given, output, name) for file in (old, new))
         found = changes_between(before, after)
     except MeshError as error:
         show_error(error)
@@ -199,9 +202,9 @@ def diff(
         raise typer.Exit(1)
 
 
-def _planned(file: Path, given: dict[str, str], output: Output) -> AppSpec:
+def _planned(file: Path, given: dict[str, str], output: Output, name: str) -> AppSpec:
     from mesh.plan.build import plan as make
 
     text = read_source(file)
     with pointing_at(file, text, output):
-        return make(filled(text, given)).spec
+        return make(filled(text, given, file, name)).spec

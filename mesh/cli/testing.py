@@ -59,7 +59,7 @@ def _cases(file: Path, given: dict[str, str], output: Output) -> list[dict[str, 
     with pointing_at(file, "", output):
         for case in payload_cases.read(file):
             with pointing_at(case.path, case.text, output):
-                text = filled(case.text, given)
+                text = filled(case.text, given, case.path)
                 name = plan(text).spec.name
             differences = replace(case, text=text).differences()
             if output is not Output.JSON:
@@ -84,7 +84,7 @@ def _played(file: Path, given: dict[str, str], output: Output, *, rewrite: bool)
 
     text = read_source(file)
     with pointing_at(file, text, output):
-        text = filled(text, given)
+        text = filled(text, given, file)
         # The operators alone would run an app that can't be deployed.
         name = plan(text).spec.name
         events = app_tests.read(app_tests.events_path(file))

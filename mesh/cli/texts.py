@@ -12,7 +12,7 @@ import typer
 # typer reads the annotations when the command line is built.
 from mesh.cli.options import FilesArgument, OutputOption  # noqa: TC001
 from mesh.cli.output import Output, read_source, show_error, show_json, shown_path
-from mesh.cli.variables import VarOption, given_variables
+from mesh.cli.variables import NameOption, VarOption, given_variables, stem_of
 from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def validate(
     files: FilesArgument,
     var: VarOption = None,
     deployable: DeployableOption = False,
+    name: NameOption = None,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Check apps and show all errors of each, with position and reason.
@@ -62,7 +63,7 @@ def validate(
         text = None
         try:
             text = read_source(file)
-            checked = check(text, variables_for(text, given))
+            checked = check(text, variables_for(text, given), name or stem_of(file))
         except MeshError as error:
             checked = Checked(None, (), (error,), ())
         if deployable:

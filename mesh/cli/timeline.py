@@ -235,7 +235,7 @@ def _forked(
         return client.fork(app, None, **which)
     text = read_source(file)
     with pointing_at(file, text, output):
-        return client.fork(app, filled(text, given), **which)
+        return client.fork(app, filled(text, given, file), **which)
 
 
 def describe_fork(done: dict[str, Any], begin: str) -> str:

@@ -9,12 +9,20 @@ import typer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 VarOption = Annotated[
     list[str] | None,
     typer.Option(
         "--var", metavar="NAME=VALUE",
         help="Value of ${NAME} in the text, repeatable; default: the environment's.",
+    ),
+]  # fmt: skip
+NameOption = Annotated[
+    str | None,
+    typer.Option(
+        "--name", metavar="APP",
+        help="Name of the app, if its text has no @App:name; default: the file's, without suffix.",
     ),
 ]  # fmt: skip
 
@@ -30,9 +38,18 @@ def given_variables(options: Iterable[str] | None) -> dict[str, str]:
     return values
 
 
-def filled(text: str, given: Mapping[str, str]) -> str:
-    """A text with values in the place of its ``${NAME}``: given ones, else the environment's."""
+def filled(text: str, given: Mapping[str, str], file: Path, name: str | None = None) -> str:
+    """A text with values in the place of its ``${NAME}``: given ones, else the environment's.
+
+    A text without a name gets ``name``, else the one of its file.
+    """
     # Most commands have this module and no text.
+    from mesh.language.naming import named
     from mesh.language.substitution import substitute, variables_for
 
-    return substitute(text, variables_for(text, given))
+    return named(substitute(text, variables_for(text, given)), name or stem_of(file))
+
+
+def stem_of(file: Path) -> str:
+    """The name of the app in a file whose text has none; empty for standard input."""
+    return "" if str(file) == "-" else file.stem

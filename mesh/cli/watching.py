@@ -74,7 +74,7 @@ async def keep_deployed(at: Context, folder: Path, say: Callable[[str], None]) -
 def deploy_file(at: Context, path: Path, text: str, say: Callable[[str], None]) -> bool:
     """Deploy one text, and show its outcome or its errors; whether it was accepted."""
     try:
-        text = filled(text, {})
+        text = filled(text, {}, path)
         # Here all errors are found; a manager reports the first.
         plan(text)
         with Client(at) as client:

@@ -24,6 +24,7 @@ from watchfiles import awatch
 
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError, all_errors
+from mesh.language.naming import named
 from mesh.language.substitution import substitute, variables_for
 from mesh.logs import fields
 from mesh.model import names
@@ -69,7 +70,7 @@ class FolderTarget(Protocol):
 class FolderContents:
     """Contents of the folder at one moment."""
 
-    #: App, which is the file's name without its suffix, to the file's text.
+    #: App, whose name is the file's without its suffix, to the file's text.
     texts: Mapping[str, str]
     #: Files that can't be read, by app, with the reason.
     unreadable: Mapping[str, str]
@@ -145,22 +146,23 @@ def read_folder(folder: Path) -> FolderContents:
     for path in sorted(folder.iterdir()):
         if path.suffix != SUFFIX or path.name.startswith("."):
             continue
-        if not names.is_app_name(path.stem):
-            unreadable[path.stem] = "no app can have this name"
+        app = names.app_token(path.stem)
+        if not names.is_app_name(app):
+            unreadable[app] = "no app can have this name"
             continue
         try:
             # Not a pipe, on which a read would wait, nor a file that no API would take.
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
-                unreadable[path.stem] = "it is no regular file"
+                unreadable[app] = "it is no regular file"
             elif found.st_size > TEXT_BYTES_MAX:
-                unreadable[path.stem] = f"it has more than {TEXT_BYTES_MAX} bytes"
+                unreadable[app] = f"it has more than {TEXT_BYTES_MAX} bytes"
             else:
-                texts[path.stem] = path.read_bytes().decode()
+                texts[app] = path.read_bytes().decode()
         except FileNotFoundError:
             continue
         except (OSError, UnicodeDecodeError) as error:
-            unreadable[path.stem] = str(error)
+            unreadable[app] = str(error)
     return FolderContents(texts, unreadable)
 
 
@@ -233,7 +235,8 @@ class AppsFolder:
                 case Leave(app, why):
                     self._tell(app, f"left unchanged: {why}")
         except MeshError as error:
-            text, name = look.texts.get(step.app), f"{step.app}{SUFFIX}"
+            text = look.texts.get(step.app)
+            name = f"{names.app_of_token(step.app)}{SUFFIX}"
             self._tell(step.app, "\n".join(one.render(text, name) for one in all_errors(error)))
             return error.code != "MESH-A503"
         # A file that no check has foreseen must not keep the others from being deployed.
@@ -244,14 +247,16 @@ class AppsFolder:
 
     async def _deploy(self, app: str, text: str) -> None:
         allowed = {name: os.environ[name] for name in self._variables & set(os.environ)}
-        whole = substitute(text, variables_for(text, environment=allowed))
-        named = await self._apps.name_of(whole)
-        if named != app:
+        whole: str = substitute(text, variables_for(text, environment=allowed))
+        whole = named(whole, names.app_of_token(app))
+        other = await self._apps.name_of(whole)
+        if other != app:
+            held = names.app_of_token(other)
             raise MeshError(
                 "MESH-A106",
-                f'file "{app}{SUFFIX}" holds app "{named}"',
+                f'file "{names.app_of_token(app)}{SUFFIX}" holds app "{held}"',
                 detail="In a folder of apps the file has the name of its app.",
-                hint=f'Rename it to "{named}{SUFFIX}".',
+                hint=f'Rename it to "{held}{SUFFIX}".',
             )
         await self._apps.update(whole, by=self.by)
         self._told.pop(app, None)

@@ -16,6 +16,7 @@ from mesh.bounded_process import BoundedProcess
 from mesh.bounds import Bound
 from mesh.errors import MeshError
 from mesh.functions.scripts import not_allowed
+from mesh.language.naming import named
 from mesh.language.parser import parse, parse_app
 from mesh.model import codec, names
 from mesh.model.access import Permission, current, lacking, require
@@ -304,7 +305,7 @@ def plan_text(text: str, partitions: int, has_python: bool) -> AppSpec:
 
 def name_of_text(text: str) -> str:
     """The name of the app of a text."""
-    return app_name(parse_app(text))
+    return app_name(parse_app(named(text)))
 
 
 def view_of(spec: AppSpec, form: str) -> Any:

@@ -2,7 +2,7 @@
 
 App names are restricted to letters, digits, ``_`` and ``-`` (so that they may stand in a subject, a
 JetStream stream's name and a key), and stream names are SiddhiQL identifiers, which have no ``-``;
-so every name below can be parsed.
+so every name below can be parsed.  ``app_token`` makes such a name of any other one.
 """
 
 from __future__ import annotations
@@ -69,6 +69,29 @@ _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*\Z")
 def is_app_name(name: str) -> bool:
     """Whether ``name`` is valid in subjects, JetStream names and keys."""
     return re.fullmatch(APP_NAME, name) is not None
+
+
+#: A character in a token that the app's name has, and a name can't: bytes of UTF-8, in hex each.
+_ESCAPED: Final = re.compile(r"(?:--[0-9A-F]{2})+")
+_TO_ESCAPE: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def app_token(name: str) -> str:
+    """The name of an app as it is in subjects and keys: ``a.b`` is ``a--2Eb``.
+
+    A valid name is its own token, and so is a token: it is another spelling of the app's name.
+    """
+    return _TO_ESCAPE.sub(
+        lambda found: "".join(f"--{byte:02X}" for byte in found[0].encode("utf-8", "replace")),
+        name,
+    )
+
+
+def app_of_token(token: str) -> str:
+    """The name of an app, of which ``token`` is the token."""
+    return _ESCAPED.sub(
+        lambda found: bytes.fromhex(found[0].replace("--", "")).decode("utf-8", "replace"), token
+    )
 
 
 def is_node_name(name: str) -> bool:

@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mesh.errors import MeshError, Position
+from mesh.errors import MeshError
+from mesh.language.naming import named
 from mesh.language.parser import parse
 from mesh.language.print_expressions import print_name
 from mesh.language.printer import print_app
@@ -35,7 +36,7 @@ from mesh.plan.channels import (
 )
 from mesh.plan.deployable import check_deployable
 from mesh.plan.doors import address_of, door_of
-from mesh.plan.groups import Element, Group, app_name, split_app
+from mesh.plan.groups import Element, Group, app_name, split_app, with_token
 from mesh.plan.guarantees import check_guarantee
 from mesh.plan.history_source import check_history
 from mesh.plan.scale import with_instances
@@ -60,7 +61,7 @@ class AppPlan:
 
 
 def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
-    """Plan an app, from its text or its tree.
+    """Plan an app, from its text or its tree; a text without a name is given one.
 
     Args:
         app: the text; or a tree, whose printed form is the text then.
@@ -70,16 +71,17 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
         MeshError: MESH-L for violations of the language, its names and types, MESH-P for parts that
             can't be deployed; with the position in the text.
     """
-    text, tree = (app, parse(app)) if isinstance(app, str) else (print_app(app), app)
+    if isinstance(app, str):
+        text = named(app)
+        tree = parse(text)
+        # Positions of what is stored are those of the text with the name.
+        text = str(text)
+    else:
+        text, tree = print_app(app), app
     name = app_name(tree)
+    if name != tree.name:
+        tree = with_token(tree)
     bound = bind(tree)
-    if not (tree.queries or tree.partitions or tree.aggregations):
-        raise MeshError(
-            "MESH-P103",
-            f'app "{name}" has no query',
-            hint="Add one: from S select * insert into T;",
-            position=Position(1, 1),
-        )
     groups = split_app(tree, bound)
     wiring = layout_channels(bound, groups, partitions, {d.name for d in tree.streams})
     receivers = wiring.connections.receivers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.language.syntax import find
+from mesh.model.names import app_of_token
 from mesh.model.app import GroupKind, GroupMode, Strategy
 from mesh.plan.bind.group import bind_group
 from mesh.plan.dependencies import joined_aggregations, union, uses_of
@@ -36,7 +37,9 @@ def explain(plan: AppPlan) -> str:
             _counted(len(spec.channels), "channel"),
         )
     )
-    lines = [f"app {spec.name}: {counts}", f"delivery: {describe_delivery(spec)}"]
+    written = app_of_token(spec.name)
+    name = spec.name if written == spec.name else f'"{written}", in subjects {spec.name}'
+    lines = [f"app {name}: {counts}", f"delivery: {describe_delivery(spec)}"]
     for group in spec.groups:
         lines += ["", *_group_lines(group, spec.bounds.get(group.name))]
     rows = [

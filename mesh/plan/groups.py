@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from mesh.errors import MeshError, Position, not_supported
-from mesh.language.syntax import AggregationDefinition, App, Partition, Query, find
+from mesh.language.syntax import (
+    AggregationDefinition,
+    Annotation,
+    App,
+    Partition,
+    Query,
+    find,
+)
 from mesh.model import names
 from mesh.model.app import GroupMode, ScaleBounds
 from mesh.plan.aggregation_joins import dividing_attribute, joins_with
@@ -362,22 +369,30 @@ def _refuse_loops(group: Group) -> None:
 
 
 def app_name(app: App) -> str:
-    """The app's name, fit for subjects and keys; MESH-P101 or MESH-P102 otherwise."""
+    """The app's name as in subjects and keys; MESH-P101 or MESH-P102 if it can't be there."""
     annotation = find(app.annotations, "App:name")
     name = annotation.get() if annotation else None
     if not name:
         raise MeshError(
             "MESH-P101",
-            "app has no name",
-            hint="Start the text with @App:name('MyApp').",
+            "the name of the app is empty",
+            hint="Write @App:name('MyApp'), or leave @App:name out: the file's name is taken then.",
             position=annotation.position if annotation else Position(1, 1),
         )
-    if not names.is_app_name(name):
+    token = names.app_token(name)
+    if not names.is_app_name(token):
         raise MeshError(
             "MESH-P102",
             f'app name "{name}" can\'t be used',
-            detail="It is part of subjects and keys.",
-            hint="Use letters, digits, '_' and '-', at most 100, a letter or digit first.",
+            detail=f'It would be "{token}" in subjects and keys.',
+            hint="A letter of A to Z or a digit is first, and there are at most 100 characters.",
             position=annotation.position if annotation else None,
         )
-    return name
+    return token
+
+
+def with_token(app: App) -> App:
+    """``app`` under its name in subjects and keys."""
+    given = (Annotation("App:name", ((None, app_name(app)),)),)
+    kept = tuple(a for a in app.annotations if a.name.lower() != "app:name")
+    return replace(app, annotations=(*given, *kept))

@@ -65,7 +65,8 @@ def test_all_errors_of_all_files_are_shown_with_their_lines(write: Path) -> None
 
 
 def test_what_is_wrong_besides_the_name_is_told_too(write: Path) -> None:
-    said = run("validate", "-", given=f"{DEFINED} from S select none insert into T;")
+    unnamed = f"@App:name('') {DEFINED} from S select none insert into T;"
+    said = run("validate", "-", given=unnamed)
     assert said.exit_code == 1
     assert "[MESH-P101]" in said.stderr
     assert "[MESH-L202]" in said.stderr

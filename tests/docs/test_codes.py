@@ -81,7 +81,7 @@ def test_programs_get_the_entry_as_values() -> None:
     said = CliRunner().invoke(app, ["explain", "MESH-P101", "--output", "json"])
     values = json.loads(said.stdout)
     assert values == catalogue()["MESH-P101"].to_dict()
-    assert values["example"]["error"].startswith("app has no name [MESH-P101]\n")
+    assert values["example"]["error"].startswith("the name of the app is empty [MESH-P101]\n")
 
 
 def test_all_codes_are_listed_without_one() -> None:

@@ -248,4 +248,4 @@ def test_a_text_is_planned_under_another_name() -> None:
     spec = renamed(plan(TEXT).spec, "Twin")
     assert (spec.name, [group.app for group in spec.groups]) == ("Twin", ["Twin", "Twin"])
     with pytest.raises(MeshError, match="P102"):
-        renamed(plan(TEXT).spec, "no name")
+        renamed(plan(TEXT).spec, ".name")

@@ -127,8 +127,8 @@ async def test_a_manager_follows_its_folder(nats_server: NatsServer, tmp_path: P
         made = service.record("A")
         assert made is not None
         assert made.deployed_by == OURS
-        # Moved there as a whole file, as a careful program does.
-        (folder / "new").write_text(text("B"))
+        # Moved there as a whole file, as a careful program does, without a name in it.
+        (folder / "new").write_text(text("B").partition(") ")[2])
         (folder / "new").rename(folder / "B.siddhi")
         await until(manager, lambda: service.record("B") is not None)
         (folder / "A.siddhi").unlink()

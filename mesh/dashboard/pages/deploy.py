@@ -8,6 +8,7 @@ from mesh.dashboard.guard import form_of, identity_of, require, session_of
 from mesh.dashboard.rendering import View
 from mesh.dashboard.source import lines_of
 from mesh.errors import MeshError, all_errors
+from mesh.language.naming import named
 from mesh.model.access import Permission
 
 if TYPE_CHECKING:
@@ -36,9 +37,11 @@ async def act(frame: Frame, request: Request) -> Response:
     """Check a text and show its plan and its changes, or deploy it."""
     form = await form_of(request)
     app = request.path_params.get("app", "")
-    text = form.get("text", [""])[0].replace("\r\n", "\n")
+    written = form.get("text", [""])[0].replace("\r\n", "\n")
+    # An edit of a text without a name is of the app of the page.
+    text = named(written, app)
     reset = form.get("reset", [])
-    values = _values(app, text)
+    values = _values(app, written)
     service = frame.board.service
     try:
         # A user with the permission for some apps may deploy a text of those.
@@ -57,7 +60,7 @@ async def act(frame: Frame, request: Request) -> Response:
     except MeshError as error:
         if error.code == "MESH-A403":
             raise
-        wrong = lines_of(text, all_errors(error))
+        wrong = lines_of(written, all_errors(error))
         view = View("deploy.html", {**values, "errors": all_errors(error), "lines": wrong}, 400)
         return frame.shown(request, view)
     # The deploy is of the changes that were shown, also if the app was changed meanwhile.
