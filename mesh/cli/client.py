@@ -364,10 +364,10 @@ def _body(text: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A request with the text of an app; positions in errors are those of the text as given."""
     from mesh.language.naming import NamedText
 
-    parameters = dict(asked or {})
+    parameters, body = dict(asked or {}), text
     if isinstance(text, NamedText):
-        text, parameters["name"] = text.given, text.name
-    return {"content": text.encode(), "headers": _TEXT, "params": parameters}
+        body, parameters["name"] = text.given, text.name
+    return {"content": body.encode(), "headers": _TEXT, "params": parameters}
 
 
 def _path(app: str, rest: str = "") -> str:
