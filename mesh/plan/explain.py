@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.language.syntax import find
-from mesh.model.names import app_of_token
 from mesh.model.app import GroupKind, GroupMode, Strategy
+from mesh.model.names import app_of_token
 from mesh.plan.bind.group import bind_group
 from mesh.plan.dependencies import joined_aggregations, union, uses_of
 from mesh.plan.guarantees import describe_delivery, guarantee_of
