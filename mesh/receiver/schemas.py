@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from mesh.connect.contract import UnavailableError
 from mesh.plan.doors import make_mapper
 from mesh.receiver.access import check_url
@@ -40,12 +42,14 @@ async def _schema(url: str) -> str:
     # Few hosts need it for this.
     import httpx
 
+    from mesh.receiver.web_answers import ask
+
     try:
         # The environment of the worker is not the app's.
         async with httpx.AsyncClient(timeout=_CALL_S, trust_env=False) as client:
-            answer = await client.get(url)
-        answer.raise_for_status()
-        found: Any = answer.json()["schema"]
+            answer = await ask(client, "GET", url)
+        answer.response.raise_for_status()
+        found: Any = orjson.loads(answer.content)["schema"]
     except httpx.HTTPStatusError as error:
         code = error.response.status_code
         raise UnavailableError(f"the schema registry answered {code}") from None

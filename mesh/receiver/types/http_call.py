@@ -27,14 +27,16 @@ from mesh.receiver.types.http_sink import HttpSink
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    import httpx
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
     from mesh.connect.contract import Context, Record
+    from mesh.receiver.web_answers import Answer
 
 _ANSWER_S: Final = 15.0
 _STATUSES: Final = range(100, 600)
+#: Bytes of a file that an answer is written to.
+_FILE_MAX: Final = 64 << 20
 
 
 class HttpCall(HttpSink):
@@ -47,10 +49,16 @@ class HttpCall(HttpSink):
         await super().open(context, state)
         self._mesh, self._app = context.client, context.app
 
-    async def _settled(self, record: Record, response: httpx.Response) -> str | None:
+    def _answer_max(self) -> int:
+        """Bytes of an answer that a file, or else a message of NATS, may have."""
+        is_file = self._options.get("downloading.enabled")
+        return _FILE_MAX if is_file else int(self._mesh.max_payload)
+
+    async def _settled(self, record: Record, answer: Answer) -> str | None:
         """Hand an answer to the source of its status; without one, as the sink ``http`` does."""
-        payload = response.content
-        if self._options.get("downloading.enabled") and response.is_success:
+        response = answer.response
+        payload, flaw = answer.content, answer.flaw
+        if self._options.get("downloading.enabled") and response.is_success and not flaw:
             try:
                 payload = await self._downloaded(record, payload)
             except MeshError as error:
@@ -69,12 +77,15 @@ class HttpCall(HttpSink):
         }
         subject = names.call_subject(self._app, self._options["sink.id"], response.status_code)
         asked = orjson.dumps(question)
-        if len(asked) > self._mesh.max_payload:
-            return f"the answer {response.status_code} has {len(payload)} bytes, too many for NATS"
+        if not flaw and len(asked) > self._mesh.max_payload:
+            flaw = f"it has {len(payload)} bytes, too many for NATS"
+        if flaw:
+            # The source refuses it: the request was sent, and another answer would be the same.
+            asked = orjson.dumps({"flaw": flaw})
         try:
             reply = await self._mesh.request(subject, asked, timeout=_ANSWER_S)
         except NoRespondersError:
-            return await super()._settled(record, response)
+            return await super()._settled(record, answer)
         except (NatsError, TimeoutError, OSError) as error:
             raise UnavailableError(f"the answer was not stored: {error}") from error
         said = orjson.loads(reply.data)
@@ -109,6 +120,8 @@ class HttpCallResponse:
         async def received(message: Msg) -> None:
             given: dict[str, Any] = orjson.loads(message.data)
             try:
+                if "flaw" in given:
+                    raise RefusedPayloadError(given["flaw"])
                 payload = base64.b64decode(given["payload"])
                 await accept(payload, given["properties"], given["key"])
                 answer: dict[str, Any] = {}

@@ -19,6 +19,7 @@ from mesh.receiver.access import check_egress, check_url
 from mesh.receiver.outcomes import outcomes_of, reason_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.oauth import login_of
+from mesh.receiver.web_answers import ANSWER_MAX, Answer, ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,7 +83,7 @@ class HttpSink:
         await self.open(context, None)
         try:
             if "{{" not in str(context.options["publisher.url"]) and self._client is not None:
-                await self._client.options(context.options["publisher.url"])
+                await ask(self._client, "OPTIONS", context.options["publisher.url"])
         except (httpx.HTTPError, OSError) as error:
             raise UnavailableError(f"{error}" or type(error).__name__) from error
         finally:
@@ -106,7 +107,7 @@ class HttpSink:
             pairs = options.get("headers") or []
             if isinstance(pairs, str):
                 pairs = value_of(Kind.PAIRS, pairs)
-            response = await self._asked(self._client, options, record, pairs)
+            answer = await self._asked(self._client, options, record, pairs)
         except MeshError as error:
             return str(error)
         except _NO_REQUEST as error:
@@ -116,7 +117,11 @@ class HttpSink:
             if "publisher.url" in record.options and _has_no_host(error):
                 return f"{options['publisher.url']}: {error}"
             raise UnavailableError(reason_of(error)) from error
-        return await self._settled(record, response)
+        return await self._settled(record, answer)
+
+    def _answer_max(self) -> int:
+        """Bytes of an answer that are read; of this sink only its reason is used."""
+        return ANSWER_MAX
 
     async def _asked(
         self,
@@ -124,34 +129,33 @@ class HttpSink:
         options: Mapping[str, Any],
         record: Record,
         pairs: Sequence[tuple[str, str]],
-    ) -> httpx.Response:
+    ) -> Answer:
         """The answer; a token that is refused is replaced once."""
         headers = [
             ("Content-Type", self._type), *pairs, ("Idempotency-Key", record.key),
             *traces.outgoing(pairs),
         ]  # fmt: skip
-        where = options["method"], options["publisher.url"]
+        where = client, options["method"], options["publisher.url"], self._answer_max()
         if self._oauth is None:
-            return await client.request(*where, content=record.payload, headers=headers)
+            return await ask(*where, content=record.payload, headers=headers)
         stale = ""
         while True:
             token = await self._oauth.token(client, stale)
             login = ("Authorization", f"Bearer {token}")
-            response = await client.request(
-                *where, content=record.payload, headers=[*headers, login]
-            )
-            if response.status_code != httpx.codes.UNAUTHORIZED or stale:
-                return response
+            answer = await ask(*where, content=record.payload, headers=[*headers, login])
+            if answer.response.status_code != httpx.codes.UNAUTHORIZED or stale:
+                return answer
             stale = token
 
-    async def _settled(self, record: Record, response: httpx.Response) -> str | None:
+    async def _settled(self, record: Record, answer: Answer) -> str | None:
         """The outcome of a record by the answer."""
+        response = answer.response
         if response.is_success:
             return None
         if response.status_code in _AGAIN or response.is_server_error:
             after = _seconds(response.headers.get("retry-after", ""))
             raise UnavailableError(f"answered {response.status_code}", retry_after_s=after)
-        return f"answered {response.status_code}: {response.text[:200]}"
+        return f"answered {response.status_code}: {answer.text(200)}"
 
     def _proxy(self) -> httpx.Proxy | None:
         options = self._options

@@ -10,10 +10,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
+import orjson
 
 from mesh.connect.contract import UnavailableError
 from mesh.errors import MeshError
 from mesh.receiver.access import check_url
+from mesh.receiver.web_answers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,16 +70,17 @@ class OAuth:
     async def _fetched(self, client: httpx.AsyncClient) -> str:
         try:
             auth = httpx.BasicAuth(*self._login) if self._login else httpx.USE_CLIENT_DEFAULT
-            answer = await client.post(self._url, data=self._form, auth=auth)
+            answer = await ask(client, "POST", self._url, data=self._form, auth=auth)
         except (httpx.HTTPError, OSError) as error:
             said = str(error) or type(error).__name__
             raise UnavailableError(f"token.url gives no token: {said}") from error
         try:
-            found: Any = answer.json() if answer.is_success else {}
+            is_token = answer.response.is_success
+            found: Any = orjson.loads(answer.content) if is_token else {}
             token = found["access_token"]
         except (ValueError, KeyError, TypeError):
             raise UnavailableError(
-                f"token.url gives no token: it answered {answer.status_code}"
+                f"token.url gives no token: it answered {answer.response.status_code}"
             ) from None
         if found.get("refresh_token") and self._form["grant_type"] == "refresh_token":
             # A server that replaces refresh tokens takes each of them once.

@@ -14,6 +14,7 @@ from mesh.connect.contract import RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
 from mesh.receiver.access import check_listen, check_url
 from mesh.receiver.http_server import SERVERS, Response
+from mesh.receiver.web_answers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -168,8 +169,8 @@ class PrometheusSink:
         if self._client is not None:
             try:
                 text = self._metric.text()
-                answer = await self._client.request(self._method, self._push, content=text)
-                answer.raise_for_status()
+                answer = await ask(self._client, self._method, self._push, content=text)
+                answer.response.raise_for_status()
             except httpx.HTTPError as error:
                 self._metric.totals = before
                 raise UnavailableError(f"{error}" or type(error).__name__) from error

@@ -1,0 +1,83 @@
+"""Answers to requests of connectors, read up to a limit of bytes once they are unpacked.
+
+An answer is asked for as it is; one that comes packed all the same, since an app has asked for it,
+is unpacked up to the limit.  Whatever is larger is not read to its end.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import httpx
+
+#: Bytes of an answer whose content is a reason, a token or a schema.
+ANSWER_MAX: Final = 1 << 20
+_ENCODING: Final = "Accept-Encoding"
+#: Window of gzip and of zlib, by the data's own header.
+_ANY_FORMAT: Final = 47
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer, with the content that was read."""
+
+    #: Its status and headers; the content is not there.
+    response: httpx.Response
+    content: bytes
+    #: The reason why the content is not the whole one; empty if it is.
+    flaw: str = ""
+
+    def text(self, length: int) -> str:
+        """The beginning of the content, by the character set of the answer."""
+        name = self.response.charset_encoding or "utf-8"
+        try:
+            return self.content[: 4 * length].decode(name, "replace")[:length]
+        except LookupError:
+            return self.content[: 4 * length].decode(errors="replace")[:length]
+
+
+async def ask(
+    client: httpx.AsyncClient,
+    method: str,
+    url: str,
+    limit: int = ANSWER_MAX,
+    *,
+    headers: Sequence[tuple[str, str]] = (),
+    **request: Any,
+) -> Answer:
+    """Send a request, and read its answer up to ``limit`` bytes.
+
+    Raises:
+        httpx.HTTPError, httpx.InvalidURL, OSError: as the client does.
+    """
+    own = list(headers)
+    if all(name.lower() != _ENCODING.lower() for name, _ in own):
+        own.append((_ENCODING, "identity"))
+    async with client.stream(method, url, headers=own, **request) as answer:
+        content, flaw = await _content(answer, limit)
+    return Answer(answer, content, flaw)
+
+
+async def _content(answer: httpx.Response, limit: int) -> tuple[bytes, str]:
+    """The content of an answer, or its beginning and the reason why that is not all."""
+    encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        return b"", f'it has the encoding "{encoding[:40]}", which is not read'
+    packed = None if encoding in ("", "identity") else zlib.decompressobj(_ANY_FORMAT)
+    found = bytearray()
+    async for chunk in answer.aiter_raw():
+        room = limit + 1 - len(found)
+        try:
+            found += packed.decompress(chunk, room) if packed is not None else chunk[:room]
+        except zlib.error:
+            return bytes(found), f'it does not have its encoding "{encoding}"'
+        if len(found) > limit:
+            return bytes(found[:limit]), f"it has more than {limit} bytes"
+    if packed is not None and found and not packed.eof:
+        return bytes(found), "it is cut off"
+    return bytes(found), ""
