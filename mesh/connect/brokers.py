@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.connect.parts import SINK, SOURCE, TLS, ignored, of_event, required, secret, switch
+from mesh.connect.parts import (
+    SINK,
+    SOURCE,
+    TLS,
+    headers,
+    ignored,
+    of_event,
+    required,
+    secret,
+    switch,
+)  # fmt: skip
+from mesh.connect.places import Place
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 _SERVERS: Final = required("bootstrap.servers", "host:port of brokers, comma-separated.")
@@ -24,32 +35,33 @@ _URI: Final = Option(
 
 def _exchange(*, is_dynamic: bool) -> tuple[Option, ...]:
     """Options of an exchange, which is declared if it is missing."""
+    name = Place.NAME if is_dynamic else None
+    choice = Place.TEXT if is_dynamic else None
+    key = Place.ROUTING_KEY if is_dynamic else None
     return (
-        Option("exchange.name", is_required=True, is_dynamic=is_dynamic, doc="The exchange."),
+        Option("exchange.name", is_required=True, place=name, doc="The exchange."),
         Option(
             "exchange.type",
             default="direct",
             choices=("direct", "fanout", "topic", "headers"),
-            is_dynamic=is_dynamic,
+            place=choice,
             doc="Its type.",
         ),
         Option(
             "exchange.durable.enabled",
             Kind.SWITCH,
             "false",
-            is_dynamic=is_dynamic,
+            place=choice,
             doc="It outlives the server's restart.",
         ),
         Option(
             "exchange.autodelete.enabled",
             Kind.SWITCH,
             "false",
-            is_dynamic=is_dynamic,
+            place=choice,
             doc="It ends with its last queue.",
         ),
-        Option(
-            "routing.key", default="", is_dynamic=is_dynamic, may_be_empty=True, doc="Routing key."
-        ),
+        Option("routing.key", default="", place=key, may_be_empty=True, doc="Routing key."),
     )
 
 
@@ -114,11 +126,11 @@ SPECS: Final = (
         "Writes each payload to a topic of Kafka, in transactions that hold the position.",
         (
             _SERVERS,
-            Option("topic", is_required=True, is_dynamic=True, doc="The topic."),
-            Option("key", is_dynamic=True, doc="Key of the record; decides on its partition."),
-            of_event("headers", "Headers of the record: 'name:value'.", Kind.PAIRS),
+            Option("topic", is_required=True, place=Place.NAME, doc="The topic."),
+            Option("key", place=Place.TEXT, doc="Key of the record; decides on its partition."),
+            headers("Headers of the record: 'name:value'."),
             Option(
-                "partition.no", is_dynamic=True, doc="Partition; takes precedence over the key."
+                "partition.no", place=Place.TEXT, doc="Partition; takes precedence over the key."
             ),
             Option("sequence.id", doc="Payloads begin with 'id:number~', as seq.enabled reads."),
             _KAFKA_MORE,
@@ -168,18 +180,18 @@ SPECS: Final = (
         (
             _URI,
             *_exchange(is_dynamic=True),
-            of_event("headers", "Headers: 'name:value'.", Kind.PAIRS),
-            of_event("message.id", "By default the event's position."),
-            of_event("correlation.id", "Correlation id."),
-            of_event("priority", "From 0 to 255.", Kind.NUMBER),
+            headers("Headers: 'name:value'."),
+            of_event("message.id", "By default the event's position.", Place.LINE),
+            of_event("correlation.id", "Correlation id.", Place.LINE),
+            of_event("priority", "From 0 to 255.", Place.TEXT, Kind.NUMBER),
             Option("delivery.mode", default="2", choices=("1", "2"), doc="2: persistent."),
             Option("reply.to", doc="Queue for answers."),
             Option("expiration", Kind.DURATION, doc="Lifetime of a message."),
             Option("content.type", doc="By default that of the mapper."),
-            of_event("content.encoding", "Encoding of the content."),
-            of_event("user.id", "User; the server compares it with the login."),
-            of_event("app.id", "Name of the sending application."),
-            of_event("timestamp", "Milliseconds since 1970."),
+            of_event("content.encoding", "Encoding of the content.", Place.LINE),
+            of_event("user.id", "User; the server compares it with the login.", Place.LINE),
+            of_event("app.id", "Name of the sending application.", Place.LINE),
+            of_event("timestamp", "Milliseconds since 1970.", Place.LINE),
             _TLS_ENABLED,
             *TLS,
             *ignored("heartbeat"),
@@ -217,10 +229,10 @@ SPECS: Final = (
         "Publishes each payload to a topic of an MQTT broker.",
         (
             *_MQTT,
-            Option("topic", is_required=True, is_dynamic=True, doc="The topic."),
-            Option("quality.of.service", default="1", choices=("0", "1", "2"), is_dynamic=True,
+            Option("topic", is_required=True, place=Place.TOPIC, doc="The topic."),
+            Option("quality.of.service", default="1", choices=("0", "1", "2"), place=Place.TEXT,
                    doc="1 and 2 wait for the broker."),
-            Option("message.retain", Kind.SWITCH, "false", is_dynamic=True, aliases=("retain",),
+            Option("message.retain", Kind.SWITCH, "false", place=Place.TEXT, aliases=("retain",),
                    doc="The broker keeps the last message of the topic."),
             Option("mqtt.version", default="5", choices=("5", "3.1.1"),
                    doc="3.1.1 has no place for the key."),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.connect import file_specs
 from mesh.connect.history import HISTORY_SOURCE
-from mesh.connect.parts import SINK, SOURCE, TLS, file, ignored, of_event, secret
+from mesh.connect.parts import SINK, SOURCE, TLS, file, headers, ignored, secret
+from mesh.connect.places import Place
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ _HTTP_SINK: Final = Spec(
     Role.SINK,
     "Sends each payload in a request; Idempotency-Key is the event's position.",
     (
-        Option("publisher.url", Kind.URL, is_required=True, is_dynamic=True, doc="Address."),
-        Option("method", default="POST", is_dynamic=True, doc="Method of the request."),
-        of_event("headers", "Headers: 'name:value','name:value'.", Kind.PAIRS),
+        Option("publisher.url", Kind.URL, is_required=True, place=Place.URL, doc="Address."),
+        Option("method", default="POST", place=Place.METHOD, doc="Method of the request."),
+        headers("Headers: 'name:value','name:value'."),
         secret("basic.auth.username", "User name for basic authentication."),
         secret("basic.auth.password", "Password for basic authentication."),
         Option("token.url", Kind.URL, doc="Where OAuth 2 gives a token; a new one after a 401."),
@@ -141,16 +142,14 @@ _NATS_SINK: Final = Spec(
     Role.SINK,
     "Publishes each payload to a subject; waits for the ack if a stream stores it.",
     (
-        Option("destination", is_required=True, is_dynamic=True, doc="The subject."),
+        Option("destination", is_required=True, place=Place.SUBJECT, doc="The subject."),
         Option(
             "server.urls",
             default="nats://localhost:4222",
             aliases=("bootstrap.servers",),
             doc="Servers, comma-separated.",
         ),
-        Option(
-            "headers", Kind.PAIRS, is_dynamic=True, may_be_empty=True, doc="Headers: 'name:value'."
-        ),
+        headers("Headers: 'name:value'."),
         Option("acks", Kind.SWITCH, "true", doc="A stream stores the subject: wait for its ack."),
         *_NATS_LOGIN,
         *ignored("client.id", "optional.configuration"),
@@ -212,10 +211,8 @@ _HTTP_SERVICE_RESPONSE: Final = Spec(
     "Answers a request of the source http-service, on whichever worker it waits.",
     (
         _SOURCE_ID,
-        Option("message.id", is_required=True, is_dynamic=True, doc="Id: trp:messageId."),
-        Option(
-            "headers", Kind.PAIRS, is_dynamic=True, may_be_empty=True, doc="Headers: 'name:value'."
-        ),
+        Option("message.id", is_required=True, place=Place.SUBJECT, doc="Id: trp:messageId."),
+        headers("Headers: 'name:value'."),
         *SINK,
     ),
     "mesh.receiver.types.http_service:HttpServiceResponse",
@@ -238,7 +235,7 @@ _HTTP_CALL: Final = replace(
         _SINK_ID,
         Option("downloading.enabled", Kind.SWITCH, "false",
                doc="Write the body of an answer 2xx to a file; the payload is then its path."),
-        Option("download.path", is_dynamic=True, doc="Path of that file."),
+        Option("download.path", place=Place.PATH, doc="Path of that file."),
         *_HTTP_SINK.options,
         *ignored("blocking.io"),
     ),
@@ -276,7 +273,7 @@ _IN_MEMORY: Final = (
         "inMemory",
         Role.SINK,
         "Publishes each payload to a topic, which keeps it as channels do.",
-        (Option("topic", is_required=True, is_dynamic=True, doc="Any text."), *SINK),
+        (Option("topic", is_required=True, place=Place.TEXT, doc="Any text."), *SINK),
         "mesh.receiver.types.in_memory:InMemorySink",
         Guarantee.AT_LEAST_ONCE_WITH_KEY,
         "Exactly once within the duplicate window of the topics.",

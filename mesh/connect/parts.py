@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from mesh.connect.places import Place
 from mesh.connect.spec import Kind, Option
 
 #: Of every sink.
@@ -42,9 +43,16 @@ def required(name: str, doc: str) -> Option:
     return Option(name, is_required=True, doc=doc)
 
 
-def of_event(name: str, doc: str, kind: Kind = Kind.TEXT) -> Option:
+def of_event(
+    name: str, doc: str, place: Place, kind: Kind = Kind.TEXT, *, is_required: bool = False
+) -> Option:
     """An option that an event may leave empty: it then has none."""
-    return Option(name, kind, is_dynamic=True, may_be_empty=True, doc=doc)
+    return Option(name, kind, is_required=is_required, place=place, may_be_empty=True, doc=doc)
+
+
+def headers(doc: str) -> Option:
+    """Headers of a message or request."""
+    return of_event("headers", doc, Place.HEADERS, Kind.PAIRS)
 
 
 def switch(name: str, default: str, doc: str) -> Option:

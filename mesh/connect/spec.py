@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.connect.pairs import pairs_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from mesh.connect.places import Place
 
 
 class Role(StrEnum):
@@ -61,8 +65,6 @@ _UNITS_MS: Final = {
 _UNITS_BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 _QUANTITY: Final = re.compile(r"\s*([0-9]{1,15})\s*([A-Za-z]*)\s*\Z")
 _NUMBER: Final = re.compile(r"\s*-?[0-9]{1,15}\s*\Z")
-#: A template that is one attribute: the event gives the whole option.
-_WHOLE: Final = re.compile(r"\s*(\{\{[^{}]*\}\}\s*)?\Z")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+\Z")
 
 
@@ -75,8 +77,8 @@ class Option:
     #: Value of an option that is not given, as it would be written; None for none.
     default: str | None = None
     is_required: bool = False
-    #: May hold ``{{attribute}}``.
-    is_dynamic: bool = False
+    #: May hold ``{{attribute}}``, whose values are filled in for this place.
+    place: Place | None = None
     #: A dynamic option may be empty for an event, which then has none.
     may_be_empty: bool = False
     #: Names an attribute of the stream.
@@ -93,6 +95,11 @@ class Option:
     aliases: tuple[str, ...] = ()
     doc: str = ""
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether it may hold ``{{attribute}}``."""
+        return self.place is not None
+
     def objection(self, value: str) -> str | None:
         """The reason against a value, without the value of a secret; None if it is valid."""
         if self.is_dynamic and "{{" in value:
@@ -105,11 +112,8 @@ class Option:
             return str(error)
         return None
 
-    def refusal(self, value: str, template: str = "") -> str | None:
-        """The reason against a value that an event has given; None if it is valid.
-
-        ``template``: of the value; an event that would add pairs to those of it is refused.
-        """
+    def refusal(self, value: str) -> str | None:
+        """The reason against a value that an event has given; None if it is valid."""
         if not value.strip():
             return None if self.may_be_empty else f'option "{self.name}" is empty'
         if self.choices and value.lower() not in [choice.lower() for choice in self.choices]:
@@ -119,8 +123,6 @@ class Option:
             value_of(Kind.TEXT if self.kind is Kind.URL else self.kind, value)
         except ValueError as error:
             return f'option "{self.name}" {error}, and not "{value[:80]}"'
-        if self.kind is Kind.PAIRS and not _WHOLE.match(template):
-            return _against_pairs(self.name, value, template)
         return None
 
 
@@ -155,7 +157,7 @@ def value_of(kind: Kind, text: str) -> Any:
                 raise ValueError("is a URL such as http://host:8080/path")
             return text
         case Kind.PAIRS:
-            return _pairs(text)
+            return pairs_of(text)
         case Kind.TEXT:
             return text
 
@@ -165,30 +167,6 @@ def _quantity(text: str, units: Mapping[str, int], expected: str) -> int:
     if found is None or found[2].lower() not in units:
         raise ValueError(expected)
     return int(found[1]) * units[found[2].lower()]
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    """``'a:b','c:d'``; the quotes may be missing."""
-    found = []
-    for part in re.findall(r"'([^']*)'|([^,']+)", text):
-        name, colon, value = (part[0] or part[1]).strip().partition(":")
-        if not colon or not name.strip():
-            raise ValueError("is a list of 'name:value'")
-        found.append((name.strip(), value.strip()))
-    return found
-
-
-def _against_pairs(option: str, value: str, template: str) -> str | None:
-    """The reason against pairs that are not those of their template."""
-    try:
-        wanted, found = _pairs(template), _pairs(value)
-    except ValueError:
-        # The event gives names and values, or the sink has another template by now.
-        return None
-    is_same = len(wanted) == len(found) and all(
-        "{{" in name or name == own for (name, _), (own, _) in zip(wanted, found, strict=True)
-    )
-    return None if is_same else f'a value of the event adds to option "{option}"'
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect.parts import SINK, SOURCE, TLS, ignored, of_event, required, secret, switch
+from mesh.connect.places import Place
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 if TYPE_CHECKING:
@@ -124,12 +125,13 @@ SPECS: Final = (
             Option("port", Kind.NUMBER, "465", doc="Its port."),
             switch("ssl.enable", "true", "TLS from the start; else STARTTLS if it is offered."),
             switch("auth", "true", "Log in."),
-            Option("subject", is_required=True, is_dynamic=True, may_be_empty=True, doc="Subject."),
-            Option("to", is_required=True, is_dynamic=True, doc="Addresses, comma-separated."),
-            of_event("cc", "Addresses of copies."),
-            of_event("bcc", "Addresses of copies that the others don't see."),
-            of_event("attachments", "Files, comma-separated."),
-            Option("content.type", default="text/plain", is_dynamic=True,
+            of_event("subject", "Subject.", Place.LINE, is_required=True),
+            Option("to", is_required=True, place=Place.ADDRESSES,
+                   doc="Addresses, comma-separated; an {{attribute}} is one of them."),
+            of_event("cc", "Addresses of copies.", Place.ADDRESSES),
+            of_event("bcc", "Addresses of copies that the others don't see.", Place.ADDRESSES),
+            of_event("attachments", "Files, comma-separated.", Place.PATHS),
+            Option("content.type", default="text/plain", place=Place.TEXT,
                    choices=("text/plain", "text/html"), doc="Kind of the text."),
             *TLS,
             *ignored("connection.pool.size"),
@@ -147,7 +149,7 @@ SPECS: Final = (
         "Stores each payload as an object of a bucket.",
         (
             required("bucket.name", "Bucket, which must exist."),
-            Option("object.path", is_required=True, is_dynamic=True,
+            Option("object.path", is_required=True, place=Place.PATH,
                    doc="Name of the object; one that ends in / gets the event's position."),
             secret("aws.access.key", "Access key; that of the node's environment by default."),
             secret("aws.secret.key", "Secret key."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
+from mesh.connect.places import TEMPLATE
 from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
     from pyspark_nats.arrow import Array
 
-_TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
 #: Of Mustache: with three braces or an ampersand a value stays as it is.
 _MUSTACHE: Final = re.compile(r"\{\{\{(.*?)\}\}\}|\{\{&(.*?)\}\}|\{\{(.*?)\}\}")
 _MARKS: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
@@ -34,7 +34,7 @@ def template(
     text: str, escape: Callable[[Array], Array] = plain
 ) -> Callable[[pa.RecordBatch], Array]:
     """A function from rows to the template filled with the values of each."""
-    pieces = _TEMPLATE.split(text)
+    pieces = TEMPLATE.split(text)
     return _filled([(one, escape if at % 2 else None) for at, one in enumerate(pieces)])
 
 
@@ -53,14 +53,6 @@ def _filled(
         return kernels.binary_join_element_wise(*columns, pa.scalar(""))
 
     return fill
-
-
-def dynamic(text: str) -> Callable[[pa.RecordBatch], list[str]] | None:
-    """A function from rows to the values of a dynamic option; None for one that is the same."""
-    if not _TEMPLATE.search(text):
-        return None
-    fill = template(text)
-    return lambda rows: fill(rows).to_pylist()
 
 
 def mustache(text: str, names: Collection[str]) -> Callable[[pa.RecordBatch], Array]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from mesh import logs
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 REFERENCE: Final = re.compile(r"\$\{secret:([a-z][a-z0-9_.-]{0,63})\}")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}\Z")
 MASK: Final = "***"
+#: The login of a URL.
+_LOGIN: Final = re.compile(r"(?<=://)[^/?#@,\s]*(?=@)")
+#: Characters that a login has as they are, besides letters and digits.
+_IN_LOGIN: Final = "!$&'()*+,;="
+_ENCODED: Final = re.compile("(%[0-9A-Fa-f]{2})")
 #: Shorter values would mask parts of words.
 _MASKED_MIN: Final = 4
 
@@ -34,13 +40,34 @@ def names_in(texts: Iterable[str]) -> frozenset[str]:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """The text with values in place of references; KeyError for one without a value."""
+    """The text with values in place of references; KeyError for one without a value.
+
+    A value in the login of a URL is percent-encoded, or else a part of it would be a host or path.
+    """
+    text = _LOGIN.sub(
+        lambda login: REFERENCE.sub(lambda found: in_login(values[found[1]]), login[0]), text
+    )
     return REFERENCE.sub(lambda found: values[found[1]], text)
 
 
+def in_login(value: str) -> str:
+    """A value as the login of a URL may have it; what is percent-encoded already stays."""
+    return "".join(
+        piece if at % 2 else quote(piece, safe=_IN_LOGIN)
+        for at, piece in enumerate(_ENCODED.split(value))
+    )
+
+
+def without(text: str) -> str:
+    """The text with a mask in place of each reference."""
+    return REFERENCE.sub(MASK, text)
+
+
 def remember(values: Iterable[str]) -> None:
-    """Mask these values from now on in this process."""
-    _seen.update(value for value in values if len(value) >= _MASKED_MIN)
+    """Mask these values from now on in this process, also where they are percent-encoded."""
+    for value in values:
+        if len(value) >= _MASKED_MIN:
+            _seen.update((value, in_login(value), quote(value, safe="")))
     logs.mask = masked
 
 

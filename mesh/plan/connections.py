@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from mesh.connect.places import TEMPLATE
 from mesh.errors import MeshError
 from mesh.functions.catalogue import Extension, Refusal, Role, check_options, find_extension
 from mesh.language.syntax import find
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mesh.language.syntax import Annotation, AttributeDefinition
-
-_TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
 
 
 def check_source(source: Annotation, attributes: Sequence[AttributeDefinition]) -> None:
@@ -114,7 +112,7 @@ def _check_payload(mapper: Annotation, attributes: Iterable[AttributeDefinition]
         # Its tags have another form; the mapper checks them.
         return
     for _, text in payload.elements if payload is not None else ():
-        for name in _TEMPLATE.findall(text):
+        for name in TEMPLATE.findall(text):
             if name not in names:
                 message = f'@payload names attribute "{name}", which the stream doesn\'t have'
                 raise wrong(payload or mapper, message, nearest(name, names))

@@ -8,12 +8,12 @@ The planner checks a door, and the connector host opens it; both read it here.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mesh.connect import registry
+from mesh.connect.places import TEMPLATE
 from mesh.connect.spec import PROPERTY, Role, Spec
 from mesh.errors import MeshError, not_supported
 from mesh.functions.patterns import compiled
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 #: Source of JetStream streams and subjects; query groups may read a stream themselves.
 NATS: Final = "nats"
-_TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
 _PASS_THROUGH: Final = "passThrough"
 
 
@@ -303,7 +302,7 @@ def _against_attributes(
     known = set(attributes)
     if is_name:
         return None if value in known else "names an attribute of the stream"
-    named: list[str] = _TEMPLATE.findall(value)
+    named: list[str] = TEMPLATE.findall(value)
     if named and not is_dynamic:
         return "is the same for all events and holds no {{attribute}}"
     unknown = [name for name in named if name not in known]

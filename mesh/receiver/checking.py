@@ -22,7 +22,6 @@ from mesh.plan.reads import stream_of_door
 from mesh.receiver.decoding import decoded_batch
 from mesh.receiver.opened import Opened
 from mesh.receiver.schemas import with_schema
-from mesh.receiver.sinks import endpoint_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -107,7 +106,8 @@ async def _checked(
         wanted = opened.secrets(environment)
         secrets = await environment.secrets(wanted) if wanted else {}
         values = opened.values(environment, options, secrets)
-        endpoint = endpoint_of(values).replace("{app}", app).replace("{stream}", stream)
+        endpoint = opened.endpoint(environment, options)
+        endpoint = endpoint.replace("{app}", app).replace("{stream}", stream)
         kind = getattr(opened.mapper, "content_type", "")
         context = Context(
             app, stream, values, environment.access, kind, _INSTANCE, environment.client

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from nats.errors import Error as NatsError
 
@@ -38,10 +38,16 @@ async def connect(context: Context, role: str) -> Client:
     """
     options: Mapping[str, Any] = context.options
     servers = [one.strip() for one in str(options.get("server.urls") or _DEFAULT).split(",")]
-    for server in servers:
+    login = {name: options.get(option) for option, name in _LOGIN.items()}
+    for at, server in enumerate(servers):
         parts = urlsplit(server if "://" in server else f"nats://{server}")
         check_egress(context.access, parts.hostname or "", parts.port or 4222)
-    login = {name: options.get(option) for option, name in _LOGIN.items()}
+        if parts.username:
+            # The client takes a login of a URL as it is written, percent-encoded or not.
+            user = "token" if parts.password is None else "user"
+            login[user] = login[user] or unquote(parts.username)
+            login["password"] = login["password"] or unquote(parts.password or "")
+            servers[at] = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     problems: list[str] = []
 
     async def note(error: Exception) -> None:

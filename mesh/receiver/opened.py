@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect import registry
 from mesh.errors import MeshError
-from mesh.model.secrets import filled, names_in
+from mesh.model.secrets import filled, names_in, without
 from mesh.plan.bind.group import bind_group
 from mesh.plan.doors import door_of, make_mapper
 from mesh.receiver.access import path_of
@@ -20,6 +21,23 @@ if TYPE_CHECKING:
     from mesh.model.types import StreamSchema
     from mesh.plan.doors import Door
     from mesh.receiver.environment import Environment
+
+
+#: Options that are addresses; an instance shows the first that it has.
+_ADDRESSES: Final = (
+    "publisher.url", "receiver.url", "file.uri", "dir.uri", "destination", "bootstrap.servers",
+    "url", "uri", "jdbc.url", "server.url", "bucket.name", "host", "topic",
+)  # fmt: skip
+_LOGIN: Final = re.compile(r"//.*@")
+
+
+def endpoint_of(values: dict[str, Any]) -> str:
+    """The address among the values of options, without a login."""
+    for name in _ADDRESSES:
+        if values.get(name):
+            # Parameters of a database may be a login, too.
+            return _LOGIN.sub("//", str(values[name]).partition("?")[0])
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +95,7 @@ class Opened:
             MeshError: MESH-C131 for a reference that the node does not have, or invalid options;
                 MESH-C132 for a file that an app may not name.
         """
-        given: dict[str, str] = {}
-        if self.door.ref:
-            references = environment.references()
-            if self.door.ref not in references:
-                raise MeshError(
-                    "MESH-C131",
-                    f'reference "{self.door.ref}" of {self.door.connector} is not on this worker',
-                    detail="Or it is not open to this app.",
-                    hint="Add it to the file of the setting receiver.refs_file; its key apps names "
-                    "patterns of apps that may use it.",
-                )
-            given |= references[self.door.ref]
+        given = self._references(environment)
         written = {
             name: filled(str(text), secrets or {})
             for name, text in {**self.door.options, **(own or {})}.items()
@@ -98,6 +105,33 @@ class Opened:
             if option is not None and option.is_file:
                 path_of(environment.access, text)
         given = {name: filled(str(text), secrets or {}) for name, text in given.items()} | written
+        return self._values(given)
+
+    def endpoint(self, environment: Environment, own: Mapping[str, str] | None = None) -> str:
+        """The address among the options, without a login and without any value of a secret."""
+        given = {**self._references(environment), **self.door.options, **(own or {})}
+        texts: dict[str, Any] = {option.name: option.default for option in self.spec.options}
+        for name, text in given.items():
+            option = self.spec.option(name)
+            texts[option.name if option is not None else name] = without(str(text))
+        return endpoint_of(texts)
+
+    def _references(self, environment: Environment) -> Mapping[str, str]:
+        """The options of the reference, as the node's file has them."""
+        if not self.door.ref:
+            return {}
+        references = environment.references()
+        if self.door.ref not in references:
+            raise MeshError(
+                "MESH-C131",
+                f'reference "{self.door.ref}" of {self.door.connector} is not on this worker',
+                detail="Or it is not open to this app.",
+                hint="Add it to the file of the setting receiver.refs_file; its key apps names "
+                "patterns of apps that may use it.",
+            )
+        return references[self.door.ref]
+
+    def _values(self, given: Mapping[str, str]) -> dict[str, Any]:
         try:
             values = self.spec.values(given)
         except ValueError as error:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from mesh.connect.contract import Context, UnavailableError
-from mesh.mapping.templates import dynamic
+from mesh.mapping.filling import Misplaced, filler
 from mesh.receiver.distributing import RoundRobin, partitioned
 from mesh.receiver.instance import DoorInstance
 from mesh.receiver.outbox import Outbox
@@ -20,22 +19,6 @@ if TYPE_CHECKING:
     from mesh.model.cluster import DoorStatus
     from mesh.receiver.opened import Opened
     from mesh.receiver.replaying import Replayed
-
-#: Options that are addresses; an instance shows the first that it has.
-_ADDRESSES: Final = (
-    "publisher.url", "receiver.url", "file.uri", "dir.uri", "destination", "bootstrap.servers",
-    "url", "uri", "jdbc.url", "server.url", "bucket.name", "host", "topic",
-)  # fmt: skip
-_LOGIN: Final = re.compile(r"//.*@")
-
-
-def endpoint_of(values: dict[str, Any]) -> str:
-    """The address among the values of options, without a login."""
-    for name in _ADDRESSES:
-        if values.get(name):
-            # Parameters of a database may be a login, too.
-            return _LOGIN.sub("//", str(values[name]).partition("?")[0])
-    return ""
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -98,25 +81,26 @@ class SinkInstance(DoorInstance):
 
     def _destinations(self, opened: Opened) -> list[Destination]:
         door = opened.door
+        given = door.destinations or ({},)
         contexts = [
             self._context(opened, opened.values(self.environment, options, self._secrets), number)
-            for number, options in enumerate(door.destinations or ({},), 1)
+            for number, options in enumerate(given, 1)
         ]
+        endpoints = [opened.endpoint(self.environment, options) for options in given]
         sinks = [self.environment.make(opened.spec) for _ in contexts]
         name = door.connector
         if not door.strategy:
-            return [self._destination(opened, name, sinks[0], contexts[0])]
+            return [self._destination(opened, name, sinks[0], contexts[0], endpoints[0])]
         if door.strategy == "roundRobin":
             if any("{{" in text for options in door.destinations for text in options.values()):
                 raise ValueError("destinations that take turns have no {{attribute}} of their own")
             whole = RoundRobin(sinks, contexts)
-            found = self._destination(opened, name, whole, contexts[0])
-            found.endpoint = ", ".join(endpoint_of(dict(c.options)) for c in contexts)
-            return [found]
+            at = ", ".join(endpoints)
+            return [self._destination(opened, name, whole, contexts[0], at)]
         key = door.strategy_options.get("partitionKey", "")
         found_all = []
-        for number, (sink, context) in enumerate(zip(sinks, contexts, strict=True)):
-            one = self._destination(opened, f"{name} {number + 1}", sink, context)
+        for number, one_of in enumerate(zip(sinks, contexts, endpoints, strict=True)):
+            one = self._destination(opened, f"{name} {number + 1}", *one_of)
             if door.strategy == "partitioned":
                 one.choose = partitioned(key, len(sinks), number)
             found_all.append(one)
@@ -138,26 +122,30 @@ class SinkInstance(DoorInstance):
             header=getattr(opened.mapper, "header", b""),
         )
 
-    def _destination(self, opened: Opened, name: str, sink: Any, context: Context) -> Destination:
-        filled = {
-            option.name: dynamic(str(context.options[option.name]))
-            for option in opened.spec.options
-            if option.is_dynamic and context.options.get(option.name)
-        }
+    def _destination(
+        self, opened: Opened, name: str, sink: Any, context: Context, endpoint: str
+    ) -> Destination:
         options = {option.name: option for option in opened.spec.options}
+        filled = {
+            name: filler(name, option.place, str(context.options[name]))
+            for name, option in options.items()
+            if option.place is not None and context.options.get(name)
+        }
 
         def objection(given: Mapping[str, str]) -> str | None:
-            known = ((options[n], text) for n, text in given.items() if n in options)
-            reasons = (
-                one.refusal(text, str(context.options.get(one.name) or "")) for one, text in known
-            )
-            return next(filter(None, reasons), None)
+            for name, text in given.items():
+                if type(text) is Misplaced:
+                    return text.reason
+                reason = options[name].refusal(text) if name in options else None
+                if reason is not None:
+                    return reason
+            return None
 
         return Destination(
             name,
             sink,
             context,
-            endpoint_of(dict(context.options)),
+            endpoint,
             dynamic={name: values for name, values in filled.items() if values is not None},
             objection=objection,
         )

@@ -30,7 +30,6 @@ from mesh.receiver.lines import lines_of, messages_with_traces, without_larger
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
 from mesh.receiver.shards import ShardStore, fence_of, token_of
-from mesh.receiver.sinks import endpoint_of
 from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class _SourceInstance(DoorInstance):
     def _opened(self) -> tuple[Opened, Context]:
         opened = self.opened
         values = opened.values(self.environment, secrets=self._secrets)
-        self._endpoint = endpoint_of(values)
+        self._endpoint = opened.endpoint(self.environment)
         context = Context(
             self.group.app,
             opened.stream.name,
@@ -322,7 +321,10 @@ class ServerInstance(_SourceInstance):
                 if number in refused:
                     request.refuse(refused[number])
                 elif size > self._room:
-                    reason = f"the events need {size} bytes, more than {self._room}"
+                    reason = (
+                        f"the events need {size} bytes, more than {max(0, self._room)}: a message "
+                        f"of NATS takes {self._room + _HEAD_ROOM} with its headers"
+                    )
                     request.refuse(RefusedPayloadError(reason, is_too_large=True))
                 elif own:
                     parts.append(_Part(request, own, size))

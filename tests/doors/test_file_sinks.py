@@ -195,28 +195,3 @@ def test_a_journal_cuts_no_file_that_the_sink_can_not_have_written(tmp_path: Pat
     journal.write_bytes(orjson.dumps({"write": 1, "files": named}))
     opened(roots, {"write": 0}, file_uri=str(roots / "out" / "{{k}}"))
     assert [path.stat().st_size for path in (outside, beside, own)] == [900, 900, 0]
-
-
-@pytest.mark.parametrize(
-    ("template", "value", "is_good"),
-    [
-        ("'X-User:{{k}}'", "'X-User:ann'", True),
-        ("'X-User:{{k}}'", "'X-User:a, b'", True),
-        ("'X-User:{{k}}'", "'X-User:a','Authorization:Basic ZXZpbA=='", False),
-        ("'X-User:{{k}}'", "'X-User:A','Nats-Rollup:all'", False),
-        ("X:{{k}},Y:1", "X:a,Z:2,Y:1", False),
-        ("'{{n}}:{{k}}'", "'A:b'", True),
-        ("{{headers}}", "'A:b','C:d'", True),
-        ("{{a}}{{b}}", "'A:b','C:d'", True),
-        ("", "'A:b'", True),
-    ],
-)
-@pytest.mark.parametrize("kind", ["http", "http-call", "nats", "kafka", "rabbitmq"])
-def test_a_value_of_an_event_adds_no_header(
-    kind: str, template: str, value: str, is_good: bool
-) -> None:
-    spec = registry.find(Role.SINK, kind)
-    assert spec is not None
-    option = spec.option("headers")
-    assert option is not None
-    assert (option.refusal(value, template) is None) is is_good

@@ -133,29 +133,30 @@ async def test_a_recipient_that_a_server_refuses_and_a_text_that_is_none_cost_no
     nats_server: NatsServer, mailbox: tuple[Mailbox, int]
 ) -> None:
     handler, port = mailbox
-    handler.refused.add("no@example.org")
+    handler.refused |= {"no@example.org", "b1@example.org", "b2@example.org"}
     sink = (
         f"@sink(type='email', host='127.0.0.1', port='{port}', ssl.enable='false', auth='false',"
         " address='Mesh <mesh@example.org>', to='{{k}}', cc='', subject='{{n}}',"
-        " @map(type='text'))"
+        " bcc='b{{n}}@example.org', @map(type='text'))"
     )
     text = APP.replace("SINK", sink).replace("{app}", "Cost")
-    good, some = "a@example.org", "a@example.org, no@example.org"
+    good = "a@example.org"
     async with staged(nats_server, text) as stage:
-        ks = (good, "no@example.org", some, "", good)
+        ks = (good, "no@example.org", good, "", good, f"{good}, {good}")
         await stage.publish("T", *({"k": k, "n": n} for n, k in enumerate(ks)))
         stage.start("sink-T")
 
         async def refused() -> bool:
-            return len(await stage.errors()) == 3
+            return len(await stage.errors()) == 4
 
-        await stage.until("three entries", refused)
+        await stage.until("four entries", refused)
         await stage.until("the last one", lambda: len(handler.found) == 3)
         reasons = [entry["reason"] for entry in await stage.errors()]
-    # The empty address is refused before anything is sent.
+    # An empty address, and two of one event, are refused before anything is sent.
     assert reasons[0] == 'option "to" is empty'
-    assert reasons[1].startswith("550")
-    assert reasons[2].startswith("sent, but not to no@example.org: 550")
+    assert "is not one address" in reasons[1]
+    assert reasons[2].startswith("550")
+    assert reasons[3].startswith("sent, but not to b2@example.org: 550")
     assert [message["Subject"] for _, message in handler.found] == ["0", "2", "4"]
 
 

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 import httpx
 import pytest
@@ -177,3 +178,20 @@ def test_values_that_a_process_has_seen_are_masked_in_its_logs() -> None:
 def test_a_process_without_secrets_says_so() -> None:
     with pytest.raises(MeshError, match="C142"):
         asyncio.run(no_secrets({"db"}))
+
+
+@pytest.mark.parametrize("value", ["Zq7@ss/w0rd-S3cr3t%x", "a:b@c?d#e", "plain", "p%40ss"])
+def test_a_part_of_a_secret_is_no_host_and_in_no_endpoint(value: str) -> None:
+    text = TEXT.replace("http://127.0.0.1:1/x", "http://u:${secret:p}@h:81/${secret:p}?k=1")
+    spec = plan(substitute(text.replace("alarm.password", "p"), {})).spec
+    opened = Opened.of_group(next(one for one in spec.groups if one.name.startswith("sink-")))
+    url = urlsplit(opened.values(None, secrets={"p": value})["publisher.url"])  # type: ignore[arg-type]  # unused
+    assert (url.hostname, url.port, url.username) == ("h", 81, "u")
+    assert unquote(url.password or "") == unquote(value)
+    assert opened.endpoint(None) == "http://h:81/***"  # type: ignore[arg-type]  # unused
+    assert secrets.filled("${secret:p}", {"p": value}) == value
+    servers = secrets.filled("nats://u:${secret:p}@h,nats://u:${secret:p}@i", {"p": value})
+    assert [urlsplit(one).hostname for one in servers.split(",")] == ["h", "i"]
+    secrets.remember([value])
+    assert secrets.masked(f"{url.geturl()} {value}").count(value) == 0
+    assert (url.password or "") not in secrets.masked(url.geturl())

@@ -311,7 +311,7 @@ async def test_a_nats_sink_publishes_with_keys(nats_server: NatsServer) -> None:
         )
         await stage.js.add_stream(name="OUT", subjects=["out.>"])
         (entry,) = await stage.until("the refused one", stage.errors)
-        assert entry["reason"] == '"out.b c" is no subject'
+        assert "is not a token of a subject" in entry["reason"]
         await stage.until("the first", lambda: stage.messages("OUT", "out.a"))
         assert await stage.messages("OUT", "out.a") == [b'{"k":"a","n":1}']
         await stage.until("the last", lambda: stage.messages("OUT", "out.d"))

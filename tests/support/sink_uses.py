@@ -107,7 +107,7 @@ async def http_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
 
     async with _server(seen) as url:
         given = f"publisher.url='{url}', headers=\"'X-K:{{{{k}}}}'\", {JSON}"
-        yield Use(f"@sink(type='http', {given})", "a\nb", "can't be made", arrived)
+        yield Use(f"@sink(type='http', {given})", "a\nb", "a value of one header", arrived)
 
 
 async def http_call_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
@@ -152,7 +152,7 @@ async def nats_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
         return [json.loads(one)["n"] for one in await stage.messages("OUT", "out.>")]
 
     given = f"server.urls='{url}', destination='out.{{{{k}}}}', {JSON}"
-    yield Use(f"@sink(type='nats', {given})", "a b", "is no subject", arrived, before=before)
+    yield Use(f"@sink(type='nats', {given})", "a b", "a token of a subject", arrived, before=before)
 
 
 async def in_memory_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
@@ -305,7 +305,7 @@ async def kafka_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
 
     given = f"bootstrap.servers='{kafka.servers}', topic='{{{{k}}}}', {JSON}"
     sink = f"@sink(type='kafka', {given})"
-    yield Use(sink, "we ird", "no name of a topic", arrived, "good-events")
+    yield Use(sink, "we ird", "is not a name", arrived, "good-events")
 
 
 async def rabbitmq_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
@@ -343,7 +343,7 @@ async def mqtt_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
         await other.subscribe("good-events/#", qos=1)
         listening = asyncio.create_task(listen(other))
         given = f"url='{url}', topic='good-events/{{{{k}}}}', {JSON}"
-        yield Use(f"@sink(type='mqtt', {given})", "#", "no topic", arrived)
+        yield Use(f"@sink(type='mqtt', {given})", "#", "level of a topic", arrived)
         listening.cancel()
 
 
