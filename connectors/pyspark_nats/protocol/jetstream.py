@@ -115,6 +115,19 @@ def stream_infos(connection: Connection, streams: Sequence[str]) -> dict[str, St
     return {name: info(name, reply) for name, reply in zip(streams, replies, strict=True)}
 
 
+def server_ms(connection: Connection, stream: str) -> int:
+    """The time of the server that leads a stream, ms since 1970; waits for an answer.
+
+    Raises:
+        RefusedError: the stream does not exist; UnavailableError: no answer in time.
+    """
+    call = (connection.api(f"STREAM.INFO.{stream}"), b"")
+    (reply,) = connection.retry_while_unavailable(
+        "asking for the time", lambda: connection.requests([call])
+    )
+    return time_ms(answered(reply, stream)["ts"])
+
+
 def answered(reply: Reply, stream: str) -> dict[str, Any]:
     """The payload of an answer about ``stream``; the error names it if it does not exist."""
     try:

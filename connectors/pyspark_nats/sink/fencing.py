@@ -18,6 +18,7 @@ from pyspark_nats.protocol import connection_options, frames, jetstream
 from pyspark_nats.protocol.connection import Connection, DisconnectedError, Reply
 from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.sink import markers, row_tags
+from pyspark_nats.sink.kept import without_sequence
 from pyspark_nats.sink.marker import PREFIX, replaced
 from pyspark_nats.source.fetch import read_range
 from pyspark_nats.source.ranges import Blocks, StreamRange
@@ -82,9 +83,13 @@ def fenced(
         UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
     """
     pairs = list(dict.fromkeys(wanted))
+    seen: dict[tuple[str, str], Marker] = {}
     with Connection(connection_options.connection_options(given)) as connection:
         while True:
             found = markers.read(connection, prefix, pairs)
+            # A stream that is purged in between holds none of them any more.
+            gone = {p: without_sequence(m) for p, m in seen.items() if not found[p].sequence}
+            seen = found = found | gone
             for pair, marker in found.items():
                 if marker.epoch > epoch:
                     raise replaced(pair, marker, epoch)
@@ -134,8 +139,9 @@ def settled(connection: Connection, prefix: str, pair: Pair, marker: Marker, epo
         fence = replace(marker, epoch=epoch, ingest=batch)
         sequence = markers.put(connection, [(subject, markers.payload(fence), marker.sequence)])[0]
         if sequence is None:
-            # Its writer, or another one that continues, was faster.
-            marker = markers.parse(jetstream.last_messages(connection, [(stream, subject)])[0])
+            # Its writer, or another one that continues, was faster; or the stream was purged.
+            stored = jetstream.last_messages(connection, [(stream, subject)])[0]
+            marker = without_sequence(marker) if stored is None else markers.parse(stored)
             continue
         end(connection, stream, subject, batch)
         return replace(_advanced(connection, stream, fence), sequence=sequence, ingest=None)

@@ -176,11 +176,8 @@ class IngestPath:
         now_s = time.monotonic()
         for pair, sent in self._sent.items():
             state, ingest = sent.state, sent.ingest
-            assert state.marker is not None
-            ours = self._marker(state.marker, sent.last)
-            state.marker = replace(ours, sequence=ingest.sequence)
+            state.marker = self._cache.markers[pair] = self._acknowledge(sent, sent.last)
             state.sequence, state.is_verified = ingest.sequence, True
-            self._cache.markers[pair] = self._cache.acknowledged[pair] = state.marker
             self._cache.published_s[pair] = now_s
             self._cache.ingests[pair] = ingest
         self._clear()
@@ -213,6 +210,16 @@ class IngestPath:
             self._mark(sent, marker.position)
             while self._marked:
                 self._receive()
+            self._acknowledge(sent, marker.position)
+
+    def _acknowledge(self, sent: _Sent, position: int) -> Marker:
+        """Remember the marker that the server has acknowledged, with the batch that follows it."""
+        ingest, pair = sent.ingest, sent.state.pair
+        assert sent.state.marker is not None
+        stored = replace(self._marker(sent.state.marker, position), sequence=ingest.sequence)
+        batch = IngestBatch(ingest.batch_id, ingest.key, ingest.sent)
+        self._cache.acknowledged[pair] = replace(stored, ingest=batch)
+        return stored
 
     def _mark(self, sent: _Sent, position: int) -> None:
         """Send a marker, which replaces the one before."""

@@ -5,15 +5,18 @@ They are made when a marker was read: at the first rows of a producer, and after
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_nats.errors import DataLossError, StaleWriterError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.sink import markers
+from pyspark_nats.sink.marker import NONE
 from pyspark_nats.sink.producer_state import CLOCKS_MS
 
 if TYPE_CHECKING:
     from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.protocol.jetstream import StreamInfo
     from pyspark_nats.sink.marker import Marker
     from pyspark_nats.sink.marker_cache import MarkerCache
     from pyspark_nats.sink.producer_state import Pair
@@ -52,6 +55,52 @@ def check_acknowledged(
             f"{found.position}. This happens when a server loses power.",
             hint="What is stored continues from there; what was published since may be lost.",
         )
+    _check_sequence(connection, prefix, pair, known, info)
+
+
+def vanished(connection: Connection, cache: MarkerCache, prefix: str, pair: Pair) -> Marker:
+    """The marker of a producer whose stream holds none: as this process knows it, without sequence.
+
+    A stream that was purged, or whose markers have expired, holds none of a producer that has
+    written.  Its rows up to there were stored, and are not written again.
+
+    Args: as for ``check_acknowledged``.
+
+    Returns:
+        ``NONE`` for a producer that has not written as far as known, and for a stream that was made
+        again; with the ingest batch whose rows may follow.
+
+    Raises:
+        DataLossError: as ``check_acknowledged``.
+    """
+    known = cache.acknowledged.get(pair)
+    if known is None:
+        return NONE
+    info = jetstream.stream_infos(connection, [pair[0]])[pair[0]]
+    if cache.streams[pair[0]].created_ms != info.created_ms:
+        del cache.acknowledged[pair]
+        return NONE
+    try:
+        _check_sequence(connection, prefix, pair, known, info)
+    except DataLossError:
+        del cache.acknowledged[pair]
+        raise
+    return without_sequence(known)
+
+
+def without_sequence(marker: Marker) -> Marker:
+    """A marker that its stream does not hold any more; its batch is known by the sequence."""
+    batch = marker.ingest
+    if batch is not None:
+        batch = replace(batch, since=batch.since or marker.sequence)
+    return replace(marker, sequence=0, ingest=batch)
+
+
+def _check_sequence(
+    connection: Connection, prefix: str, pair: Pair, known: Marker, info: StreamInfo
+) -> None:
+    """Check that the sequence of a known marker was not lost, or used again."""
+    stream, producer = pair
     first = str(info.last + 1)
     if info.last >= known.sequence:
         stored = jetstream.message(connection, stream, known.sequence)

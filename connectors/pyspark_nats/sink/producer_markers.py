@@ -60,23 +60,28 @@ class ProducerMarkers:
         stored = jetstream.last_messages(self._connection, asked)
         for state, message in zip(wanted, stored, strict=True):
             marker = markers.parse(message)
+            if message is None:
+                marker = kept.vanished(self._connection, self._cache, prefix, state.pair)
             if marker.ingest is not None:
                 epoch = self._options.epoch
                 marker = fencing.settled(self._connection, prefix, state.pair, marker, epoch)
             state.marker = self._cache.markers[state.pair] = marker
             state.sequence, state.is_verified = marker.sequence, True
-            self._check_read(state)
+            self._check_read(state, is_stored=message is not None)
+            if marker.sequence:
+                self._cache.acknowledged[state.pair] = marker
 
     def forget(self, state: ProducerState) -> None:
         """Have the marker of a producer be read before it is used again."""
         state.marker, state.is_verified = None, False
         self._cache.markers.pop(state.pair, None)
 
-    def _check_read(self, state: ProducerState) -> None:
+    def _check_read(self, state: ProducerState, *, is_stored: bool) -> None:
         try:
             prefix, marker = self._options.marker_prefix, state.marker
             assert marker is not None
-            kept.check_acknowledged(self._connection, self._cache, prefix, state.pair, marker)
+            if is_stored:
+                kept.check_acknowledged(self._connection, self._cache, prefix, state.pair, marker)
             if not state.sequence:
                 kept.check_first(self._connection, state.pair, self._origin.began_ms)
         except ConnectorError:
