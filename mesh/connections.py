@@ -258,9 +258,13 @@ class BoundedServer(uvicorn.Server):
             log.error("server accepts no more connections", exc_info=task.exception())
             self.should_exit = True
 
+    async def end_acceptance(self) -> None:
+        """Accept no more; before the sockets are closed, which would be an error of each."""
+        await end(self._accepting)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, and complete the requests under way."""
-        await end(self._accepting)
+        await self.end_acceptance()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

@@ -195,6 +195,8 @@ class ApiServer:
         try:
             await self._server.serve([self._listener.sockets])
         finally:
+            # A cancelled server has not been shut down.
+            await self._server.end_acceptance()
             self._listener.close()
             await end(following)
 

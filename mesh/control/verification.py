@@ -109,6 +109,8 @@ class SnapshotEvidence:
     positions: Mapping[str, int] = field(hash=False)
     #: Names of pieces that the store does not have.
     missing: tuple[str, ...] = ()
+    #: The reason why its manifest can't be read; empty if it can.
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ KINDS: Final[Mapping[str, tuple[Severity, str]]] = {
         Severity.FAULT,
         "is state.store the same for all? otherwise restore a backup",
     ),
+    "state-unreadable": (Severity.FAULT, "restore a backup: 'mesh backups {app}'"),
     "state-ahead": (Severity.FAULT, "restore a backup: 'mesh backups {app}'"),
     "input-lost": (Severity.FAULT, "restore a backup: 'mesh backups {app}'"),
     "state-lost": (Severity.FAULT, "restore a backup: 'mesh backups {app}'"),
@@ -295,6 +298,9 @@ def _of_snapshots(evidence: Evidence) -> _Found:
     stored = {(one.group, one.part) for one in evidence.snapshots}
     for one in evidence.snapshots:
         where = f"{one.group}.{one.part}"
+        if one.unreadable:
+            yield "state-unreadable", where, f"its manifest can't be read: {one.unreadable}"
+            continue
         if one.missing:
             text = f"the store has no {one.missing[0]}: the instance cannot start elsewhere"
             yield "state-incomplete", where, text

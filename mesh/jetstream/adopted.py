@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 from nats.js.errors import KeyNotFoundError
 
 from mesh.jetstream.blob_store import BlobMissingError
+from mesh.jetstream.manifests import stored_manifest
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class AdoptedStates:
                 entry = await bucket.get(key)
             except KeyNotFoundError:
                 return None
-            values: dict[str, Any] = orjson.loads(entry.value or b"{}")
+            values = stored_manifest(key, entry.value)
             manifest = orjson.dumps(values["manifest"]).decode()
             try:
                 if into is not None:

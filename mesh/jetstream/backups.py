@@ -18,6 +18,7 @@ from mesh.control.restoring import snapshot_positions
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv, stream_positions
 from mesh.jetstream.blob_store import BlobMissingError
+from mesh.jetstream.manifests import stored_manifest
 from mesh.model import codec, names
 from mesh.model.backup import Backup, BackupRecord, PartBackup, StreamCut
 
@@ -167,8 +168,9 @@ async def _copy_part(
     """Copy the newest snapshot of a part; its pieces' size as well."""
     bucket = await client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
     for _ in range(_TRIES):
-        entry = await bucket.get(f"{record.incarnation}.{group}.{part}")
-        values = orjson.loads(entry.value or b"{}")
+        key = f"{record.incarnation}.{group}.{part}"
+        entry = await bucket.get(key)
+        values = stored_manifest(key, entry.value)
         copies: dict[str, str] = {}
         size = 0
         try:

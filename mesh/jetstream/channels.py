@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 _NAME_IN_USE = 10058
 #: The server has removed the directory of all streams with the last one, while it created this one.
 _NO_STORE = 10049
+_OVERLAP = 10065
+#: Of the servers (resources, storage, memory) and of the account (storage, memory, streams).
+_NO_ROOM = frozenset({10023, 10047, 10028, 10002, 10035, 10005, 10120})
 #: The first version of the server with ingest batches.
 _INGEST_SINCE: Final = (2, 14)
 #: No suitable peers for placement: a server is away, or there are too few.
@@ -270,8 +273,20 @@ async def _create(client: Client, config: dict[str, Any]) -> None:
                 "MESH-N120",
                 f"JetStream stream {config['name']} can't be made",
                 detail=f"The server says: {error.get('description')}.",
-                hint="Does another stream hold the subject mesh.>?",
+                hint=_hint(error.get("err_code")),
             )
+
+
+def _hint(err_code: int | None) -> str | None:
+    """The remedy for a stream that can't be made."""
+    if err_code == _OVERLAP:
+        return "Another stream holds the subject mesh.>, or a part of it: 'nats stream ls'."
+    if err_code in _NO_ROOM:
+        return (
+            "JetStream has no room for the bytes that a channel reserves: lower channels.max_bytes,"
+            " undeploy apps, or raise max_file_store of the servers, or the limits of the account."
+        )
+    return None
 
 
 async def _unchecked() -> None:

@@ -20,8 +20,10 @@ from mesh.control.verification import (
     SnapshotEvidence,
     StreamEvidence,
 )
+from mesh.errors import MeshError
 from mesh.jetstream import channels, kv, retention, stream_positions
 from mesh.jetstream.connection import api_call
+from mesh.jetstream.manifests import stored_manifest
 from mesh.model import names
 from mesh.model.cluster import InstanceState
 
@@ -219,8 +221,11 @@ async def _snapshot(bucket: Any, record: AppRecord, key: str) -> SnapshotEvidenc
     """A snapshot, with all its pieces as missing; None for one that was deleted."""
     with contextlib.suppress(KeyNotFoundError):
         entry = await bucket.get(f"{record.incarnation}.{key}")
-        values = orjson.loads(entry.value or b"{}")
         group, _, part = key.rpartition(".")
+        try:
+            values = stored_manifest(key, entry.value)
+        except MeshError as error:
+            return SnapshotEvidence(group, part, 0, {}, unreadable=f"{error.detail}")
         positions = snapshot_positions(orjson.dumps(values["manifest"]).decode())
         missing = tuple(values["objects"].values())
         return SnapshotEvidence(group, part, values["epoch"], positions, missing)

@@ -15,10 +15,10 @@ import shutil
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import orjson
 from nats.js.errors import KeyNotFoundError
 
 from mesh.jetstream.blob_store import BlobMissingError
+from mesh.jetstream.manifests import stored_manifest
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import StandbyStatus
@@ -126,14 +126,15 @@ class Mirror:
     async def _follow(self, manifests: KeyValue, part: str) -> None:
         standby = self.standby
         try:
-            entry = await manifests.get(f"{standby.app_incarnation}.{standby.group}.{part}")
+            key = f"{standby.app_incarnation}.{standby.group}.{part}"
+            entry = await manifests.get(key)
         except KeyNotFoundError:
             self._held.pop(part, None)
             return
         revision, _ = self._held.get(part, (0, None))
         if entry.revision == revision:
             return
-        stored = frozenset(orjson.loads(entry.value or b"{}")["objects"].values())
+        stored = frozenset(stored_manifest(key, entry.value)["objects"].values())
         wanted = {name: self.directory / file_name(name) for name in stored}
         missing = {n: p.with_suffix(".tmp") for n, p in wanted.items() if not p.exists()}
         try:

@@ -32,6 +32,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError, together
+from mesh.jetstream.manifests import stored_manifest
 from mesh.jetstream.mirror import file_name
 from mesh.logs import fields
 from mesh.model import names
@@ -187,7 +188,7 @@ class JetStreamSnapshots:
                 entry = await manifests.get(f"{self._key}.{part}")
             except KeyNotFoundError:
                 return None
-            values = orjson.loads(entry.value or b"{}")
+            values = stored_manifest(f"{self._key}.{part}", entry.value)
             if values["epoch"] > self.epoch:
                 raise _taken_over(self._key, values["epoch"])
             known.objects = dict(values["objects"])
@@ -263,7 +264,10 @@ class JetStreamSnapshots:
         stored: dict[str, Any] = {"epoch": 0, "objects": {}}
         with contextlib.suppress(KeyNotFoundError):
             entry = await manifests.get(f"{self._key}.{part}")
-            revision, stored = entry.revision or 0, orjson.loads(entry.value or b"{}")
+            revision = entry.revision or 0
+            # The state that this instance has replaces one that can't be read.
+            with contextlib.suppress(MeshError):
+                stored = stored_manifest(f"{self._key}.{part}", entry.value)
         epoch = int(stored["epoch"])
         # The instance may have begun again, from the stored snapshot.
         is_newer = epoch > self.epoch or known is not self._parts[part]
@@ -308,7 +312,7 @@ class JetStreamSnapshots:
             return await manifests.create(key, value)
         except KeyWrongLastSequenceError:
             entry = await manifests.get(key)
-            if orjson.loads(entry.value or b"{}")["epoch"] >= self.epoch:
+            if stored_manifest(key, entry.value)["epoch"] >= self.epoch:
                 raise
             return await manifests.update(key, value, entry.revision)
 

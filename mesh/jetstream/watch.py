@@ -56,6 +56,8 @@ class ClusterView:
         self._queues: dict[str, asyncio.Queue[Msg | None]] = {b: asyncio.Queue() for b in _BUCKETS}
         #: Called with a bucket that has lost writes.
         self.on_loss: Callable[[str], None] = lambda _: None
+        #: By bucket and key: the reason why the newest record can't be read.
+        self.unreadable: dict[tuple[str, str], str] = {}
         #: Bucket to the time at which its stream was made.
         self._created: dict[str, datetime | None] = {}
 
@@ -231,7 +233,9 @@ class ClusterView:
             value = None if deleted else codec.decode(kind, message.data)
         except MeshError as error:
             log.warning("record skipped", extra=fields(bucket=bucket, key=key, error=error.detail))
+            self.unreadable[bucket, key] = f"{error.detail or error}"
             return None
+        self.unreadable.pop((bucket, key), None)
         return key, value, message.metadata.sequence.stream
 
     def _take(self, bucket: str, key: str, value: Any, revision: int) -> None:

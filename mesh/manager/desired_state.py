@@ -45,6 +45,7 @@ class DesiredState:
         """The record of ``app`` with its revision; MESH-A404 if it is not deployed."""
         found = self.find(app)
         if found is None:
+            self._refuse_unreadable(names.app_key(app))
             apps = (seen.value.spec.name for seen in self._view.snapshot().apps)
             known = sorted(name for name in apps if sees(Permission.APPS_VIEW, name))
             raise MeshError(
@@ -54,6 +55,19 @@ class DesiredState:
                 detail=f"Deployed are: {', '.join(known) or 'none'}.",
             )
         return found
+
+    def _refuse_unreadable(self, key: str) -> None:
+        """Refuse a record whose newest version can't be read: MESH-A409."""
+        reason = self._view.unreadable.get((names.APPS_BUCKET, key))
+        if reason is not None:
+            raise MeshError(
+                "MESH-A409",
+                f'record "{key}" of the bucket {names.APPS_BUCKET} is unreadable',
+                detail=f"{reason.rstrip('.')}. It is not changed, and its app does not run.",
+                hint="Start managers of the version that has written it; or delete it with the "
+                f"login of an administrator, which frees the name: 'nats kv del "
+                f"{names.APPS_BUCKET} {key}'.",
+            )
 
     def record(self, app: str) -> AppRecord | None:
         """The record of ``app``; None if it is not deployed."""
@@ -82,12 +96,13 @@ class DesiredState:
 
     def check_size(self, record: AppRecord) -> None:
         """Refuse a record that NATS could not store in one message: MESH-A413."""
-        size, most = len(codec.encode(record)), self._client.max_payload - HEADERS_BYTES
-        if size > most:
+        size, most = len(codec.encode(record)), self._client.max_payload
+        if size > most - HEADERS_BYTES:
             raise MeshError(
                 "MESH-A413",
                 f'the plan of app "{record.spec.name}" has {size} bytes',
-                detail=f"NATS takes {most} bytes in a message (max_payload).",
+                detail=f"NATS takes {most} bytes in a message (max_payload), of which headers need "
+                f"{HEADERS_BYTES}.",
                 hint="Divide the app: one inserts into a stream, another reads it.",
             )
 
@@ -131,6 +146,7 @@ class DesiredState:
         Raises:
             RevisionConflict: another writer was first.
         """
+        self._refuse_unreadable(key)
         if revision is None:
             revision = self._view.revision(names.APPS_BUCKET, key)
         data = codec.encode(record)

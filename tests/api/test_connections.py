@@ -308,6 +308,18 @@ async def test_an_api_that_accepts_no_more_ends(monkeypatch: pytest.MonkeyPatch)
         await ApiServer(FakeService().as_manager, OPEN, listener).run()
 
 
+async def test_an_api_that_is_cancelled_reports_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    api = ApiServer(FakeService().as_manager, OPEN, listen(OPEN))
+    running = asyncio.create_task(api.run())
+    async with asyncio.timeout(60):
+        client = await Client.connect(api)
+        assert await client.health() == b"HTTP/1.1 200 OK"
+        await end([running])
+        await client.close()
+    assert running.cancelled()
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
+
+
 def test_answers_of_kept_connections_do_not_wait_for_acks() -> None:
     listener = listen(OPEN)
     try:

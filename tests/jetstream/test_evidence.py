@@ -66,6 +66,10 @@ class App:
         bucket = await self.client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
         await bucket.put(f"{self.record.incarnation}.sums.0", orjson.dumps(values))
 
+    async def overwrite(self, manifest: bytes) -> None:
+        bucket = await self.client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
+        await bucket.put(f"{self.record.incarnation}.sums.0", manifest)
+
     async def fill(self) -> None:
         js = self.client.jetstream()
         for n in range(EVENTS):
@@ -163,6 +167,10 @@ PLANTED: Mapping[str, tuple[Callable[[App], Awaitable[None]], set[str]]] = {
     "a piece of a state deleted": (
         lambda app: app.snapshot(EVENTS, piece="gone"),
         {"state-incomplete"},
+    ),
+    "a manifest written over": (
+        lambda app: app.overwrite(b'{"objects": {}}'),
+        {"state-unreadable"},
     ),
     "a state of a future epoch": (lambda app: app.snapshot(EVENTS, epoch=99), {"state-ahead"}),
     "a state of messages that are not there": (lambda app: app.snapshot(50), {"input-lost"}),

@@ -47,6 +47,26 @@ async def test_a_bucket_that_was_set_back_takes_the_next_snapshot(
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("value", [b"", b"{}", b"null", b"no JSON", b"[1]", b'{"epoch": "1"}'])
+async def test_a_manifest_that_can_not_be_read_is_named_and_replaced_by_a_running_instance(
+    nats_server: NatsServer, tmp_path: Path, value: bytes
+) -> None:
+    async with store_of(nats_server, JETSTREAM) as have:
+        first = have.snapshots(1)
+        await restore(first, tmp_path / "a")
+        await save(first, tmp_path / "b", 1, FIRST)
+        manifests = await have.js.key_value(names.SNAPSHOTS_BUCKET)
+        await manifests.put("i1.g.0", value)
+        with pytest.raises(MeshError, match="MESH-S112") as raised:
+            await restore(have.snapshots(2), tmp_path / "c")
+        assert "i1.g.0" in raised.value.message
+        assert "mesh restore" in (raised.value.hint or "")
+        await save(first, tmp_path / "d", 3, SECOND)
+        assert await restore(have.snapshots(2), tmp_path / "e") == (
+            {"number": 3}, on_disk(SECOND),
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("is_reused", [False, True])
 async def test_a_snapshot_of_lost_messages_replaces_none(
     nats_server: NatsServer, tmp_path: Path, is_reused: bool

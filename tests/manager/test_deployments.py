@@ -14,9 +14,11 @@ from mesh.errors import MeshError
 from mesh.jetstream import channels
 from mesh.manager import deployments
 from mesh.manager.manager import running
+from mesh.model import names
 from mesh.model.cluster import AppRecord
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings, NatsSettings, Settings
+from tests.support.load import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -93,6 +95,37 @@ async def test_a_deploy_whose_channels_can_not_be_made_leaves_none(nats_server: 
         await js.delete_stream("other")
         assert (await service.deploy(text("T", "U"))).is_new
         assert await streams_of_a(manager) == ["S", "T", "U", "errors-"]
+
+
+async def test_a_record_that_can_not_be_read_says_so_and_a_deleted_one_frees_its_name(
+    nats_server: NatsServer,
+) -> None:
+    async with manager_on(nats_server) as (manager, service):
+        bucket = await manager.client.jetstream().key_value(names.APPS_BUCKET)
+        key = names.app_key("A")
+        await bucket.put(key, b'{"spec": 1}')
+
+        async def is_seen() -> bool:
+            return bool(manager.view.unreadable)
+
+        async def is_gone() -> bool:
+            return not manager.view.unreadable
+
+        await until(is_seen)
+        for attempt in (service.deploy(text("T")), service.undeploy("A")):
+            with pytest.raises(MeshError, match="is unreadable") as raised:
+                await attempt
+            assert raised.value.code == "MESH-A409"
+            assert f"nats kv del {names.APPS_BUCKET} {key}" in (raised.value.hint or "")
+        await bucket.delete(key)
+        await until(is_gone)
+        await service.deploy(text("T"))
+
+
+def test_a_stream_that_can_not_be_made_has_the_hint_of_its_reason() -> None:
+    assert "reserves" in (channels._hint(10047) or "")
+    assert "nats stream ls" in (channels._hint(10065) or "")
+    assert channels._hint(10025) is None
 
 
 async def test_a_deploy_that_waits_overtakes_no_other(nats_server: NatsServer) -> None:
