@@ -12,6 +12,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mesh.functions import sizes
 from mesh.functions.rows import python_values
@@ -84,6 +86,39 @@ def test_a_row_with_too_large_a_result_fails_alone(
     assert "too large a result" in failures[1]
     assert failures[1].startswith(("str:", "map:", "list:", "json:"))
     assert [values[0], values[2]] == [alone, alone]
+
+
+#: Calls whose results may be much larger than their arguments.
+GROWING = (
+    "str:repeat(s, n)", "str:replaceAll(s, 'a', s)", "str:replaceAll(s, '(.)', '$1$1')",
+    "str:concat(str:concat(s, s), s)", "str:fillTemplate(s, s, s)", "str:hex(s)", "str:unhex(s)",
+    "str:upper(str:repeat(s, n))", "str:split(s, '', n)", "str:substr(s, n)", "map:create(s, n)",
+    "list:create(s, s)", "json:setElement(s, '$..*', s)", "json:getString(s, '$..a')",
+    "json:toObject(s)", "map:createFromJSON(s)", "map:createFromXML(s)",
+    "map:toXML(map:create('k', s))", "map:toJSON(map:createFromJSON(s))",
+)  # fmt: skip
+TEXTS = st.one_of(
+    st.text(st.sampled_from('a$1(){}[]":,<>&/\\.*\0ä\U0001f600'), max_size=60),
+    st.sampled_from(
+        ["", "a" * 400, "[[[[]]]]", '{"a":{"a":[1,2]}}', "<a><a>b</a></a>", "{{1}}{{1}}"]
+    ),
+)
+NUMBERS = st.sampled_from([None, -(1 << 31), -1, 0, 1, 3, 1001, 2_000_000_000])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(GROWING), st.lists(st.tuples(TEXTS, NUMBERS), min_size=1, max_size=4))
+@pytest.mark.usefixtures("small")
+def test_no_values_make_a_larger_result_or_fail_other_rows(
+    call: str, given_rows: list[tuple[str, int | None]]
+) -> None:
+    rows = [{"s": text, "n": number} for text, number in given_rows]
+    values, failures = evaluated(call, rows)
+    for row, own in enumerate(rows):
+        ((alone,), failed) = evaluated(call, [own])
+        assert (row in failures) == (0 in failed)
+        assert row in failures or values[row] == alone or values[row] != values[row]
+        assert row in failures or sizes.size_of(values[row]) <= SMALL
 
 
 @pytest.mark.usefixtures("small")
