@@ -111,7 +111,7 @@ int main(int given, char **args) {
     while (got < count) {
         while (asked < count && asked - got <= PULL) {
             char query[96];
-            int size = sprintf(query, "{\"batch\":%d,\"expires\":20000000000}", PULL);
+            int size = sprintf(query, "{\"batch\":%d,\"expires\":600000000000}", PULL);
             put(from, line, sprintf(line, "PUB $JS.API.CONSUMER.MSG.NEXT.%s.%s _INBOX.m %d\r\n%s\r\n",
                                     args[2], args[3], size, query));
             asked += PULL;

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from bench.connector.plain import acks
-from bench.connector.wire import SILENCE_S, Access, Wire
+from bench.connector.wire import Access, Wire
 from mesh.child_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _PULL: Final = 50_000
+#: A pull lasts so long, seconds: messages of one that expires are never asked for again.
+_PULL_S: Final = 600.0
 #: Messages that are sent at once, and the most without an ack.
 _CHUNK: Final = 1000
 _WINDOW: Final = 8000
@@ -95,7 +97,7 @@ def messages(wire: Wire, job: Job) -> Iterator[list[tuple[int, bytes]]]:
               "num_replicas": 1}  # fmt: skip
     wire.call(f"CONSUMER.CREATE.{job.stream}.{name}", stream_name=job.stream, config=config)
     subject = f"$JS.API.CONSUMER.MSG.NEXT.{job.stream}.{name}"
-    pull = json.dumps({"batch": _PULL, "expires": int(SILENCE_S * 1e9)}).encode()
+    pull = json.dumps({"batch": _PULL, "expires": int(_PULL_S * 1e9)}).encode()
     asked = got = 0
     buffer = b""
     while got < job.count:

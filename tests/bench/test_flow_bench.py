@@ -82,9 +82,14 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Servers]
 
 
 @pytest.mark.nats
-def test_the_programs_speak_to_plain_and_to_secured_servers(servers: Servers) -> None:
+def test_the_programs_speak_to_plain_and_to_secured_servers(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meter, "_WINDOW", EVENTS // 3)
     feeder = harness.access(servers, FEEDER)
     with Wire(feeder) as wire:
+        a = {"subjects": ["mesh.A.Input"], "max_msgs": EVENTS, "discard": "new"}
+        wire.call("STREAM.CREATE.a", name="a", **a)
         for name, subject in (("in", "mesh.plain.in"), ("out", "mesh.plain.out"), ("o", "o")):
             wire.call(f"STREAM.CREATE.{name}", name=name, subjects=[subject], allow_atomic=True)
         plain.fill(feeder, "mesh.plain.in", EVENTS)
@@ -97,3 +102,6 @@ def test_the_programs_speak_to_plain_and_to_secured_servers(servers: Servers) ->
     reader = harness.access(servers, READER)
     found = meter.run(meter.Job(feeder, reader, ("A",), "Input", 10_000, EVENTS))
     assert (found.count, found.repeats, found.missing) == (EVENTS, 0, 0)
+    # The stream is full now, and a publisher is told so.
+    with pytest.raises(RuntimeError, match="refused"):
+        meter.run(meter.Job(feeder, reader, ("A",), "Input", 10_000, EVENTS))
