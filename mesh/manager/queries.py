@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 
 #: Longest text of a query, characters.
 TEXT_MAX: Final = 100_000
+#: Interval of asking a part again that can't answer yet, seconds.
+LOOK_S: Final = 0.2
 _PARTS: Final = "mesh.manager.query_parts"
 #: Part of the time left that a worker may use.
 _WORKERS_SHARE: Final = 0.9
@@ -142,10 +144,11 @@ class Queries:
             if plan.changes:
                 return await self._change(record, group, query, id_ or uuid4().hex, deadline_s)
             found, missing = await self._gather(
-                record, parts, query, at_least or {}, deadline_s, is_divided=is_divided
-            )
+                record, parts, query, at_least or {}, deadline_s,
+                is_divided=is_divided, waits=not partial,
+            )  # fmt: skip
             if missing and not partial:
-                raise _missing(missing)
+                raise _missing(missing, self._limits.timeout_s)
             if found and found[0].is_json:
                 records = found[0].data
             else:
@@ -194,19 +197,30 @@ class Queries:
         deadline_s: float,
         *,
         is_divided: bool,
+        waits: bool,
     ) -> tuple[list[Answer], dict[str, MeshError]]:
         """The answer of each part, and why others are missing, by instance.
 
         ``parts``: instances and their virtual partitions.  ``is_divided``: whether there are more
-        parts, so that answers are merged.
+        parts, so that answers are merged.  ``waits``: for a part that starts.
         """
-        placed = self._placed(record)
+
+        async def ready(instance: str, number: int) -> Answer:
+            while True:
+                assignment = self._placed(record).get(instance)
+                try:
+                    return await self._part(
+                        assignment, number, query, at_least, deadline_s, is_divided
+                    )
+                except MeshError as error:
+                    left_s = deadline_s - self._clock.monotonic_s()
+                    if error.code != "MESH-A503" or not waits or left_s < LOOK_S:
+                        raise
+                # An app that has just started can't answer yet.
+                await asyncio.sleep(LOOK_S)
+
         answers = await asyncio.gather(
-            *(
-                self._part(placed.get(instance), number, query, at_least, deadline_s, is_divided)
-                for instance, number in parts
-            ),
-            return_exceptions=True,
+            *(ready(instance, number) for instance, number in parts), return_exceptions=True
         )
         found: list[Answer] = []
         missing: dict[str, MeshError] = {}
@@ -235,7 +249,8 @@ class Queries:
         if len(group.instances) > 1 or len(group.partitions_of(1)) > 1:
             raise not_supported(f'changes of tables in the parts of group "{group.name}"')
         if instance not in self._placed(record):
-            raise _missing({instance: MeshError("MESH-A503", "it is not placed on a worker now")})
+            away = MeshError("MESH-A503", "it is not placed on a worker now")
+            raise _missing({instance: away}, 0.0)
         left_s = deadline_s - self._clock.monotonic_s()
         js_stream, sequence = await table_changes.publish(self._client, group, query, id_, left_s)
         assignment = self._placed(record).get(instance)
@@ -361,12 +376,13 @@ class Queries:
             await self._client.publish(message.reply, data)
 
 
-def _missing(missing: Mapping[str, MeshError]) -> MeshError:
+def _missing(missing: Mapping[str, MeshError], waited_s: float) -> MeshError:
     first = next(iter(missing.values()))
+    waited = f" It was asked for {waited_s:g} s (queries.timeout_s)." if waited_s else ""
     return MeshError(
         first.code,
         f"{', '.join(missing)} can't answer now",
-        detail=f"{first.message}.",
+        detail=f"{first.message}.{waited}",
         hint="Ask again in a moment, or for a partial answer.",
     )
 

@@ -90,6 +90,7 @@ async def test_an_aggregation_is_asked(nats_server: NatsServer, tmp_path: Path) 
         # Each of several parts has some of the groups.
         group = replace(at.shop.spec.groups[0], parallel=2)
         at.shop.spec = replace(at.shop.spec, groups=(group,))
+        at.limit(0.5)
         assert (await at.refused(f"{PER_DAY} item, total")).code == "MESH-A503"
 
 
@@ -141,11 +142,22 @@ async def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path)
 async def test_an_instance_that_is_not_there_is_named_and_never_left_out(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
-    async with asking(nats_server, tmp_path) as at:
+    worker = Inline()
+    async with asking(nats_server, tmp_path, worker=worker) as at:
         # Nothing is stored, and the instance has not begun without a state.
-        assert (await at.refused("from Prices")).code == "MESH-A503"
+        usual_s = at.queries._limits.timeout_s
+        at.limit(0.4)
+        starting = await at.refused("from Prices")
+        assert (starting.code, "asked for 0.4 s" in f"{starting.detail}") == ("MESH-A503", True)
+        at.limit(usual_s)
+        # The first question waits until it has.
+        asked = asyncio.create_task(at.rows("from Prices"))
+        worker.calls.clear()
+        while "answer_task" not in worker.calls:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0)
         at.shop.local.put_new()
-        assert await at.rows("from Prices") == []
+        assert await asked == []
+        at.limit(0.4)
         at.shop.order(("pen", 1.5, 1))
         at.shop.store()
         at.records.moved(at.shop.epoch + 1)
