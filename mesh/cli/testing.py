@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -11,12 +13,36 @@ from mesh.cli.output import Output, pointing_at, read_source, show_json, shown_p
 from mesh.cli.variables import VarOption, filled, given_variables
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+#: Time after which a test that still plays says so, seconds.
+NOTICE_S: Final = 1.5
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     app.command("test", rich_help_panel="An app's text")(play_tests)
+
+
+@contextmanager
+def _noticed(file: Path) -> Iterator[None]:
+    """Say on standard error what takes long, if it does."""
+
+    def notice() -> None:
+        # It takes as long to import as the rest of the command.
+        from mesh.operators import loop_cache
+
+        why = "" if loop_cache.is_compiled() else " and compiles native loops, once on this machine"
+        typer.echo(f"{shown_path(file)}: the test plays{why} ...", err=True)
+
+    timer = threading.Timer(NOTICE_S, notice)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def play_tests(
@@ -39,10 +65,11 @@ def play_tests(
     given = given_variables(var)
     results: list[dict[str, Any]] = []
     for file in files:
-        if file.suffix in (".yaml", ".yml"):
-            results += _cases(file, given, output)
-        else:
-            results.append(_played(file, given, output, rewrite=rewrite))
+        with _noticed(file):
+            if file.suffix in (".yaml", ".yml"):
+                results += _cases(file, given, output)
+            else:
+                results.append(_played(file, given, output, rewrite=rewrite))
     if output is Output.JSON:
         show_json(results)
     if any(one["differences"] for one in results):

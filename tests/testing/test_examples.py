@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from typing import TYPE_CHECKING
+import threading
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
+from mesh.cli import testing
 from mesh.cli.commands import app
 from mesh.errors import MeshError
+from mesh.operators import loop_cache
 from mesh.plan.build import plan
 from mesh.testing import app_tests
 from tests.support.paths import ROOT
@@ -75,6 +78,32 @@ def copied(directory: Path) -> Path:
     for path in FOLDER.glob("enrichment.*"):
         shutil.copy(path, directory)
     return directory / "enrichment.siddhi"
+
+
+def test_a_test_that_takes_long_says_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = copied(tmp_path)
+    said = threading.Event()
+    play = app_tests.play
+
+    def slow(text: str, events: Any) -> Any:
+        assert said.wait(30)
+        return play(text, events)
+
+    def echo(line: str, *, err: bool = False) -> None:
+        if err:
+            lines.append(line)
+            said.set()
+
+    lines: list[str] = []
+    monkeypatch.setattr(app_tests, "play", slow)
+    monkeypatch.setattr(testing, "NOTICE_S", 0.0)
+    monkeypatch.setattr(loop_cache, "is_compiled", lambda: False)
+    monkeypatch.setattr("mesh.cli.testing.typer.echo", echo)
+    assert CliRunner().invoke(app, ["test", str(path)]).exit_code == 0
+    (line,) = lines
+    assert line.endswith("the test plays and compiles native loops, once on this machine ...")
 
 
 def test_another_output_is_shown_and_the_exit_code_says_so(tmp_path: Path) -> None:
