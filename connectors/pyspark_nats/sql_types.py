@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import types as sql
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pyspark_nats.conversions import EXACT, NO, Conversions
+from pyspark_nats.conversions import EXACT, NO, REFUSED, Conversions
 from pyspark_nats.errors import SchemaError
 
 if TYPE_CHECKING:
@@ -69,6 +69,44 @@ SPARK: Final = Conversions(
         "Spark has `char` and `varchar` in the schema of a read only.",
     ),
 )
+
+_FIT: Final = EXACT.unless("a digit would be lost")
+_TIME: Final = EXACT.unless("it is no such time in the years 1 to 9999")
+_NO_DIGITS: Final = EXACT.unless("it is no number, or a digit would be lost")
+#: Outcomes of ``decode.values.reader_of``; each cell is a test.
+SPARK_READ: Final = Conversions(
+    "Spark SQL",
+    "read",
+    {
+        "text": (
+            EXACT, REFUSED, REFUSED, REFUSED, _NO_DIGITS, _TIME, _TIME, _TIME,
+            EXACT.unless("it is no base64"), REFUSED, REFUSED,
+        ),
+        "whole number": (
+            REFUSED, EXACT.unless("it is outside the range"), _FIT, REFUSED, _FIT,
+            EXACT.unless("these seconds are after the year 9999"), REFUSED, REFUSED, REFUSED,
+            REFUSED, REFUSED,
+        ),
+        "number with a fraction": (
+            REFUSED, REFUSED, EXACT, REFUSED, _FIT, *(REFUSED,) * 6,
+        ),
+        "true, false": (*(REFUSED,) * 3, EXACT, *(REFUSED,) * 7),
+        "array": (*(REFUSED,) * 9, EXACT, REFUSED),
+        "object": (*(REFUSED,) * 10, EXACT),
+        "binary of MessagePack": (*(REFUSED,) * 8, EXACT, REFUSED, REFUSED),
+        "timestamp of MessagePack": (*(REFUSED,) * 5, EXACT, *(REFUSED,) * 5),
+    },
+    columns=(
+        "string", "byte .. long", "float, double", "boolean", "decimal", "timestamp",
+        "timestamp_ntz", "date", "binary", "array", "struct, map",
+    ),
+    notes=(
+        "Values of JSON and MessagePack that others wrote, by the column's type in the schema of a",
+        "read; null is null.  Digits of a time beyond microseconds are cut.  A whole number is the",
+        "seconds of a timestamp, as in `from_json`.  Text of a timestamp without a zone is UTC;",
+        "text of a timestamp_ntz has no zone.  Option `corrupt` decides about refused events.",
+    ),
+)  # fmt: skip
 
 
 def event_schema(columns: list[sql.StructField]) -> pa.Schema:

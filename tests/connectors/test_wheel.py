@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ import pytest
 
 from mesh import java
 from mesh.child_process import die_with_parent
+from tests.support.pages import passages
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -87,10 +89,7 @@ def clean_python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
         [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index",
          "--no-deps", "--disable-pip-version-check", wheels["connector"]]
     )  # fmt: skip
-    needed = home / "needed"
-    needed.mkdir()
-    for entry in closure(requirements(wheels["connector"])):
-        (needed / entry.name).symlink_to(entry)
+    needed = linked_dependencies(home / "needed")
 
     def execute(*arguments: object) -> str:
         environment = {
@@ -107,6 +106,15 @@ def clean_python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFacto
     return execute
 
 
+def linked_dependencies(directory: Path) -> Path:
+    """A directory for the search path with what the connector declares, and no connector."""
+    directory.mkdir()
+    project = tomllib.loads((CONNECTORS / "pyproject.toml").read_text())["project"]
+    for entry in closure(names(project["dependencies"])):
+        (directory / entry.name).symlink_to(entry)
+    return directory
+
+
 def run(command: list[Any], **given: Any) -> str:
     """Output of ``command``; an assertion with all of it if it fails."""
     done: subprocess.CompletedProcess[str] = subprocess.run(
@@ -115,14 +123,6 @@ def run(command: list[Any], **given: Any) -> str:
     )  # fmt: skip
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
-
-
-def requirements(wheel: Path) -> list[str]:
-    """Names of the distributions that a wheel requires."""
-    with zipfile.ZipFile(wheel) as archive:
-        (metadata,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
-        lines = archive.read(metadata).decode().splitlines()
-    return names(line.removeprefix("Requires-Dist: ") for line in lines if "Requires-Dist" in line)
 
 
 def names(requirements: Iterator[str] | list[str]) -> list[str]:
@@ -171,8 +171,6 @@ def test_the_projects_wheel_holds_its_two_packages_and_no_tooling(wheels: dict[s
 
 
 def test_its_dependencies_have_the_bounds_of_the_project() -> None:
-    import tomllib
-
     def bounds(path: Path) -> dict[str, str]:
         lines = tomllib.loads(path.read_text())["project"]["dependencies"]
         parts = (re.match(r"([\w-]+)(?:\[\w+\])?(.*)", line) for line in lines)
@@ -201,4 +199,36 @@ def test_spark_writes_and_reads_with_nothing_else_installed(
 ) -> None:
     broker.create("S")
     said = clean_python("-c", ROUND_TRIP, broker.url, tmp_path / "spark")
+    assert json.loads(said.splitlines()[-1]) == sorted(f"n{i}" for i in range(10))
+
+
+@pytest.mark.extended
+@pytest.mark.spark
+@pytest.mark.nats
+@pytest.mark.slow
+def test_an_archive_of_py_files_serves_after_register(broker: Any, tmp_path: Path) -> None:
+    broker.create("S")
+    needed = linked_dependencies(tmp_path / "needed")
+    run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"])
+    # The commands of docs/connector.md, on one machine.
+    (shown,) = (one for one in passages(ROOT / "docs" / "connector.md") if one.is_shell)
+    pack, submit = shown.commands
+    text = ROUND_TRIP.replace(
+        "numbers =", "import pyspark_nats\npyspark_nats.register(spark)\nnumbers ="
+    )
+    (tmp_path / "program.py").write_text(text)
+    (tmp_path / "connectors").symlink_to(CONNECTORS)
+    python = tmp_path / "venv" / "bin" / "python"
+    program = needed / "pyspark" / "bin" / "spark-submit"
+    environment = {
+        "PATH": f"{python.parent}:{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "JAVA_HOME": str(java.java_home()),
+        "SPARK_HOME": str(needed / "pyspark"),
+        "PYTHONPATH": str(needed),
+        "PYSPARK_PYTHON": str(python),
+    }
+    run([python, *pack.split()[1:]], cwd=tmp_path, env=environment)
+    command = ["bash", program, *submit.split()[1:], broker.url, tmp_path / "spark"]
+    said = run(command, cwd=tmp_path, env=environment)
     assert json.loads(said.splitlines()[-1]) == sorted(f"n{i}" for i in range(10))

@@ -44,6 +44,7 @@ TABLES: Final[tuple[Conversions, ...]] = (
     column_values.MYSQL_READ,
     column_values.SQLITE_READ,
     sql_types.SPARK,
+    sql_types.SPARK_READ,
 )
 
 

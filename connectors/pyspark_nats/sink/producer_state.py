@@ -91,8 +91,9 @@ def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
         raise OrderError(
             f'rows of producer "{producer}" come from two Spark partitions in one batch',
             detail=f'They are partitions {marker.task} and {ours.task}; stream "{stream}".',
-            hint="Repartition by producer (or by _stream), or do not split the source's "
-            'streams with option "minPartitions".',
+            hint="Repartition by producer (or by _stream), do not split the source's streams with "
+            'option "minPartitions", and drop "_stream" and "_sequence" from a union of a stream '
+            "with itself.",
         )
 
 

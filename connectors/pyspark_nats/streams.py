@@ -1,0 +1,74 @@
+"""Making of a JetStream stream that the sink can write exactly once."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark_nats.errors import RefusedError
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.sink.marker import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: The stream is there with another configuration.
+_NAME_IN_USE: Final = 10058
+
+
+def create_stream(
+    servers: str,
+    name: str,
+    subjects: str | Sequence[str],
+    *,
+    replicas: int = 1,
+    storage: str = "file",
+    max_age_s: float = 0,
+    marker_prefix: str = PREFIX,
+    **options: str,
+) -> None:
+    """Create a stream for both sides of the connector; one that is there like this stays.
+
+    It takes atomic batches, and the subject of the sink's markers is among its own.
+
+    Args:
+        servers: as the option ``servers``.
+        name: of the stream.
+        subjects: its subjects, without that of the markers.
+        replicas: servers that store it.
+        storage: ``file`` or ``memory``.
+        max_age_s: age at which messages expire, seconds; 0 for never.
+        marker_prefix: as the sink's option ``markerPrefix``.
+        options: further options of the connection, such as ``user`` and ``password``.
+
+    Raises:
+        RefusedError: the server refuses it, or has another stream of this name.
+    """
+    own = [subjects] if isinstance(subjects, str) else [*subjects]
+    config: dict[str, Any] = {
+        "name": name,
+        "subjects": [*own, f"{marker_prefix}.{name}.>"],
+        "num_replicas": replicas,
+        "storage": storage,
+        "max_age": round(max_age_s * 1e9),
+        "retention": "limits",
+        "allow_atomic": True,
+        "allow_direct": True,
+    }
+    asked = json.dumps(config).encode()
+    with Connection(connection_options({"servers": servers, **options})) as connection:
+        ask = (connection.api(f"STREAM.CREATE.{name}"), asked)
+        try:
+            connection.retry_while_unavailable(
+                "creating a stream", lambda: connection.requests([ask])[0].json()
+            )
+        except RefusedError as error:
+            if error.err_code != _NAME_IN_USE:
+                raise
+            raise RefusedError(
+                f'JetStream stream "{name}" exists with another configuration',
+                hint="Use it as it is, or edit it with 'nats stream edit': the sink needs "
+                f'allow_atomic and the subject "{marker_prefix}.{name}.>".',
+                err_code=_NAME_IN_USE,
+            ) from error
