@@ -67,9 +67,9 @@ async def timed(stage: Stage, group: str, name: str, count: int) -> dict[str, fl
     stage.deadline_s = 300.0
     instance = stage.start(group)
     # The first ones import.
-    await stage.until("the first rows", lambda: instance._counts()["rows_out"])
-    meter, first = Meter(), instance._counts()["rows_out"]
-    await stage.until("all rows", lambda: instance._counts()["rows_out"] >= count)
+    await stage.until("the first rows", lambda: instance._counts()["events_out"])
+    meter, first = Meter(), instance._counts()["events_out"]
+    await stage.until("all rows", lambda: instance._counts()["events_out"] >= count)
     found = meter.rates(name, count - first)
     await instance.stop()
     return found

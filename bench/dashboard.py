@@ -137,7 +137,7 @@ def _instance(
     error = "ValueError: the bench" if state is InstanceState.RETRYING else None
     status = InstanceStatus(
         instance, app, worker, 1, state, SystemClock().wall_ms(), error=error,
-        messages_in=number * 1000, rows_out=number * 10, behind=number % 50, batch_ms_p50=4.0,
+        events_in=number * 1000, events_out=number * 10, behind=number % 50, batch_ms_p50=4.0,
     )  # fmt: skip
     return [
         (names.CONTROL_BUCKET, names.assignment_key(instance), placed),
@@ -264,8 +264,8 @@ async def _beat(client: Client) -> None:
                 placed = codec.decode(Assignment, (await control.get(key)).value or b"")
                 status = InstanceStatus(
                     placed.instance, placed.app, placed.worker, placed.epoch,
-                    InstanceState.RUNNING, SystemClock().wall_ms(), messages_in=beat * 100,
-                    rows_out=beat * 50, batch_ms_p50=4.0,
+                    InstanceState.RUNNING, SystemClock().wall_ms(), events_in=beat * 100,
+                    events_out=beat * 50, batch_ms_p50=4.0,
                 )  # fmt: skip
                 records.append((names.STATUS_BUCKET, names.status_key(placed.instance), status))
         await _put_all(client, records)

@@ -38,9 +38,9 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 _OF_INSTANCE: Final = ("app", "group", "instance")
 #: Name, help text, and key in an instance's values.
 _COUNTERS: Final = (
-    ("mesh_instance_messages", "Messages read since the instance was placed.", "messages_in"),
-    ("mesh_instance_rows", "Events written since the instance was placed.", "rows_out"),
-    ("mesh_instance_errors", "Events recorded as errors since then.", "errors"),
+    ("mesh_instance_events_in", "Events read since the instance was placed.", "events_in"),
+    ("mesh_instance_events_out", "Events written since the instance was placed.", "events_out"),
+    ("mesh_instance_events_failed", "Events recorded as errors since then.", "errors"),
     ("mesh_instance_restarts", "Restarts after failures since then.", "restarts"),
 )
 #: Name, help text, key in a node's values, and the factor to the base unit.
@@ -97,8 +97,8 @@ def statistics(apps: Iterable[Mapping[str, Any]], now_ms: int = 0) -> list[dict[
             "state": app["state"],
             "instances": len(app["instances"]),
             "running": sum(one["state"] == "running" for one in app["instances"]),
-            "messages_in": _sum(app, "messages_in"),
-            "rows_out": _sum(app, "rows_out"),
+            "events_in": _sum(app, "events_in"),
+            "events_out": _sum(app, "events_out"),
             "errors": _sum(app, "errors"),
             "behind": _sum(app, "behind"),
             "restarts": _sum(app, "restarts"),

@@ -40,6 +40,7 @@ from mesh.spark.shared_query import members
 from mesh.spark.shared_query.at_work import AtWork
 from mesh.spark.shared_query.serving import Serving
 from mesh.spark.shared_query.work import FAILED
+from mesh.spark.sink_rows import for_sink
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.sink import messages_out
@@ -200,7 +201,7 @@ class GroupCalibration:
             size = min(_FILL, count - first)
             position = pa.array(np.arange(first, first + size, dtype=np.int64))
             for out in channel_rows(channel, text, "fill", sampler.rows(size), position, None):
-                publisher.add(messages_out.with_header_line(out, None))
+                publisher.add(messages_out.with_header_line(for_sink(out), None))
         publisher.finish()
 
     def _cost(self, group: GroupSpec, events: int) -> GroupCost:

@@ -304,8 +304,8 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
     columns += ("standby",) if stands_by else ()
     rows = [
         (
-            i["instance"], i.get("worker"), i.get("state"), i.get("messages_in"),
-            i.get("rows_out"), i.get("errors"), i.get("behind"), i.get("restarts"),
+            i["instance"], i.get("worker"), i.get("state"), i.get("events_in"),
+            i.get("events_out"), i.get("errors"), i.get("behind"), i.get("restarts"),
             i.get("batch_ms_p50"), *([_standby(i)] if stands_by else []),
         )
         for i in found["instances"]

@@ -72,9 +72,9 @@ class View:
             print(f"{name:<8}{text}")
         streams = ("output stream", "events", "lost", "doubled", "steady ms p50", "p99")
         show_table(streams, outputs)
-        columns = ("instance", "worker", "messages in", "rows out", "batch ms p50")
+        columns = ("instance", "worker", "events in", "events out", "batch ms p50")
         shown = [
-            (i["instance"], i["worker"], i["messages_in"], i["rows_out"], i["batch_ms_p50"])
+            (i["instance"], i["worker"], i["events_in"], i["events_out"], i["batch_ms_p50"])
             for i in instances
         ]
         show_table(columns, shown)

@@ -99,7 +99,7 @@ def _wait_rest(client: Client, apps: tuple[str, ...], timeout_s: float) -> bool:
     while True:
         instances = [i for app in apps for i in client.status(app)["instances"]]
         behind = sum(i.get("behind") or 0 for i in instances)
-        counts = [(i.get("messages_in"), i.get("rows_out")) for i in instances]
+        counts = [(i.get("events_in"), i.get("events_out")) for i in instances]
         if not behind and counts == quiet:
             return True
         quiet = [] if behind else counts

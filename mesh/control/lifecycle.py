@@ -64,8 +64,8 @@ class InstanceView:
     state: str
     error: str | None = None
     restarts: int = 0
-    messages_in: int = 0
-    rows_out: int = 0
+    events_in: int = 0
+    events_out: int = 0
     errors: int = 0
     behind: int = 0
     batch_ms_p50: float | None = None

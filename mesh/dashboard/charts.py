@@ -44,8 +44,8 @@ class Chart:
 
 #: Of each value: its name, its unit and its text.
 _OF_APP: Final[dict[str, tuple[str, str, Callable[[float | None], str]]]] = {
-    "messages": ("Events in /s", "", shown.rate),
-    "rows": ("Events out /s", "", shown.rate),
+    "events_in": ("Events in /s", "", shown.rate),
+    "events_out": ("Events out /s", "", shown.rate),
     "backlog": ("Waiting messages", "", shown.number),
     "backlog_s": ("Lag", "s", shown.duration),
 }

@@ -126,7 +126,7 @@ def _of_group(group: GroupNow | None) -> tuple[list[str], str]:
     if group is None:
         return ["", ""], ""
     now = group.flow
-    flow = f"{shown.rate(now.messages)}/s in, {shown.rate(now.rows)}/s out"
+    flow = f"{shown.rate(now.events_in)}/s in, {shown.rate(now.events_out)}/s out"
     match group.state:
         case "running":
             return [flow, f"keeps up, {shown.rate(now.backlog)} wait"], ""

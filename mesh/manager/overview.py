@@ -58,8 +58,8 @@ class AppSummary:
     cure: str | None
     instances: int
     running: int
-    messages_in: int
-    rows_out: int
+    events_in: int
+    events_out: int
     #: Failed events that are recorded: neither replayed nor discarded yet.
     failed: int
     behind: int
@@ -155,8 +155,8 @@ def summary(app: AppStatus, failed: int) -> AppSummary:
         cure=app.cure,
         instances=len(ones),
         running=sum(one.state == InstanceState.RUNNING for one in ones),
-        messages_in=sum(one.messages_in for one in ones),
-        rows_out=sum(one.rows_out for one in ones),
+        events_in=sum(one.events_in for one in ones),
+        events_out=sum(one.events_out for one in ones),
         failed=failed,
         behind=sum(one.behind for one in ones),
         restarts=sum(one.restarts for one in ones),

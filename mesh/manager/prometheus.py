@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 LIMIT_S: Final = 10.0
 #: Expressions by field; ``{of}`` is the selector, ``{window}`` the span of a rate.
 _FLOW: Final = {
-    "messages": "sum(rate(mesh_instance_messages_total{of}[{window}s]))",
-    "rows": "sum(rate(mesh_instance_rows_total{of}[{window}s]))",
-    "errors": "sum(rate(mesh_instance_errors_total{of}[{window}s]))",
+    "events_in": "sum(rate(mesh_instance_events_in_total{of}[{window}s]))",
+    "events_out": "sum(rate(mesh_instance_events_out_total{of}[{window}s]))",
+    "errors": "sum(rate(mesh_instance_events_failed_total{of}[{window}s]))",
     "backlog": "sum(mesh_instance_backlog_messages{of})",
     "backlog_s": "max(mesh_instance_backlog_seconds{of})",
     "batch_s": "histogram_quantile(0.5, sum by (le) "

@@ -33,9 +33,11 @@ ARRIVALS_MAX: Final = 400
 class Flow:
     """Flow of events through an instance, a group or an app."""
 
-    #: Messages read, events emitted and events failed, each per second.
+    #: Messages read, per second.
     messages: float = 0.0
-    rows: float = 0.0
+    #: Events in them, events emitted, and events failed, each per second.
+    events_in: float = 0.0
+    events_out: float = 0.0
     errors: float = 0.0
     #: Messages that wait.
     backlog: int = 0
@@ -52,7 +54,8 @@ def total(flows: Iterable[Flow]) -> Flow:
         return known[0]
     return Flow(
         sum(flow.messages for flow in known),
-        sum(flow.rows for flow in known),
+        sum(flow.events_in for flow in known),
+        sum(flow.events_out for flow in known),
         sum(flow.errors for flow in known),
         sum(flow.backlog for flow in known),
         max((flow.backlog_s for flow in known), default=0.0),
@@ -113,7 +116,7 @@ class Rates:
         if before.status is status or before.status.at_ms == status.at_ms:
             if now_s - seen.seen_at_s > REPORT_MAX_S:
                 flow = before.flow
-                before.flow = Flow(0.0, 0.0, 0.0, flow.backlog, flow.backlog_s, flow.batch_s)
+                before.flow = Flow(0.0, 0.0, 0.0, 0.0, flow.backlog, flow.backlog_s, flow.batch_s)
             return before
         total_before = before.status.messages_in + before.status.behind
         arrivals = _arrived(before.arrivals, total_before, status)
@@ -150,7 +153,8 @@ def _flow(before: InstanceStatus, now: InstanceStatus, age_s: float) -> Flow:
 
     return Flow(
         rate(before.messages_in, now.messages_in),
-        rate(before.rows_out, now.rows_out),
+        rate(before.events_in, now.events_in),
+        rate(before.events_out, now.events_out),
         rate(before.errors, now.errors),
         now.behind,
         age_s,

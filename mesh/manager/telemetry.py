@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 #: Interval of looks at streams and snapshots, seconds.
 SURVEY_S: Final = 15.0
 #: Names of the values of an app and a group, and of a node.
-FLOW_FIELDS: Final = ("messages", "rows", "errors", "backlog", "backlog_s", "batch_s")
+FLOW_FIELDS: Final = ("events_in", "events_out", "errors", "backlog", "backlog_s", "batch_s")
 NODE_FIELDS: Final = ("cpu", "process_cpu", "memory_bytes", "memory", "load_1m")
 FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "app": FLOW_FIELDS,

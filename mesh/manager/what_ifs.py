@@ -71,7 +71,7 @@ class WhatIfs:
 def running_rates(
     spec: AppSpec, runs: AppSpec, statuses: Iterable[InstanceStatus]
 ) -> Mapping[str, float]:
-    """By group, messages a second of one busy instance, of groups that the running app has too.
+    """By group, events a second of one busy instance, of groups that the running app has too.
 
     Args:
         spec: the app in question.
@@ -85,17 +85,17 @@ def running_rates(
         if texts.get(group.name) == group.text
         for instance in group.instances
     }
-    messages: Counter[str] = Counter()
+    events: Counter[str] = Counter()
     batches: Counter[str] = Counter()
     took_s: defaultdict[str, float] = defaultdict(float)
     for status in statuses:
         name = of.get(status.instance)
         if status.app == runs.name and name is not None:
-            messages[name] += status.messages_in
+            events[name] += status.events_in
             batches[name] += sum(status.batches)
             took_s[name] += status.batches_sum_s
     return {
         name: count / took_s[name]
-        for name, count in messages.items()
+        for name, count in events.items()
         if took_s[name] > 0 and count >= BATCH_MIN * max(1, batches[name])
     }

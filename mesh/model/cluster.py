@@ -325,9 +325,11 @@ class InstanceStatus:
     #: Why it is retrying.
     error: str | None = None
     restarts: int = 0
-    #: Messages read and rows written since this epoch started here.
+    #: Messages read since this epoch started here, in the unit of ``behind``.
     messages_in: int = 0
-    rows_out: int = 0
+    #: Events in them, and events written, since then; a message may have many.
+    events_in: int = 0
+    events_out: int = 0
     #: Events recorded in the app's error stream since then.
     errors: int = 0
     #: Messages that wait in the input channels.

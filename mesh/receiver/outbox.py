@@ -104,7 +104,7 @@ class Outbox:
         self._read = 0
         self._replays: list[tuple[Replayed, asyncio.Future[str | None]]] = []
         self.status = DoorStatus(destination.name, InstanceState.STARTING, destination.endpoint)
-        self.rows_out = 0
+        self.events_out = 0
 
     @property
     def errors(self) -> int:
@@ -237,7 +237,7 @@ class Outbox:
                 if any(outcomes):
                     await self._settle(left, dict(enumerate(outcomes)))
                 else:
-                    self.rows_out += left.count_events()
+                    self.events_out += left.count_events()
                 parts.append(left[:0])
                 search.written()
                 self._attempts = 0
@@ -328,7 +328,7 @@ class Outbox:
                 if self._to.sink.state is not None:
                     await self._store()
                 outcome.set_result(reason)
-                self.rows_out += reason is None
+                self.events_out += reason is None
             except BaseException as error:
                 # The sink may have to be opened again; the entry stays.
                 if not outcome.done():
@@ -348,7 +348,7 @@ class Outbox:
         """Record what was refused; the items without an outcome.  ``kind``: class of the reason."""
         for at, reason in outcomes.items():
             if reason is None:
-                self.rows_out += items.count_events(at)
+                self.events_out += items.count_events(at)
                 continue
             await self._recorder.record(
                 items[at], reason, items.payloads[at], kind, self._attempts + 1

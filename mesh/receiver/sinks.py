@@ -172,7 +172,8 @@ class SinkInstance(DoorInstance):
         js_stream = self.group.inputs[0].channel.js_stream()
         return {
             "messages_in": sum(o.messages_in for o in self._outboxes),
-            "rows_out": sum(o.rows_out for o in self._outboxes),
+            "events_in": sum(o.events_out + o.errors for o in self._outboxes),
+            "events_out": sum(o.events_out for o in self._outboxes),
             "errors": sum(o.errors for o in self._outboxes),
             "behind": max((d.behind for d in doors), default=0),
             "position": {js_stream: min((d.position for d in doors), default=0)},

@@ -111,8 +111,8 @@ class _SourceInstance(DoorInstance):
         return (DoorStatus(connector, state, self._endpoint, error=self._reason),)
 
     def _counts(self) -> dict[str, Any]:
-        return {"messages_in": self._events + self._bad, "rows_out": self._events,
-                "errors": self._bad}  # fmt: skip
+        read = self._events + self._bad
+        return {"events_in": read, "events_out": self._events, "errors": self._bad}
 
 
 class PullInstance(_SourceInstance):

@@ -54,15 +54,19 @@ class InstanceMetrics:
         #: Failures of the instance's other queries.
         self.restarts = 0
         self.messages_in = 0
-        self.rows_out = 0
+        self.events_in = 0
+        self.events_out = 0
         self.errors = 0
         #: Number of waiting messages, as last measured.
         self.behind = 0
 
-    def count(self, messages: int, rows: int, errors: int, took_ms: float | None) -> None:
+    def count(
+        self, messages: int, events_in: int, events_out: int, errors: int, took_ms: float | None
+    ) -> None:
         """Count events of completed batches; ``took_ms`` is the mean time of one."""
         self.messages_in += messages
-        self.rows_out += rows
+        self.events_in += events_in
+        self.events_out += events_out
         self.errors += errors
         if took_ms is not None:
             self._batch_ms = [*self._batch_ms[1 - _BATCHES :], float(took_ms)]
@@ -99,7 +103,7 @@ class InstanceMetrics:
     def add(self, status: InstanceStatus) -> None:
         """Add the counts of the instance's other query."""
         self.restarts += status.restarts
-        self.count(status.messages_in, status.rows_out, status.errors, None)
+        self.count(status.messages_in, status.events_in, status.events_out, status.errors, None)
         self.count_runs(
             status.batches, status.batches_sum_s, status.latencies, status.latencies_sum_s
         )
@@ -110,7 +114,8 @@ class InstanceMetrics:
             status,
             restarts=status.restarts + self.restarts + failures,
             messages_in=status.messages_in + self.messages_in,
-            rows_out=status.rows_out + self.rows_out,
+            events_in=status.events_in + self.events_in,
+            events_out=status.events_out + self.events_out,
             errors=status.errors + self.errors,
             batches=merged(status.batches, self._batches.counts),
             batches_sum_s=status.batches_sum_s + self._batches.sum_s,
@@ -133,7 +138,8 @@ class InstanceMetrics:
             error=error,
             restarts=self.restarts + life.failures,
             messages_in=self.messages_in,
-            rows_out=self.rows_out,
+            events_in=self.events_in,
+            events_out=self.events_out,
             errors=self.errors,
             behind=self.behind,
             batches=self._batches.counts,

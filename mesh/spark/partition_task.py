@@ -76,7 +76,12 @@ class PartitionTask:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run one partition's part of a micro-batch."""
         freeze_imported()
-        run = PartitionRun(self)
+        yield from self.work(PartitionRun(self), batches)
+
+    def work(
+        self, run: PartitionRun, batches: Iterable[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """The same in a run that the caller looks at."""
         for batch in batches:
             yield from run.take(batch)
         yield from run.finish()
@@ -122,11 +127,13 @@ class PartitionRun:
     """One task: from the range starts to the range ends."""
 
     def __init__(self, task: PartitionTask) -> None:
-        self._task = task
+        self.task = task
         self._io = task.io
         #: ``{"sequence", "time_ms"}`` of both ends of the range, by JetStream stream.
         self.starts: dict[str, dict[str, int]] = {}
         self.ends: dict[str, dict[str, int]] = {}
+        #: Number of events in the messages so far, those that can't be read among them.
+        self.events = 0
         self._partition: Partition | None = None
         self._number = 0
         self._inputs: dict[str, GroupInput] = {}
@@ -181,7 +188,7 @@ class PartitionRun:
         self._inputs = self._io.input_streams(self._number)
         position = Position.of(self.starts, self.starts)
         live = _LIVE.pop(self._key, None)
-        if live is not None and live[0] == position and self._task.is_live(self._number, position):
+        if live is not None and live[0] == position and self.task.is_live(self._number, position):
             self._partition = live[1]
             return live[1]
 
@@ -193,7 +200,7 @@ class PartitionRun:
         partition.stores = StoreOutput.of(
             partition.executor, self._io.assignment.epoch, self._io.group.app
         )
-        local = self._task.state(self._number)
+        local = self.task.state(self._number)
         manifest = local.manifest(position) or local.restored(position)
         if manifest is not None:
             partition.ahead = manifest.ahead
@@ -201,7 +208,7 @@ class PartitionRun:
             partition.restore_clocks(manifest.clocks)
             if partition.stores is not None:
                 partition.stores.continue_from(partition.executor)
-        elif self._number in self._task.restored or not local.is_empty():
+        elif self._number in self.task.restored or not local.is_empty():
             raise MeshError(
                 "MESH-S100",
                 f"state of instance {self._io.assignment.instance} at this position is missing",
@@ -279,13 +286,13 @@ class PartitionRun:
             messages.column("data"),
             messages.column("content_type"),
             group_input.channel.stream.arrow,
-            limits=self._task.limits,
+            limits=self.task.limits,
         )
         decoded = decode.with_event_times(
             decoded,
             messages.column("event_time_ms"),
             lambda: messages.column("time_ms").to_numpy(),
-            self._task.limits,
+            self.task.limits,
         )
         return decoded.taken, self._process_decoded(messages, decoded, group_input)
 
@@ -294,6 +301,7 @@ class PartitionRun:
     ) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None
         schema = group_input.channel.stream
+        self.events += decoded.rows.num_rows + len(decoded.errors)
         if decoded.errors and group_input.records_errors:
             # Each partition has its own message numbers, so each has its own producer.
             part = f"p{self._number}"
@@ -381,12 +389,12 @@ class PartitionRun:
             for stream, sequence in partition.ahead.items()
             if sequence > self.ends[stream]["sequence"]
         }
-        self._task.kept(self._number, position, partition)
+        self.task.kept(self._number, position, partition)
         _LIVE[self._key] = (position, partition)
 
     @property
     def _key(self) -> tuple[str, str, int]:
-        return (self._task.directory, self._io.assignment.instance, self._number)
+        return (self.task.directory, self._io.assignment.instance, self._number)
 
 
 def without_skipped(
@@ -398,6 +406,11 @@ def without_skipped(
         kept = kernels.or_(kernels.less_equal(sequence, after), kernels.greater(sequence, to))
         messages = messages.filter(kept)
     return messages
+
+
+def count_messages(sequences: Any) -> int:
+    """The number of messages of events, by their sequences, which grow."""
+    return int(np.count_nonzero(np.diff(sequences.to_numpy()))) + bool(len(sequences))
 
 
 def _changes(names: Any) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute
@@ -36,6 +37,8 @@ ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 #: Columns of our Arrow messages besides the stream's own.
 TIME_COLUMN: Final = "_event_time_ms"
 POSITION_COLUMN: Final = "_position"
+#: Column of rows for the sink, which the sink does not read: the number of events in the message.
+EVENTS_COLUMN: Final = "events"
 
 _SINK_COLUMNS: Final[dict[str, pa.DataType]] = {
     "stream": pa.string(),
@@ -46,6 +49,7 @@ _SINK_COLUMNS: Final[dict[str, pa.DataType]] = {
     "producer": pa.string(),
     "position": pa.int64(),
     "first_position": pa.int64(),
+    EVENTS_COLUMN: pa.int32(),
 }
 SINK_FIELDS: Final = pa.schema([pa.field(name, kind) for name, kind in _SINK_COLUMNS.items()])
 
@@ -81,6 +85,7 @@ def event_rows(
             times,
             position,
             position,
+            _ones(len(position)),
         )
         return
     # Each event has its position: a replay may divide messages differently, so a message may hold
@@ -99,7 +104,22 @@ def event_rows(
         pa.nulls(len(messages), pa.int64()),
         pa.array(places[firsts[1:] - 1]),
         pa.array(places[firsts[:-1]]),
+        pa.array(np.diff(firsts), pa.int32()),
     )
+
+
+def _ones(count: int) -> Any:
+    return pa.array(np.ones(count, np.int32))
+
+
+def event_count(rows: pa.RecordBatch) -> int:
+    """The number of events in rows for the sink."""
+    return kernels.sum(rows.column(EVENTS_COLUMN)).as_py() or 0
+
+
+def for_sink(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows as the sink takes them: without the counts."""
+    return rows.drop_columns([EVENTS_COLUMN])
 
 
 def has_objects(stream: StreamSchema) -> bool:
@@ -132,6 +152,7 @@ def _sink_rows(
     event_time_ms: Any,
     position: Any,
     first_position: Any,
+    events: Any,
 ) -> pa.RecordBatch:
     n = len(data)
     return pa.RecordBatch.from_arrays(
@@ -144,6 +165,7 @@ def _sink_rows(
             constant(producer, n),
             position,
             first_position,
+            events,
         ],
         schema=SINK_FIELDS,
     )
@@ -298,6 +320,7 @@ def _entries(io: InstanceIO, producer: str, data: list[bytes], position: Any) ->
             constant(producer, n),
             position,
             position,
+            _ones(n),
         ],
         schema=SINK_FIELDS,
     )

@@ -252,7 +252,7 @@ class Ticker:
                 at_ms=at_ms,
                 error=error,
                 restarts=self._restarts,
-                rows_out=self._ticks,
+                events_out=self._ticks,
                 settled=state is InstanceState.STOPPED,
                 retry_at_ms=None if rest_s is None else at_ms + round(rest_s * 1000),
                 newer_epoch=self._newer_epoch,

@@ -68,7 +68,7 @@ async def report(eye: Eye) -> None:
     (placed,) = [one for one in eye.assigned() if one.instance == "Two-one-1"]
     status = InstanceStatus(
         placed.instance, placed.app, placed.worker, placed.epoch, InstanceState.RETRYING, 1000,
-        error="broken", restarts=3, messages_in=120, rows_out=60, errors=4, behind=5000,
+        error="broken", restarts=3, events_in=120, events_out=60, errors=4, behind=5000,
         latencies=LATENCIES, latencies_sum_s=2.5, state_bytes=7_300_000,
     )  # fmt: skip
     key = names.status_key(placed.instance)
@@ -103,7 +103,7 @@ async def compare(url: str) -> None:
     for other in (detailed, counted, status):
         assert other["state"] == app["state"]
     assert detailed["reason"] == status["reason"] == app["reason"]
-    for key in ("messages_in", "rows_out", "behind", "restarts"):
+    for key in ("events_in", "events_out", "behind", "restarts"):
         assert counted[key] == app[key] == sum(one[key] for one in status["instances"])
     assert counted["errors"] == sum(one["errors"] for one in status["instances"])
     # Failed events that wait for somebody, whatever the instances have counted.
@@ -113,9 +113,9 @@ async def compare(url: str) -> None:
         one["instance"]: one["state"] for one in status["instances"]
     }
     sums = sums_of(text)
-    assert sums["mesh_instance_messages_total"] == app["messages_in"] == 120
-    assert sums["mesh_instance_rows_total"] == app["rows_out"]
-    assert sums["mesh_instance_errors_total"] == counted["errors"]
+    assert sums["mesh_instance_events_in_total"] == app["events_in"] == 120
+    assert sums["mesh_instance_events_out_total"] == app["events_out"]
+    assert sums["mesh_instance_events_failed_total"] == counted["errors"]
     assert sums["mesh_instance_restarts_total"] == app["restarts"]
     assert sums["mesh_instance_backlog_messages"] == app["behind"] == 5000
     assert sums["mesh_instance_running"] == app["running"]

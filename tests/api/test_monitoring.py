@@ -69,10 +69,10 @@ class Cluster(FakeService):
             AppState.FAILING,
             "Shop-sums-2: broken",
             (
-                instance("Shop-sums-1", "sums", "running", messages_in=10, rows_out=4, behind=2,
+                instance("Shop-sums-1", "sums", "running", events_in=10, events_out=4, behind=2,
                          batch_ms_p50=20.0, errors=1, batches=COUNTS, batches_sum_s=0.02,
                          latencies=LATENCIES, latencies_sum_s=1.5, elements=ELEMENTS),
-                instance("Shop-sums-2", "sums", "retrying", messages_in=5, restarts=3,
+                instance("Shop-sums-2", "sums", "retrying", events_in=5, restarts=3,
                          error="broken", batches=(1, 2)),
             ),
         ),
@@ -124,8 +124,8 @@ def test_statistics_add_up_what_instances_did() -> None:
     assert shop == {
         "appName": "Shop", "status": "inactive", "age": 0, "isStatEnabled": True,
         "enabledSiddhiStatLevel": "BASIC", "app": "Shop", "state": "failing", "instances": 2,
-        "running": 1, "messages_in": 15,
-        "rows_out": 4, "errors": 1, "behind": 2, "restarts": 3, "batch_ms_p50": 20.0,
+        "running": 1, "events_in": 15,
+        "events_out": 4, "errors": 1, "behind": 2, "restarts": 3, "batch_ms_p50": 20.0,
     }  # fmt: skip
     assert (idle["running"], idle["batch_ms_p50"]) == (0, None)
 
@@ -205,12 +205,12 @@ def test_workers_are_counted_that_are_there() -> None:
 
 def test_the_overview_has_flows_and_the_history_a_key() -> None:
     found = ask("/overview", service=FakeService(texts={"Shop": TEXT})).json()
-    assert (found["leader"], found["flows"]["Shop"]["messages"]) == ("m1", 2.5)
+    assert (found["leader"], found["flows"]["Shop"]["events_in"]) == ("m1", 2.5)
     past = ask("/history?app=Shop&seconds=60&step=30").json()
     assert (past["of"], past["step_s"], past["values"]) == (
         "app Shop",
         30,
-        {"messages": [None, 2.5]},
+        {"events_in": [None, 2.5]},
     )
     for path in ("", "?app=Shop&seconds=-1", "?app=Shop&step=1e99"):
         assert ask(f"/history{path}").status_code == 400
@@ -237,8 +237,8 @@ def test_metrics_are_read_by_prometheus() -> None:
         for sample in family.samples
     }
     labels = ("Shop", "sums", "Shop-sums-1")
-    assert samples["mesh_instance_messages_total", *labels] == 10
-    assert samples["mesh_instance_errors_total", *labels] == 1
+    assert samples["mesh_instance_events_in_total", *labels] == 10
+    assert samples["mesh_instance_events_failed_total", *labels] == 1
     assert samples["mesh_instance_backlog_messages", *labels] == 2
     assert samples["mesh_instance_backlog_seconds", *labels] == 1.5
     assert samples["mesh_instance_batch_seconds_count", *labels] == 3
@@ -280,7 +280,7 @@ def test_an_app_without_statistics_has_its_state_alone() -> None:
     service.statuses = tuple(replace(one, statistics="OFF") for one in service.statuses)
     text = ask("/metrics", service=service).text
     assert 'mesh_app_state{app="Shop",state="failing"} 1.0' in text
-    assert "mesh_instance_messages_total{" not in text
+    assert "mesh_instance_events_in_total{" not in text
     assert "mesh_leader" in ask("/metrics").text
     assert "mesh_app_state" not in ask("/metrics").text
 

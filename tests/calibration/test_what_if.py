@@ -100,7 +100,7 @@ def test_what_can_not_be_calibrated_is_refused_before_anything_runs(text: str) -
 def report(instance: str, messages: int, batches: int, took_s: float) -> InstanceStatus:
     return InstanceStatus(
         instance, "Shop", "w1", 1, InstanceState.RUNNING, 0,
-        messages_in=messages, batches=(batches,), batches_sum_s=took_s,
+        events_in=messages, batches=(batches,), batches_sum_s=took_s,
     )  # fmt: skip
 
 

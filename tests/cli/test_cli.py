@@ -197,7 +197,7 @@ def test_the_demo_speaks_in_plain_lines_without_a_terminal(
     tally.recent.append('{"roomNo":100}')
     view.outputs({"AlertStream": tally})
     instance = {
-        "instance": "T-g-1", "worker": "w1", "messages_in": 10, "rows_out": 3, "batch_ms_p50": 1.5,
+        "instance": "T-g-1", "worker": "w1", "events_in": 10, "events_out": 3, "batch_ms_p50": 1.5,
     }  # fmt: skip
     rows = [("AlertStream", 3, 0, 0, 1.0, 2.0)]
     view.summary([("steady", "10 events")], rows, [instance], ["mesh init shop"])

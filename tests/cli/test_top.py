@@ -34,7 +34,7 @@ def found(apps: int = 1) -> dict[str, Any]:
         NodeView("m1", "manager", "alive", True, True, "", 1, 0, 5.0, 10**8),
         NodeView("w1", "worker", "gone", False, False, "", 2, 1, 0.0, 10**9),
     ]
-    flows = {"Shop": Flow(1234.5, 2.0, 0.0, 12_000, 9.7, 0.02)}
+    flows = {"Shop": Flow(50.0, 1234.5, 2.0, 0.0, 12_000, 9.7, 0.02)}
     made = orjson.loads(orjson.dumps(overview(statuses, nodes, "m1", failed={"Shop": 3})))
     return {**made, "flows": orjson.loads(orjson.dumps(flows))}
 

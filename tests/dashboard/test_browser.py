@@ -78,7 +78,7 @@ async def shop(at: Site) -> None:
         "state": InstanceState.RETRYING, "restarts": 7, "retry_at_ms": 1_795_440_060_000,
         "error": "ValueError: attribute \"amount\" is not a double: 'twelve' (sequence 1041)",
     }  # fmt: skip
-    at.states["Shop-count-1"] = {"behind": 18_400, "errors": 3, "messages_in": 51_000}
+    at.states["Shop-count-1"] = {"behind": 18_400, "errors": 3, "events_in": 51_000}
     for number in range(12):
         event = {"item": f"book {number}", "price": 92.5 + number, "region": "north"}
         await at.js.publish(names.subject("Shop", "Orders"), orjson.dumps(event))

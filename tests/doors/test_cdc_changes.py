@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from mesh.worker.agent import was_removed
 from tests.support.cdc import ACCESS, MODES, execute, new
 from tests.support.databases import PASSWORD, USER
 from tests.support.doors import staged
+from tests.support.pages import every_passage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -318,13 +320,16 @@ async def test_an_app_that_is_removed_leaves_no_slot(
     execute(case.database, "create table t (id int)")
     login = f"url='{case.database.url}', username='{USER}', password='{PASSWORD}'"
     text = (
-        f"@App:name('Gone')\n@source(type='cdc', {login}, table.name='t', @map(type='keyvalue'))\n"
-        "define stream S (id int);\nfrom S select id insert into T;"
+        f"@App:name('Shop')\n@source(type='cdc', {login}, table.name='t', @map(type='keyvalue'))\n"
+        "define stream Orders (id int);\nfrom Orders select id insert into T;"
     )
-    slots = "select slot_name from pg_replication_slots where slot_name like 'mesh_gone_s_%'"
+    # As the statement of docs/connectors.md finds it.
+    (shown,) = (one for one in every_passage() if "pg_drop_replication_slot" in one.first)
+    (where,) = re.findall(r"where [^;]*", shown.text)
+    slots = f"select slot_name from pg_replication_slots {where}"
     async with staged(nats_server, text) as stage:
         for is_removed in (False, True):
-            instance = stage.start("receiver-S", 1 + is_removed)
+            instance = stage.start("receiver-Orders", 1 + is_removed)
             await stage.until_running(instance)
             assert len(await asyncio.to_thread(case.database.rows, slots)) == 1
             await instance.stop(is_removed=is_removed)

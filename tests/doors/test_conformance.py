@@ -140,7 +140,9 @@ async def test_a_topic_is_read_exactly_once(nats_server: NatsServer, tmp_path: P
     async def send(stage: Stage) -> None:
         # A topic begins where its first source has stored its position.
         def begun() -> bool:
-            return any(r.rows_out == 0 and r.state is InstanceState.RUNNING for r in stage.reports)
+            return any(
+                r.events_out == 0 and r.state is InstanceState.RUNNING for r in stage.reports
+            )
 
         await stage.until("a source", begun)
         js_stream = f"mesh-{stage.spec.name}-S"

@@ -137,7 +137,7 @@ async def test_events_of_a_message_share_a_payload_and_its_fate(nats_server: Nat
             (entry,) = await stage.until("the refused payload", stage.errors)
             assert json.loads(entry["data"]) == [{"event": {"k": "b", "n": n}} for n in (1, 3)]
             assert [json.loads(line)["n"] for line in entry["event"].split("\n")] == [1, 3]
-            await stage.until("counts", lambda: stage.reports[-1].rows_out == 4)
+            await stage.until("counts", lambda: stage.reports[-1].events_out == 4)
             assert stage.reports[-1].errors == 2
             entry["id"] = 1
             await door_replay.send(stage.client, "Out", entry, None)

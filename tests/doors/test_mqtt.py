@@ -123,7 +123,7 @@ async def test_the_retain_flag_is_an_option_and_a_property(
         stage.start("sink-T")
         (entry,) = await stage.until("the refused one", stage.errors)
         assert 'option "message.retain" is true or false' in entry["reason"]
-        await stage.until("both", lambda: stage.reports[-1].rows_out == 2)
+        await stage.until("both", lambda: stage.reports[-1].events_out == 2)
         stage.start("receiver-S")
         # The broker has kept one, and a reader that comes later gets it with its flag.
         await stage.until("the kept one", lambda: numbers(stage))

@@ -116,7 +116,7 @@ async def test_a_priority_that_is_none_is_recorded(nats_server: NatsServer, rabb
         instance = stage.start("sink-T")
         (entry,) = await stage.until("the refused one", stage.errors)
         assert "priority" in entry["reason"]
-        await stage.until("the others", lambda: instance._counts()["rows_out"] == 2)
+        await stage.until("the others", lambda: instance._counts()["events_out"] == 2)
 
 
 @pytest.mark.nats
@@ -221,7 +221,7 @@ async def test_an_answer_that_ends_the_channel_costs_its_message(
         (entry,) = await stage.until("the refused one", stage.errors)
         assert "user" in entry["reason"].lower()
         assert entry["options"]["user.id"] == "nobody"
-        await stage.until("the others", lambda: stage.reports[-1].rows_out == 3)
+        await stage.until("the others", lambda: stage.reports[-1].events_out == 3)
 
 
 def test_properties_of_a_message() -> None:

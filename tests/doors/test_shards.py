@@ -47,7 +47,7 @@ def started(stage: Stage, count: int, *, form: int) -> list[DoorInstance]:
 
 def counts_of(instances: list[DoorInstance]) -> list[int]:
     """Stored events of each, counted once the broker has answered."""
-    return sorted(one._counts()["rows_out"] for one in instances)
+    return sorted(one._counts()["events_out"] for one in instances)
 
 
 async def numbers(stage: Stage) -> list[int]:

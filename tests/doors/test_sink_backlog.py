@@ -39,4 +39,4 @@ async def test_what_a_destination_that_is_away_has_not_got_still_waits(
         await stage.until("a count of all", lambda: stage.reports[-1].behind == 8)
         await end.open()
         await stage.until("nothing waits", lambda: not stage.reports[-1].behind)
-        assert (stage.reports[-1].messages_in, stage.reports[-1].rows_out) == (8, 8)
+        assert (stage.reports[-1].messages_in, stage.reports[-1].events_out) == (8, 8)

@@ -350,7 +350,7 @@ async def test_events_that_cant_be_read_are_recorded_by_a_sink_alone(
             return len(await stage.errors()) == 1
 
         await stage.until("the entry", recorded)
-        await stage.until("the other", lambda: stage.reports[-1].rows_out == 1)
+        await stage.until("the other", lambda: stage.reports[-1].events_out == 1)
 
 
 async def test_a_refused_payload_is_replayed_to_its_destination_alone(

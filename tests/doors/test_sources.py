@@ -15,10 +15,11 @@ from mesh.connect.contract import Access, Context
 from mesh.errors import MeshError
 from mesh.jetstream import door_replay
 from mesh.model.cluster import InstanceState
-from mesh.receiver.access import check_listen, path_of, references_of
+from mesh.receiver.access import check_listen, open_references, path_of, references_of
 from mesh.receiver.types.file_source import FileSource
 from mesh.settings import Settings
 from tests.support.doors import staged
+from tests.support.pages import every_passage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,6 +168,12 @@ def test_references_are_read_from_the_nodes_file(tmp_path: Path) -> None:
     assert references_of(str(path)) == {
         "vault": {"basic.auth.password": "83", "ssl.verification.disabled": "true"}
     }
+    (shown,) = (one for one in every_passage() if one.first == "billing:")
+    path.write_text(shown.text)
+    found = open_references(references_of(str(path)), "ShopNorth")
+    assert found == {"billing": {"basic.auth.username": "mesh", "basic.auth.password": "0815"}}, (
+        "as docs/connectors.md shows it"
+    )
     path.write_text("vault: 'hunter2")
     with pytest.raises(MeshError) as raised:
         references_of(str(path))
@@ -287,7 +294,7 @@ async def test_a_file_is_cut_back_to_its_position(nats_server: NatsServer, tmp_p
         await stage.publish("T", {"k": "a", "n": 1}, {"k": "b", "n": 2})
         first = stage.start("sink-T")
         await stage.until("2 lines", lambda: path.exists() and path.read_text() == "a,1\nb,2\n")
-        await stage.until("the position", lambda: stage.reports[-1].rows_out == 2)
+        await stage.until("the position", lambda: stage.reports[-1].events_out == 2)
         await first.stop()
         # What a killed process has written after its last position.
         with path.open("a") as file:

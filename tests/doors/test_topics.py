@@ -30,7 +30,7 @@ async def test_events_go_from_one_app_to_the_other(nats_server: NatsServer) -> N
     async with staged(nats_server.url, OUT) as out, staged(nats_server.url, IN) as into:
         await out.publish("T", {"k": "a", "n": 0})
         await out.until_running(out.start("sink-T"))
-        await out.until("its event", lambda: out.reports[-1].rows_out == 1)
+        await out.until("its event", lambda: out.reports[-1].events_out == 1)
         first = into.start("receiver-S")
 
         async def begun() -> Any:
@@ -46,7 +46,7 @@ async def test_events_go_from_one_app_to_the_other(nats_server: NatsServer) -> N
         await into.until("the event", lambda: count(1))
         await first.stop()
         await out.publish("T", {"k": "a", "n": 3})
-        await out.until("4 events", lambda: out.reports[-1].rows_out == 4)
+        await out.until("4 events", lambda: out.reports[-1].events_out == 4)
         into.start("receiver-S", epoch=2)
         await into.until("the next", lambda: count(2))
         assert [e["n"] for e in await into.events("S")] == [1, 3]

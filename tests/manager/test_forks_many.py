@@ -11,6 +11,7 @@ import pytest
 
 from mesh.model import names
 from mesh.spark.partitioning import channel_rows
+from mesh.spark.sink_rows import for_sink
 from pyspark_nats.sink import messages_out
 from pyspark_nats.sink.publish import Publisher
 from pyspark_nats.sink.sink_options import sink_options
@@ -46,7 +47,7 @@ def fill(hand: Hand, spec: AppSpec, values: np.ndarray[Any, np.dtype[np.float64]
         part = pa.array(values[first : first + CHUNK])
         rows = pa.RecordBatch.from_arrays([number, part], schema=channel.stream.arrow)
         for out in channel_rows(channel, spec.text, "fill", rows, number, None):
-            publisher.add(messages_out.with_header_line(out, None))
+            publisher.add(messages_out.with_header_line(for_sink(out), None))
     publisher.finish()
 
 

@@ -61,7 +61,7 @@ def snapshot(*reports: InstanceStatus, now_s: float = 0.0, **more: Any) -> Clust
 
 
 def report(at_s: float, messages: int, behind: int = 0, epoch: int = 5, **more: Any) -> Any:
-    values = {"instance": "Shop-one-1", "worker": "w1", **more}
+    values = {"instance": "Shop-one-1", "worker": "w1", "events_in": messages, **more}
     return InstanceStatus(
         app="Shop",
         epoch=epoch,
@@ -77,10 +77,15 @@ def test_rates_are_differences_over_the_time_of_the_worker() -> None:
     rates = Rates()
     rates.update(snapshot(report(100.0, 10)))
     assert rates.flow("Shop-one-1") == Flow()
-    rates.update(snapshot(report(102.0, 30, rows_out=8, errors=2, batch_ms_p50=20.0), now_s=2.0))
-    assert rates.flow("Shop-one-1") == Flow(10.0, 4.0, 1.0, 0, 0.0, 0.02)
+    rates.update(
+        snapshot(
+            report(102.0, 30, events_in=70, events_out=8, errors=2, batch_ms_p50=20.0), now_s=2.0
+        )
+    )
+    # A message may have many events.
+    assert rates.flow("Shop-one-1") == Flow(10.0, 30.0, 4.0, 1.0, 0, 0.0, 0.02)
     # The same report again says nothing new, until it is too old for a present rate.
-    same = snapshot(report(102.0, 30, rows_out=8, errors=2), now_s=2.0)
+    same = snapshot(report(102.0, 30, events_out=8, errors=2), now_s=2.0)
     rates.update(same)
     assert rates.flow("Shop-one-1").messages == 10.0
     old = ClusterSnapshot(60.0, None, (), same.apps, same.assignments, same.statuses)
@@ -286,9 +291,9 @@ def prometheus_url() -> Iterator[str]:
 
 def test_longer_histories_are_those_of_prometheus(prometheus_url: str) -> None:
     found = asyncio.run(query_range(prometheus_url, "app", "Shop", 600, 780, 60))
-    assert found["messages"] == [1.5, None, None]
+    assert found["events_in"] == [1.5, None, None]
     assert set(found) == set(FIELDS["app"])
-    assert 'sum(rate(mesh_instance_messages_total{app="Shop"}[60s]))' in FakePrometheus.asked
+    assert 'sum(rate(mesh_instance_events_in_total{app="Shop"}[60s]))' in FakePrometheus.asked
     group = expressions("group", 'Shop/a"b', 10)
     assert group["backlog"] == r'sum(mesh_instance_backlog_messages{app="Shop",group="a\"b"})'
     assert set(expressions("node", "worker/w1", 10)) == set(FIELDS["node"])

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.model.histogram import LATENCY_BOUNDS_S, Histogram, quantile
-from mesh.spark.dedicated_query.observing import end_ms, take_latencies
+from mesh.spark.dedicated_query.observing import Counts, end_ms, take_counts
 from mesh.spark.latency import SAMPLES, count, sample
 
 NOW = 1_795_440_000_000
@@ -58,20 +58,25 @@ def test_quantiles_are_within_their_bucket() -> None:
 class Received:
     """An accumulator of a driver."""
 
-    def __init__(self, *value: tuple[int, int, list[Any]]) -> None:
+    def __init__(self, *value: tuple[int, int, list[Any], Counts]) -> None:
         self.value = list(value)
 
 
 def test_batches_end_where_the_next_one_begins_and_later_ones_wait() -> None:
     stored = sample(column(1000))
-    later = (9, NOW + 50, [stored])
-    received: Any = Received((6, NOW - 900, [stored]), (7, NOW - 800, [stored, stored]), later)
-    counts, sum_s = take_latencies(received, 7, NOW)
+    later = (9, NOW + 50, [stored], Counts(1, 1, 1))
+    received: Any = Received(
+        (6, NOW - 900, [stored], Counts(1, 5, 5)),
+        (7, NOW - 800, [stored] * 2, Counts(2, 20, 3, 1)),
+        later,
+    )
+    counted, (counts, sum_s) = take_counts(received, 7, NOW)
+    assert counted == Counts(messages=3, events_in=25, events_out=8, errors=1)
     assert sum(counts) == 3
     # The progress of batch 6 was missed: it ended before a task of batch 7 began.
     assert sum_s == pytest.approx(0.2 + 2 * 1.0)
     assert received.value == [later]
-    assert take_latencies(received, 8, NOW) == ((), 0.0)
+    assert take_counts(received, 8, NOW) == (Counts(), ((), 0.0))
 
 
 def test_the_end_of_a_batch_is_that_of_its_progress() -> None:

@@ -20,7 +20,7 @@ from mesh.plan.build import plan
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query import query
-from mesh.spark.dedicated_query.observing import end_ms, take_latencies
+from mesh.spark.dedicated_query.observing import end_ms, take_counts
 from mesh.spark.instance_io import METADATA, BatchLimits, InstanceIO, source_options, typed_schema
 from mesh.spark.shared_query import members
 from mesh.spark.shared_query.task import run
@@ -275,12 +275,14 @@ def each_event_counts_once(sampled: list[Any], began_ms: int) -> None:
         began_ms: before the first event was stored.
     """
     for started, samples, count in sampled:
-        while not (any(found for _, _, found in samples.value) and started.lastProgress):
+        while not (any(found for _, _, found, _ in samples.value) and started.lastProgress):
             assert not started.awaitTermination(0.1)
-        last = max(number for number, _, _ in samples.value)
+        last = max(number for number, *_ in samples.value)
         while started.lastProgress["batchId"] < last:
             assert not started.awaitTermination(0.1)
-        counts, sum_s = take_latencies(samples, last, end_ms(started.lastProgress))
+        ended_ms = end_ms(started.lastProgress)
+        counted, (counts, sum_s) = take_counts(samples, last, ended_ms)
+        assert counted.events_in == count
         assert sum(counts) == count
         assert 0 < sum_s < count * (SystemClock().wall_ms() - began_ms) / 1000
 

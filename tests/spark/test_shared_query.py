@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.clock import SystemClock
+from mesh.model.app import Format
 from mesh.model.cluster import InstanceState
 from mesh.spark.shared_query import pacing
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, WORK
@@ -32,6 +33,11 @@ authorization { default_permissions { publish: ">", subscribe: "_INBOX.>" }
 no_auth_user: deaf
 """
 #: Three instances that divide a stream look at it; one or two follow it.
+PASSED = """@App:name('{name}')
+define stream Numbers (n int);
+@dist(execGroup='copy') from Numbers select n insert into Copies;
+@dist(execGroup='sums') from Copies select sum(n) as total insert into Sums;
+"""
 TURNS = """@App:name('{name}')
 define stream Numbers (n int);
 @dist(execGroup='large', parallel='3')
@@ -194,6 +200,21 @@ def test_the_first_event_is_reported_at_once(hand: Hand) -> None:
     hand.until(WORK, "sums")
     hand.until_idle()
     assert app.statuses["sums"].messages_in == 1
+
+
+def test_events_are_counted_on_both_sides_however_many_a_message_has(hand: Hand) -> None:
+    app = Instances(hand, "A", app=PASSED)
+    assert app.spec.channels[1].format is Format.ARROW
+    admitted(hand, app)
+    hand.store(b'[{"n":1},{"n":2},{"n":"x"},{"n":4}]')
+    hand.until_rows("A", "Sums", 3)
+    hand.until_idle()
+    counts = {
+        group: (one.events_in, one.events_out, one.errors) for group, one in app.statuses.items()
+    }
+    assert counts == {"copy": (4, 3, 1), "sums": (3, 3, 0)}
+    assert app.statuses["copy"].messages_in == 1
+    assert app.statuses["sums"].messages_in < 3
 
 
 def test_one_at_rest_reports_its_rest_and_then_once_a_minute(hand: Hand) -> None:

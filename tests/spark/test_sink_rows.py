@@ -36,3 +36,4 @@ def test_a_message_of_large_events_is_divided() -> None:
     assert firsts[0] == 10
     assert lasts[-1] == 1509
     assert [first - 1 for first in firsts[1:]] == lasts[:-1]
+    assert sink_rows.event_count(made) == 1500

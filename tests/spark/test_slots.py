@@ -297,7 +297,9 @@ def test_a_stay_is_over_before_its_slot_and_the_next_one_finds_it(
     mesh.rows("Sums", 1)
     mesh.until("sums", lambda told: told[-1].messages_in == 1)
     rows = [row for one in slots for row in one.stay(0.0).to_pylist()]
-    assert [(row["instance"], row["messages"], row["rows"]) for row in rows] == [("A-sums-1", 1, 1)]
+    assert [(row["instance"], row["events_in"], row["events_out"]) for row in rows] == [
+        ("A-sums-1", 1, 1)
+    ]
     # It works between two stays.
     mesh.publish("Numbers", {"n": 2})
     assert mesh.rows("Sums", 2) == [[1], [3]]

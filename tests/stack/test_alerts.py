@@ -45,7 +45,7 @@ def healthy() -> ClusterValues:
     counts[3] = 7
     instance = {
         "group": "g", "instance": "Shop-g-1", "worker": "w1", "state": "running", "behind": 3,
-        "messages_in": 100, "rows_out": 50, "errors": 0, "restarts": 0, "batches": counts,
+        "events_in": 100, "events_out": 50, "errors": 0, "restarts": 0, "batches": counts,
         "batches_sum_s": 0.05, "latencies": [*[0] * len(LATENCY_BOUNDS_S), 1],
         "latencies_sum_s": 700.0, "elements": [
             {"kind": "query", "name": "q", "events_in": 9, "events_out": 3, "rows": None},
@@ -237,7 +237,7 @@ def _is_quiet(alerts: list[str]) -> dict[str, Any]:
             if 'instance="' in name:
                 target = 'job="mesh"'
             labelled = name[:-1] + ("," if not name.endswith("{}") else "") + target + "}"
-            grows = "messages_total" in name or "rows_total" in name
+            grows = "events_in_total" in name or "events_out_total" in name
             series[labelled] = f"{value:g}+{10 if grows else 0}x90"
         series[f'up{{instance="{manager}:9543",job="mesh"}}'] = "1x90"
     return {

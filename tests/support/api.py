@@ -278,7 +278,7 @@ class FakeService:
         return overview((), (), "m1")
 
     async def flows(self) -> dict[str, Flow]:
-        return {name: Flow(messages=2.5) for name in self.texts}
+        return {name: Flow(events_in=2.5) for name in self.texts}
 
     def span(
         self, name: str, headers: Mapping[str, str], **attributes: Any
@@ -313,7 +313,7 @@ class FakeService:
     async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         if name != "Shop":
             raise MeshError("MESH-A404", f'{kind} "{name}" has no history')
-        return Past(f"{kind} {name}", 0, step_s, {"messages": [None, 2.5]}, "memory")
+        return Past(f"{kind} {name}", 0, step_s, {"events_in": [None, 2.5]}, "memory")
 
     async def name_of(self, text: str) -> str:
         return text.partition("@App:name('")[2].partition("'")[0]

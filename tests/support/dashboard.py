@@ -106,8 +106,8 @@ class Site:
         state = InstanceState.STOPPED if is_over else InstanceState.RUNNING
         status = InstanceStatus(
             one.instance, one.app, one.worker, one.epoch, state, SystemClock().wall_ms(),
-            messages_in=beat * 120, rows_out=beat * 40, behind=3, batch_ms_p50=12.5,
-            settled=is_over, position=dict(one.until or {}),
+            messages_in=beat * 120, events_in=beat * 120, events_out=beat * 40, behind=3,
+            batch_ms_p50=12.5, settled=is_over, position=dict(one.until or {}),
         )  # fmt: skip
         if not is_over:
             status = replace(status, **self.states.get(one.instance, {}))

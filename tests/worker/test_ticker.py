@@ -137,7 +137,7 @@ async def test_who_takes_over_goes_on_behind_the_last_event(nats_server: server.
         second.stop()
         await asyncio.to_thread(second.join)
         assert stage.reports[-1].state is InstanceState.STOPPED
-        assert stage.reports[-1].rows_out == 600
+        assert stage.reports[-1].events_out == 600
 
 
 async def test_an_older_epoch_that_wakes_up_publishes_nothing(

@@ -268,8 +268,13 @@ class DedicatedInstance:
             self._count(progress)
             if run.samples is not None:
                 ended_ms = observing.end_ms(progress)
-                told = observing.take_latencies(run.samples, progress["batchId"], ended_ms)
-                self._metrics.count_runs((), 0.0, *told)
+                counts, latencies = observing.take_counts(
+                    run.samples, progress["batchId"], ended_ms
+                )
+                self._metrics.count(
+                    counts.messages, counts.events_in, counts.events_out, counts.errors, None
+                )
+                self._metrics.count_runs((), 0.0, *latencies)
             if run.states is not None:
                 write_wakeups(self.io, run.directory, run.states)
         if not run.is_up:
@@ -285,21 +290,10 @@ class DedicatedInstance:
             run.reported_at_s = now_s
 
     def _count(self, progress: Any) -> None:
-        if progress["numInputRows"]:
-            # The source's rows with range markers hold two for each stream besides the messages.
-            edges = 2 * sum(len(self.io.input_streams(p)) for p in self.io.partitions)
-            overhead = edges if self.io.group.stateful else 0
-            observed = progress["observedMetrics"].get(query.ROWS_OUT)
-            rows, errors = (
-                (int(observed[query.ROWS_OUT]), int(observed[query.ERRORS]))
-                if observed is not None
-                else (0, 0)
-            )
-            messages = max(0, int(progress["numInputRows"]) - overhead)
-            took_ms = progress["durationMs"].get("triggerExecution")
-            self._metrics.count(messages, rows - errors, errors, took_ms)
-            if took_ms is not None:
-                self._metrics.observe_batch(took_ms)
+        took_ms = progress["durationMs"].get("triggerExecution")
+        if progress["numInputRows"] and took_ms is not None:
+            self._metrics.count(0, 0, 0, 0, took_ms)
+            self._metrics.observe_batch(took_ms)
 
     def _settle(self, *, drains: bool) -> None:
         """Store the reached state, if the instance drains."""

@@ -1,6 +1,6 @@
-"""Latencies of a dedicated query: its tasks sample the times of messages, the driver counts them.
+"""Counts of a dedicated query: its tasks count, and sample the times of messages.
 
-    task: broker's times, 16 of a batch of Arrow ──accumulator──▶ driver: end of Spark's batch
+    task: counts, 16 of the broker's times of a batch ──accumulator──▶ driver: end of Spark's batch
 
 Spark writes no commit files here.  A batch whose progress the driver missed ended when the tasks of
 the next one began.
@@ -8,7 +8,7 @@ the next one began.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 
 from mesh.clock import SystemClock
-from mesh.spark import latency
+from mesh.spark import latency, sink_rows
 from pyspark_nats.source.rows import MESSAGE
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.accumulators import Accumulator
 
+    from mesh.spark.instance_io import InstanceIO
     from mesh.spark.latency import Sample
 
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
@@ -36,8 +37,20 @@ _BATCH: Final = "streaming.sql.batchId"
 
 _CLOCK: Final = SystemClock()
 
-#: Number of a batch, when a task of it began, ms since 1970, and samples of its messages' times.
-Samples = list[tuple[int, int, "list[Sample]"]]
+
+@dataclass(slots=True)
+class Counts:
+    """Messages and events of a task, or of several."""
+
+    messages: int = 0
+    events_in: int = 0
+    events_out: int = 0
+    errors: int = 0
+
+
+#: Number of a batch, when a task of it began, ms since 1970, samples of its messages' times, and
+#: its counts.
+Samples = list[tuple[int, int, "list[Sample]", Counts]]
 
 
 class _Joined(AccumulatorParam[Samples]):
@@ -58,26 +71,54 @@ def new_samples(context: SparkContext) -> Accumulator[Samples]:
 
 @dataclass(frozen=True, slots=True)
 class SampledTask:
-    """A task that samples the times of its messages; it pickles."""
+    """A task that counts its events and samples their times; it pickles.
 
+    NATS accepts its rows: those that are too large become entries of errors.
+    """
+
+    io: InstanceIO
     task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    samples: Accumulator[Samples]
+    #: Most bytes of a payload.
+    bytes_max: int
+    #: Receives the counts; None for none.
+    samples: Accumulator[Samples] | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of the task."""
+        # The operators, which sessions without dedicated queries do not load.
+        from mesh.spark.partition_task import PartitionRun, PartitionTask, count_messages
+
         found: list[Sample] = []
+        counts = Counts()
         began_ms = _CLOCK.wall_ms()
+        run = PartitionRun(self.task) if isinstance(self.task, PartitionTask) else None
 
         def seen() -> Iterator[pa.RecordBatch]:
             for batch in batches:
-                found.append(latency.sample(_times(batch)))
+                times = _times(batch)
+                found.append(latency.sample(times))
+                if run is None:
+                    counts.events_in += len(times)
+                    counts.messages += count_messages(batch.column("_sequence"))
+                else:
+                    counts.messages += len(times)
                 yield batch
 
-        yield from self.task(seen())
+        made = self.task(seen()) if run is None else run.task.work(run, seen())
+        for out in sink_rows.within_size(self.io, made, self.bytes_max):
+            if out.num_rows:
+                # The rows of a batch are for one stream.
+                if out.column("stream")[0].as_py() == self.io.errors[0]:
+                    counts.errors += out.num_rows
+                else:
+                    counts.events_out += sink_rows.event_count(out)
+            yield sink_rows.for_sink(out)
+        if run is not None:
+            counts.events_in = run.events
         context = TaskContext.get()
         number = None if context is None else context.getLocalProperty(_BATCH)
-        if number is not None:
-            self.samples.add([(int(number), began_ms, found)])
+        if number is not None and self.samples is not None:
+            self.samples.add([(int(number), began_ms, found, counts)])
 
 
 def _times(batch: pa.RecordBatch) -> Any:
@@ -87,10 +128,10 @@ def _times(batch: pa.RecordBatch) -> Any:
     return batch.column("time_ms").filter(kernels.equal(batch.column("kind"), MESSAGE))
 
 
-def take_latencies(
+def take_counts(
     samples: Accumulator[Samples], last: int, end_ms: int
-) -> tuple[tuple[int, ...], float]:
-    """The latencies of the events of batches up to ``last``, as ``latency.count`` gives them.
+) -> tuple[Counts, tuple[tuple[int, ...], float]]:
+    """The counts of batches up to ``last``, and latencies as ``latency.count`` gives them.
 
     Args:
         samples: of the query; those that are counted are removed.
@@ -102,11 +143,12 @@ def take_latencies(
     del known[: len(taken)]
     # A task of a later batch may have ended.
     known.extend(one for one in taken if one[0] > last)
-    began_ms = {number: ms for number, ms, _ in taken}
-    return latency.count(
+    began_ms = {number: ms for number, ms, *_ in taken}
+    ended = [one for one in taken if one[0] <= last]
+    counts = Counts(*map(sum, zip(*(astuple(one) for *_, one in ended), strict=True)))
+    return counts, latency.count(
         (found, [end_ms if number == last else began_ms.get(number + 1, end_ms)])
-        for number, _, found in taken
-        if number <= last
+        for number, _, found, _ in ended
     )
 
 

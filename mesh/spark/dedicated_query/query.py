@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from pyspark.sql import functions as F
 
 from mesh.model import names
-from mesh.spark import sink_rows
 from mesh.spark.dedicated_query import tracing
 from mesh.spark.dedicated_query.observing import SampledTask, new_samples
 from mesh.spark.instance_io import (
@@ -26,10 +23,9 @@ from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.sink import messages_out
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    import pyarrow as pa
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -40,9 +36,6 @@ if TYPE_CHECKING:
 #: Bounds a batch in bytes by the average message size: Arrow batches have no bound of their own
 #: (``pyspark_nats.tuning``).
 BATCH_BYTES: Final = 64 << 20
-#: Observed metrics: the number of rows for the sink, and of recorded errors among them.
-ROWS_OUT = "rows_out"
-ERRORS = "errors"
 
 
 def start(
@@ -94,12 +87,8 @@ def start(
     assert jvm is not None, "the session has ended"
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
     session.sparkContext.setLocalProperty("spark.scheduler.pool", instance)
-    is_error = F.col("stream") == F.lit(io.errors[0])
-    counted = rows.observe(
-        ROWS_OUT, F.count(F.lit(1)).alias(ROWS_OUT), F.count_if(is_error).alias(ERRORS)
-    )
     running = (
-        counted.writeStream.format("nats")
+        rows.writeStream.format("nats")
         .options(**nats, **UNLOGGED)
         .option("epoch", str(io.assignment.epoch))
         .option("markerPrefix", names.MARKERS)
@@ -145,7 +134,7 @@ def _stateful(
     options = source_options(io, parts, common, limits, wakeup) | tracing.marked_options()
     source = session.readStream.format("nats").options(**options, haltPath=halts.next()).load()
     task = PartitionTask(io, str(directory), restored, limits=limits.message, states=states)
-    sized = _WithinSize(io, SampledTask(task, samples), room)
+    sized = SampledTask(io, task, room, samples)
     return source.mapInArrow(*tracing.traced(io, sized, tracing.MARKED_COLUMN))
 
 
@@ -188,25 +177,10 @@ def stateless_rows(
 
     frames = []
     for js_stream, task in input_tasks(io).items():
-        own = task if samples is None else SampledTask(task, samples)
-        sized = _WithinSize(io, own, room)
+        sized = SampledTask(io, task, room, samples)
         done = tracing.traced(io, sized, tracing.TYPED_COLUMN)
         frames.append(read(js_stream).mapInArrow(*done))
     return reduce(lambda a, b: a.unionAll(b), frames)
-
-
-@dataclass(frozen=True, slots=True)
-class _WithinSize:
-    """A task whose rows NATS accepts: those that are too large become entries of errors."""
-
-    io: InstanceIO
-    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-    #: Most bytes of a payload.
-    bytes_max: int
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """See ``sink_rows.within_size``."""
-        return sink_rows.within_size(self.io, self.task(batches), self.bytes_max)
 
 
 def _room(nats: Mapping[str, str]) -> int:

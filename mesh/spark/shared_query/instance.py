@@ -342,7 +342,7 @@ class SharedInstance:
     def _count(self, done: Outcome) -> None:
         is_first = bool(done.messages) and not self._metrics.messages_in
         each_ms = done.took_ms / done.runs if done.runs else None
-        self._metrics.count(done.messages, done.rows, done.errors, each_ms)
+        self._metrics.count(done.messages, done.events_in, done.events_out, done.errors, each_ms)
         self._metrics.count_runs(
             done.batches, done.took_ms / 1000, done.latencies, done.latencies_sum_s
         )

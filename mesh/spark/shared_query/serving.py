@@ -44,7 +44,8 @@ class _Served:
     member: Member
     part: InputPartition
     messages: int = 0
-    rows: int = 0
+    events_in: int = 0
+    events_out: int = 0
     errors: int = 0
     runs: int = 0
     took_ms: float = 0.0
@@ -71,7 +72,8 @@ class _Served:
     def add(self, item: WorkItem, run: PartRun, took_ms: float) -> None:
         """Record a run."""
         self.messages += run.messages
-        self.rows += run.rows
+        self.events_in += run.events_in
+        self.events_out += run.events_out
         self.errors += run.errors
         self.runs += 1
         self.took_ms += took_ms
@@ -96,7 +98,8 @@ class _Served:
             self.part.key,
             self.ends if stored else None,
             self.messages,
-            self.rows,
+            self.events_in,
+            self.events_out,
             self.errors,
             self.place.read if self.place is not None else {},
             self.runs,
@@ -107,7 +110,7 @@ class _Served:
         )
         self.told_seen = self.place.seen if self.place is not None else 0
         self.batches, self.times = Histogram(), []
-        self.messages = self.rows = self.errors = self.runs = 0
+        self.messages = self.events_in = self.events_out = self.errors = self.runs = 0
         self.took_ms = 0.0
         self.ends = self.live = None
         return told

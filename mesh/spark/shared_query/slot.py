@@ -152,11 +152,12 @@ class Slot:
     def _tell(self, outcomes: tuple[Outcome, ...]) -> None:
         with self._lock:
             for one in outcomes:
-                if one.messages or one.rows or one.errors:
+                if one.messages or one.events_out or one.errors:
                     counts = self._done.setdefault((one.instance, one.part), Counter())
                     counts.update(
                         messages=one.messages,
-                        rows=one.rows,
+                        events_in=one.events_in,
+                        events_out=one.events_out,
                         errors=one.errors,
                         took_ms=round(one.took_ms),
                     )

@@ -53,7 +53,8 @@ DONE: Final = {
     "instance": "string",
     "part": "string",
     "messages": "long",
-    "rows": "long",
+    "events_in": "long",
+    "events_out": "long",
     "errors": "long",
     "took_ms": "long",
 }

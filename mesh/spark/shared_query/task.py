@@ -16,7 +16,12 @@ import pyarrow as pa
 from mesh import traces
 from mesh.clock import SystemClock
 from mesh.spark import partition_task, sink_rows
-from mesh.spark.partition_task import PartitionRun, PartitionTask, without_skipped
+from mesh.spark.partition_task import (
+    PartitionRun,
+    PartitionTask,
+    count_messages,
+    without_skipped,
+)
 from mesh.spark.stateless_task import StatelessTask
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol import frames
@@ -82,7 +87,9 @@ class PartRun:
     """Counts and state of one run of a part."""
 
     messages: int = 0
-    rows: int = 0
+    #: Events in them, and events published.
+    events_in: int = 0
+    events_out: int = 0
     errors: int = 0
     #: The server's time before which no input of this run was stored, ms since 1970.
     since_ms: int = 0
@@ -172,9 +179,9 @@ def _run(
             if out.column("stream")[0].as_py() == errors:
                 done.errors += out.num_rows
             else:
-                done.rows += out.num_rows
+                done.events_out += sink_rows.event_count(out)
             lines = None if trace is None else trace.header_line() or None
-            ready = messages_out.with_header_line(out, lines)
+            ready = messages_out.with_header_line(sink_rows.for_sink(out), lines)
             if background is None:
                 publisher.add(ready)
             else:
@@ -264,6 +271,7 @@ def _processed(
         done.times.append(batch.column("time_ms"))
         yield from run.process(batch)
     yield from run.finish()
+    done.events_in += run.events
     (done.live,) = task.live
 
 
@@ -277,7 +285,9 @@ def _without(
     def counted() -> Iterator[pa.RecordBatch]:
         skips = member.io.skips(part.key)
         for batch in rows:
-            done.messages += without_skipped(batch, "_sequence", skips).num_rows
+            mine = without_skipped(batch, "_sequence", skips)
+            done.events_in += mine.num_rows
+            done.messages += count_messages(mine.column("_sequence"))
             done.times.append(batch.column("_timestamp_ms"))
             yield batch
 

@@ -58,9 +58,10 @@ class Outcome:
     generation: int
     part: str = ""
     ends: Offsets | None = None
-    #: Messages read, rows published and events recorded as errors since the last report.
+    #: Messages read, their events, events published and recorded as errors since the last report.
     messages: int = 0
-    rows: int = 0
+    events_in: int = 0
+    events_out: int = 0
     errors: int = 0
     #: The last sequence that has come of each stream, whether or not it was the part's.
     read: Mapping[str, int] = field(default_factory=dict)

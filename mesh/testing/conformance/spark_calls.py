@@ -18,7 +18,7 @@ import pyarrow as pa
 from mesh.operators.base import CURRENT
 from mesh.operators.executor import CallRun
 from mesh.spark.instance_io import METADATA, InstanceIO
-from mesh.spark.sink_rows import SINK_FIELDS
+from mesh.spark.sink_rows import SINK_FIELDS, for_sink
 from mesh.spark.stateless_task import as_events, compiled_routes
 from mesh.testing.conformance.spark_host import call_row
 
@@ -66,7 +66,7 @@ def _calls(query: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         kind = np.full(count, CURRENT, dtype=np.int8)
         made = call_row(CallRun(query, call, kind, own.clock_ms, own.time_ms, own.rows))
         producer: Any = pa.array([str(place)], pa.string())
-        yield made.set_column(_PRODUCER, SINK_FIELDS.field(_PRODUCER), producer)
+        yield for_sink(made.set_column(_PRODUCER, SINK_FIELDS.field(_PRODUCER), producer))
 
 
 def queries_in(routes: Iterable[Route]) -> frozenset[str]:

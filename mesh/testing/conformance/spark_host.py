@@ -26,7 +26,7 @@ from mesh.plan.bind.group import bind_group
 from mesh.plan.bound import Answer
 from mesh.spark.local_state import Position
 from mesh.spark.partition_task import PartitionRun, PartitionTask
-from mesh.spark.sink_rows import SINK_FIELDS
+from mesh.spark.sink_rows import SINK_FIELDS, for_sink
 from mesh.testing.conformance.script import Asked
 from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.gc_freeze import freeze_imported
@@ -89,7 +89,7 @@ class CasesTask:
             name = f"{owners[start]}/{place}"
             for made in _run(self.cases[owners[start]], place, part):
                 producer = pa.array([name] * made.num_rows, pa.string())
-                yield made.set_column(_PLACE, SINK_FIELDS.field(_PLACE), producer)
+                yield for_sink(made.set_column(_PLACE, SINK_FIELDS.field(_PLACE), producer))
 
 
 def _run(task: CaseTask, place: int, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
