@@ -11,6 +11,7 @@ import typer
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show, show_rows
+from mesh.connect.spec import Kind, value_of
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -105,7 +106,7 @@ def discard(
         bool, typer.Option("--all", help="All failed events, a thousand at a time.")
     ] = False,
     older_than: Annotated[
-        float | None, typer.Option(min=0, metavar="HOURS", help="All events older than this.")
+        str | None, typer.Option(metavar="AGE", help="All events older than this: '24 hours'.")
     ] = None,
     *,
     at: Context,
@@ -113,14 +114,15 @@ def discard(
 ) -> None:
     """Delete failed events from the error stream.
 
-    Example: `mesh discard Temperature --older-than 24`
+    Example: `mesh discard Temperature --older-than '24 hours'`
     """
     if older_than is not None and (ids or all_):
         raise typer.BadParameter("can't be combined with IDs or --all", param_hint="--older-than")
     chosen = _chosen(ids, all_) if older_than is None else None
+    older_than_s = None if older_than is None else _age_s(older_than)
     with Client(at) as client:
         if chosen is None:
-            done = client.discard_many(app, None if older_than is None else older_than * 3600)
+            done = client.discard_many(app, older_than_s)
             count = done["count"] if older_than is not None else len(done["ids"])
         else:
             done = {"app": app, "left": 0}
@@ -136,6 +138,16 @@ def _chosen(ids: list[int] | None, all_: bool) -> list[int] | None:
     if bool(ids) == all_:
         raise typer.BadParameter("give IDs or --all", param_hint="ID")
     return ids or None
+
+
+def _age_s(text: str) -> float:
+    """Seconds of an age, whose unit has to be written."""
+    try:
+        if text.strip().isdecimal():
+            raise ValueError("has a unit, such as '24 hours' or '30 min'")
+        return float(value_of(Kind.DURATION, text)) / 1000
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--older-than") from error
 
 
 def _event(text: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ itself whether its parent is still there (``watch_parent``).
 from __future__ import annotations
 
 import asyncio
+import base64
 import fcntl
 import logging
 import os
@@ -223,10 +224,21 @@ def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
             files_closed=",".join([*split_list(given.receiver.files_closed), str(directory)]),
             egress=given.receiver.egress or _EGRESS,
         ),
+        secrets=replace(
+            given.secrets, key_file=given.secrets.key_file or str(_secrets_key(directory))
+        ),
         # The apps are those of this machine's user, and run as that user.
         functions=FunctionSettings(python=True),
         log=replace(given.log, level=plan.log_level),
     )
+
+
+def _secrets_key(directory: Path) -> Path:
+    """The key of the secrets, which stays with the data of NATS that it encrypts."""
+    path = directory / "secrets.key"
+    if not path.exists():
+        write_private(path, base64.b64encode(secrets.token_bytes(32)).decode())
+    return path
 
 
 def _mesh(

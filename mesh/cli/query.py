@@ -13,7 +13,7 @@ import typer
 
 from mesh.cli.client import Client
 from mesh.cli.options import AppArgument, takes_cluster
-from mesh.cli.output import show_json, show_table
+from mesh.cli.output import counted, show_json, show_table
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -102,7 +102,7 @@ def _cells(row: list[Any]) -> list[str | None]:
 def _show(answer: dict[str, Any], output: Form) -> None:
     names = [column["name"] for column in answer["details"]]
     if "changed" in answer and output is not Form.JSON:
-        typer.echo(f"{answer['changed']} rows changed")
+        typer.echo(f"{counted(answer['changed'], 'row')} changed")
         return
     match output:
         case Form.JSON:

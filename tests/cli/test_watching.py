@@ -40,6 +40,7 @@ def test_a_new_project_passes_its_test(tmp_path: Path, monkeypatch: pytest.Monke
     assert "mesh tap Shop Totals" in (tmp_path / "shop" / "README.md").read_text()
     said = CliRunner().invoke(app, ["test", "shop/shop.siddhi"])
     assert (said.exit_code, "as expected" in said.stdout) == (0, True)
+    assert CliRunner().invoke(app, ["format", "--check", "shop/shop.siddhi"]).exit_code == 0
 
     again = CliRunner().invoke(app, ["init", "shop"])
     assert again.exit_code == 1

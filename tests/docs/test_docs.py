@@ -1,4 +1,4 @@
-"""Pages match the code: links have targets, commands and settings exist, apps can be deployed."""
+"""Pages match the code: links have targets, settings exist, and each command has a line."""
 
 from __future__ import annotations
 
@@ -37,14 +37,6 @@ def test_every_command_is_in_the_documents() -> None:
     assert {name for name in names if f"mesh {name}" not in text} == set()
 
 
-def test_commands_in_the_documents_exist() -> None:
-    command = typer.main.get_command(app)
-    names = set(command.commands)  # type: ignore[attr-defined]  # the app is a group
-    for document in (ROOT / "README.md", ROOT / "docs" / "cli.md", ROOT / "docs" / "demo.md"):
-        for used in re.findall(r"(?:`|bin/)mesh ([a-z][a-z-]*)", document.read_text()):
-            assert used in names, f"mesh {used} in {document.name}"
-
-
 def test_settings_in_the_documents_exist() -> None:
     conf = to_yaml(Settings())
     options = {f"`{option.name}`" for spec in registry.own() for option in spec.options}
@@ -67,15 +59,6 @@ def test_what_is_made_from_the_code_is_current(rewrite: bool) -> None:
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run make docs"
 
 
-def test_the_example_of_the_readme_can_be_deployed() -> None:
-    from mesh.plan.build import plan
-
-    text = (ROOT / "README.md").read_text()
-    found = re.search(r"    @App:name\('Shop'\)\n(?:    .+\n)+", text)
-    assert found is not None
-    assert plan(found[0]).spec.name == "Shop"
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_headings(document: Path) -> None:
     missing = []
@@ -91,16 +74,3 @@ def _anchors(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
-
-
-def test_apps_of_the_pages_can_be_deployed() -> None:
-    from mesh.plan.build import plan
-
-    found = [
-        text
-        for document in DOCUMENTS
-        for text in re.findall(r"    @App:name\('\w+'\)\n(?:    .+\n)+", document.read_text())
-    ]
-    assert len(found) >= 3
-    for text in found:
-        assert plan(text).spec.groups

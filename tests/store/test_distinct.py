@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from mesh.functions.objects import from_binary
 from mesh.model.stored import Backend
 from mesh.store import writer
 from mesh.store.sources import SHARD_VARIABLE
+from tests.support.pages import every_passage
 from tests.support.trades import TEN_MS, Node
 
 if TYPE_CHECKING:
@@ -88,6 +90,23 @@ def test_what_runs_and_what_is_written_count_together(
         symbol: (set(found), total) for (symbol, _, total), found in zip(named, sets, strict=True)
     }
     assert values == {"IBM": ({1.5, 2.5, 3.5}, 80), "a": ({0.5}, 1)}
+
+
+def test_the_statement_of_the_page_counts_them(store: TestDatabase, tmp_path: Path) -> None:
+    (shown,) = (one for one in every_passage() if one.text.startswith('select "symbol", count('))
+    text = f"""{STREAM}
+    {{store}} define aggregation Totals from TradeStream
+    select symbol, distinctCount(quantity) as quantities
+    group by symbol aggregate by timestamp every sec ... year;
+    """
+    node = node_of(tmp_path / "node", store, text)
+    (start_ms,) = re.findall(r'"AGG_TIMESTAMP" = (\d+)', shown.text)
+    at_ms = int(start_ms) + 5
+    node.run(at_ms, ("IBM", 1.5, 10, at_ms), ("IBM", 1.5, 20, at_ms), ("IBM", 2.5, 10, at_ms))
+    node.run(at_ms + 20_000)
+    statement = shown.text.replace("_trader", "_quantity").replace("AGG_T", "AGG_EVENT_T")
+    quote = "`" if store.database.backend is Backend.MYSQL else '"'
+    assert store.rows(statement.replace('"', quote)) == [("IBM", 2)]
 
 
 def test_names_as_long_as_a_database_takes_are_not_mixed_up(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +14,7 @@ from typer.testing import CliRunner
 from mesh.cli.commands import app
 from mesh.errors import MeshError
 from mesh.testing.payload_cases import read
-from tests.support.paths import ROOT
+from tests.support.pages import every_passage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -156,15 +158,19 @@ def test_a_file_of_another_form_is_refused(
 
 
 def test_the_example_of_the_page_passes(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    start = page.index("    app: shop.siddhi\n")
-    example = page[start : page.index("\n\n", start)]
-    (tmp_path / "shop.yaml").write_text("\n".join(line[4:] for line in example.split("\n")))
-    (tmp_path / "shop.siddhi").write_text(
-        """@App:name('Shop') @source(type='http', @map(type='json'))
-        define stream Orders (item string, price double);
-        @sink(type='log', @map(type='json')) define stream DearOrders (item string, price double);
-        from Orders[price > 100.0] select item, price insert into DearOrders;"""
-    )
-    for case in read(tmp_path / "shop.yaml"):
-        case.check()
+    firsts = {
+        "alarm.siddhi": "@App:name('Alarm')",
+        "alarm.yaml": "app: alarm.siddhi",
+        "test_alarm.py": "from pathlib import Path",
+    }
+    for name, first in firsts.items():
+        (shown,) = (one for one in every_passage() if one.first == first)
+        (tmp_path / name).write_text(shown.text)
+    said = CliRunner().invoke(app, ["test", str(tmp_path / "alarm.yaml")])
+    assert said.exit_code == 0, said.output
+    arguments = ["-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments, "test_alarm.py"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "1 passed" in done.stdout, done.stdout + done.stderr
