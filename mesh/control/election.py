@@ -9,11 +9,23 @@ and the time, and receives one action.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from mesh.control.snapshot import ClusterSnapshot, Seen
     from mesh.model.cluster import LeaseRecord
+
+
+class Candidate(NamedTuple):
+    """One process of a manager: two processes with one id never hold the lease together."""
+
+    id: str
+    #: Random, of each start.
+    incarnation: str
+
+    def has(self, lease: LeaseRecord) -> bool:
+        """Whether this process is the holder of ``lease``."""
+        return self == (lease.holder, lease.incarnation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +54,9 @@ class StandBy:
 Decision = Acquire | Renew | StandBy
 
 
-def decide(lease: Seen[LeaseRecord | None] | None, me: str, now_s: float, ttl_s: float) -> Decision:
+def decide(
+    lease: Seen[LeaseRecord | None] | None, me: Candidate, now_s: float, ttl_s: float
+) -> Decision:
     """Decide the action of manager ``me`` on leadership at ``now_s``.
 
     Args:
@@ -69,7 +83,7 @@ def decide(lease: Seen[LeaseRecord | None] | None, me: str, now_s: float, ttl_s:
     lapses_at_s = lease.seen_at_s + ttl_s
     if now_s >= lapses_at_s:
         return Acquire(lease.revision, record.term + 1)
-    if record.holder != me:
+    if not me.has(record):
         return StandBy(lapses_at_s)
     renew_at_s = lease.seen_at_s + ttl_s / 3
     return Renew(lease.revision, record.term) if now_s >= renew_at_s else StandBy(renew_at_s)
@@ -77,12 +91,18 @@ def decide(lease: Seen[LeaseRecord | None] | None, me: str, now_s: float, ttl_s:
 
 def leader_of(snapshot: ClusterSnapshot, ttl_s: float) -> str | None:
     """The manager that leads; None if the lease was given up or not renewed within its term."""
-    lease = snapshot.lease
-    if lease is None or lease.value is None or snapshot.now_s >= lease.seen_at_s + ttl_s:
-        return None
-    return lease.value.holder
+    record = _standing(snapshot, ttl_s)
+    return record.holder if record is not None else None
 
 
-def holds(snapshot: ClusterSnapshot, me: str, ttl_s: float) -> bool:
+def holds(snapshot: ClusterSnapshot, me: Candidate, ttl_s: float) -> bool:
     """Whether ``me`` may act as leader: it holds the lease and has renewed it within its term."""
-    return leader_of(snapshot, ttl_s) == me
+    record = _standing(snapshot, ttl_s)
+    return record is not None and me.has(record)
+
+
+def _standing(snapshot: ClusterSnapshot, ttl_s: float) -> LeaseRecord | None:
+    lease = snapshot.lease
+    if lease is None or snapshot.now_s >= lease.seen_at_s + ttl_s:
+        return None
+    return lease.value

@@ -162,7 +162,7 @@ Instruction = WriteLease | Perform | StartRemoval | Wait | JournalEntry
 class ManagerState:
     """State of one manager's loop."""
 
-    name: str
+    me: election.Candidate
     settings: Settings
     phase: Phase = Phase.WATCHING
     #: Whether it held the lease when it last looked.
@@ -185,7 +185,7 @@ class ManagerState:
 
     def __repr__(self) -> str:
         leads = "leads" if self.leads else "does not lead"
-        return f"ManagerState({self.name}, {leads}, {self.phase}, {len(self._actions)} to do)"
+        return f"ManagerState({self.me.id}, {leads}, {self.phase}, {len(self._actions)} to do)"
 
     def may_write(self, snapshot: ClusterSnapshot) -> bool:
         """Whether decisions still hold.
@@ -193,7 +193,7 @@ class ManagerState:
         A decision from before a pause may be wrong by now, although the lease still fences if no
         other manager has acquired it.
         """
-        return election.holds(snapshot, self.name, self.settings.manager.lease_ttl_s)
+        return election.holds(snapshot, self.me, self.settings.manager.lease_ttl_s)
 
     def may_remove(self, asked: StartRemoval, snapshot: ClusterSnapshot) -> bool:
         """Whether this manager has held the lease without a gap since it decided this removal."""
@@ -274,16 +274,17 @@ class ManagerState:
         ttl_s, lease = self.settings.manager.lease_ttl_s, snapshot.lease
         self._looked_s = snapshot.now_s
         self._lease_revision = lease.revision if lease is not None else 0
-        match election.decide(lease, self.name, snapshot.now_s, ttl_s):
+        match election.decide(lease, self.me, snapshot.now_s, ttl_s):
             case election.StandBy(until_s):
                 self._wake_s = until_s
                 self._lead_or_follow(snapshot, wall_ms)
             case election.Acquire(revision, term) | election.Renew(revision, term):
                 self.phase, self._wake_s = Phase.ELECTING, snapshot.now_s + ttl_s / 3
-                self._do(WriteLease(LeaseRecord(self.name, term), revision, ttl_s))
+                record = LeaseRecord(self.me.id, term, self.me.incarnation)
+                self._do(WriteLease(record, revision, ttl_s))
 
     def _lead_or_follow(self, snapshot: ClusterSnapshot, wall_ms: int) -> None:
-        leads = election.holds(snapshot, self.name, self.settings.manager.lease_ttl_s)
+        leads = election.holds(snapshot, self.me, self.settings.manager.lease_ttl_s)
         if leads != self.leads:
             self.leads = leads
             text = "leads" if leads else "no longer leads"

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mesh.errors import MeshError
+
 if TYPE_CHECKING:
     from mesh.control.snapshot import Seen
-    from mesh.model.cluster import NodeRecord
+    from mesh.model.cluster import NodeRecord, Role
 
 
 #: A node renews its record this many times in its term.
@@ -80,6 +82,27 @@ class NameClaim:
         if not is_id_in_use(record, self.incarnation, now_s, ttl_s, margin_s):
             return Claim.FREE
         return Claim.UNCERTAIN if self._first in (None, revision) else Claim.TAKEN
+
+
+def rejection(role: Role, name: str, pid: int, *, was_member: bool = False) -> MeshError:
+    """The error of a process whose name another one has.
+
+    Args:
+        role: of both.
+        name: of both.
+        pid: the other's process id.
+        was_member: whether the name was this process's before.
+    """
+    detail = f"Its process id is {pid}."
+    if was_member:
+        detail = f"It took this {role}'s name while this one was cut off."
+    variable = f"MESH_{role.upper()}_ID"
+    return MeshError(
+        "MESH-C110",
+        f'another {role} is called "{name}"',
+        detail=detail,
+        hint=None if was_member else f"Give this one another name with --id or {variable}.",
+    )
 
 
 def labels(text: str) -> tuple[str, ...]:

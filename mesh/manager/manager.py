@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import secrets
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +19,6 @@ import anyio
 
 from mesh import machine, notify
 from mesh.clock import SystemClock
-from mesh.control import membership
 from mesh.control.actions import target_of
 from mesh.control.journal import JournalEntry, of_lost_writes
 from mesh.control.manager_state import (
@@ -51,11 +48,11 @@ from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.manager.autoscaling import Autoscaling
 from mesh.manager.folder import AppsFolder
+from mesh.manager.presence import Presence
 from mesh.manager.service import ManagerService
 from mesh.manager.supervision import Restarting, supervised
 from mesh.manager.tracing import Tracer, open_tracer
 from mesh.model import codec, names
-from mesh.model.cluster import NodeRecord, Role
 from mesh.signals import signalled
 
 if TYPE_CHECKING:
@@ -89,39 +86,13 @@ class Manager:
     clock: Clock
     journal: Journal
     pieces: BlobStore
-    #: ``host:port`` of the API, once it listens.
-    address: str = ""
+    presence: Presence
     #: Spans of the leader's actions.
     tracer: Tracer = field(default_factory=Tracer)
-    incarnation: str = field(default_factory=lambda: secrets.token_hex(4))
     state: ManagerState = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state = ManagerState(self.id, self.settings)
-
-    async def beat(self) -> None:
-        """Renew this manager's record, without end."""
-        js = self.client.jetstream()
-        load = machine.Load()
-        number = 0
-        while True:
-            number += 1
-            record = NodeRecord(
-                id=self.id,
-                role=Role.MANAGER,
-                incarnation=self.incarnation,
-                address=self.address,
-                beat=number,
-                pid=os.getpid(),
-                ready=True,
-                metrics=load.measure(self.clock.monotonic_s()),
-            )
-            key = names.node_key(Role.MANAGER, self.id)
-            try:
-                await kv.put(js, names.CONTROL_BUCKET, key, codec.encode(record))
-            except UNREACHABLE as error:
-                log.debug("heartbeat not stored", extra=fields(error=error))
-            await asyncio.sleep(self.settings.worker.ttl_s / membership.BEATS_PER_TERM)
+        self.state = ManagerState(self.presence.candidate, self.settings)
 
     async def sweep(self) -> None:
         """Delete pieces without a snapshot now and then, while this manager leads, without end."""
@@ -185,7 +156,7 @@ class Manager:
                     revision=lease.revision,
                 )
                 self.journal.note(JournalEntry("gave the lease up", "it ends"))
-            await kv.put(js, names.CONTROL_BUCKET, names.node_key(Role.MANAGER, self.id), None)
+        await self.presence.leave()
 
     async def _write_lease(self, asked: WriteLease) -> Event:
         js, bucket, key = self.client.jetstream(), names.CONTROL_BUCKET, names.LEASE_KEY
@@ -275,6 +246,8 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
         ends.push_async_callback(view.stop)
         await view.start()
+        presence = Presence(name, client, view, clock, settings.worker)
+        await presence.claim()
         await channels.update_streams(client, (app.value.spec for app in view.snapshot().apps))
         journal = Journal(client, f"manager {name}", clock)
         journal.start()
@@ -285,7 +258,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         tracer = open_tracer(settings.traces, name)
         # A collector that does not answer costs a few seconds, in another thread.
         ends.push_async_callback(asyncio.to_thread, tracer.close)
-        manager = Manager(name, settings, client, deleting, view, clock, journal, pieces)
+        manager = Manager(name, settings, client, deleting, view, clock, journal, pieces, presence)
         manager.tracer = tracer
         ends.push_async_callback(manager.resign)
         service = ManagerService(client, view, settings, clock, name=name, notes=journal)
@@ -296,7 +269,9 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         advisories = Advisories(client, view, journal, lambda: manager.leads, copies, clock)
         ends.push_async_callback(advisories.stop)
         await advisories.start()
-        async with supervised(_works(manager, service, copies), {**view.tasks, **journal.tasks}):
+        async with supervised(
+            _works(manager, service, copies), {**view.tasks, **journal.tasks}
+        ):
             yield manager, service
 
 
@@ -323,7 +298,7 @@ def _works(
         path, variables = Path(settings.apps_dir), settings.apps_variables
         observers["folder of apps"] = AppsFolder(path, service, note, manager.id, variables).watch
     return {
-        "heartbeats": manager.beat,
+        "heartbeats": manager.presence.beat,
         "leadership": lambda: while_open(manager.client, manager.lead()),
         "removals": lambda: while_open(manager.deleting, asyncio.Event().wait()),
         **{name: Restarting(name, work) for name, work in observers.items()},
@@ -343,10 +318,10 @@ async def run(settings: Settings, serve: Serve) -> None:
     async with running(settings) as (manager, service):
 
         def announce(address: str) -> None:
-            manager.address = address
+            manager.presence.address = address
 
         def reasons() -> tuple[str, ...]:
-            if not manager.address:
+            if not manager.presence.address:
                 return ("the REST API does not listen yet",)
             return service.unready_reasons()
 

@@ -30,6 +30,8 @@ class LeaseRecord:
     holder: str
     #: Grows by one with each change of holder; renewals keep it.
     term: int
+    #: Of the holder's process: another process with the same id does not hold the lease.
+    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,7 @@ class Agent:
                 log.warning("session is stuck, killed", extra=extra)
                 self._begin(self.session.kill())
             case Reject(pid, was_member):
-                self._error = _rejection(self.id, pid, was_member=was_member)
+                self._error = membership.rejection(Role.WORKER, self.id, pid, was_member=was_member)
             case Leave(was_in_time):
                 if not was_in_time:
                     text = "ends with instances that were not taken over"
@@ -370,15 +370,3 @@ def was_removed(assignment: Assignment, snapshot: ClusterSnapshot) -> bool:
     if app is None or app.value.incarnation != assignment.app_incarnation:
         return False
     return app.value.deleting or app.value.spec.group(assignment.group) is None
-
-
-def _rejection(name: str, pid: int, *, was_member: bool) -> MeshError:
-    detail = f"Its process id is {pid}."
-    if was_member:
-        detail = "It took this worker's name while this one was cut off."
-    return MeshError(
-        "MESH-C110",
-        f'another worker is called "{name}"',
-        detail=detail,
-        hint=None if was_member else "Give this one another name with --id or MESH_WORKER_ID.",
-    )

@@ -11,10 +11,11 @@ import pytest
 
 from mesh.control.lifecycle import AppState
 from mesh.errors import MeshError
-from tests.support.agents import APP, looking
+from mesh.model.cluster import Role
+from tests.support.agents import APP, MANAGER, looking
 
 if TYPE_CHECKING:
-    from tests.support.agents import Cluster
+    from tests.support.agents import Cluster, Eye
 
 
 @pytest.mark.nats
@@ -193,6 +194,36 @@ async def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster
             cluster.worker(name)
             await eye.until("back", partial(eye.has_some, name))
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
+
+
+def _pid(eye: Eye) -> int:
+    """Of the manager m1."""
+    record = eye.view.snapshot().node(Role.MANAGER, "m1")
+    return record.value.pid if record is not None else 0
+
+
+@pytest.mark.nats
+async def test_a_second_manager_of_the_same_id_is_turned_away(cluster: Cluster) -> None:
+    cluster.manager("m1")
+
+    async with looking(cluster) as eye:
+        await eye.until("leader", lambda: eye.leader() == "m1")
+        first = cluster.processes["m1"]
+        cluster.start("twin", MANAGER, MESH_MANAGER_ID="m1")
+        twin = cluster.processes["twin"]
+        assert await asyncio.to_thread(twin.wait, 60) == 1
+        assert "MESH-C110" in (cluster.directory / "twin.log").read_text()
+        # Its end leaves the record and the lease of the first one as they are.
+        assert (_pid(eye), eye.leader()) == (first.pid, "m1")
+        assert first.poll() is None
+
+        # A killed one is replaced at once: its process has ended.
+        first.kill()
+        first.wait()
+        cluster.manager("m1")
+        again = cluster.processes["m1"]
+        await eye.until("successor", lambda: _pid(eye) == again.pid)
+        assert again.poll() is None
 
 
 @pytest.mark.nats

@@ -50,15 +50,22 @@ from tests.support.cluster_lines import (
 CASES = paths.CASES / "control"
 
 
+def _candidate(name: str) -> election.Candidate:
+    """``a2`` is process 2 of manager ``a``."""
+    return election.Candidate(name[0], name[1:])
+
+
 def run_election(line: str) -> str:
     given_words = words(line)
     lease: Seen[LeaseRecord | None] | None = None
     if "lease" in given_words:
         holder, at = given_words["lease"].split("@")
         revision, _, term = at.partition("/")
-        record = None if holder == "given-up" else LeaseRecord(holder, int(term))
+        record = None if holder == "given-up" else LeaseRecord(holder[0], int(term), holder[1:])
         lease = Seen(record, int(revision), float(given_words["seen"]))
-    return repr(election.decide(lease, given_words["me"], float(given_words["now"]), 2.0))
+    return repr(
+        election.decide(lease, _candidate(given_words["me"]), float(given_words["now"]), 2.0)
+    )
 
 
 def run_placement(line: str) -> str:
@@ -218,7 +225,7 @@ def test_a_standing_lease_is_never_taken_from_its_holder(
     now_s: float, ttl_s: float, holder: str
 ) -> None:
     lease: Seen[LeaseRecord | None] = Seen(LeaseRecord(holder, 1), 3, 0.0)
-    rival = "b" if holder == "a" else "a"
+    rival = _candidate("b" if holder == "a" else "a")
     takes_it = isinstance(election.decide(lease, rival, now_s, ttl_s), election.Acquire)
     assert takes_it == (now_s >= ttl_s)
 
@@ -228,8 +235,8 @@ def test_who_holds_the_lease_is_never_told_to_stand_by_past_its_end(
     now_s: float, seen_at_s: float
 ) -> None:
     now_s = max(now_s, seen_at_s)
-    lease: Seen[LeaseRecord | None] = Seen(LeaseRecord("me", 1), 3, seen_at_s)
-    decision = election.decide(lease, "me", now_s, 2.0)
+    lease: Seen[LeaseRecord | None] = Seen(LeaseRecord("a", 1), 3, seen_at_s)
+    decision = election.decide(lease, _candidate("a"), now_s, 2.0)
     if isinstance(decision, election.StandBy):
         assert now_s < decision.until_s < seen_at_s + 2.0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mesh.control.election import Candidate
 from mesh.control.journal import JournalEntry, story
 from mesh.control.manager_state import (
     ActionPerformed,
@@ -21,7 +22,7 @@ DECIDED_MS, NOTED_MS = 1000, 1001
 
 
 def test_a_manager_leads_before_it_places_in_the_story() -> None:
-    state = ManagerState("m1", SETTINGS)
+    state = ManagerState(Candidate("m1", ""), SETTINGS)
     noted: list[JournalEntry] = []
 
     def after(event: Looked | LeaseWritten | ActionPerformed, line: str) -> Instruction:

@@ -18,6 +18,7 @@ from mesh.jetstream import apply
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.manager import Manager, running
 from mesh.manager.nodes import node_views
+from mesh.manager.presence import Presence
 from mesh.manager.supervision import Restarting, supervised
 from mesh.model import names
 from mesh.model.cluster import AppRecord, LeaseRecord, NodeRecord, Role
@@ -146,11 +147,11 @@ async def test_a_write_that_fails_keeps_no_other_from_being_done(
 async def test_a_task_that_ends_ends_the_manager_with_an_error(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def beat(self: Manager) -> None:
+    async def beat(self: Presence) -> None:
         await asyncio.sleep(0)
         raise RuntimeError("no heart")
 
-    monkeypatch.setattr(Manager, "beat", beat)
+    monkeypatch.setattr(Presence, "beat", beat)
 
     with pytest.raises(MeshError, match='"heartbeats" has ended') as caught:
         async with running(settings_of(nats_server)):

@@ -137,7 +137,7 @@ async def site(
             directory=directory, audit=audit, sessions=sessions,
             provider=make_provider(oidc, clock) if oidc is not None else None,
         )  # fmt: skip
-        manager.address = api.url.partition("//")[2]
+        manager.presence.address = api.url.partition("//")[2]
         serving = asyncio.create_task(api.run())
         client = await nats.connect(server.url)
         found = Site(manager, service, api.url, client, directory, sessions)

@@ -12,6 +12,7 @@ import pytest
 
 from mesh.control import membership, reconcile
 from mesh.control.cluster_state import ClusterState
+from mesh.control.election import Candidate
 from mesh.control.manager_state import ManagerState
 from mesh.control.records import Records
 from mesh.testing.simulator import run
@@ -101,6 +102,22 @@ FOUND = {
         at 10288.1 lose 20.1 60 5 60
     """,
 }
+
+#: Two processes with one id led both, and both acted.
+TWINS = """
+    manager m1
+    manager m1+
+    worker w1
+    worker w2
+    app A g*3 h*2
+    at 60.0 deploy B g*2
+    at 80.0 pause m1 0.5
+    at 100.0 kill w1 2.0
+    at 140.0 kill m1 3.0
+    at 180.0 stall m1+ 4.0
+    at 180.1 cut w2 up 5.0
+    at 240.0 outage 4.0
+"""
 
 #: The seeds with which they did.
 FAILED_WITH = {
@@ -221,6 +238,13 @@ def test_a_leader_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch)
     assert run.play(scenario, 1).violation is None
     monkeypatch.setattr(Store, "write", write)
     assert re.search("m[12] wrote .* and m[12] leads", run.play(scenario, 1).violation or "")
+
+
+def test_two_processes_with_one_id_do_not_lead_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(4):
+        assert run.play(read(TWINS), seed).violation is None
+    monkeypatch.setattr(Candidate, "has", lambda self, lease: self.id == lease.holder)
+    assert re.search("took a standing lease|leads", run.play(read(TWINS), 0).violation or "")
 
 
 def test_workers_given_up_too_early_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from mesh.control.actions import (
     Withdraw,
     WriteGroupForm,
 )
+from mesh.control.election import Candidate
 from mesh.control.journal import JournalEntry
 from mesh.control.manager_state import (
     ActionPerformed,
@@ -133,11 +134,12 @@ class Node:
 
 
 class Manager(Node):
-    """The loops of one manager."""
+    """The loops of one manager; ``m1+`` is a second process with the id ``m1``."""
 
     def start(self) -> None:
         """Start heartbeats and candidacy."""
         super().start()
+        self.me = Candidate(self.name.rstrip("+"), f"{self.name}.{self.process.life}")
         self.state: ManagerState | None = None
         #: Duration of a pause between its next decision and the decision's first write, seconds.
         self.stall_s = 0.0
@@ -147,11 +149,12 @@ class Manager(Node):
     def _beat(self) -> Work:
         period_s = self.settings.worker.ttl_s / membership.BEATS_PER_TERM
         number = 0
-        incarnation = f"{self.name}.{self.process.life}"
         while True:
             number += 1
-            record = NodeRecord(self.name, Role.MANAGER, incarnation, "", number, ready=True)
-            key = names.node_key(Role.MANAGER, self.name)
+            record = NodeRecord(
+                self.me.id, Role.MANAGER, self.me.incarnation, "", number, ready=True
+            )
+            key = names.node_key(Role.MANAGER, self.me.id)
             yield Write(names.CONTROL_BUCKET, key, record, None, WRITE_S)
             yield Sleep(self.now_s + period_s)
 
@@ -161,7 +164,7 @@ class Manager(Node):
         return self.state is not None and self.state.leads
 
     def _lead(self) -> Work:
-        records, state = self.watch.records, ManagerState(self.name, self.settings)
+        records, state = self.watch.records, ManagerState(self.me, self.settings)
         self.state = state
         news, event = records.news, _LOOKED
         while True:

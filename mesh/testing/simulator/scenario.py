@@ -6,11 +6,12 @@
     at 61.5 pause w1 3.2
     at 63 cut m1 up 4
 
-An app's groups are ``name*parallel`` with ``+label`` for each required label.  Marks: ``!``
-receiver, ``%`` divided by key, ``&`` reads blocks of its stream in turn, ``~`` with standbys;
-``/2`` is the version of its text.  ``reform`` replaces groups of an app.  Times are simulated
-seconds; an event that lasts has a duration.  ``lose`` has a duration in which NATS is away, and the
-seconds of writes that the buckets of control, apps and status have lost then.
+``manager m1+`` is a second process with the id m1.  An app's groups are ``name*parallel`` with
+``+label`` for each required label.  Marks: ``!`` receiver, ``%`` divided by key, ``&`` reads blocks
+of its stream in turn, ``~`` with standbys; ``/2`` is the version of its text.  ``reform`` replaces
+groups of an app.  Times are simulated seconds; an event that lasts has a duration.  ``lose`` has a
+duration in which NATS is away, and the seconds of writes that the buckets of control, apps and
+status have lost then.
 """
 
 from __future__ import annotations
