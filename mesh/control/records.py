@@ -105,6 +105,11 @@ class Records:
         """The highest known revision of any key of a bucket; 0 for none."""
         return max((r for (b, _), r in self._revisions.items() if b == bucket), default=0)
 
+    def values(self, bucket: str) -> dict[str, Any]:
+        """By key, the records of a bucket."""
+        found = {key: self._value(bucket, key) for at, key in self._revisions if at == bucket}
+        return {key: value for key, value in found.items() if value is not None}
+
     def take_all(
         self, bucket: str, found: Mapping[str, tuple[Any, int]], upto: float, now_s: float
     ) -> None:

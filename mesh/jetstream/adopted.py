@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import orjson
 from nats.js.errors import KeyNotFoundError
 
+from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.manifests import stored_manifest
 from mesh.model import names
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
     from nats.js import JetStreamContext
 
-    from mesh.jetstream.blob_store import BlobStore
+    from mesh.jetstream import kv
+from mesh.jetstream.blob_store import BlobStore
 
 #: Reads of a snapshot that is replaced meanwhile.
 _TRIES = 5
@@ -88,12 +90,12 @@ class AdoptedStates:
 
     async def drop(self, part: str) -> None:
         """Remove the kept state of the fork."""
-        bucket = await self.js.key_value(names.SNAPSHOTS_BUCKET)
+        bucket = await kv.open_bucket(self.js, names.SNAPSHOTS_BUCKET)
         await bucket.purge(f"{names.ADOPTED_RECORDS}.{self._key(part)}")
         await self.pieces.drop(f"{self._start(part)}base/")
 
     async def _read(self, key: str, into: Path | None) -> StoredState | None:
-        bucket = await self.js.key_value(names.SNAPSHOTS_BUCKET)
+        bucket = await kv.open_bucket(self.js, names.SNAPSHOTS_BUCKET)
         for _ in range(_TRIES):
             try:
                 entry = await bucket.get(key)
@@ -117,7 +119,7 @@ class AdoptedStates:
             await self.pieces.put(name, data)
 
     async def _write(self, key: str, epoch: int, objects: Mapping[str, str], manifest: str) -> None:
-        bucket = await self.js.key_value(names.SNAPSHOTS_BUCKET)
+        bucket = await kv.open_bucket(self.js, names.SNAPSHOTS_BUCKET)
         values = {"epoch": epoch, "objects": objects, "manifest": orjson.loads(manifest)}
         await bucket.put(key, orjson.dumps(values))
 

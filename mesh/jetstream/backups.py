@@ -124,7 +124,7 @@ async def restore_snapshots(
         incarnation: the new one, of which no instance runs yet.
         manifests: of its parts, JSON.
     """
-    bucket = await client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
+    bucket = await kv.open_bucket(client.jetstream(), names.SNAPSHOTS_BUCKET)
     with scratch.directory("restore") as directory:
         for part, manifest in zip(backup.parts, manifests, strict=True):
             stored: dict[str, str] = {}
@@ -166,7 +166,7 @@ async def _copy_part(
     directory: Path,
 ) -> tuple[PartBackup, int]:  # fmt: skip
     """Copy the newest snapshot of a part; its pieces' size as well."""
-    bucket = await client.jetstream().key_value(names.SNAPSHOTS_BUCKET)
+    bucket = await kv.open_bucket(client.jetstream(), names.SNAPSHOTS_BUCKET)
     for _ in range(_TRIES):
         key = f"{record.incarnation}.{group}.{part}"
         entry = await bucket.get(key)

@@ -24,11 +24,13 @@ import orjson
 from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
+from mesh.jetstream import kv
 from mesh.jetstream.subjects import subjects_of
 from mesh.model import names
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from nats.js import JetStreamContext
     from nats.js.object_store import ObjectStore
@@ -78,6 +80,10 @@ class BlobStore(Protocol):
         """When a piece was stored, ms since 1970; None if there is none."""
         ...
 
+    async def made_at(self) -> datetime | None:
+        """When the store was made; another one has none of the earlier pieces."""
+        ...
+
 
 async def together(calls: Iterable[Coroutine[Any, Any, None]], at_once: int) -> None:
     """Make calls, at most ``at_once`` of them at a time.
@@ -119,7 +125,10 @@ class JetStreamBlobStore:
     async def put(self, name: str, data: bytes) -> None:
         """See ``Pieces.put``."""
         if self._store is None:
-            self._store = await self._js.object_store(names.STATE_BUCKET)
+            try:
+                self._store = await self._js.object_store(names.STATE_BUCKET)
+            except NotFoundError as error:
+                raise kv.BucketMissingError(names.STATE_BUCKET) from error
         await self._store.put(name, data)
 
     async def fetch(self, wanted: Mapping[str, Path]) -> None:
@@ -178,6 +187,13 @@ class JetStreamBlobStore:
         except NotFoundError:
             return None
         return int(found.time.timestamp() * 1000) if found.time is not None else None
+
+    async def made_at(self) -> datetime | None:
+        """See ``BlobStore.made_at``."""
+        try:
+            return (await self._js.stream_info(_STREAM)).created
+        except NotFoundError as error:
+            raise kv.BucketMissingError(names.STATE_BUCKET) from error
 
     async def _purge(self, subject: str) -> None:
         """Remove the chunks and the description of an object, with the message of a deletion.
@@ -250,6 +266,10 @@ class DirectoryBlobStore:
     async def stored_ms(self, name: str) -> int | None:
         """See ``BlobStore.stored_ms``."""
         return await asyncio.to_thread(self._stored_ms, name)
+
+    async def made_at(self) -> datetime | None:
+        """See ``BlobStore.made_at``: a directory is not looked at."""
+        return None
 
     def _list(self, found: list[str]) -> None:
         from pyarrow import fs

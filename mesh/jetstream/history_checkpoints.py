@@ -87,7 +87,7 @@ class HistoryCheckpoints:
         await self.pieces.drop(_start(self.app))
 
     async def _bucket(self) -> KeyValue:
-        return await self.js.key_value(names.SNAPSHOTS_BUCKET)
+        return await kv.open_bucket(self.js, names.SNAPSHOTS_BUCKET)
 
 
 async def drop_old(js: JetStreamContext, pieces: BlobStore, now_ms: int) -> None:

@@ -30,6 +30,17 @@ _READS: Final = 32
 _CONFLICTS: Final = (10071, 10164)
 
 
+class BucketMissingError(BucketNotFoundError):
+    """NATS does not have a bucket of the mesh: it was deleted."""
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__()
+        self.bucket = bucket
+
+    def __str__(self) -> str:
+        return f"NATS has no bucket {self.bucket}; the managers make it again [MESH-N127]"
+
+
 class RevisionConflict(Exception):
     """Another writer was first: read and decide again."""
 
@@ -92,6 +103,14 @@ async def last(js: JetStreamContext, bucket: str, key: str) -> tuple[int, bytes]
     except NotFoundError:
         return 0, b""
     return found.seq or 0, found.data or b""
+
+
+async def open_bucket(js: JetStreamContext, bucket: str) -> KeyValue:
+    """A bucket of the mesh; BucketMissingError if it was deleted."""
+    try:
+        return await js.key_value(bucket)
+    except NotFoundError as error:
+        raise BucketMissingError(bucket) from error
 
 
 async def ensure_bucket(

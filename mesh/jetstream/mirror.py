@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from nats.js.errors import KeyNotFoundError
 
+from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.manifests import stored_manifest
 from mesh.logs import fields
@@ -111,7 +112,7 @@ class Mirror:
 
     async def look(self) -> bool:
         """Copy the pieces shared since the last poll; returns whether there were any."""
-        manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
+        manifests = await kv.open_bucket(self._js, names.SNAPSHOTS_BUCKET)
         before = dict(self._held)
         for part in self._parts:
             await self._follow(manifests, part)

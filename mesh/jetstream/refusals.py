@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js.errors import BucketNotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream import kv
@@ -20,7 +21,15 @@ NATS_ERRORS: Final = (NatsError, NatsTimeoutError)
 
 
 def unreachable(error: Exception) -> MeshError:
-    """The error for a call that NATS did not answer: MESH-A503."""
+    """The error for a call that NATS did not answer: MESH-A503; MESH-N127 without its bucket."""
+    if isinstance(error, BucketNotFoundError):
+        named = error.bucket if isinstance(error, kv.BucketMissingError) else "of the mesh"
+        return MeshError(
+            "MESH-N127",
+            f"NATS has no bucket {named}",
+            detail="It was deleted while the cluster ran.",
+            hint="The managers make it again within seconds; try again then.",
+        )
     return MeshError(
         "MESH-A503",
         "NATS did not answer",

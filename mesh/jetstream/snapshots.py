@@ -39,6 +39,7 @@ from mesh.model import names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping
+    from datetime import datetime
     from pathlib import Path
 
     from nats.js import JetStreamContext
@@ -74,6 +75,8 @@ class _Part:
     objects: dict[str, str] = field(default_factory=dict)
     #: Stored pieces of tasks that were deleted; tasks name them for a while.
     discarded: set[str] = field(default_factory=set)
+    #: When the store that has them was made.
+    store_made_at: datetime | None = None
     #: Random, one for each run; part of the names of its pieces.
     run: str = field(default_factory=lambda: secrets.token_hex(3))
 
@@ -127,6 +130,7 @@ class JetStreamSnapshots:
 
     def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path | str]) -> None:
         """See ``SnapshotStore.save``."""
+        self._wait(self._forget_lost(part))
         known = self._parts[part].objects
         contents = {
             name: given.read_bytes()
@@ -176,7 +180,7 @@ class JetStreamSnapshots:
 
     async def _bucket(self) -> KeyValue:
         if self._manifests is None:
-            self._manifests = await self._js.key_value(names.SNAPSHOTS_BUCKET)
+            self._manifests = await kv.open_bucket(self._js, names.SNAPSHOTS_BUCKET)
         return self._manifests
 
     async def _claim(self, part: str) -> bytes | None:
@@ -192,6 +196,7 @@ class JetStreamSnapshots:
             if values["epoch"] > self.epoch:
                 raise _taken_over(self._key, values["epoch"])
             known.objects = dict(values["objects"])
+            known.store_made_at = await self._pieces.made_at()
             claimed = orjson.dumps({**values, "epoch": self.epoch})
             try:
                 known.revision = await manifests.update(
@@ -200,6 +205,15 @@ class JetStreamSnapshots:
             except KeyWrongLastSequenceError:
                 continue
             return orjson.dumps(values["manifest"])
+
+    async def _forget_lost(self, part: str) -> None:
+        """Treat no piece as stored if the store was deleted and made again since."""
+        known, made_at = self._parts[part], await self._pieces.made_at()
+        if known.objects and made_at != known.store_made_at:
+            extra = fields(snapshot=f"{self._key}.{part}", pieces=len(known.objects))
+            log.warning("store of states was made again, all pieces are stored", extra=extra)
+            known.objects = {}
+        known.store_made_at = made_at
 
     async def _fetch(self, wanted: Mapping[str, Path]) -> int:
         """Fetch stored pieces to local paths; copies of a mirror are only moved there.

@@ -57,7 +57,7 @@ async def _named(js: JetStreamContext) -> tuple[set[str], set[str]]:
     """The pieces that snapshots name, and the incarnations of the apps that have snapshots."""
     prefix = kv.subject(names.SNAPSHOTS_BUCKET, "")
     info = await js.stream_info(f"KV_{names.SNAPSHOTS_BUCKET}", subjects_filter=f"{prefix}>")
-    bucket = await js.key_value(names.SNAPSHOTS_BUCKET)
+    bucket = await kv.open_bucket(js, names.SNAPSHOTS_BUCKET)
     named: set[str] = set()
     incarnations: set[str] = set()
     for subject in info.state.subjects or {}:

@@ -23,7 +23,7 @@ from mesh.model import codec, names
 from mesh.signals import end
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
     from nats.aio.client import Client
@@ -38,7 +38,17 @@ log = logging.getLogger(__name__)
 SILENCE_S: Final = 2.0
 #: A consumer missing for so long is created again: its server may be lost.
 ANSWER_S: Final = 1.5
+#: A bucket that was made again, empty, counts as it is after this, seconds.
+EMPTY_S: Final = 5.0
+#: Time after which such a bucket is read again, seconds.
+_AGAIN_S: Final = 0.1
+#: Buckets whose records managers put back.
+_PUT_BACK: Final = (names.APPS_BUCKET, names.STATUS_BUCKET)
 _BUCKETS: Final = (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET)
+
+
+async def _leave(_bucket: str, _records: Mapping[str, Any]) -> None:
+    """Managers alone put records back."""
 
 
 class ClusterView:
@@ -58,6 +68,10 @@ class ClusterView:
         self.on_loss: Callable[[str], None] = lambda _: None
         #: By bucket and key: the reason why the newest record can't be read.
         self.unreadable: dict[tuple[str, str], str] = {}
+        #: Called with a bucket that was made again, empty, and the records that it had.
+        self.on_emptied: Callable[[str, Mapping[str, Any]], Awaitable[None]] = _leave
+        #: Bucket to the time at which it was found so.
+        self._emptied_s: dict[str, float] = {}
         #: Bucket to the time at which its stream was made.
         self._created: dict[str, datetime | None] = {}
 
@@ -211,6 +225,9 @@ class ClusterView:
         known = self._records.last_revision(bucket)
         info = await self._js.stream_info(f"KV_{bucket}")
         was_made_again = info.created != self._created.setdefault(bucket, info.created)
+        if was_made_again and not found and await self._is_awaited(bucket):
+            self._queues[bucket].put_nowait(None)
+            return found
         if info.state.last_seq < known or was_made_again:
             extra = fields(bucket=bucket, known=known, last=info.state.last_seq)
             log.warning("bucket has lost writes, or was made again", extra=extra)
@@ -219,6 +236,17 @@ class ClusterView:
         self._records.take_all(bucket, found, upto, self._clock.monotonic_s())
         self._changed.set()
         return None
+
+    async def _is_awaited(self, bucket: str) -> bool:
+        """Whether the records of a bucket that was made again, empty, are about to come back."""
+        known = self._records.values(bucket) if bucket in _PUT_BACK else {}
+        now_s = self._clock.monotonic_s()
+        if not known or now_s - self._emptied_s.setdefault(bucket, now_s) > EMPTY_S:
+            self._emptied_s.pop(bucket, None)
+            return False
+        await self.on_emptied(bucket, known)
+        await asyncio.sleep(_AGAIN_S)
+        return True
 
     def _record(self, bucket: str, message: Msg) -> tuple[str, Any, int] | None:
         """The key, record and revision of a message; None for a record that can't be read."""

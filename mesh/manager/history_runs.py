@@ -24,6 +24,7 @@ from mesh import scratch
 from mesh.child_process import die_with_parent
 from mesh.errors import MeshError
 from mesh.functions.script_switch import OF_MANAGERS
+from mesh.jetstream import kv
 from mesh.jetstream.history_checkpoints import HistoryCheckpoints
 from mesh.model import codec, names
 from mesh.model.history import HistoryReport
@@ -153,7 +154,7 @@ class HistoryRunner:
 
     async def _store(self, incarnation: str, states: Sequence[HistoryState]) -> None:
         """Store the states as the first snapshots of the app's groups."""
-        bucket = await self.js.key_value(names.SNAPSHOTS_BUCKET)
+        bucket = await kv.open_bucket(self.js, names.SNAPSHOTS_BUCKET)
         for one in states:
             objects: dict[str, str] = {}
             for piece, path in one.pieces.items():

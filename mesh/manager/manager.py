@@ -43,6 +43,7 @@ from mesh.jetstream.advisories import Advisories
 from mesh.jetstream.blob_store import BlobStore, open_blob_store
 from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options, while_open
 from mesh.jetstream.copies import Copies
+from mesh.jetstream.custody import Custody
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
@@ -251,6 +252,10 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         await channels.update_streams(client, (app.value.spec for app in view.snapshot().apps))
         journal = Journal(client, f"manager {name}", clock)
         journal.start()
+        custody = Custody(
+            client.jetstream(), settings.channels, journal.note, lambda: manager.leads
+        )
+        view.on_emptied = custody.put_back
         view.on_loss = lambda bucket: journal.note(of_lost_writes(bucket))
         ends.push_async_callback(journal.stop)
         reading = connector_options(settings.nats)
@@ -262,7 +267,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         manager.tracer = tracer
         ends.push_async_callback(manager.resign)
         service = ManagerService(client, view, settings, clock, name=name, notes=journal)
-        service.tracer = tracer
+        service.tracer, service.custody = tracer, custody
         ends.push_async_callback(service.queries.stop)
         await service.queries.start()
         copies = Copies(client, journal, lambda: manager.leads)
@@ -270,13 +275,13 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         ends.push_async_callback(advisories.stop)
         await advisories.start()
         async with supervised(
-            _works(manager, service, copies), {**view.tasks, **journal.tasks}
+            _works(manager, service, copies, custody), {**view.tasks, **journal.tasks}
         ):
             yield manager, service
 
 
 def _works(
-    manager: Manager, service: ManagerService, copies: Copies
+    manager: Manager, service: ManagerService, copies: Copies, custody: Custody
 ) -> dict[str, Callable[[], Awaitable[Any]]]:
     """The tasks of a manager by name; a fault of those that lead nothing ends no leadership."""
 
@@ -287,6 +292,7 @@ def _works(
     scaling = Autoscaling(service, note, manager.clock, acts=settings.autoscale)
     observers: dict[str, Callable[[], Awaitable[Any]]] = {
         "sweeps": manager.sweep,
+        "buckets": custody.run,
         "history": service.telemetry.run,
         "survey": partial(service.telemetry.survey, manager.client, leads),
         "autoscaler": partial(scaling.run, leads),

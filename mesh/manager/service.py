@@ -16,7 +16,7 @@ from mesh.control.journal import JournalEntry, story
 from mesh.control.lifecycle import AppState, AppStatus, app_status, app_statuses
 from mesh.control.readiness import manager_reasons
 from mesh.errors import MeshError
-from mesh.jetstream import journal
+from mesh.jetstream import custody, journal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.jetstream.feed_store import FeedStore
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.cluster_state import ClusterState
+    from mesh.jetstream.custody import Custody
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployed import Deployed, Preview
@@ -93,6 +94,8 @@ class ManagerService:
         self._clock = clock
         self._notes = notes
         self._name = name
+        #: Of the mesh's buckets; None for a service that no manager runs.
+        self.custody: Custody | None = None
         self._desired = DesiredState(client, view, clock)
         self._waits = Bound(WAITS_MAX, "requests wait for an app to run")
         self._stories = Bound(STORIES_MAX, "requests wait for a story")
@@ -198,7 +201,8 @@ class ManagerService:
     def unready_reasons(self) -> tuple[str, ...]:
         """Reasons why this manager can't serve now; none if it is ready."""
         ttl_s, is_connected = self._settings.worker.ttl_s, self._client.is_connected
-        return manager_reasons(self._view.snapshot(), ttl_s, is_connected=is_connected)
+        reasons = manager_reasons(self._view.snapshot(), ttl_s, is_connected=is_connected)
+        return (*reasons, *custody.reasons(self.custody.missing if self.custody else ()))
 
     def is_live(self) -> bool:
         """Whether the connection to NATS is there, or may come back."""

@@ -21,7 +21,7 @@ from mesh.bounds import Bound
 from mesh.control.journal import JournalEntry
 from mesh.control.retention import needed, retentions
 from mesh.control.verification import Severity, findings
-from mesh.jetstream import channels, evidence, retention
+from mesh.jetstream import channels, custody, evidence, retention
 from mesh.jetstream.refusals import refusals
 from mesh.logs import fields
 
@@ -74,7 +74,10 @@ class Verification:
         """
         with self._turns.turn(), refusals():
             async with self._turn:
-                return findings(await self._evidence(self._desired.get(app).value))
+                record = self._desired.get(app).value
+                if gone := await custody.missing(self._client.jetstream()):
+                    return custody.findings(app, gone)
+                return findings(await self._evidence(record))
 
     def known(self) -> list[Finding]:
         """The findings of all apps, as of the last round."""

@@ -9,7 +9,9 @@ import orjson
 import pytest
 
 from mesh.errors import MeshError
+from mesh.jetstream import kv
 from mesh.jetstream.blob_store import JETSTREAM
+from mesh.jetstream.snapshots import ensure_buckets
 from mesh.model import names
 from tests.jetstream.test_snapshots import FIRST, SECOND, messages, on_disk, restore, save, store_of
 
@@ -64,6 +66,24 @@ async def test_a_manifest_that_can_not_be_read_is_named_and_replaced_by_a_runnin
         await save(first, tmp_path / "d", 3, SECOND)
         assert await restore(have.snapshots(2), tmp_path / "e") == (
             {"number": 3}, on_disk(SECOND),
+        )  # fmt: skip
+
+
+async def test_all_pieces_are_stored_again_in_a_store_that_was_made_again(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    async with store_of(nats_server, JETSTREAM) as have:
+        first = have.snapshots(1)
+        await restore(first, tmp_path / "a")
+        await save(first, tmp_path / "b", 1, FIRST)
+        await have.js.delete_object_store(names.STATE_BUCKET)
+        with pytest.raises(kv.BucketMissingError, match="no bucket mesh_state; the managers"):
+            await save(first, tmp_path / "c", 2, SECOND)
+        await ensure_buckets(have.js, 1)
+        # Of these pieces some were stored before, and are no more.
+        await save(first, tmp_path / "d", 3, FIRST)
+        assert await restore(have.snapshots(2), tmp_path / "e") == (
+            {"number": 3}, on_disk(FIRST),
         )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from mesh.testing.cluster import watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
+    from datetime import datetime
     from pathlib import Path
 
     from nats.aio.client import Client
@@ -138,3 +139,6 @@ class Blind:
 
     async def stored_ms(self, name: str) -> int | None:
         raise AssertionError(name)
+
+    async def made_at(self) -> datetime | None:
+        return None
