@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import orjson
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
+from mesh.bounds import Bound
 from mesh.dashboard.guard import (
     cookie_of,
     identity_of,
@@ -40,10 +41,13 @@ T = TypeVar("T")
 
 #: Time between two looks of an open page.
 TICK_S: Final = 1.0
-#: Open pages that are kept up to date; others show what they showed first.
+#: Open pages that are kept up to date, at most half of them for one user; others show what they
+#: showed first.
 FOLLOWERS_MAX: Final = 100
 #: A line that shows a proxy that the stream is alive, after so many ticks without a change.
 QUIET_TICKS: Final = 15
+#: The last message of a page that is not kept up to date any more.
+_END: Final = b"event: end\ndata: {}\n\n"
 #: Paths of the API by which an error gets its HTTP status.
 _STATUS_OF_TEXT: Final = 400
 
@@ -74,7 +78,7 @@ class Frame:
     def __init__(self, board: Board, door: PageDoor) -> None:
         self.board = board
         self.door = door
-        self._followers = 0
+        self._live = Bound(FOLLOWERS_MAX, "pages are kept up to date")
         #: By page and session: when it was rendered, and its parts.
         self._parts: dict[object, tuple[float, dict[str, str]]] = {}
 
@@ -126,7 +130,7 @@ class Frame:
         }
 
     def _stream(self, request: Request, handler: Handler) -> Response:
-        if self._followers >= FOLLOWERS_MAX:
+        if not self._live.has_room():
             # Browsers don't ask again after this status.
             return Response(status_code=204)
         return StreamingResponse(
@@ -139,13 +143,15 @@ class Frame:
         """The parts that have changed, about once a second, until the client leaves."""
         sent: dict[str, str] = {}
         quiet = 0
-        self._followers += 1
-        try:
+        if not self._live.has_room():
+            yield _END
+            return
+        with self._live.turn():
             yield b"retry: 3000\n\n"
             while True:
                 parts = await self._parts_now(request, handler)
                 if parts is None:
-                    yield b"event: end\ndata: {}\n\n"
+                    yield _END
                     return
                 changed = {name: html for name, html in parts.items() if sent.get(name) != html}
                 sent = parts
@@ -155,8 +161,6 @@ class Frame:
                 elif quiet % QUIET_TICKS == 0:
                     yield b": alive\n\n"
                 await asyncio.sleep(TICK_S)
-        finally:
-            self._followers -= 1
 
     async def _parts_now(self, request: Request, handler: Handler) -> dict[str, str] | None:
         """The parts now, as another reader of the same page may have got them; None at its end."""
