@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from mesh.control.retries import Retries
+from mesh.spark.repeated_failures import RepeatedFailures
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
@@ -92,3 +93,5 @@ class InstanceContext:
     #: Receives its reports, from any thread.
     report: Callable[[InstanceStatus], None]
     clock: Clock
+    #: The same in the shared query and in a dedicated one.
+    failures: RepeatedFailures = field(default_factory=RepeatedFailures)

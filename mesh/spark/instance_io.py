@@ -56,11 +56,22 @@ SINK_SCHEMA: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedMessage:
+    """A message that an instance leaves out and records: it fails at it."""
+
+    js_stream: str
+    sequence: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class InstanceIO:
     """An instance with its group: names its partitions, producers and JetStream streams."""
 
     group: GroupSpec
     assignment: Assignment
+    #: See ``mesh.spark.repeated_failures``.
+    refused: tuple[RefusedMessage, ...] = ()
 
     @property
     def is_keyed(self) -> bool:
@@ -115,6 +126,10 @@ class InstanceIO:
         return tuple(
             (skip.after, skip.to) for skip in self.assignment.skips if skip.js_stream == js_stream
         )
+
+    def refusals(self, js_stream: str) -> dict[int, str]:
+        """The messages of an input that are recorded instead of processed, each with the reason."""
+        return {one.sequence: one.reason for one in self.refused if one.js_stream == js_stream}
 
     def outputs(self, stream: str) -> tuple[Channel, ...]:
         """The channels for events inserted into ``stream``; none for an internal stream."""

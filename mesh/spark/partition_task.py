@@ -238,6 +238,13 @@ class PartitionRun:
             if taken is not None:
                 part = part.filter(kernels.greater(part.column("sequence"), taken))
             part = without_skipped(part, "sequence", self._io.skips(js_stream))
+            if refused := self._io.refusals(js_stream):
+                sequences: list[Any] = part.column("sequence").to_pylist()
+                errors = [(n, 0, refused[s]) for n, s in enumerate(sequences) if s in refused]
+                # By each group that fails at it: another one may process it.
+                name, where = group_input.channel.stream.name, f"p{self._number}"
+                yield sink_rows.refused_messages(self._io, name, part, errors, where)
+                part = without_skipped(part, "sequence", ((one - 1, one) for one in refused))
             is_event = self._of_channel(part.column("subject"), group_input.channel)
             if is_event.all():
                 yield from self._process_stream(part, group_input)

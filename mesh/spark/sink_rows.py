@@ -81,7 +81,7 @@ def event_rows(
             producer,
             partition,
             JSON_TYPE,
-            _to_json(channel, rows),
+            to_json(channel, rows),
             times,
             position,
             position,
@@ -127,7 +127,7 @@ def has_objects(stream: StreamSchema) -> bool:
     return any(attribute.type is AttributeType.OBJECT for attribute in stream.attributes)
 
 
-def _to_json(channel: Channel, rows: pa.RecordBatch) -> Any:
+def to_json(channel: Channel, rows: pa.RecordBatch) -> Any:
     """Rows as JSON objects; an object is converted to the nearest JSON."""
     if not has_objects(channel.stream):
         return encode.to_json(rows)
@@ -213,6 +213,20 @@ def error_rows(
         )
     ]
     return _recorded(io, f"errors-{stream}-{part}", data, pa.array(positions, pa.int64()))
+
+
+def refused_messages(
+    io: InstanceIO,
+    stream: str,
+    messages: pa.RecordBatch,
+    errors: Sequence[tuple[int, int, str]],
+    part: str,
+) -> pa.RecordBatch:
+    """Rows for the sink that record messages at which the instance fails, see ``error_rows``.
+
+    Each group that fails at one records it, with a producer of its own.
+    """
+    return error_rows(io, stream, messages, errors, f"{part}-refused-{io.group.name}")
 
 
 def _data_of(

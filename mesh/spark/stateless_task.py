@@ -11,7 +11,7 @@ of the group: the first that reads the input, or the first that contains the que
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -64,9 +64,12 @@ class StatelessTask:
         Returns:
             Rows for the sink; those of one producer are ordered by position.
         """
-        skips = self.io.skips(self.js_stream)
+        skips, refused = self.io.skips(self.js_stream), self.io.refusals(self.js_stream)
         for batch in batches:
             rows = without_skipped(batch, "_sequence", skips)
+            if refused:
+                told, rows = self._refused(rows, refused)
+                yield told
             if not rows.num_rows:
                 continue
             events, unreadable = rows, rows.slice(0, 0).select(METADATA)
@@ -76,6 +79,36 @@ class StatelessTask:
                 events = rows.filter(kernels.invert(is_unreadable))
             for one in compiled_routes(self.io, self.js_stream):
                 yield from one.run(self.io, events, unreadable)
+
+    def _refused(
+        self, rows: pa.RecordBatch, refused: Mapping[int, str]
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        """Error entries of the readable events of refused messages, and the other rows."""
+        sequences: list[Any] = rows.column("_sequence").to_pylist()
+        indexes: list[Any] = rows.column("_index").to_pylist()
+        is_readable: list[Any] = kernels.is_null(rows.column("_error")).to_pylist()
+        is_ours = [
+            s in refused and readable for s, readable in zip(sequences, is_readable, strict=True)
+        ]
+        mask = pa.array(is_ours, pa.bool_())
+        events = rows.filter(mask)
+        read = {
+            one.input.channel
+            for one in routes(self.io)
+            if js_stream_of(one.input, 0) == self.js_stream
+        }
+        (channel,) = read
+        columns = ("_sequence", "_timestamp_ms", "_event_time_ms")
+        data = sink_rows.to_json(channel, events.select(channel.stream.names))
+        messages = pa.RecordBatch.from_arrays(
+            [*map(events.column, columns), data],
+            names=["sequence", "time_ms", "event_time_ms", "data"],
+        )
+        at = [row for row, ours in enumerate(is_ours) if ours]
+        errors = [(n, indexes[row], refused[sequences[row]]) for n, row in enumerate(at)]
+        where = str(self.io.assignment.index)
+        told = sink_rows.refused_messages(self.io, channel.stream.name, messages, errors, where)
+        return told, rows.filter(kernels.invert(mask))
 
 
 def input_tasks(io: InstanceIO) -> dict[str, StatelessTask]:

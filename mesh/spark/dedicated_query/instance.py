@@ -28,7 +28,7 @@ from mesh.spark.instance_failures import is_nats_timeout, is_replaced, reason_of
 from mesh.spark.instance_metrics import InstanceMetrics
 from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
 from mesh.spark.part_states import mirror, restore_parts, state_of, write_wakeups
-from mesh.spark.shared_query import pacing
+from mesh.spark.shared_query import members, pacing
 from mesh.spark.start_offsets import start_offsets, with_newest
 from mesh.spark.task_states import RemoteState, TaskStates
 
@@ -162,6 +162,7 @@ class DedicatedInstance:
         reason = reason_of(failure)
         log.warning("instance failed", extra=extra | fields(error=reason))
         log.debug("all of it", exc_info=failure)
+        self._given.failures.note(reason)
         self._forget()
         self._take(events.Failed(reason, has_waited=is_nats_timeout(failure)))
 
@@ -173,6 +174,7 @@ class DedicatedInstance:
                 name = f"{self.io.assignment.epoch}-{self._runs}"
                 self._run = _Run(self._given.directory / name)
                 self._run = self._restore(self._run.directory)
+                self._search()
                 self._take(events.Restored())
             case events.Run(until):
                 self._start(until)
@@ -216,6 +218,25 @@ class DedicatedInstance:
         offsets = with_newest(start_offsets(self.io, reached), starts)
         input_kept.check(self.io, offsets, self._options.nats)
         return _Run(directory, offsets or None, frozenset(reached), states)
+
+    def _search(self) -> None:
+        """Leave out the messages at fault, after equal failures."""
+        failures, run = self._given.failures, self._run
+        if failures.is_due:
+            offsets = run.offsets or {}
+            starts = {
+                key: {stream: offsets[stream] for stream in streams}
+                for key, streams in members.partition_keys(self.io).items()
+                if all(stream in offsets for stream in streams)
+            }
+            restored = [str(number) for number in run.restored] if self.io.group.stateful else []
+            is_over = self._woken_to_stop
+            failures.search(self._given, run.directory, starts, restored, is_over)
+        self.io = replace(self._given.io, refused=failures.refused)
+
+    def _woken_to_stop(self) -> bool:
+        with self._lock:
+            return self._life.is_stopping
 
     def _start(self, until: Mapping[str, int] | None) -> None:
         """Start the query, or let it read on to ``until``."""

@@ -150,6 +150,7 @@ class SharedInstance:
         with self._lock:
             self._member = None
             if is_suspect:
+                self._given.failures.note(first_line(error))
                 self._take(events.Failed(first_line(error), is_suspect=True))
             else:
                 self._take(events.QueryLost())
@@ -244,6 +245,10 @@ class SharedInstance:
             shutil.rmtree(old, ignore_errors=True)
         self._snapshots.begin(run)
         self._restored = self._snapshots.restore()
+        failures = self._given.failures
+        if failures.is_due:
+            failures.search(self._given, run, *self._restored, lambda: self._life.is_stopping)
+        self.io = replace(self._given.io, refused=failures.refused)
         self._take(events.Restored())
 
     def _join(self, until: Mapping[str, int] | None, *, continues: bool) -> None:
@@ -294,6 +299,7 @@ class SharedInstance:
             return
         name, epoch = self.io.assignment.instance, self.io.assignment.epoch
         log.warning("instance failed", extra=fields(instance=name, epoch=epoch, error=reason))
+        self._given.failures.note(reason)
         self._take(
             events.Failed(
                 reason, has_waited=has_waited, is_unanswered=reason.startswith(UNANSWERED)

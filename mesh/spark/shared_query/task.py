@@ -162,7 +162,7 @@ def _run(
     first = next(rows, None)
     done.since_ms = first_input_ms(item.ranges, first)
     rows = rows if first is None else itertools.chain([first], rows)
-    made = _with_state(item, rows, done) if member.io.group.stateful else _without(item, rows, done)
+    made = rows_of(item, rows, done)
     # A name that no other run of the member has, in any process.
     name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_runs)}"
     # Small runs of other parts are published while a large one is.
@@ -191,6 +191,14 @@ def _run(
         done.published()
     else:
         background.publish((member.file_name, part.key), publisher, output, done.published)
+
+
+def rows_of(
+    item: WorkItem, rows: Iterator[pa.RecordBatch], done: PartRun
+) -> Iterator[pa.RecordBatch]:
+    """The output of a work item, computed while it is read; ``rows`` are its messages."""
+    is_stateful = item.member.io.group.stateful
+    return (_with_state if is_stateful else _without)(item, rows, done)
 
 
 @dataclass(frozen=True, slots=True)
