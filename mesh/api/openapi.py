@@ -69,6 +69,7 @@ _QUERY: Final[dict[str, dict[str, dict[str, Any]]]] = {
         }
         for kind in ("Users", "Groups")
     },
+    "PUT /secrets/{secret}": {"apps": _TEXT},
     "GET /audit": {"limit": _COUNT, "user": _TEXT},
 }  # fmt: skip
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}

@@ -1,7 +1,7 @@
 """Secrets through the REST API: names are listed, values are never read.
 
-GET    /secrets             the names
-PUT    /secrets/{secret}    the body is the value, as text/plain
+GET    /secrets             the names, and the apps that may use each
+PUT    /secrets/{secret}    the body is the value, as text/plain; ?apps=Shop*,Till
 DELETE /secrets/{secret}
 """
 
@@ -14,6 +14,7 @@ from mesh.api.responses import Json
 from mesh.errors import MeshError
 from mesh.jetstream.secret_store import VALUE_BYTES_MAX
 from mesh.model import secrets
+from mesh.model.access import check_pattern
 from mesh.request_body import read_body
 
 if TYPE_CHECKING:
@@ -40,19 +41,22 @@ class SecretRoutes:
         ]
 
     async def names(self, request: Request) -> Response:
-        """The names of secrets."""
-        return Json([{"name": name} for name in await self._store.listed()])
+        """The names of secrets, and the patterns of the apps that may use them."""
+        found = await self._store.apps()
+        return Json([{"name": name, "apps": apps or "*"} for name, apps in found.items()])
 
     async def put(self, request: Request) -> Response:
-        """Store a value."""
+        """Store a value, for every app or for some."""
         name = _name(request)
+        given = request.query_params.get("apps", "")
+        apps = [check_pattern(one.strip()) for one in given.split(",") if one.strip()]
         try:
             value = (await read_body(request, VALUE_BYTES_MAX)).decode()
         except UnicodeDecodeError as error:
             raise MeshError("MESH-A400", "the value of a secret is text in UTF-8") from error
         if not value:
             raise MeshError("MESH-A400", "the value of a secret is not empty")
-        await self._store.put(name, value)
+        await self._store.put(name, value, ",".join(apps))
         return Json({"name": name})
 
     async def delete(self, request: Request) -> Response:

@@ -19,6 +19,15 @@ secret_commands = typer.Typer(no_args_is_help=True, help="Secrets of apps.")
 
 _NameArgument = Annotated[str, typer.Argument(help="Name of the secret.")]
 
+_AppsOption = Annotated[
+    str,
+    typer.Option(
+        "--apps",
+        metavar="PATTERNS",
+        help="Apps that may use it, comma-separated, with `*`; every app without it.",
+    ),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
@@ -29,26 +38,27 @@ def add_to(app: typer.Typer) -> None:
 
 
 @takes_cluster
-def set_secret(name: _NameArgument, *, at: Context) -> None:
+def set_secret(name: _NameArgument, *, apps: _AppsOption = "", at: Context) -> None:
     """Store a secret; its value is asked for, or read from standard input.
 
     Sources and sinks get it for `${secret:NAME}` in an option when they start.
 
-    Example: `mesh secret set broker.password < password.txt`
+    Example: `mesh secret set broker.password --apps 'Shop*' < password.txt`
     """
     if sys.stdin.isatty():
         value = typer.prompt("Value", hide_input=True, confirmation_prompt=True)
     else:
         value = sys.stdin.read().removesuffix("\n")
-    ask(at, "PUT", f"/secrets/{quote(name, safe='')}", content=value.encode())
+    query = f"?apps={quote(apps, safe='')}" if apps else ""
+    ask(at, "PUT", f"/secrets/{quote(name, safe='')}{query}", content=value.encode())
     typer.echo(f'secret "{name}" is stored')
 
 
 @takes_cluster
 def list_secrets(*, output: OutputOption = Output.TEXT, at: Context) -> None:
-    """List the names of secrets; values are shown to no user."""
+    """List the names of secrets, with their apps; values are shown to no user."""
     found = ask(at, "GET", "/secrets")
-    show(output, found, "\n".join(one["name"] for one in found))
+    show(output, found, "\n".join(f"{one['name']}  {one['apps']}" for one in found))
 
 
 @takes_cluster

@@ -1,7 +1,8 @@
 """Secrets in a bucket, encrypted: the key is in a file of managers and workers, never in NATS.
 
-Each value is encrypted with AES-256-GCM, with a nonce of its own and its name as additional data,
-so that a value can't be put in the place of another one.
+Each value is encrypted with AES-256-GCM, with a nonce of its own.  Its name, and the apps that may
+use it, are additional data: a value can't be put in the place of another one, nor be opened to
+other apps, by somebody without the key.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
+from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.model import names, secrets
+from mesh.model.access import is_open_to
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Name of the key as a credential of systemd (``LoadCredential=mesh-secrets-key:..``).
 CREDENTIAL: Final = "mesh-secrets-key"
+#: Header with the patterns of the apps that may use a secret.
+_APPS: Final = "Mesh-Apps"
 VALUE_BYTES_MAX: Final = 65_536
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
@@ -51,17 +55,21 @@ def read_key(path: str) -> bytes:
     return key
 
 
-def encrypt(key: bytes, name: str, value: str) -> bytes:
+def encrypt(key: bytes, name: str, value: str, apps: str = "") -> bytes:
     """The nonce and the encrypted value of a secret."""
     nonce = os.urandom(_NONCE_BYTES)
-    return nonce + AESGCM(key).encrypt(nonce, value.encode(), name.encode())
+    return nonce + AESGCM(key).encrypt(nonce, value.encode(), _bound_to(name, apps))
 
 
-def decrypt(key: bytes, name: str, data: bytes) -> str:
+def _bound_to(name: str, apps: str) -> bytes:
+    return f"{name}\0{apps}".encode() if apps else name.encode()
+
+
+def decrypt(key: bytes, name: str, data: bytes, apps: str = "") -> str:
     """The value of a secret; MESH-C141 if it was encrypted with another key, or changed."""
     try:
         nonce, rest = data[:_NONCE_BYTES], data[_NONCE_BYTES:]
-        return AESGCM(key).decrypt(nonce, rest, name.encode()).decode()
+        return AESGCM(key).decrypt(nonce, rest, _bound_to(name, apps)).decode()
     except (InvalidTag, ValueError) as error:
         raise MeshError(
             "MESH-C141",
@@ -79,12 +87,19 @@ class SecretStore:
         self._key_file = key_file
         self._replicas = replicas
 
-    async def put(self, name: str, value: str) -> None:
-        """Store a value; MESH-C140 without a key."""
+    async def put(self, name: str, value: str, apps: str = "") -> None:
+        """Store a value; MESH-C140 without a key.
+
+        Args:
+            name: of the secret.
+            value: of the secret.
+            apps: patterns of the apps that may use it, comma-separated; empty for every app.
+        """
         secrets.remember([value])
-        data = encrypt(read_key(self._key_file), name, value)
+        data = encrypt(read_key(self._key_file), name, value, apps)
         await kv.ensure_bucket(self._js, names.SECRETS_BUCKET, self._replicas)
-        await kv.put(self._js, names.SECRETS_BUCKET, name, data)
+        headers = {_APPS: apps} if apps else None
+        await self._js.publish(kv.subject(names.SECRETS_BUCKET, name), data, headers=headers)
 
     async def delete(self, name: str) -> bool:
         """Delete a value; False if there is none."""
@@ -95,13 +110,19 @@ class SecretStore:
 
     async def listed(self) -> list[str]:
         """The names, sorted."""
-        return list(await kv.entries(self._js, names.SECRETS_BUCKET))
+        return list(await self.apps())
 
-    async def values(self, wanted: Collection[str]) -> dict[str, str]:
-        """Values by name.
+    async def apps(self) -> dict[str, str]:
+        """By name: the patterns of the apps that may use the secret; empty for every app."""
+        found = await kv.entries(self._js, names.SECRETS_BUCKET)
+        return {name: (one.headers or {}).get(_APPS, "") for name, one in found.items()}
+
+    async def values(self, wanted: Collection[str], app: str = "") -> dict[str, str]:
+        """Values by name, for an app; without a name of one only those that every app may use.
 
         Raises:
-            MeshError: MESH-C140 and MESH-C141 as above, MESH-C142 for a name without a value.
+            MeshError: MESH-C140 and MESH-C141 as above, MESH-C142 for a name without a value, and
+                for one that is not open to the app.
         """
         if not wanted:
             return {}
@@ -109,17 +130,29 @@ class SecretStore:
         found: dict[str, str] = {}
         for name in sorted(wanted):
             try:
-                bucket = await self._js.key_value(names.SECRETS_BUCKET)
-                data = (await bucket.get(name)).value or b""
-            except (BucketNotFoundError, KeyNotFoundError, NotFoundError) as error:
-                raise MeshError(
-                    "MESH-C142",
-                    f'secret "{name}" has no value',
-                    hint=f"mesh secret set {name}",
-                ) from error
-            found[name] = decrypt(key, name, data)
+                stored = await self._js.get_last_msg(
+                    f"KV_{names.SECRETS_BUCKET}",
+                    kv.subject(names.SECRETS_BUCKET, name),
+                    direct=True,
+                )
+            except NotFoundError as error:
+                raise _no_value(name) from error
+            headers = stored.headers or {}
+            apps = headers.get(_APPS, "")
+            if kv.OPERATION in headers or not is_open_to(apps or None, app):
+                raise _no_value(name)
+            found[name] = decrypt(key, name, stored.data or b"", apps)
         secrets.remember(found.values())
         return found
+
+
+def _no_value(name: str) -> MeshError:
+    return MeshError(
+        "MESH-C142",
+        f'secret "{name}" has no value',
+        detail="Or it is not open to this app.",
+        hint=f"mesh secret set {name}; --apps names patterns of apps that may use it",
+    )
 
 
 def _no_key(why: str) -> MeshError:

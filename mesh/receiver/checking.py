@@ -104,7 +104,7 @@ async def _checked(
     endpoint = ""
     try:
         wanted = opened.secrets(environment)
-        secrets = await environment.secrets(wanted) if wanted else {}
+        secrets = await environment.secrets(wanted, environment.app) if wanted else {}
         values = opened.values(environment, options, secrets)
         endpoint = opened.endpoint(environment, options)
         endpoint = endpoint.replace("{app}", app).replace("{stream}", stream)

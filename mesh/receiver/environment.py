@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import InstanceStatus
 
 
-async def no_secrets(wanted: Collection[str]) -> Mapping[str, str]:
+async def no_secrets(wanted: Collection[str], app: str = "") -> Mapping[str, str]:
     """No secrets at all: MESH-C142."""
     raise MeshError("MESH-C142", f'secret "{min(wanted)}" has no value')
 
@@ -37,8 +37,10 @@ class Environment:
     references: Callable[[], Mapping[str, Mapping[str, str]]]
     retries: Callable[[], Retries]
     report: Callable[[InstanceStatus], None]
-    #: Reads secrets by name; MESH-C140 to MESH-C142 where that fails.
-    secrets: Callable[[Collection[str]], Awaitable[Mapping[str, str]]] = no_secrets
+    #: Reads secrets by name for an app; MESH-C140 to MESH-C142 where that fails.
+    secrets: Callable[[Collection[str], str], Awaitable[Mapping[str, str]]] = no_secrets
+    #: The app whose environment this is; empty for none.
+    app: str = ""
     #: Makes the source or sink of a declaration.
     make: Callable[[Spec], Any] = lambda spec: spec.load()()
 
@@ -53,4 +55,5 @@ class Environment:
             self,
             access=replace(self.access, reads=tuple(reads)),
             references=lambda: open_references(self.references(), app),
+            app=app,
         )

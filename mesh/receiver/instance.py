@@ -157,7 +157,8 @@ class DoorInstance(ABC):
                     opened = Opened.of_group(self.group)
                     self.opened = await with_schema(opened, self.environment.access)
                     wanted = opened.secrets(self.environment)
-                    self._secrets = await self.environment.secrets(wanted) if wanted else {}
+                    given = self.environment
+                    self._secrets = await given.secrets(wanted, given.app) if wanted else {}
                     await self._run()
                 except TakenOverError as error:
                     extra = fields(instance=self.assignment.instance, epoch=error.epoch)

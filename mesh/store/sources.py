@@ -62,8 +62,8 @@ def database(options: StoreOptions, app: str = "") -> Database:
             for secrets; MESH-C132 for a file or a server that is not open.
     """
     if options.database is None:
-        return _filled(_named(options, app))
-    found = _filled(options.database)
+        return _filled(_named(options, app), app)
+    found = _filled(options.database, app)
     access = _access(os.environ.get(ACCESS_VARIABLE, ""))
     return found if access is None else open_database(access, found)
 
@@ -73,12 +73,12 @@ def _access(text: str) -> Access | None:
     return codec.decode(Access, text.encode()) if text else None
 
 
-def _filled(found: Database) -> Database:
+def _filled(found: Database, app: str) -> Database:
     texts = (found.host, found.database, found.username, found.password)
     wanted = names_in((*texts, *(value for _, value in found.parameters)))
     if not wanted:
         return found
-    values = _secrets(wanted)
+    values = _secrets(wanted, app)
     host, name, username, password = (filled(text, values) for text in texts)
     return replace(
         found,
@@ -90,7 +90,7 @@ def _filled(found: Database) -> Database:
     )
 
 
-def _secrets(wanted: frozenset[str]) -> Mapping[str, str]:
+def _secrets(wanted: frozenset[str], app: str) -> Mapping[str, str]:
     module, _, function = os.environ.get(SECRETS_VARIABLE, "").partition(":")
     if not function:
         raise MeshError(
@@ -98,7 +98,7 @@ def _secrets(wanted: frozenset[str]) -> Mapping[str, str]:
             f'secret "{min(wanted)}" has no value',
             detail="This process reads no secrets.",
         )
-    found: Mapping[str, str] = getattr(importlib.import_module(module), function)(wanted)
+    found: Mapping[str, str] = getattr(importlib.import_module(module), function)(wanted, app)
     return found
 
 

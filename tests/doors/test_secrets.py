@@ -94,6 +94,16 @@ async def test_values_are_encrypted_by_name_and_key(
             await store.values({"missing"})
         with pytest.raises(MeshError, match="C140"):
             await SecretStore(js, "").values({"a"})
+        # One of some apps is none of the others, also if somebody removes the list.
+        await store.put("c", "for shops", "Shop*,Till")
+        assert await store.values({"a", "c"}, "ShopTwo") == {"a": VALUE, "c": "for shops"}
+        for app in ("Bank", ""):
+            with pytest.raises(MeshError, match="C142"):
+                await store.values({"c"}, app)
+        assert await store.apps() == {"a": "", "b": "", "c": "Shop*,Till"}
+        await bucket.put("c", (await bucket.get("c")).value or b"")
+        with pytest.raises(MeshError, match="C141"):
+            await store.values({"c"}, "Bank")
         assert await store.delete("a")
         assert not await store.delete("a")
     finally:
@@ -130,8 +140,9 @@ async def test_the_api_lists_names_and_answers_no_value(
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             answers = [
-                await http.put("/secrets/db", content=VALUE),
+                await http.put("/secrets/db", content=VALUE, params={"apps": "Shop*, Till"}),
                 await http.get("/secrets"),
+                await http.put("/secrets/db", content=VALUE, params={"apps": "a b"}),
                 await http.put("/secrets/..%2Fdb", content=VALUE),
                 await http.put("/secrets/A", content=VALUE),
                 await http.put("/secrets/db", content=b""),
@@ -140,8 +151,8 @@ async def test_the_api_lists_names_and_answers_no_value(
             ]
     finally:
         await close(client)
-    assert [one.status_code for one in answers] == [200, 200, 404, 400, 400, 200, 404]
-    assert answers[1].json() == [{"name": "db"}]
+    assert [one.status_code for one in answers] == [200, 200, 400, 404, 400, 400, 200, 404]
+    assert answers[1].json() == [{"name": "db", "apps": "Shop*,Till"}]
     assert not any(VALUE in one.text for one in answers)
 
 
