@@ -34,6 +34,8 @@ SERVICE_UID = 10001
 #: Folders of services, each a volume; ``made`` is for this program alone.
 FOLDERS = ("made", "nats", "manager", "worker", "receiver", "spark", "store", "metrics", "idp")
 ROLES = (Role.MANAGER, Role.WORKER, Role.RECEIVER)
+#: Services whose connectors have a login of their own.
+CONNECTING = (Role.WORKER, Role.RECEIVER)
 _EVERY = (Grant("*", "*"),)
 #: Users with a password, for clients that know URLs only; ``dev`` is the one of the commands.
 CLIENTS: dict[str, Role | Client] = {
@@ -78,6 +80,8 @@ channels:
   replicas: 3
 functions:
   python: true
+receiver:
+  nkey_seed_file: /run/mesh/connector.nk
 manager:
   host: 0.0.0.0
   tls_cert: /run/mesh/api.crt
@@ -118,6 +122,8 @@ def main(volume: Path, host: Path) -> None:
     _private(volume / "nats" / "accounts.conf", accounts(_nats_users(made)))
     for role in ROLES:
         _private(volume / role / f"{role}.nk", made["seeds"][role][0])
+        if role in CONNECTING:
+            _private(volume / role / "connector.nk", made["seeds"][Role.CONNECTOR][0])
         text = SETTINGS.format(role=role, inbox=inbox(role))
         _private(volume / role / f"{role}.yaml", text)
     _identity_provider(volume, made["idp"])
@@ -206,7 +212,7 @@ def _certificates(volume: Path) -> None:
 
 
 def _nats_users(made: dict[str, Any]) -> list[NatsUser]:
-    roles = [NatsUser(role, role, (made["seeds"][role][1],)) for role in ROLES]
+    roles = [NatsUser(name, Role(name), (key,)) for name, (_, key) in made["seeds"].items()]
     return [*roles, *(NatsUser(n, of, password=made["nats"][n]) for n, of in CLIENTS.items())]
 
 
@@ -248,9 +254,9 @@ def _made(folder: Path) -> dict[str, Any]:
     """Passwords and keys, drawn at the first start."""
     path = folder / "keys.json"
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
-    made = {
+    made: dict[str, Any] = {
         "route": secrets.token_urlsafe(24),
-        "seeds": {role: new_key() for role in ROLES},
+        "seeds": {role: new_key() for role in (*ROLES, Role.CONNECTOR)},
         "nats": {name: secrets.token_urlsafe(24) for name in CLIENTS},
         "api": {name: secrets.token_urlsafe(24) for name in API_USERS},
         "store": {"postgres": secrets.token_urlsafe(24)},
@@ -258,7 +264,7 @@ def _made(folder: Path) -> dict[str, Any]:
         "idp": {name: secrets.token_urlsafe(24) for name in ("client", "management", *PEOPLE)},
     }
     # What an earlier version has made stays.
-    made |= found
+    made |= found | {"seeds": made["seeds"] | found.get("seeds", {})}
     _private(path, json.dumps(made))
     return made
 

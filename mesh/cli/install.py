@@ -14,6 +14,7 @@ import typer
 
 from mesh.cli.machine_files import (
     CONFIG,
+    CONNECTOR_KEY,
     NATS_GROUP,
     MachineFile,
     MachineRole,
@@ -113,6 +114,8 @@ def _unit(role: MachineRole) -> str:
 def _made(folder: Path, role: MachineRole, server: str | None) -> dict[str, str]:
     """Texts of the files of ``mesh nats-config`` for this machine, by name."""
     paths = {f"{role}.yaml": folder / f"{role}.yaml", f"{role}.nk": folder / "keys" / f"{role}.nk"}
+    if role in (MachineRole.WORKER, MachineRole.RECEIVER):
+        paths[CONNECTOR_KEY] = folder / "keys" / CONNECTOR_KEY
     if role is MachineRole.NATS:
         if server is None:
             raise MeshError("MESH-U180", "--role nats needs --server with the name of the server")

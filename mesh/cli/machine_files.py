@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from mesh.errors import MeshError
+from mesh.model.nats_roles import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,6 +25,8 @@ NATS_CONFIG: Final = Path("/etc/nats")
 UNITS: Final = Path("/etc/systemd/system")
 NATS_GROUP: Final = "nats"
 _USERS: Final = 'u nats - "NATS server" /var/lib/nats\n'
+#: The key of connectors: of workers and receivers.
+CONNECTOR_KEY: Final = f"{Role.CONNECTOR}.nk"
 #: Ports of the probes: a worker and a receiver may share a machine.
 _PROBE_PORTS: Final = {"worker": 9544, "receiver": 9545}
 
@@ -64,7 +67,8 @@ def files_of(
         role: of the machine.
         unit: text of the role's unit, as in ``conf/systemd``.
         made: texts of the files of ``mesh nats-config`` for this machine, by name: ``NAME.yaml``
-            and ``NAME.nk`` of a role, or ``server.conf`` and ``accounts.conf``.
+            and ``NAME.nk`` of a role, ``connector.nk`` of one with connectors, or ``server.conf``
+            and ``accounts.conf``.
         program: absolute path of ``mesh``, or of ``nats-server``.
 
     Raises:
@@ -87,7 +91,11 @@ def files_of(
     head = f"# Settings of the {role} of this machine; conf/mesh.yaml lists all.\n"
     found += [
         MachineFile(CONFIG / f"{role}.yaml", head + settings, is_kept=True),
-        MachineFile(CONFIG / "keys" / f"{role}.nk", made[f"{role}.nk"], 0o600),
+        *(
+            MachineFile(CONFIG / "keys" / name, made[name], 0o600)
+            for name in (f"{role}.nk", CONNECTOR_KEY)
+            if name in made
+        ),
     ]
     if nats.get("tls_ca"):
         found.append(MachineFile(UNITS / f"{role.unit}.service.d" / "tls.conf", _TLS))

@@ -125,6 +125,7 @@ def test_variables_of_services_are_settings(tmp_path: Path) -> None:
         settings = load(path, {})
         assert settings.channels.replicas == 3
         assert settings.nats.nkey_seed_file == f"/run/mesh/{role}.nk"
+        assert settings.receiver.nkey_seed_file == "/run/mesh/connector.nk"
         assert settings.nats.url.count("tls://") == 3
 
 
@@ -232,7 +233,11 @@ def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
     stack_init.main(volume, host)
     assert _files(volume) == made
     assert {"api.crt", "api.key", "users", "manager.nk"} <= made["manager"].keys()
-    assert made["worker"].keys() == {"nats.crt", "spark.conf", "worker.nk", "worker.yaml"}
+    assert made["worker"].keys() == {
+        "connector.nk", "nats.crt", "spark.conf", "worker.nk", "worker.yaml",
+    }  # fmt: skip
+    assert "connector.nk" in made["receiver"]
+    assert "connector.nk" not in made["manager"]
     assert made["idp"].keys() == {"idp.crt", "idp.key", "settings.yaml", "users.yaml"}
     assert b"oidc:" not in made["manager"]["manager.yaml"]
     # Executors have no key of NATS; the worker may send its login to them.

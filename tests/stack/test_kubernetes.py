@@ -107,6 +107,8 @@ def test_variables_are_settings_and_their_values_fit() -> None:
         assert settings.channels.replicas == SETS["nats"]["spec"]["replicas"] == 3
         assert settings.nats.nkey_seed_file == f"/run/mesh/{role}.nk"
         assert settings.nats.inbox_prefix == f"_INBOX.{role}"
+        has_own = settings.receiver.nkey_seed_file == "/run/mesh/connector.nk"
+        assert has_own is (role != "manager")
     worker, receiver = (load(None, variables(f"mesh-{role}")) for role in ("worker", "receiver"))
     assert (worker.worker.spark, worker.worker.takes_receivers) == (True, False)
     assert (receiver.worker.spark, receiver.worker.takes_queries) == (False, False)

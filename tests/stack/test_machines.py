@@ -80,6 +80,9 @@ def test_units_notify_have_a_user_of_their_own_and_read_keys_as_credentials() ->
         for line in ("Type=notify", "NotifyAccess=main", "DynamicUser=yes", "KillMode=mixed"):
             assert line in lines
         assert f"LoadCredential=nats.nk:/etc/mesh/keys/{role}.nk" in lines
+        has_connectors = "LoadCredential=connector.nk:/etc/mesh/keys/connector.nk" in lines
+        assert has_connectors is (role != "manager")
+        assert has_connectors is ("MESH_RECEIVER_NKEY_SEED_FILE=%d/connector.nk" in text)
         # Every credential that a variable names is loaded.
         named = set(re.findall(r"%d/([\w.]+)", text))
         assert named <= set(re.findall(r"^LoadCredential=([\w.]+):", text, re.MULTILINE))
@@ -131,6 +134,9 @@ def test_an_installation_is_repeated_and_keeps_what_is_the_operators(
     assert settings.manager.tls_cert == "/etc/mesh/api.crt"
     assert (etc / "mesh" / "keys").stat().st_mode & 0o777 == 0o700
     assert (etc / "mesh" / "keys" / "manager.nk").stat().st_mode & 0o777 == 0o600
+    assert not (etc / "mesh" / "keys" / "connector.nk").exists()
+    install("worker")
+    assert (etc / "mesh" / "keys" / "connector.nk").stat().st_mode & 0o777 == 0o600
     again = install("manager")
     assert "wrote" not in again
     assert again.count("unchanged ") == 3
