@@ -150,6 +150,7 @@ fuzz: $(STAMP)
 
 # The bills of images, which `make images` has written, stay.
 dist: $(STAMP)
+	$(BIN)/python -m tools.advisories
 	mkdir -p dist && find dist -type f ! -name 'mesh-*.sbom.json' -delete
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist . ./connectors
 	$(BIN)/python -m hatchling build -t sdist -d dist

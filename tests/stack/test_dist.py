@@ -115,4 +115,9 @@ def test_make_dist_builds_all_and_checks_it() -> None:
     steps = [line.split(" -m ")[1] for line in said.stdout.splitlines() if " -m tools." in line]
     assert "rm -rf dist" not in said.stdout
     assert "find dist -type f ! -name 'mesh-*.sbom.json' -delete" in said.stdout
-    assert steps == ["tools.chart dist", "tools.sbom dist/sbom.json", "tools.dist_check dist"]
+    assert steps == [
+        "tools.advisories",
+        "tools.chart dist",
+        "tools.sbom dist/sbom.json",
+        "tools.dist_check dist",
+    ]
