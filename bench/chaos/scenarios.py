@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.chaos import door_scenarios, hostile_scenarios
+from bench.chaos import door_scenarios, hostile_scenarios, machine_scenarios
 from bench.chaos.faults import databases, forms, managers, servers, workers
 from bench.chaos.scenario import CALM, Scenario
 from bench.chaos.stage import Topology
@@ -348,5 +348,6 @@ SCENARIOS: Final = (
         has_database=True,
     ),
     *hostile_scenarios.SCENARIOS,
+    *machine_scenarios.SCENARIOS,
     *door_scenarios.SCENARIOS,
 )

@@ -1,0 +1,174 @@
+"""Faults of one machine, or by an operator: streams deleted and purged, a JVM that stands still."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+from nats.js.errors import APIError, NotFoundError
+
+from bench.chaos import app
+from bench.chaos.scene import ScenarioError
+from mesh.jetstream import custody, kv
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from bench.chaos.scene import Scene
+
+#: Time in which a JVM does nothing, and a store has no room, seconds.
+_STILL_S: Final = 20.0
+_FULL_S: Final = 15.0
+#: Open files that a process may have beyond those that it has.
+_FILES: Final = 8
+#: Messages that stay in an input that is purged: those after them may be unread.
+_KEPT: Final = 100
+#: Payloads of records that no version writes, and of later versions.
+_RECORDS: Final = (
+    b"", b"{}", b"null", b"[1]", b"no JSON", b"\xff", b'{"holder": 3}',
+    b'{"id": "x", "role": "boss", "incarnation": "x", "address": "", "beat": 1}',
+    b'{"id": "x", "role": "worker", "incarnation": "x", "address": "", "beat": 1, "new": {}}',
+)  # fmt: skip
+#: Groups of an app beside the one under load.
+_GROUPS: Final = 1_200_000
+_AT_ONCE: Final = 2000
+_MANY: Final = """@App:name('{name}')
+define stream S (k long);
+from S select k, count() as n group by k having n > 1 insert into Twice;
+"""
+
+
+async def jvm_stopped(scene: Scene) -> None:
+    """The JVM of a session does nothing for a while."""
+    session = scene.stage.processes.session_pid(scene.holder)
+    found = [p for p in psutil.Process(session).children(recursive=True) if p.name() == "java"]
+    if not found:
+        raise ScenarioError("the session has no JVM")
+    scene.hit()
+    for one in found:
+        one.suspend()
+    try:
+        await scene.passing(_STILL_S)
+    finally:
+        for one in found:
+            one.resume()
+    await scene.flow(100)
+
+
+def bucket_deleted(stream: str) -> Callable[[Scene], Awaitable[None]]:
+    """A bucket of the mesh is deleted under load; later a session dies, and is replaced."""
+
+    async def play(scene: Scene) -> None:
+        outside = scene.outside
+        js = outside.client.jetstream()
+        scene.hit()
+        await js.delete_stream(stream)
+
+        async def is_whole() -> bool:
+            with contextlib.suppress(NotFoundError):
+                return not await custody.missing(js)
+            return False
+
+        await outside.until(f"{stream} again", is_whole)
+        await outside.until_running(scene.name)
+        # The next snapshots are stored by then.
+        await scene.passing(10.0)
+        scene.stage.processes.kill_session(scene.holder)
+        await scene.flow(100)
+        await outside.until_running(scene.name)
+        await scene.flow(100)
+
+    return play
+
+
+async def input_purged(scene: Scene) -> None:
+    """An operator purges the input, but for the last messages."""
+    scene.hit()
+    stream = names.js_stream(scene.name, app.INPUT)
+    for _ in range(3):
+        await scene.flow(2 * _KEPT)
+        await scene.outside.js.purge_stream(stream, keep=_KEPT)
+    await scene.flow(100)
+
+
+async def store_full(scene: Scene) -> None:
+    """The store of JetStream has no room for a while: its limit, not its disk."""
+    js, filler = scene.outside.js, "filler"
+    await js.add_stream(name=filler, subjects=[filler])
+    payload = bytes(1_000_000)
+    scene.hit()
+    try:
+        with contextlib.suppress(APIError):
+            while True:
+                await js.publish(filler, payload)
+        await scene.passing(_FULL_S)
+    finally:
+        await js.delete_stream(filler)
+    await scene.flow(200)
+
+
+async def files_scarce(scene: Scene) -> None:
+    """The processes of a worker may open few more files."""
+    parent = psutil.Process(scene.stage.processes.pid(scene.holder))
+    limits: list[tuple[int, tuple[int, int]]] = []
+    scene.hit()
+    try:
+        for one in [parent, *parent.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                before = resource.prlimit(one.pid, resource.RLIMIT_NOFILE)
+                limits.append((one.pid, before))
+                few = one.num_fds() + _FILES
+                resource.prlimit(one.pid, resource.RLIMIT_NOFILE, (few, before[1]))
+        await scene.flow(500)
+    finally:
+        for pid, before in limits:
+            with contextlib.suppress(ProcessLookupError):
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    await scene.flow(100)
+
+
+async def records_foreign(scene: Scene) -> None:
+    """Records that can't be read, and of another version, in all buckets that are watched."""
+    js = scene.outside.js
+    keys = {
+        names.CONTROL_BUCKET: ("node.worker.x", "assignment.x-y-1", "form.x.y", "standby.x-y-1"),
+        names.APPS_BUCKET: ("app.Foreign",),
+        names.STATUS_BUCKET: ("status.x-y-1",),
+    }
+    places = [(bucket, key) for bucket, ours in keys.items() for key in ours]
+    scene.hit()
+    try:
+        for payload in _RECORDS:
+            for bucket, key in places:
+                await kv.put(js, bucket, key, payload)
+            await scene.flow(50)
+    finally:
+        for bucket, key in places:
+            await kv.put(js, bucket, key, None)
+    await scene.flow(100)
+
+
+async def million_groups(scene: Scene) -> None:
+    """Another app gets an event of each of 1.2 million groups, on the same workers."""
+    name = f"{scene.name}Many"
+    service, js = scene.outside.service, scene.outside.js
+    await service.deploy(_MANY.format(name=name), by="chaos")
+    await scene.outside.until_running(name)
+    scene.hit()
+    subject = names.subject(name, app.INPUT)
+    for first in range(0, _GROUPS, _AT_ONCE):
+        events: list[Any] = [{"k": k} for k in range(first, first + _AT_ONCE)]
+        await js.publish(subject, json.dumps(events).encode())
+    await js.publish(subject, json.dumps({"k": _GROUPS - 1}).encode())
+    stream, out = names.js_stream(name, "Twice"), names.subject(name, "Twice")
+
+    async def is_out() -> bool:
+        return await scene.outside.count(stream, out) == 1
+
+    await scene.outside.until("the group with two events", is_out)
+    await service.undeploy(name)
+    await scene.flow(100)

@@ -1,0 +1,38 @@
+"""Scenarios of one machine, and of what an operator deletes: see docs/operations.md, "Faults"."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bench.chaos.faults import machines
+from bench.chaos.scenario import Scenario
+from bench.chaos.stage import Topology
+from mesh.jetstream.custody import STREAMS
+from mesh.model.names import JOURNAL_STREAM
+
+SCENARIOS: Final = (
+    Scenario("jvm-stopped", "the JVM of a session stopped for 20 s", machines.jvm_stopped),
+    *(
+        Scenario(
+            f"{stream.partition('mesh_')[2]}-deleted",
+            f"stream {stream} deleted",
+            machines.bucket_deleted(stream),
+            # A story begins with the deploy, which a deleted journal has no more.
+            () if stream == JOURNAL_STREAM else (rf"made {stream} again",),
+            has_one_server=True,
+        )
+        for stream in STREAMS
+    ),
+    Scenario("input-purged", "the input purged but for 100 messages", machines.input_purged),
+    Scenario(
+        "jetstream-full",
+        "the store of JetStream at its limit",
+        machines.store_full,
+        topology=Topology.DISKS,
+    ),
+    Scenario("files-scarce", "a worker may open 8 more files", machines.files_scarce),
+    Scenario(
+        "records-foreign", "unreadable and foreign records in the buckets", machines.records_foreign
+    ),
+    Scenario("million-groups", "1.2 million groups in another app", machines.million_groups),
+)
