@@ -65,7 +65,7 @@ _SEARCH_S: Final = 120.0
 _REASON_MAX: Final = 300
 #: Failures for which no message is at fault.
 _OTHERS: Final = (UNANSWERED, "PYSPARK-NATS", "[MESH-")
-_NUMBER: Final = re.compile(r"\d+")
+_NUMBER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+")
 _MODULE: Final = "mesh.spark.trial"
 
 
@@ -98,7 +98,7 @@ class RepeatedFailures:
         """Record a failure."""
         if any(sign in reason for sign in _OTHERS):
             return
-        # Spark's reasons have numbers of tasks, which differ.
+        # Spark's reasons have numbers of tasks, and ids of queries, which differ.
         same = _NUMBER.sub("#", reason)
         self._count = self._count + 1 if same == self._last else 1
         self._last = same

@@ -92,6 +92,13 @@ def test_one_that_breaks_the_query_is_set_apart(
 
         found = [s.value for s in view.view.snapshot().statuses if s.value.app == "Bystander"]
         assert {(s.state, s.restarts) for s in found} == {(InstanceState.RUNNING, 0)}
+        if times > 1:
+            # The event is found then: the others of the app go on.
+            out = [row["n"] for row in await rows(view, "Deadly", "Out", 19)]
+            assert out == [n for n in range(1, 21) if n != 13]
+            (entry,) = await view.service.events.failed("Deadly", 10)
+            assert (entry["sequence"], entry["data"]) == (13, '{"n":13}')
+            assert "at this message: Its process died." in entry["reason"]
         for name in ("Deadly", "Bystander"):
             await view.service.undeploy(name)
 
