@@ -49,7 +49,7 @@ class Bound:
     def _reason_against(self, user: str) -> str | None:
         if self._count >= self._most:
             return f"{self._count} {self._what}"
-        # A cluster without users has one: everybody.
+        # Without users all requests are of one.
         own = self._of_user[user] if user else 0
         if own >= max(1, self._most // 2):
             return f"{own} {self._what} that user {user} has sent"

@@ -1,13 +1,12 @@
 """``python -m tools.advisories``: refuse a lock with packages of known weaknesses.
 
-It needs no network: the list ``tools/advisories.toml`` has the advisories that somebody has read,
-and the date of that.  It says how old the list is.
+It needs no network: the list ``tools/advisories.txt`` has the known advisories, and the date on
+which they were read.  The command says how old the list is.
 """
 
 from __future__ import annotations
 
 import sys
-import tomllib
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from packaging.version import Version
 
 from tools.sbom import LOCK, Package, locked
 
-LIST: Final = Path(__file__).with_suffix(".toml")
+LIST: Final = Path(__file__).with_suffix(".txt")
 #: Age of the list after which new advisories should be read.
 _OLD_DAYS: Final = 90
 
@@ -31,7 +30,7 @@ class Advisories:
     fixed: dict[str, list[tuple[str, str]]]
 
     def against(self, packages: list[Package]) -> list[str]:
-        """What is wrong with these packages."""
+        """A line for each package with a weakness."""
         return [
             f"{one.name} {one.version} has {name}: {fixed} or later has it not"
             for one in packages
@@ -42,9 +41,12 @@ class Advisories:
 
 def read(path: Path = LIST) -> Advisories:
     """The list."""
-    values = tomllib.loads(path.read_text("utf-8"))
-    found = {name: [(said[0], said[1]) for said in ones] for name, ones in values["fixed"].items()}
-    return Advisories(values["checked"], found)
+    lines = [line.split() for line in path.read_text("utf-8").splitlines() if line[:1] != "#"]
+    (checked,) = (words[1] for words in lines if len(words) == 2)
+    found: dict[str, list[tuple[str, str]]] = {}
+    for name, fixed, advisory in (words for words in lines if len(words) == 3):
+        found.setdefault(name, []).append((advisory, fixed))
+    return Advisories(date.fromisoformat(checked), found)
 
 
 def main(today: date) -> int:
@@ -55,7 +57,7 @@ def main(today: date) -> int:
         sys.stderr.write(f"{line}\n")
     days = (today - known.checked).days
     count = sum(map(len, known.fixed.values()))
-    old = "; read new ones, see tools/advisories.toml" if days > _OLD_DAYS else ""
+    old = "; read new ones, see tools/advisories.txt" if days > _OLD_DAYS else ""
     sys.stdout.write(f"{count} advisories of {known.checked}, {days} days old{old}\n")
     return int(bool(wrong))
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.api.paths import route
-from mesh.api.responses import Json
+from mesh.api.responses import Json, parameter
 from mesh.errors import MeshError
 from mesh.jetstream.secret_store import VALUE_BYTES_MAX
 from mesh.model import secrets
-from mesh.model.access import check_pattern
+from mesh.model.access import is_pattern
 from mesh.request_body import read_body
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ class SecretRoutes:
         """Store a value, for every app or for some."""
         name = _name(request)
         given = request.query_params.get("apps", "")
-        apps = [check_pattern(one.strip()) for one in given.split(",") if one.strip()]
+        apps = [one.strip() for one in given.split(",") if one.strip()]
+        if not all(map(is_pattern, apps)):
+            raise parameter("apps", given, "patterns of names of apps")
         try:
             value = (await read_body(request, VALUE_BYTES_MAX)).decode()
         except UnicodeDecodeError as error:

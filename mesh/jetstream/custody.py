@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 #: Time between two looks, seconds.
 LOOK_S: Final = 10.0
-#: The streams without which apps do not run, or nobody can say why.
+#: The streams without which apps do not run, or have no story.
 STREAMS: Final = (
     f"KV_{names.CONTROL_BUCKET}",
     f"KV_{names.APPS_BUCKET}",

@@ -1,8 +1,8 @@
 """Secrets in a bucket, encrypted: the key is in a file of managers and workers, never in NATS.
 
 Each value is encrypted with AES-256-GCM, with a nonce of its own.  Its name, and the apps that may
-use it, are additional data: a value can't be put in the place of another one, nor be opened to
-other apps, by somebody without the key.
+use it, are additional data: without the key no value can be put in the place of another one, or be
+opened to other apps.
 """
 
 from __future__ import annotations
@@ -130,6 +130,7 @@ class SecretStore:
         found: dict[str, str] = {}
         for name in sorted(wanted):
             try:
+                await kv.open_bucket(self._js, names.SECRETS_BUCKET)
                 stored = await self._js.get_last_msg(
                     f"KV_{names.SECRETS_BUCKET}",
                     kv.subject(names.SECRETS_BUCKET, name),

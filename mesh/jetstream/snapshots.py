@@ -209,11 +209,9 @@ class JetStreamSnapshots:
     async def _forget_lost(self, part: str) -> None:
         """Treat no piece as stored if the store was deleted and made again since."""
         known, made_at = self._parts[part], await self._pieces.made_at()
-        if known.objects and made_at != known.store_made_at:
-            extra = fields(snapshot=f"{self._key}.{part}", pieces=len(known.objects))
-            log.warning("store of states was made again, all pieces are stored", extra=extra)
-            known.objects = {}
-        known.store_made_at = made_at
+        if made_at != known.store_made_at:
+            # All pieces are stored again.
+            known.objects, known.store_made_at = {}, made_at
 
     async def _fetch(self, wanted: Mapping[str, Path]) -> int:
         """Fetch stored pieces to local paths; copies of a mirror are only moved there.

@@ -1,7 +1,7 @@
 """Presence of a manager under its id: the claim of the id, and the heartbeats.
 
 Two processes with one id, by a copied configuration or one that was started twice, would be one
-node for everybody else: the second is refused.
+node for all others: the second is refused.
 """
 
 from __future__ import annotations

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.cluster_state import ClusterState
-    from mesh.jetstream.custody import Custody
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployed import Deployed, Preview
@@ -94,8 +93,7 @@ class ManagerService:
         self._clock = clock
         self._notes = notes
         self._name = name
-        #: Of the mesh's buckets; None for a service that no manager runs.
-        self.custody: Custody | None = None
+        self.custody: custody.Custody | None = None
         self._desired = DesiredState(client, view, clock)
         self._waits = Bound(WAITS_MAX, "requests wait for an app to run")
         self._stories = Bound(STORIES_MAX, "requests wait for a story")
@@ -253,9 +251,7 @@ class ManagerService:
             self._note(f"asked for {count} of group {group}", at_ms, by, app=app)
         return await self.status(app)
 
-    def loads(
-        self,
-    ) -> tuple[Sequence[AppRecord], Sequence[AppStatus], Callable[[str], Flow]]:
+    def loads(self) -> tuple[Sequence[AppRecord], Sequence[AppStatus], Callable[[str], Flow]]:
         """Records and states of all apps, and the flow of an instance by name."""
         records = [seen.value for seen in self._view.snapshot().apps]
         return records, app_statuses(self._surveyed(), records), self.telemetry.rates.flow

@@ -169,9 +169,14 @@ def permissions_of(words: Iterable[str]) -> frozenset[Permission]:
     return frozenset(found)
 
 
+def is_pattern(apps: str) -> bool:
+    """Whether a text is a pattern of names of apps."""
+    return _PATTERN.match(apps) is not None
+
+
 def check_pattern(apps: str) -> str:
     """The pattern of names of apps; MESH-A101 for another form."""
-    if not _PATTERN.match(apps):
+    if not is_pattern(apps):
         raise MeshError("MESH-A101", f'"{apps}" is no pattern of names of apps')
     return apps
 

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.bounded_process import BoundedProcess
@@ -21,7 +21,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.functions.script_switch import SWITCH
 from mesh.logs import fields
-from mesh.spark.instance_io import RefusedMessage
+from mesh.spark.instance_io import InstanceIO, RefusedMessage
 from mesh.spark.shared_query import members
 from mesh.spark.shared_query.work import UNANSWERED
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mesh.bounded_process import Process
     from mesh.spark.instance_context import InstanceContext
     from mesh.spark.shared_query.members import Offsets
-    from mesh.spark.trial import Trial
+    from pyspark_nats.decode.limits import MessageLimits
 
     class Part(Protocol):
         """Trial runs of a part."""
@@ -67,6 +67,20 @@ _REASON_MAX: Final = 300
 _OTHERS: Final = (UNANSWERED, "PYSPARK-NATS", "[MESH-")
 _NUMBER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+")
 _MODULE: Final = "mesh.spark.trial"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A part of an instance, with a copy of its restored state."""
+
+    io: InstanceIO
+    key: str
+    directory: str
+    nats: Mapping[str, str]
+    message: MessageLimits
+    #: Its restored position; None for the first message of its streams.
+    start: Offsets | None
+    is_restored: bool
 
 
 class _GivesUp(Exception):
@@ -108,15 +122,17 @@ class RepeatedFailures:
         """Whether it has failed often enough for a search."""
         return self._count >= self._due_at
 
-    def search(
+    def io_of(
         self,
         given: InstanceContext,
         run: Path,
         starts: Mapping[str, Offsets],
         restored: Collection[str],
         is_over: Callable[[], bool],
-    ) -> None:
-        """Find the messages at fault, from the restored positions on; blocks.
+    ) -> InstanceIO:
+        """The instance's inputs and outputs, without the messages at fault.
+
+        They are looked for if that is due, from the restored positions on; this blocks.
 
         Args:
             given: of the instance.
@@ -125,6 +141,18 @@ class RepeatedFailures:
             restored: see above.
             is_over: whether the instance is to stop.
         """
+        if self.is_due:
+            self._search(given, run, starts, restored, is_over)
+        return replace(given.io, refused=self.refused)
+
+    def _search(
+        self,
+        given: InstanceContext,
+        run: Path,
+        starts: Mapping[str, Offsets],
+        restored: Collection[str],
+        is_over: Callable[[], bool],
+    ) -> None:
         found: list[RefusedMessage] = []
         process, clock = self.process(), SystemClock()
         ends_s = clock.monotonic_s() + _SEARCH_S
@@ -267,9 +295,6 @@ def _parts(
     restored: Collection[str],
     process: Process,
 ) -> Iterator[_PartProcess]:
-    # Only here: it imports what a session has, and the trial's process needs.
-    from mesh.spark.trial import Trial
-
     if given.options.task_store is not None and given.io.group.stateful:
         # The states are not in the directory.
         return

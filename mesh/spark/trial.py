@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,25 +23,9 @@ from pyspark_nats.sink import messages_out
 from pyspark_nats.source import batches, planning
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mesh.spark.instance_io import InstanceIO, RefusedMessage
+    from mesh.spark.repeated_failures import Trial
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
-    from pyspark_nats.decode.limits import MessageLimits
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A part of an instance, with a copy of its restored state."""
-
-    io: InstanceIO
-    key: str
-    directory: str
-    nats: Mapping[str, str]
-    message: MessageLimits
-    #: Its restored position; None for the first message of its streams.
-    start: Offsets | None
-    is_restored: bool
 
 
 def look(trial: Trial, at: Offsets | None, rows: int) -> tuple[Offsets, Offsets]:

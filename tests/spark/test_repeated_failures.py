@@ -17,8 +17,7 @@ from mesh.plan.build import plan
 from mesh.spark import repeated_failures, stateless_task, trial
 from mesh.spark.instance_io import InstanceIO, RefusedMessage
 from mesh.spark.partition_task import PartitionRun
-from mesh.spark.repeated_failures import RepeatedFailures, search
-from mesh.spark.trial import Trial
+from mesh.spark.repeated_failures import RepeatedFailures, Trial, search
 from pyspark_nats.decode.limits import USUAL
 from pyspark_nats.protocol import connection
 from tests.support.shared_query import begun
@@ -107,6 +106,9 @@ def test_equal_failures_alone_lead_to_a_search() -> None:
     assert not failures.is_due
     failures.note("KeyError: 'x'")
     assert failures.is_due
+
+
+def test_failures_that_differ_in_ids_alone_are_equal() -> None:
     failures = RepeatedFailures()
     for run in ("0aa2c9de-1f5b-4b0c-9d3e-00aa11bb22cc", "ffffffff-1f5b-4b0c-9d3e-0123456789ab"):
         failures.note(f"[STREAM_FAILED] Query [id = {run}, runId = {run}] terminated: Task 7 died")

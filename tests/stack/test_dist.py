@@ -113,6 +113,7 @@ def test_make_dist_builds_all_and_checks_it() -> None:
         check=True,
     )  # fmt: skip
     steps = [line.split(" -m ")[1] for line in said.stdout.splitlines() if " -m tools." in line]
+    steps = [step for step in steps if not step.startswith("tools.install")]
     assert "rm -rf dist" not in said.stdout
     assert "find dist -type f ! -name 'mesh-*.sbom.json' -delete" in said.stdout
     assert steps == [

@@ -221,22 +221,15 @@ class DedicatedInstance:
 
     def _search(self) -> None:
         """Leave out the messages at fault, after equal failures."""
-        failures, run = self._given.failures, self._run
-        if failures.is_due:
-            offsets = run.offsets or {}
-            starts = {
-                key: {stream: offsets[stream] for stream in streams}
-                for key, streams in members.partition_keys(self.io).items()
-                if all(stream in offsets for stream in streams)
-            }
-            restored = [str(number) for number in run.restored] if self.io.group.stateful else []
-            is_over = self._woken_to_stop
-            failures.search(self._given, run.directory, starts, restored, is_over)
-        self.io = replace(self._given.io, refused=failures.refused)
-
-    def _woken_to_stop(self) -> bool:
-        with self._lock:
-            return self._life.is_stopping
+        run, offsets = self._run, self._run.offsets or {}
+        starts = {
+            key: {stream: offsets[stream] for stream in streams}
+            for key, streams in members.partition_keys(self.io).items()
+            if all(stream in offsets for stream in streams)
+        }
+        restored = [str(number) for number in run.restored] if self.io.group.stateful else []
+        given, is_over = self._given, lambda: self._life.is_stopping
+        self.io = given.failures.io_of(given, run.directory, starts, restored, is_over)
 
     def _start(self, until: Mapping[str, int] | None) -> None:
         """Start the query, or let it read on to ``until``."""

@@ -245,10 +245,8 @@ class SharedInstance:
             shutil.rmtree(old, ignore_errors=True)
         self._snapshots.begin(run)
         self._restored = self._snapshots.restore()
-        failures = self._given.failures
-        if failures.is_due:
-            failures.search(self._given, run, *self._restored, lambda: self._life.is_stopping)
-        self.io = replace(self._given.io, refused=failures.refused)
+        given, is_over = self._given, lambda: self._life.is_stopping
+        self.io = given.failures.io_of(given, run, *self._restored, is_over)
         self._take(events.Restored())
 
     def _join(self, until: Mapping[str, int] | None, *, continues: bool) -> None:
