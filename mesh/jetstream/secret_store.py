@@ -126,15 +126,15 @@ class SecretStore:
         """
         if not wanted:
             return {}
-        key = read_key(self._key_file)
+        key, stream = read_key(self._key_file), f"KV_{names.SECRETS_BUCKET}"
         found: dict[str, str] = {}
         for name in sorted(wanted):
             try:
-                await kv.open_bucket(self._js, names.SECRETS_BUCKET)
+                info = await self._js.stream_info(stream)
                 stored = await self._js.get_last_msg(
-                    f"KV_{names.SECRETS_BUCKET}",
+                    stream,
                     kv.subject(names.SECRETS_BUCKET, name),
-                    direct=True,
+                    direct=bool(info.config.allow_direct),
                 )
             except NotFoundError as error:
                 raise _no_value(name) from error

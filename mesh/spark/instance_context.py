@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from mesh.control.retries import Retries
-from mesh.spark.repeated_failures import RepeatedFailures
+from mesh.spark.repeated_failures import RepeatedFailures, TriedInstance
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 
 if TYPE_CHECKING:
@@ -95,3 +95,16 @@ class InstanceContext:
     clock: Clock
     #: The same in the shared query and in a dedicated one.
     failures: RepeatedFailures = field(default_factory=RepeatedFailures)
+
+    def io_of(
+        self,
+        run: Path,
+        starts: Mapping[str, dict[str, dict[str, int]]],
+        restored: Collection[str],
+        is_over: Callable[[], bool],
+    ) -> InstanceIO:
+        """See ``RepeatedFailures.io_of``."""
+        options = self.options
+        has_states = options.task_store is None or not self.io.group.stateful
+        tried = TriedInstance(self.io, self.directory, options.nats, options.message, has_states)
+        return self.failures.io_of(tried, run, starts, restored, is_over)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from typing import Protocol
 
     from mesh.bounded_process import Process
-    from mesh.spark.instance_context import InstanceContext
     from mesh.spark.shared_query.members import Offsets
     from pyspark_nats.decode.limits import MessageLimits
 
@@ -67,6 +66,19 @@ _REASON_MAX: Final = 300
 _OTHERS: Final = (UNANSWERED, "PYSPARK-NATS", "[MESH-")
 _NUMBER: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+")
 _MODULE: Final = "mesh.spark.trial"
+
+
+@dataclass(frozen=True, slots=True)
+class TriedInstance:
+    """What a search needs of an instance."""
+
+    io: InstanceIO
+    #: Exclusive to it.
+    directory: Path
+    nats: Mapping[str, str]
+    message: MessageLimits
+    #: Whether its states, if it has any, are on this machine.
+    has_states: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +136,7 @@ class RepeatedFailures:
 
     def io_of(
         self,
-        given: InstanceContext,
+        given: TriedInstance,
         run: Path,
         starts: Mapping[str, Offsets],
         restored: Collection[str],
@@ -147,7 +159,7 @@ class RepeatedFailures:
 
     def _search(
         self,
-        given: InstanceContext,
+        given: TriedInstance,
         run: Path,
         starts: Mapping[str, Offsets],
         restored: Collection[str],
@@ -289,14 +301,13 @@ class _PartProcess:
 
 
 def _parts(
-    given: InstanceContext,
+    given: TriedInstance,
     run: Path,
     starts: Mapping[str, Offsets],
     restored: Collection[str],
     process: Process,
 ) -> Iterator[_PartProcess]:
-    if given.options.task_store is not None and given.io.group.stateful:
-        # The states are not in the directory.
+    if not given.has_states:
         return
     for key in members.partition_keys(given.io):
         copy = given.directory / "trial"
@@ -308,8 +319,8 @@ def _parts(
                 given.io,
                 key,
                 str(copy),
-                given.options.nats,
-                given.options.message,
+                given.nats,
+                given.message,
                 starts.get(key),
                 key in restored,
             )

@@ -228,8 +228,7 @@ class DedicatedInstance:
             if all(stream in offsets for stream in streams)
         }
         restored = [str(number) for number in run.restored] if self.io.group.stateful else []
-        given, is_over = self._given, lambda: self._life.is_stopping
-        self.io = given.failures.io_of(given, run.directory, starts, restored, is_over)
+        self.io = self._given.io_of(run.directory, starts, restored, lambda: self._life.is_stopping)
 
     def _start(self, until: Mapping[str, int] | None) -> None:
         """Start the query, or let it read on to ``until``."""

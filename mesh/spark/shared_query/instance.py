@@ -245,8 +245,7 @@ class SharedInstance:
             shutil.rmtree(old, ignore_errors=True)
         self._snapshots.begin(run)
         self._restored = self._snapshots.restore()
-        given, is_over = self._given, lambda: self._life.is_stopping
-        self.io = given.failures.io_of(given, run, *self._restored, is_over)
+        self.io = self._given.io_of(run, *self._restored, lambda: self._life.is_stopping)
         self._take(events.Restored())
 
     def _join(self, until: Mapping[str, int] | None, *, continues: bool) -> None:
