@@ -21,12 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 from nats.js import api
-from nats.js.errors import (
-    BucketNotFoundError,
-    KeyNotFoundError,
-    KeyWrongLastSequenceError,
-    NotFoundError,
-)
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
 
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
@@ -342,7 +337,7 @@ async def ensure_buckets(js: JetStreamContext, replicas: int) -> None:
     await kv.ensure_bucket(js, names.SNAPSHOTS_BUCKET, replicas)
     try:
         await js.object_store(names.STATE_BUCKET)
-    except (BucketNotFoundError, NotFoundError):
+    except NotFoundError:
         await js.create_object_store(names.STATE_BUCKET, api.ObjectStoreConfig(replicas=replicas))
 
 

@@ -100,7 +100,7 @@ class _GivesUp(Exception):
 
 
 def _died(detail: str) -> MeshError:
-    return MeshError("MESH-S112", "a trial run ended its process", detail=detail)
+    return MeshError("MESH-S114", "a trial run ended its process", detail=detail)
 
 
 def _process() -> Process:
@@ -292,7 +292,7 @@ class _PartProcess:
             call = f"{_MODULE}:run"
             said: str = self.process.call(_TRIAL_S, call, self.trial, at, ends, refused, keeps)
         except MeshError as error:
-            if error.code != "MESH-S112":
+            if error.code != "MESH-S114":
                 raise
             if self.clock.monotonic_s() - began_s >= _TRIAL_S:
                 raise _GivesUp from error
