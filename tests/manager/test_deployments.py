@@ -38,8 +38,10 @@ def text(*streams: str) -> str:
 
 
 @asynccontextmanager
-async def manager_on(nats_server: NatsServer) -> AsyncIterator[tuple[Manager, ManagerService]]:
-    settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
+async def manager_on(
+    nats_server: NatsServer, name: str = "m1"
+) -> AsyncIterator[tuple[Manager, ManagerService]]:
+    settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id=name))
     async with running(settings) as (manager, service):
         yield manager, service
 
@@ -131,7 +133,7 @@ def test_a_stream_that_can_not_be_made_has_the_hint_of_its_reason() -> None:
 async def test_a_deploy_that_waits_overtakes_no_other(nats_server: NatsServer) -> None:
     async with (
         manager_on(nats_server) as (manager, one),
-        manager_on(nats_server) as (slow, two),
+        manager_on(nats_server, "m2") as (slow, two),
     ):
 
         async def other_is_deployed(_: AppSpec) -> None:
@@ -146,7 +148,7 @@ async def test_a_deploy_that_waits_overtakes_no_other(nats_server: NatsServer) -
 
 
 async def test_one_of_two_deploys_makes_channels(nats_server: NatsServer) -> None:
-    async with manager_on(nats_server) as (manager, one), manager_on(nats_server) as (_, two):
+    async with manager_on(nats_server) as (manager, one), manager_on(nats_server, "m2") as (_, two):
         done = await asyncio.gather(
             one.deploy(text("T")), two.deploy(text("U")), return_exceptions=True
         )
