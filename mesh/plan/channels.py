@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import not_supported
 from mesh.model.app import Channel, Format, GroupInput, Strategy
 from mesh.plan.dist import PARTITIONER_PREFIX, SINK_PREFIX, TRIGGER_PREFIX
+from mesh.plan.loops import entrances_of, loops_of
 from mesh.plan.partition_counts import partition_counts
 from mesh.plan.receivers import connect
 from mesh.plan.strategies import input_partitioning
@@ -152,12 +153,14 @@ class _Channels:
     #: By stream and identity of the key.
     keyed: dict[tuple[str, object], Channel] = field(default_factory=dict)
     partitioners: list[Partitioner] = field(default_factory=list)
-    #: By stream: the channels that the groups which emit its events write to.
+    #: By stream: the channels that the groups which emit its events write to, and these groups.
     filled: dict[str, list[Channel]] = field(default_factory=dict)
+    writers: dict[str, list[str]] = field(default_factory=dict)
 
     def add(self, app: str, ends: _Ends, counts: Mapping[str, int]) -> None:
         """Lay out the channels of one stream; ``counts`` has the partitions of each reader."""
         name = ends.schema.name
+        self.writers[name] = [group.name for group in ends.writers]
         own: dict[tuple[str, object], Channel] = {}
         for group, share in ends.outside:
             if share.key is not None:
@@ -216,7 +219,9 @@ def _outputs(
     """The channels that each group writes, added ones too."""
     outputs = {r.name: tuple(made.filled[r.stream]) for r in connections.receivers}
     for writer in groups:
-        written = (made.filled[s] for s in writer.uses.writes if s in made.filled)
+        written = (
+            made.filled[s] for s in writer.uses.writes if writer.name in made.writers.get(s, ())
+        )
         outputs[writer.name] = tuple(channel for channels in written for channel in channels)
     outputs |= {p.name: (p.target,) for p in made.partitioners}
     for door in connections.doors:
@@ -239,9 +244,11 @@ def _ends(
 ) -> list[_Ends]:
     """The streams that cross the wire, in the order of the app's streams."""
     uses = {group.name: group.uses for group in groups}
+    loops = {group.name: loops_of(group) for group in groups}
     found = []
     for schema in bound.streams:
-        writers = [g for g in groups if schema.name in uses[g.name].writes]
+        entered = [g for g in groups if schema.name in entrances_of(loops[g.name], defined)]
+        writers = [g for g in groups if schema.name in uses[g.name].writes and g not in entered]
         readers = [g for g in groups if schema.name in uses[g.name].reads]
         receiver = connections.receiver(schema.name)
         source_at = [g for g in groups if schema.name in connections.sources.get(g.name, ())]
@@ -250,8 +257,11 @@ def _ends(
         failing = tuple(d for d in connections.doors if d.faults == schema.name)
         has_doors = bool(entrances or exits or failing)
         is_used = writers or readers or has_doors
-        if (_is_internal(writers, readers, source_at) and not has_doors) or not is_used:
+        is_result = any(schema.name in loop.results for g in writers for loop in loops[g.name])
+        is_internal = not is_result and _is_internal(writers, readers, source_at)
+        if (is_internal and not has_doors) or not is_used:
             continue
+        _refuse_sinks_of_entrance(schema.name, entered, exits)
         _refuse_shared_writing(schema.name, writers, readers, (*entrances, *failing))
         outside = tuple(
             (g.name, share)
@@ -299,6 +309,19 @@ def _is_internal(
     """Whether a single group writes the stream's events and reads them."""
     makers = {group.name for group in (*writers, *source_at)}
     return len(makers) == 1 and {group.name for group in readers} == makers
+
+
+def _refuse_sinks_of_entrance(
+    stream: str, entered: Sequence[Group], exits: Sequence[DoorGroup]
+) -> None:
+    """Refuse a sink that would miss the events which a loop inserts into its own input."""
+    if entered and exits:
+        raise not_supported(
+            f'a sink of stream "{stream}", by which events enter a loop of group '
+            f'"{entered[0].name}"',
+            exits[0].annotation.position,
+            hint=f"Give the sink to another stream: from {stream} select * insert into Other;",
+        )
 
 
 def _refuse_shared_writing(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from mesh.errors import MeshError, Position, not_supported
+from mesh.errors import MeshError, Position
 from mesh.language.syntax import (
     AggregationDefinition,
     Annotation,
@@ -26,6 +26,7 @@ from mesh.plan.aggregation_joins import dividing_attribute, joins_with
 from mesh.plan.bound import BoundAggregation, BoundApp, BoundPartition, BoundQuery, BoundTable
 from mesh.plan.dependencies import Uses, union, uses_of
 from mesh.plan.dist import AGGREGATION_PREFIX, DEFAULT_GROUP, Dist, read_dist
+from mesh.plan.loops import loops_of, refuse_loops
 from mesh.plan.stores import is_in_file, is_looked_up
 
 if TYPE_CHECKING:
@@ -132,12 +133,13 @@ class Group:
     def is_stateful(self) -> bool:
         """Whether one of its queries keeps state, or its failures are events for a reader.
 
-        Then the whole group runs as a stateful one.
+        Then the whole group runs as a stateful one, and one with a loop does.
         """
-        return bool(self.faults) or not all(
+        is_stateless = all(
             isinstance(element.bound, BoundQuery) and element.bound.is_stateless
             for element in self.elements
         )
+        return bool(self.faults) or not is_stateless or bool(loops_of(self))
 
 
 def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
@@ -168,7 +170,7 @@ def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
     _refuse_scattered(groups, bound.tables)
     for group in groups:
         _refuse_far_aggregations(group)
-        _refuse_loops(group)
+        refuse_loops(group)
     return groups
 
 
@@ -337,35 +339,6 @@ def _refuse_far_aggregations(group: Group) -> None:
                 + f"; or {group.to_unshare[0].lower()}{group.to_unshare[1:]}.",
                 position=element.tree.position,
             )
-
-
-def _refuse_loops(group: Group) -> None:
-    """Refuse queries that read their own output through other queries of their group."""
-    readers: dict[str, list[tuple[BoundQuery, str]]] = {}
-    writers: list[tuple[Query, BoundQuery, str]] = []
-    for number, element in enumerate(group.elements):
-        # Inner streams of two partitions may have one name.
-        def own(stream: str, number: int = number) -> str:
-            return f"{number}{stream}" if stream.startswith("#") else stream
-
-        for tree, query in element.queries:
-            writers.append((tree, query, own(query.target.name)))
-            for stream in query.input_streams:
-                readers.setdefault(own(stream), []).append((query, own(query.target.name)))
-    for tree, query, target in writers:
-        seen: set[str] = set()
-        ahead = [target]
-        while ahead:
-            stream = ahead.pop()
-            if any(reader is query for reader, _ in readers.get(stream, ())):
-                raise not_supported(
-                    f'a loop inside a group: query "{query.name}" reads its own output',
-                    tree.output.position,
-                    hint="Put the queries of the loop into different groups with @dist.",
-                )
-            if stream not in seen:
-                seen.add(stream)
-                ahead.extend(written for _, written in readers.get(stream, ()))
 
 
 def app_name(app: App) -> str:
