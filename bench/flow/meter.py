@@ -28,7 +28,7 @@ _REST_S: Final = 10.0
 #: Least time between two sends, seconds: events that are due in between go together.
 _TICK_S: Final = 0.001
 _QUIET_S: Final = 0.1
-#: Most events that may not be stored yet; a server discards what comes while 10,000 wait.
+#: Most events that may not be stored yet; a server discards others while 10,000 wait.
 _WINDOW: Final = 4_000
 #: Of each app one of so many events asks for an acknowledgement, which is for those before it, too.
 _ACKNOWLEDGED: Final = 50

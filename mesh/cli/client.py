@@ -28,10 +28,8 @@ _AWAY, _AGAIN_S = ("MESH-U112", "MESH-A503"), 0.5
 _REPLACE_S = 60.0
 #: Interval at which a manager that starts is asked, seconds.
 _LOOK_S = 0.2
-#: Workers open one source or sink after the other.
-_CHECK_S = 210.0
-#: A manager measures each group.
-_WHAT_IF_S = 270.0
+#: Workers open one source or sink after the other; a manager measures each group.
+_CHECK_S, _WHAT_IF_S = 210.0, 270.0
 _TEXT = {"Content-Type": "text/plain; charset=utf-8"}
 #: A state may be large.
 _BACKUP_S = 600.0
@@ -105,8 +103,7 @@ class Client:
     def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> dict[str, Any]:
         """The needs of an app at a rate; see ``mesh.plan.capacity``."""
         asked = {"at_rate": list(at_rate), "keys": str(keys), "cores": str(cores)}
-        path = "/siddhi-apps/what-if"
-        return self._one("POST", path, timeout=_WHAT_IF_S, **_body(text, asked))
+        return self._one("POST", "/siddhi-apps/what-if", timeout=_WHAT_IF_S, **_body(text, asked))
 
     def scale(self, app: str, group: str, parallel: int) -> dict[str, Any]:
         """Change the number of instances of a group; returns the app's status."""
@@ -220,8 +217,7 @@ class Client:
 
     def backfill(self, text: str, which: dict[str, list[str]]) -> dict[str, Any]:
         """Deploy an app after its history; ``which`` are the parameters of the REST API."""
-        path = "/siddhi-apps/backfill"
-        return self._one("POST", path, timeout=None, **_body(text, which))
+        return self._one("POST", "/siddhi-apps/backfill", timeout=None, **_body(text, which))
 
     def promote(self, fork: str, replaces: str | None) -> dict[str, Any]:
         """Give the app of a fork the fork's text, and remove the fork."""
@@ -321,14 +317,12 @@ class Client:
         except ValueError as error:
             detail = f"HTTP {answer.status_code}, {answer.headers.get('content-type')}."
             server = self._context.server
+            # A proxy says so of a manager that is away.
             if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                # A proxy says so of a manager that is away.
-                raise MeshError(
-                    "MESH-U112", f"manager at {server} can't be reached", detail=detail
-                ) from error
-            raise MeshError(
-                "MESH-U113", f"the server at {server} is no manager", detail=detail
-            ) from error
+                code, what = "MESH-U112", f"manager at {server} can't be reached"
+            else:
+                code, what = "MESH-U113", f"the server at {server} is no manager"
+            raise MeshError(code, what, detail=detail) from error
         if answer.is_success:
             return values
         if answer.status_code == HTTPStatus.UNAUTHORIZED:

@@ -70,7 +70,7 @@ _MODULE: Final = "mesh.spark.trial"
 
 @dataclass(frozen=True, slots=True)
 class TriedInstance:
-    """What a search needs of an instance."""
+    """Parts of an instance that a search needs."""
 
     io: InstanceIO
     #: Exclusive to it.
