@@ -24,6 +24,7 @@ SCENARIOS: Final = (
         for stream in STREAMS
     ),
     Scenario("input-purged", "the input purged but for 100 messages", machines.input_purged),
+    Scenario("outputs-purged", "outputs and markers purged", machines.outputs_purged),
     Scenario(
         "jetstream-full",
         "the store of JetStream at its limit",

@@ -73,6 +73,8 @@ class Scene:
     server: DatabaseServer | None = None
     #: Whether the server may lose acknowledged events.
     is_lossy: bool = False
+    #: By stream: rows that the scenario has read and purged.
+    purged: dict[str, list[list[Any]]] = field(default_factory=dict)
     #: Events a second.
     rate: int = RATE
     #: Requests to the leaders of streams since the fault, if it is one of theirs.
@@ -257,7 +259,8 @@ class Scene:
         """Wait for all rows, and compare them; the time the app took to recover, seconds."""
         sent = [self.event(number) for number in await self._numbers()]
         expected = await asyncio.to_thread(app.expected, sent, self.text)
-        await self._until_still({stream: len(rows) for stream, rows in expected.items()})
+        gone = {stream: len(self.purged.get(stream, ())) for stream in expected}
+        await self._until_still({name: len(rows) - gone[name] for name, rows in expected.items()})
         found: dict[str, list[list[Any]]] = {}
         #: When each row was stored, milliseconds.
         times: dict[str, list[float]] = {}
@@ -266,7 +269,7 @@ class Scene:
         for stream in expected:
             js_stream = names.js_stream(self.name, stream)
             subject = names.subject(self.name, stream)
-            found[stream], times[stream] = [], []
+            found[stream], times[stream] = [*self.purged.get(stream, ())], []
             for message in await self.outside.messages(js_stream, subject):
                 row = list(json.loads(message.data).values())
                 found[stream].append(row)

@@ -95,6 +95,22 @@ async def input_purged(scene: Scene) -> None:
     await scene.flow(100)
 
 
+async def outputs_purged(scene: Scene) -> None:
+    """An operator purges outputs, and with them the markers of their writers."""
+    js = scene.outside.js
+    scene.hit()
+    for stream in ("Counts", "Flat", "Means") * 2:
+        await scene.flow(_KEPT)
+        js_stream = names.js_stream(scene.name, stream)
+        read = await scene.outside.messages(js_stream, names.subject(scene.name, stream))
+        rows = [list(json.loads(message.data).values()) for message in read]
+        scene.purged.setdefault(stream, []).extend(rows)
+        # Not the rows that are stored meanwhile, but all markers.
+        await js.purge_stream(js_stream, seq=read[-1].metadata.sequence.stream + 1)
+        await js.purge_stream(js_stream, subject=f"{names.marker_subject(js_stream)}.>")
+    await scene.flow(100)
+
+
 async def store_full(scene: Scene) -> None:
     """The store of JetStream has no room for a while: its limit, not its disk."""
     js, filler = scene.outside.js, "filler"
