@@ -89,6 +89,6 @@ def _show(found: list[FollowedStream]) -> None:
         there: int | str = "no answer"
         if one.origin is not None:
             there = one.origin.last_sequence if one.origin.created else "no stream"
-        follows = (one.domain, there, one.lag, heard)
-        rows.append((one.name, one.last_sequence, *(follows if one.domain else ("nothing",))))
+        follows = (one.domain, there, one.lag, heard) if one.domain else ("nothing", *[None] * 3)
+        rows.append((one.name, one.last_sequence, *follows))
     show_table(("stream", "last", "follows", "last there", "lag", "heard"), rows)
