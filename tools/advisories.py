@@ -1,66 +1,75 @@
 """``python -m tools.advisories``: refuse a lock with packages of known weaknesses.
 
-It needs no network: the list ``tools/advisories.txt`` has the known advisories, and the date on
-which they were read.  The command says how old the list is.
+The package index knows the advisories of each version: ``/pypi/NAME/VERSION/json`` of PyPI lists
+them as ``vulnerabilities``, which come from osv.dev.  Where the index gives no such answers, as
+mirrors and machines without a network do, the command says how many packages it could not check.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from packaging.version import Version
+import httpx
 
 from tools.sbom import LOCK, Package, locked
 
-LIST: Final = Path(__file__).with_suffix(".txt")
-#: Age of the list after which new advisories should be read.
-_OLD_DAYS: Final = 90
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Variable with another index that answers like PyPI.
+INDEX: Final = "MESH_ADVISORIES_URL"
+_PYPI: Final = "https://pypi.org/pypi"
+#: Requests at a time, and the time for one, seconds.
+_AT_ONCE, _ANSWER_S = 16, 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class Advisories:
-    """The advisories that are known here."""
+def weaknesses(package: Package, answer: Any) -> list[str]:
+    """A line for each advisory of a version that is not withdrawn.
 
-    checked: date
-    #: By package: the advisory, and the first version without the weakness.
-    fixed: dict[str, list[tuple[str, str]]]
-
-    def against(self, packages: list[Package]) -> list[str]:
-        """A line for each package with a weakness."""
-        return [
-            f"{one.name} {one.version} has {name}: {fixed} or later has it not"
-            for one in packages
-            for name, fixed in self.fixed.get(one.name, ())
-            if Version(one.version) < Version(fixed)
-        ]
-
-
-def read(path: Path = LIST) -> Advisories:
-    """The list."""
-    lines = [line.split() for line in path.read_text("utf-8").splitlines() if line[:1] != "#"]
-    (checked,) = (words[1] for words in lines if len(words) == 2)
-    found: dict[str, list[tuple[str, str]]] = {}
-    for name, fixed, advisory in (words for words in lines if len(words) == 3):
-        found.setdefault(name, []).append((advisory, fixed))
-    return Advisories(date.fromisoformat(checked), found)
+    Args:
+        package: the version that was asked for.
+        answer: the index's, as a value.
+    """
+    lines = []
+    for one in answer["vulnerabilities"]:
+        if one.get("withdrawn"):
+            continue
+        fixed = ", ".join(one.get("fixed_in") or ()) or "no version yet"
+        names = ", ".join([one["id"], *one.get("aliases", ())])
+        lines.append(f"{package.name} {package.version}: {names}; fixed in: {fixed}")
+    return lines
 
 
-def main(today: date) -> int:
+async def check(index: str, packages: Sequence[Package]) -> tuple[list[str], int]:
+    """The weaknesses of packages, and how many of these the index said nothing about."""
+    turns = asyncio.Semaphore(_AT_ONCE)
+    async with httpx.AsyncClient(timeout=_ANSWER_S, follow_redirects=True) as client:
+
+        async def ask(package: Package) -> list[str] | None:
+            async with turns:
+                try:
+                    answer = await client.get(f"{index}/{package.name}/{package.version}/json")
+                    return weaknesses(package, answer.raise_for_status().json())
+                except (httpx.HTTPError, ValueError, KeyError, TypeError):
+                    return None
+
+        found = await asyncio.gather(*map(ask, packages))
+    return [line for one in found for line in one or ()], found.count(None)
+
+
+def main() -> int:
     """Check the lock; the exit status."""
-    known = read()
-    wrong = known.against(locked(LOCK.read_text("utf-8")))
+    packages = [one for one in locked(LOCK.read_text("utf-8")) if one.kind == "pypi"]
+    wrong, unknown = asyncio.run(check(os.environ.get(INDEX, _PYPI), packages))
     for line in wrong:
         sys.stderr.write(f"{line}\n")
-    days = (today - known.checked).days
-    count = sum(map(len, known.fixed.values()))
-    old = "; read new ones, see tools/advisories.txt" if days > _OLD_DAYS else ""
-    sys.stdout.write(f"{count} advisories of {known.checked}, {days} days old{old}\n")
+    checked = f"{len(packages) - unknown} of {len(packages)} packages"
+    sys.stdout.write(f"advisories: {checked} checked, {len(wrong)} weaknesses\n")
     return int(bool(wrong))
 
 
 if __name__ == "__main__":
-    sys.exit(main(datetime.now(UTC).date()))  # noqa: TID251  # the age of a list
+    sys.exit(main())

@@ -14,7 +14,7 @@ import pytest
 
 import mesh
 from tests.support.paths import ROOT
-from tools import advisories, sbom
+from tools import sbom
 
 LOCK: Final = ROOT / "requirements.lock"
 #: Weaker than permissive, each with the reason why that is accepted.
@@ -86,12 +86,3 @@ def test_the_bill_of_an_image_is_what_is_installed_and_says_whether_that_is_all(
     assert made["components"][1]["purl"] == "pkg:deb/debian/b@1%3A2%2Bdeb12~x"
     made = sbom.document(packages[:1], "mesh-worker", "1.2", "container")
     assert made["compositions"][0]["aggregate"] == "incomplete"
-
-
-def test_no_locked_package_has_a_known_weakness() -> None:
-    known, packages = advisories.read(), sbom.locked(LOCK.read_text())
-    assert known.against(packages) == []
-    # What is locked no more leaves the list.
-    assert known.fixed.keys() <= {one.name for one in packages}
-    old = [sbom.Package("h11", "0.14.0"), sbom.Package("pyyaml", "6.0.3")]
-    assert known.against(old) == ["h11 0.14.0 has CVE-2025-43859: 0.16.0 or later has it not"]
