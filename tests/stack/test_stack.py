@@ -7,6 +7,7 @@ images is the variable `MESH_IMAGE_BASE`, as for `make images`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -21,17 +22,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from nats.errors import Error as NatsError
 
-from mesh.jetstream.connection import TlsClient, close
+from mesh.cli import context
+from mesh.jetstream.connection import TlsClient, close, connect
 from mesh.jetstream.server import free_ports
 from mesh.model import names
 from tests.support.machines import base_image
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
+
+    from nats.aio.client import Client
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 
@@ -47,6 +52,15 @@ define stream Numbers (n long);
 from Numbers[n >= 0] select n insert into Passed;
 @info(name='sums') @dist(execGroup='sums')
 from Numbers select n, count() as seen, sum(n) as total insert into Sums;
+"""
+#: Events a second, and the longest time to an output, 99 of 100.
+RATE = 200
+P99_S = 1.0
+#: Sends the processes of a worker that run instances a signal, by its name.
+SIGNAL = """import os, pathlib, signal, sys
+for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    if b"\\0-m\\0mesh.spark.daemon\\0" in path.read_bytes():
+        os.kill(int(path.parent.name), signal.Signals[sys.argv[1]])
 """
 
 
@@ -165,6 +179,11 @@ class Stack:
         assert docker("kill", name).returncode == 0
         return name
 
+    def signal(self, worker: str, name: str) -> None:
+        """Stop or continue the processes of a worker that run instances."""
+        said = docker("exec", self.container(worker), "python3", "-c", SIGNAL, name)
+        assert said.returncode == 0, said.stderr
+
     def values(self, *arguments: str) -> Any:
         return json.loads(self.mesh(*arguments, "-o", "json"))
 
@@ -208,9 +227,9 @@ def stack(tmp_path: Path) -> Iterator[Stack]:
         found.compose("down", "-v", "--timeout", "5")
 
 
-async def publish(stack: Stack, first: int, count: int, kills: dict[int, str]) -> list[str]:
-    """Publish numbers, each once although a server dies; kill a service at some of them."""
-    subject = names.subject("Counted", "Numbers")
+@contextlib.asynccontextmanager
+async def publisher(stack: Stack) -> AsyncIterator[Client]:
+    """A client of the publisher's account, on any of the servers."""
     # nats-py's own client leaves the sockets of failed attempts open.
     client = TlsClient()
     options: dict[str, Any] = {
@@ -219,8 +238,73 @@ async def publish(stack: Stack, first: int, count: int, kills: dict[int, str]) -
         "tls": ssl.create_default_context(cafile=stack.folder / ".mesh" / "stack" / "nats.crt"),
     }
     await client.connect(stack.nats_urls, **options)
-    killed = []
     try:
+        yield client
+    finally:
+        await close(client)
+
+
+@contextlib.asynccontextmanager
+async def operator(stack: Stack) -> AsyncIterator[Client]:
+    """A client as the commands of the host are one."""
+    found = context.find({}, stack.folder / ".mesh" / "stack" / "context.json")
+    client = await connect(found.nats_settings, "test of the stack")
+    try:
+        yield client
+    finally:
+        await close(client)
+
+
+async def latencies_s(stack: Stack, first: int, count: int) -> list[float]:
+    """Publish numbers at a rate; the time from each one to its row of each output."""
+    sent_s: dict[int, float] = {}
+    took_s: list[float] = []
+    are_all = asyncio.Event()
+    clock_s = time.monotonic
+
+    async def came(message: Any) -> None:
+        took_s.append(clock_s() - sent_s[json.loads(message.data)["n"]])
+        if len(took_s) == 2 * count:
+            are_all.set()
+
+    async with publisher(stack) as source, operator(stack) as target:
+        for stream in ("Passed", "Sums"):
+            await target.subscribe(names.subject("Counted", stream), cb=came)
+        await target.flush()
+        begun_s = clock_s()
+        for at, n in enumerate(range(first, first + count)):
+            await asyncio.sleep(begun_s + at / RATE - clock_s())
+            sent_s[n] = clock_s()
+            await source.publish(names.subject("Counted", "Numbers"), b'{"n": %d}' % n)
+        async with asyncio.timeout(OUT_S):
+            await are_all.wait()
+    return took_s
+
+
+async def last_sequence(stack: Stack) -> int:
+    """The last sequence of the input, by the server."""
+    async with operator(stack) as client:
+        info = await client.jetstream().stream_info(names.js_stream("Counted", "Numbers"))
+    return int(info.state.last_seq)
+
+
+def assert_waiting(stack: Stack, count: int) -> None:
+    """The cluster comes to say that so many messages wait for the sums."""
+    deadline_s = time.monotonic() + OUT_S
+    while True:
+        instances = stack.values("status", "Counted")["instances"]
+        (found,) = (one["behind"] for one in instances if "-sums-" in one["instance"])
+        if found == count:
+            return
+        assert time.monotonic() < deadline_s, f"{found} wait, and not {count}\n{stack.state()}"
+        time.sleep(0.5)
+
+
+async def publish(stack: Stack, first: int, count: int, kills: dict[int, str]) -> list[str]:
+    """Publish numbers, each once although a server dies; kill a service at some of them."""
+    subject = names.subject("Counted", "Numbers")
+    killed = []
+    async with publisher(stack) as client:
         js = client.jetstream(timeout=2)
         for n in range(first, first + count):
             if n in kills:
@@ -235,8 +319,6 @@ async def publish(stack: Stack, first: int, count: int, kills: dict[int, str]) -
                 except (NatsError, TimeoutError, OSError):
                     assert time.monotonic() < deadline_s, "NATS accepts nothing"
             await asyncio.sleep(0.01)
-    finally:
-        await close(client)
     return killed
 
 
@@ -278,20 +360,34 @@ def test_it_is_used_from_the_host_and_exact_over_kills_and_over_down_and_up(stac
     path.write_text(APP)
     assert stack.values("deploy", str(path), "--timeout", "120")["running"]
 
+    asyncio.run(latencies_s(stack, 0, 2 * RATE))
+    took_s = asyncio.run(latencies_s(stack, 2 * RATE, 3 * RATE))
+    assert np.quantile(took_s, 0.99) <= P99_S, sorted(took_s)[-20:]
+
+    # What waits is what the server has after what was read.
+    instances = stack.values("status", "Counted")["instances"]
+    (worker,) = (one["worker"] for one in instances if "-sums-" in one["instance"])
+    stack.signal(worker, "SIGSTOP")
+    asyncio.run(publish(stack, 5 * RATE, RATE, {}))
+    last = asyncio.run(last_sequence(stack))
+    assert last == 6 * RATE
+    assert_waiting(stack, last - 5 * RATE)
+    stack.signal(worker, "SIGCONT")
+    assert_waiting(stack, 0)
+
     # A container of each kind: a worker with instances, the leader, and a NATS server.
-    worker = stack.values("status", "Counted")["instances"][0]["worker"]
     (leader,) = (n["id"] for n in stack.values("nodes") if n["leads"])
-    kills = {300: worker, 900: "n1", 1500: leader}
-    killed = asyncio.run(publish(stack, 0, 2000, kills))
+    kills = {1300: worker, 1600: "n1", 1900: leader}
+    killed = asyncio.run(publish(stack, 6 * RATE, 1000, kills))
     assert len(killed) == len(kills)
-    assert_exact(stack, 2000)
+    assert_exact(stack, 2200)
 
     # They are started again, and all ends and begins with the volumes of before.
     for name in killed:
         assert docker("start", name).returncode == 0
     stack.shell("make down")
     stack.shell("make up")
-    asyncio.run(publish(stack, 2000, 500, {}))
+    asyncio.run(publish(stack, 2200, 300, {}))
     assert_exact(stack, 2500)
 
 
