@@ -46,7 +46,7 @@ from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.gc_freeze import freeze_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy.typing as npt
 
@@ -70,6 +70,8 @@ class PartitionTask:
     restored: frozenset[int]
     #: Limits of one message.
     limits: MessageLimits = field(default=USUAL, kw_only=True)
+    #: The broker's time, by a JetStream stream; None: markers in databases are not compared.
+    broker_ms: Callable[[str], int] | None = field(default=None, kw_only=True)
     #: Where the states are if the tasks have no directory in common.
     states: TaskStates | None = field(default=None, kw_only=True)
 
@@ -170,7 +172,8 @@ class PartitionRun:
             yield from self._pass_idle(end["time_ms"])
         yield from self._run([])
         if partition.stores is not None:
-            partition.stores.commit()
+            # All input of the run, and all that time has brought, is later.
+            partition.stores.commit(min(start["time_ms"] for start in self.starts.values()))
             for table, run in partition.stores.refused():
                 yield sink_rows.refused_rows(self._io, self._number, table, run)
         self._keep(partition)
@@ -200,6 +203,8 @@ class PartitionRun:
         partition.stores = StoreOutput.of(
             partition.executor, self._io.assignment.epoch, self._io.group.app
         )
+        if partition.stores is not None and self.task.broker_ms is not None:
+            partition.stores.claimed_ms = self.task.broker_ms(next(iter(self.starts)))
         local = self.task.state(self._number)
         manifest = local.manifest(position) or local.restored(position)
         if manifest is not None:

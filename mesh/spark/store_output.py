@@ -27,6 +27,10 @@ from mesh.operators.executor import OutputRun
 from mesh.operators.failures import FAILED
 from mesh.store.sources import database
 from mesh.store.writer import StoredRows, StoreWriter
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.sink.producer_state import CLOCKS_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +74,8 @@ class StoreOutput:
         self._journal: StoreWriter | None = None
         #: Whether the present run has rows of the run before at hand.
         self._continues = False
+        #: The broker's time once this process alone writes; None if it is not known.
+        self.claimed_ms: int | None = None
         #: Whether the last ``commit`` had rows to write.
         self.has_committed = False
         if any(target.own is not None and not target.own[1] for target in targets):
@@ -227,15 +233,24 @@ class StoreOutput:
                 self._rows[writer].append(StoredRows(run.stream, position, rows))
         return _with_failed(others, failed)
 
-    def commit(self) -> None:
+    def commit(self, since_ms: int = 0) -> None:
         """Write the rows that were kept.
+
+        Args:
+            since_ms: the broker's time after which everything came that the rows are of; 0 if it is
+                not known.
 
         Raises:
             MeshError: MESH-S140 .. S143; the partition has to start again from its stored state.
+                MESH-S148: the marker is ahead of the rows, which would be passed over.
         """
         self.has_committed = False
         for writer, kept in self._rows.items():
             if kept:
+                first = min(int(one.position[0]) for one in kept)
+                is_later = self.claimed_ms is not None and since_ms > self.claimed_ms + CLOCKS_MS
+                if is_later and first <= writer.position:
+                    raise _ahead(writer, first)
                 self.has_committed = True
                 writer.commit(_joined(kept))
                 kept.clear()
@@ -269,6 +284,23 @@ class StoreOutput:
         """Close the connections."""
         for writer in self._rows:
             writer.close()
+
+
+def broker_ms(nats: Mapping[str, str], js_stream: str) -> int:
+    """The time of the server that leads a stream, over a connection of its own."""
+    with Connection(connection_options(nats)) as connection:
+        return jetstream.server_ms(connection, js_stream)
+
+
+def _ahead(writer: StoreWriter, first: int) -> MeshError:
+    return MeshError(
+        "MESH-S148",
+        f"DATA-LOSS: the marker of {writer.producer} is ahead of its input",
+        detail=f"In {writer.database} it has position {writer.position}, and row {first} is of "
+        "input that came later: the input has lost its end, or the marker was changed.",
+        hint="Look which rows are in the tables; then correct the row of mesh_marker, or restore a "
+        "backup: 'mesh backups APP'.",
+    )
 
 
 def _warn(tables: Sequence[StoredTable]) -> None:

@@ -97,7 +97,9 @@ class StoreWriter:
             records: whether it records what runs have read.
             refusable: the tables whose rows the database may refuse, see ``refused``.
         """
-        self._database, self._producer, self._epoch = database, producer, epoch
+        self.database = self._database = database
+        self.producer = self._producer = producer
+        self._epoch = epoch
         self._own = own or {}
         backend = database.backend
         self._metadata = sa.MetaData()

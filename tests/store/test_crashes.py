@@ -137,10 +137,10 @@ def arm(step: str, store: TestDatabase) -> None:
     committed = StoreOutput.commit
     kept = partition_task.PartitionTask.kept
 
-    def commit(self: StoreOutput) -> None:
+    def commit(self: StoreOutput, since_ms: int = 0) -> None:
         if step == "before the commit":
             sa.event.listen(engine, "commit", lambda _c: die())
-        committed(self)
+        committed(self, since_ms)
         if step == "after the commit" and self.has_committed:
             die()
 

@@ -138,8 +138,8 @@ def arm(store: TestDatabase) -> None:
     sa.event.listen(engine, "savepoint", lambda _c, _n: reach("at a savepoint"))
     committed, kept = StoreOutput.commit, partition_task.PartitionTask.kept
 
-    def commit(self: StoreOutput) -> None:
-        committed(self)
+    def commit(self: StoreOutput, since_ms: int = 0) -> None:
+        committed(self, since_ms)
         if self.has_committed:
             reach("after the commit")
 

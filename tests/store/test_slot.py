@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy as sa
 
 from mesh.model.cluster import InstanceState
 from mesh.spark import partition_task
 from mesh.spark.shared_query.work import FAILED
+from mesh.store.engine import engine_of
 from tests.support.databases import PASSWORD, DatabaseServer, TestDatabase, new_database
 from tests.support.shared_query import Hand, Instances, admitted
 from tests.support.trades import APP, TEN_MS
@@ -75,6 +78,22 @@ def test_a_timer_writes_the_rows_of_a_second_that_is_over(trades: Trades) -> Non
     trades.until_total(30)
     ((position,),) = trades.store.rows("select position from mesh_marker")
     assert position > 0
+
+
+def test_a_marker_ahead_of_its_input_is_data_loss(trades: Trades) -> None:
+    trades.publish(10)
+    trades.until_total(10)
+    with engine_of(trades.store.database).begin() as connection:
+        connection.execute(sa.text("update mesh_marker set position = 9000000000000000"))
+    found: set[str] = set()
+    deadline_s = time.monotonic() + 20
+    while not any("MESH-S148" in error for error in found) and time.monotonic() < deadline_s:
+        trades.publish(20)
+        trades.hand.step(0.2)
+        trades.hand.step(0.2)
+        trades.app.by_group[GROUP].tick(10.0**9)
+        found.add(str(trades.app.statuses[GROUP].error))
+    assert any("DATA-LOSS" in error for error in found), found
 
 
 def test_a_database_that_is_away_is_told_and_nothing_is_lost(

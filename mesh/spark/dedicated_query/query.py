@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -76,7 +76,7 @@ def start(
     samples = new_samples(session.sparkContext)
     if io.group.stateful:
         rows = _stateful(
-            session, io, directory, common, limits, restored, halts, room, states, samples
+            session, io, directory, common, limits, restored, halts, room, states, samples, nats
         )
     else:
         rows = _stateless(session, io, common, limits, halts, room, samples)
@@ -124,16 +124,21 @@ def _stateful(
     room: int,
     states: TaskStates | None,
     samples: Accumulator[Samples],
+    nats: Mapping[str, str],
 ) -> DataFrame:
     # The operators, which sessions without dedicated queries do not load.
     from mesh.spark.partition_task import PartitionTask
+    from mesh.spark.store_output import broker_ms
 
     wakeup = directory / "wakeup"
     wakeup.mkdir()
     parts = [str(partition) for partition in io.partitions]
     options = source_options(io, parts, common, limits, wakeup) | tracing.marked_options()
     source = session.readStream.format("nats").options(**options, haltPath=halts.next()).load()
-    task = PartitionTask(io, str(directory), restored, limits=limits.message, states=states)
+    task = PartitionTask(
+        io, str(directory), restored, limits=limits.message, states=states,
+        broker_ms=partial(broker_ms, dict(nats)),
+    )  # fmt: skip
     sized = SampledTask(io, task, room, samples)
     return source.mapInArrow(*tracing.traced(io, sized, tracing.MARKED_COLUMN))
 

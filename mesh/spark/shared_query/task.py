@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -24,7 +25,7 @@ from mesh.spark.partition_task import (
 )
 from mesh.spark.stateless_task import StatelessTask
 from pyspark_nats.errors import UnavailableError
-from pyspark_nats.protocol import frames
+from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import Connection, shared
 from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.sink import messages_out
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.members import InputPartition, Member
     from mesh.spark.shared_query.work import WorkItem
     from mesh.traces import Trace
+    from pyspark_nats.protocol.connection_options import ConnectionOptions
     from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.ranges import StreamRange
 
@@ -240,6 +242,10 @@ def is_server_there(member: Member) -> bool:
     return True
 
 
+def _broker_ms(options: ConnectionOptions, js_stream: str) -> int:
+    return jetstream.server_ms(shared(options, "publishing"), js_stream)
+
+
 def drop_state(member: Member, part: InputPartition) -> None:
     """Drop the state of a part that this process does not serve any more."""
     if member.io.group.stateful:
@@ -259,7 +265,10 @@ def _with_state(
     assert part is not None
     restored = frozenset([int(part.key)]) if part.is_restored else frozenset[int]()
     limits = part.options.message
-    task = _KeepingTask(member.io, member.directory, restored, limits=limits, states=member.states)
+    task = _KeepingTask(
+        member.io, member.directory, restored, limits=limits, states=member.states,
+        broker_ms=partial(_broker_ms, member.sink.connection),
+    )  # fmt: skip
     run = PartitionRun(task)
     run.starts = {r.stream: {"sequence": r.start, "time_ms": r.start_ms} for r in item.ranges}
     run.ends = {r.stream: {"sequence": r.end, "time_ms": r.end_ms} for r in item.ranges}
