@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -96,6 +96,8 @@ class _Step:
     is_definite: bool
     #: ``..``: starts from the place and from all its descendants.
     is_deep: bool = False
+    #: Of ``.name``.
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +108,15 @@ class Path:
     function: str | None = None
     #: Whether it can match one place only.
     is_definite: bool = field(init=False)
+    #: Of the members that it leads through, if it has no other steps.
+    names: tuple[str, ...] | None = field(init=False)
 
     def __post_init__(self) -> None:
         definite = all(step.is_definite and not step.is_deep for step in self.steps)
         object.__setattr__(self, "is_definite", definite)
+        names = tuple(step.name for step in self.steps if step.name is not None)
+        is_plain = definite and self.function is None and len(names) == len(self.steps)
+        object.__setattr__(self, "names", names if is_plain else None)
 
     def places(self, document: Any) -> list[tuple[Place, Any]]:
         """The matching places, each with its value.
@@ -126,7 +133,14 @@ class Path:
             PathNotFoundError: a definite path has no match.
             ValueError: the path takes too many steps in the document.
         """
-        return self.find(_Search(document), document)
+        if self.names is None:
+            return self.find(_Search(document), document)
+        value = document
+        for name in self.names:
+            if not isinstance(value, dict) or name not in value:
+                raise PathNotFoundError
+            value = value[name]
+        return value
 
     def find(self, root: _Search, start: Any) -> Any:
         """As ``read``, from a place in the document of a search."""
@@ -241,7 +255,7 @@ class _Parser:
                     step = _names((name[0],))
             else:
                 break
-            steps.append(_Step(step.lead, step.is_definite, deep))
+            steps.append(replace(step, is_deep=deep))
         return Path(tuple(steps))
 
     def bracket(self) -> _Step:
@@ -392,7 +406,8 @@ def _names(names: tuple[str, ...]) -> _Step:
             return []
         return [(name, value[name]) for name in names if name in value]
 
-    return _Step(lead, is_definite=len(names) == 1)
+    is_one = len(names) == 1
+    return _Step(lead, is_definite=is_one, name=names[0] if is_one else None)
 
 
 def _indexing(wanted: tuple[int, ...]) -> Callable[[Any, _Search], list[tuple[str | int, Any]]]:

@@ -7,6 +7,8 @@ become a large value, as an array of nulls does, is therefore refused when the a
 from __future__ import annotations
 
 import io
+import re
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +18,7 @@ import pyarrow as pa
 from mesh.connect.extras import library
 from mesh.functions.exact_json import read_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
-from mesh.mapping.avro_values import UnfitError, encoded, fits, with_own_types
+from mesh.mapping.avro_values import UnfitError, encoded, fits, kind_of, with_own_types
 from mesh.mapping.contract import Refusal
 from mesh.mapping.events import of_values
 from mesh.mapping.json_source import rooted
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Byte 0 and the number of a schema, which serializers of a registry write first.
 _HEAD_BYTES: Final = 5
+#: Numbers of a text that the fast parser has in another way, or not at all.
+_MAY_CHANGE: Final = re.compile(rb"[0-9]{19}|[\s:,\[]-0|[eE]\+?[0-9]{3}")
 
 
 def schema_of(text: str | None, schema: pa.Schema, name: str) -> Any:
@@ -175,6 +179,7 @@ class AvroSink:
         self._write = library("fastavro", "avro").schemaless_writer
         self._named = self._avro.get("__named_schemas", {})
         self._head = b"" if head is None else b"\0" + head.to_bytes(4, "big")
+        self._has_decimals = "decimal" in (definition or "")
         self._template = None
         if payload is not None:
             self._template = template_sink(payload, schema.names, "json", {})
@@ -191,13 +196,36 @@ class AvroSink:
         """See ``SinkMapper``."""
         if self._template is None:
             return self._of_rows(rows)
-        found: list[bytes] = []
-        for text in self._template.encode(rows):
+        texts = self._template.encode(rows)
+        is_exact = self._has_decimals or _MAY_CHANGE.search(b"\n".join(texts)) is not None
+        read = self._read_exact if is_exact else orjson.loads
+        documents: list[Any] = []
+        for text in texts:
             try:
-                found.append(self._encoded(read_exact(text), None))
+                documents.append(text if isinstance(text, Refusal) else read(text))
             except orjson.JSONDecodeError as error:
-                found.append(Refusal(f"the template is not JSON: {error.msg}".encode()))
-        return found
+                documents.append(Refusal(f"the template is not JSON: {error.msg}".encode()))
+        return self._of_documents(documents)
+
+    def _read_exact(self, text: bytes) -> Any:
+        """The value of a template, with all digits if the schema may need them."""
+        is_exact = self._has_decimals or _MAY_CHANGE.search(text) is not None
+        return read_exact(text) if is_exact else orjson.loads(text)
+
+    def _of_documents(self, documents: Sequence[Any]) -> list[bytes]:
+        names = {field["name"] for field in self._avro["fields"]}
+        is_whole = [isinstance(one, dict) and one.keys() >= names for one in documents]
+        whole = list(compress(documents, is_whole))
+        checked = []
+        for field in self._avro["fields"]:
+            values = [document[field["name"]] for document in whole]
+            kind = kind_of(values)
+            if kind is None or not fits(field["type"], kind, has_nulls=None in values):
+                checked.append((field["name"], field["type"]))
+        return [
+            one if isinstance(one, Refusal) else self._encoded(one, checked if known else None)
+            for one, known in zip(documents, is_whole, strict=True)
+        ]
 
     def _of_rows(self, rows: pa.RecordBatch) -> list[bytes]:
         events = rows.to_pylist()

@@ -20,18 +20,20 @@ from mesh.mapping.outside import Exact, day, decimal, instant, time_of_day
 from pyspark_nats.decode.values import article, real_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 #: Before the name of a logical type that is read here.
 _OWN: Final = "mesh-"
 _UNITS: Final = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _PER_SECOND: Final = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
 _RANGES: Final = {"int": 1 << 31, "long": 1 << 63}
+#: Up to it each whole number is a double.
+_WHOLE_MAX: Final = 1 << 53
 #: Types that have all values of an attribute's type.
 _SAME: Final = {
     pa.string(): ("string",),
     pa.bool_(): ("boolean",),
-    pa.int32(): ("int", "long"),
+    pa.int32(): ("int", "long", "double"),
     pa.int64(): ("long",),
     pa.float32(): ("float", "double"),
     pa.float64(): ("double",),
@@ -140,6 +142,21 @@ def fits(schema: Any, kind: pa.DataType, *, has_nulls: bool) -> bool:
         and others[0] in _SAME.get(kind, ())
         and (may_be_null or not has_nulls)
     )
+
+
+def kind_of(values: Sequence[Any]) -> pa.DataType | None:
+    """The attribute's type that has all values of JSON but null; None if there is none."""
+    given = set(map(type, values)) - {type(None)}
+    if given == {int}:
+        numbers = [value for value in values if value is not None]
+        is_short = -_RANGES["int"] <= min(numbers) and max(numbers) < _RANGES["int"]
+        is_long = -_RANGES["long"] <= min(numbers) and max(numbers) < _RANGES["long"]
+        return pa.int32() if is_short else pa.int64() if is_long else None
+    if given == {int, float}:
+        size = max(abs(value) for value in values if type(value) is int)
+        return pa.float64() if size <= _WHOLE_MAX else None
+    kinds: dict[type, Any] = {str: pa.string(), bool: pa.bool_(), float: pa.float64()}
+    return kinds.get(given.pop()) if len(given) == 1 else None
 
 
 def encoded(value: Any, schema: Any, named: Mapping[str, Any], path: str = "") -> Any:

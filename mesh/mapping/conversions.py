@@ -44,7 +44,10 @@ JSON_WRITTEN: Final = Conversions(
     "JSON",
     "written",
     {"value": (EXACT, EXACT, EXACT, *(EXACT.unless("NaN or infinite"),) * 2, EXACT, NO)},
-    notes=("Mappers `json` and `keyvalue`, and `passThrough`; in a template NaN is a word.",),
+    notes=(
+        "Mappers `json` and `keyvalue`, and `passThrough`. In a template NaN is a word inside of a",
+        "text, and refused elsewhere.",
+    ),
 )
 TEXT_READ: Final = Conversions(
     "CSV, XML, text, forms and transport properties",
@@ -215,7 +218,7 @@ ARROW_READ: Final = Conversions(
     },
     notes=(
         "Dictionary-encoded and run-end-encoded columns are read as their values. A message whose",
-        "column is of another type, or has such a value, is refused as a whole.",
+        "column is of another type is refused as a whole, and of one with such values those rows.",
     ),
 )
 ARROW_WRITTEN: Final = Conversions("Arrow", "written", {"column": (*(EXACT,) * 6, NO)})

@@ -51,7 +51,7 @@ class Encoder:
         is_grouping: bool = False,
         header: bytes = b"",
         objection: Callable[[bytes], str | None] | None = None,
-        unfit: Callable[[pa.RecordBatch], Mapping[int, str]] | None = None,
+        unfit: Callable[[pa.RecordBatch, Sequence[bytes]], Mapping[int, str]] | None = None,
     ) -> None:
         """Make a mapper.
 
@@ -62,7 +62,8 @@ class Encoder:
             is_grouping: events of one message share a payload.
             header: see ``SinkMapper``.
             objection: the reason against an event's value, which then is refused.
-            unfit: the reasons against rows that the format can't have, by their numbers.
+            unfit: from rows and their payloads to the reasons against those that the format can't
+                have, by their numbers.
         """
         self._encode, self._objection, self._unfit = encode, objection, unfit
         self.content_type, self.header = content_type, header
@@ -81,7 +82,7 @@ class Encoder:
             between = pa.scalar(b"", pa.binary())
             values = kernels.binary_join_element_wise(head, values, tail, between)
         found: list[bytes] = values.to_pylist()
-        for row, why in self._unfit(rows).items() if self._unfit is not None else ():
+        for row, why in self._unfit(rows, found).items() if self._unfit is not None else ():
             found[row] = Refusal(why.encode())
         if self._objection is None:
             return found
@@ -94,7 +95,7 @@ class Encoder:
         return event if reason is None else Refusal(reason.encode())
 
 
-def not_finite(rows: pa.RecordBatch) -> dict[int, str]:
+def not_finite(rows: pa.RecordBatch, _: Sequence[bytes] = ()) -> dict[int, str]:
     """The reasons against rows with numbers that JSON does not have."""
     reasons: dict[int, str] = {}
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
@@ -107,6 +108,12 @@ def not_finite(rows: pa.RecordBatch) -> dict[int, str]:
                 text = shown[str(column[row].as_py())]
                 reasons.setdefault(row, f'attribute "{name}" is {text}, which JSON does not have')
     return reasons
+
+
+def not_in_text(rows: pa.RecordBatch, payloads: Sequence[bytes]) -> dict[int, str]:
+    """The reasons against rows with such numbers; inside of a text of JSON they are words."""
+    found = not_finite(rows)
+    return {row: why for row, why in found.items() if against_json(payloads[row]) is not None}
 
 
 def against_json(payload: bytes) -> str | None:

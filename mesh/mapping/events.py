@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -14,11 +15,11 @@ from mesh.mapping.outside import value_for
 from mesh.mapping.texts import may_be_changed, typed
 from pyspark_nats.decode import rules
 from pyspark_nats.decode.limits import USUAL
-from pyspark_nats.decode.result import DecodeResult, assembled, part
+from pyspark_nats.decode.result import DecodeResult, assembled, bounded, part
 from pyspark_nats.decode.values import WrongValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark_nats.decode.columns import Conversion
 
@@ -93,16 +94,76 @@ def of_values(
     return assembled(parts, schema, errors, len(payloads))
 
 
+def merged(
+    several: Sequence[tuple[Any, DecodeResult]], schema: pa.Schema, taken: int
+) -> DecodeResult:
+    """The results of some of the messages each as one; ``several`` has their numbers, as int64."""
+    parts = [
+        part(found.rows, at[found.message], found.index)
+        for at, found in several
+        if found.rows.num_rows
+    ]
+    errors = [
+        (int(at[number]), index, why)
+        for at, found in several
+        for number, index, why in found.errors
+    ]
+    return assembled(parts, schema, errors, taken)
+
+
+def replaced(given: DecodeResult, numbers: Sequence[int], found: DecodeResult) -> DecodeResult:
+    """A result of messages, but with what was ``found`` in those with the numbers, in order."""
+    at, of_others = np.array(numbers, np.int64), set(numbers)
+    keep = ~np.isin(given.message, at)
+    rest = replace(
+        given,
+        rows=given.rows.filter(pa.array(keep)),
+        message=given.message[keep],
+        index=given.index[keep],
+        errors=[error for error in given.errors if error[0] not in of_others],
+    )
+    everything = np.arange(given.taken)
+    return merged([(everything, rest), (at, found)], given.rows.schema, given.taken)
+
+
+def without(found: DecodeResult, reasons: Mapping[int, str]) -> DecodeResult:
+    """A result without some rows, by their numbers; each of them is an error with its reason."""
+    if not reasons:
+        return found
+    keep = np.ones(len(found.message), bool)
+    keep[list(reasons)] = False
+    kept = pa.array(keep)
+    errors = [(int(found.message[row]), int(found.index[row]), why) for row, why in reasons.items()]
+    return replace(
+        found,
+        rows=found.rows.filter(kept),
+        message=found.message[keep],
+        index=found.index[keep],
+        event_time_ms=found.event_time_ms.filter(kept),
+        errors=bounded([*found.errors, *errors]),
+    )
+
+
 class JsonEvents:
     """Rows of JSON documents, in which numbers that are read as texts have their digits."""
 
-    def __init__(self, schema: pa.Schema, missing: str, events_of: Callable[[Any], Parsed]) -> None:
-        """The reader; ``events_of`` takes new dicts of attributes out of a document."""
+    def __init__(
+        self, schema: pa.Schema, missing: str, events_of: Callable[[Any], Parsed],
+        *, are_plain: bool = True,
+    ) -> None:  # fmt: skip
+        """The reader.
+
+        Args:
+            schema: of the rows.
+            missing: "error" or "null".
+            events_of: takes new dicts of attributes out of a document.
+            are_plain: whether the parser's values of the first payloads are probably exact.
+        """
         self._schema, self._missing, self._events_of = schema, missing, events_of
         self._texts = [field.name for field in schema if pa.types.is_string(field.type)]
         self._reals = [field.name for field in schema if pa.types.is_floating(field.type)]
         #: Whether the parser's values of the last payloads were exact.
-        self._was_plain = True
+        self._was_plain = are_plain
 
     def decode(self, payloads: Sequence[bytes]) -> DecodeResult:
         """See ``SourceMapper``."""
@@ -213,23 +274,22 @@ def of_text_columns(
     errors: list[tuple[int, int, str]],
     taken: int,
 ) -> DecodeResult:
-    """Rows of columns of texts, without those of which a value is of the wrong type."""
+    """Rows of columns of texts, without those of which a value is of the wrong type.
+
+    A column may be of its attribute's type already.
+    """
+    if not len(message):
+        return assembled([], schema, errors, taken)
     found = []
-    keep = np.ones(len(message), bool)
+    reasons: dict[int, str] = {}
     for field, column in zip(schema, texts, strict=True):
         values, wrong = typed(column, field.type)
         found.append(values)
         for row in wrong:
-            if keep[row]:
-                reason = WrongValueError(column[row].as_py(), field.type).reason(field.name)
-                errors.append((int(message[row]), int(index[row]), reason))
-            keep[row] = False
-    if not len(message):
-        return assembled([], schema, errors, taken)
+            why = WrongValueError(column[row].as_py(), field.type).reason(field.name)
+            reasons.setdefault(row, why)
     rows = pa.RecordBatch.from_arrays(found, schema=schema)
-    if not keep.all():
-        rows, message, index = rows.filter(pa.array(keep)), message[keep], index[keep]
-    return assembled([part(rows, message, index)], schema, errors, taken)
+    return without(assembled([part(rows, message, index)], schema, errors, taken), reasons)
 
 
 def _missing(event: dict[str, Any], names: Sequence[str]) -> str | None:

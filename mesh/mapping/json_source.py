@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from mesh.functions.exact_json import read_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
-from mesh.mapping.events import JsonEvents, of_values, without_mark
+from mesh.mapping.events import JsonEvents, merged, of_values, replaced, without_mark
+from mesh.mapping.texts import large
 from pyspark_nats.arrow import kernels, rows_at
 from pyspark_nats.decode import decode_messages, json_text
 from pyspark_nats.decode.limits import USUAL
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark_nats.decode.result import Part
 
 _EVENT: Final = "event"
+#: From it on the strict reader rounds whole numbers.
+_WHOLE_MAX: Final = 1 << 63
 _ENVELOPE: Final = r'^\s*(\[\s*)?\{\s*"event"\s*:\s*\{'
 _HEAD: Final = b'{"event":{'
 _TAIL: Final = b"}}"
@@ -60,29 +63,25 @@ class PlainSource:
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
-        found = self._strict(payloads)
-        return self._again(found, payloads) if found.errors and self._read is not None else found
+        found = self.strict(payloads)
+        if self._read is None:
+            return found
+        odd = {number for number, _, _ in found.errors}
+        odd |= set(found.message[large(found.rows, _WHOLE_MAX)].tolist())
+        return self._again(found, payloads, sorted(odd)) if odd else found
 
-    def _strict(self, payloads: Sequence[bytes]) -> DecodeResult:
+    def strict(self, payloads: Sequence[bytes]) -> DecodeResult:
         """Events whose values are of the attributes' types."""
         return self._plain(pa.array(payloads, pa.binary()), self._schema)
 
-    def _again(self, strict: DecodeResult, payloads: Sequence[bytes]) -> DecodeResult:
-        """The same events, and those of which an attribute is the text of another value."""
-        numbers = sorted({number for number, _, _ in strict.errors})
+    def _again(
+        self, strict: DecodeResult, payloads: Sequence[bytes], numbers: Sequence[int]
+    ) -> DecodeResult:
+        """The same events, but those of some payloads as their exact values are."""
         numbers = [n for n in numbers if len(payloads[n]) <= USUAL.bytes_max]
-        at = np.array(numbers, np.int64)
         chosen = [without_mark(payloads[n]) for n in numbers]
         found = of_values(self._events, chosen, self._schema, self._missing)
-        is_good = ~np.isin(strict.message, at)
-        rows = strict.rows.filter(pa.array(is_good))
-        parts = [
-            part(rows, strict.message[is_good], strict.index[is_good]),
-            part(found.rows, at[found.message], found.index),
-        ]
-        errors = [error for error in strict.errors if error[0] not in set(numbers)]
-        errors += [(numbers[number], index, why) for number, index, why in found.errors]
-        return assembled([p for p in parts if len(p.message)], self._schema, errors, len(payloads))
+        return replaced(strict, numbers, found)
 
     def _events(self, _: int, payload: bytes) -> Parsed:
         """The events of a payload by its exact values."""
@@ -124,7 +123,8 @@ class JsonSource(PlainSource):
             event = inner
         return event
 
-    def _strict(self, payloads: Sequence[bytes]) -> DecodeResult:
+    def strict(self, payloads: Sequence[bytes]) -> DecodeResult:
+        """See ``PlainSource``."""
         data = pa.array(payloads, pa.binary())
         if _EVENT in self._schema.names:
             return self._plain(data, self._schema)
@@ -136,14 +136,12 @@ class JsonSource(PlainSource):
             return self._plain(data, self._schema)
         if flags.all():
             return self._unwrapped(data, self._schema)
-        parts, errors = [], []
+        several = []
         for mask, decode in ((~flags, self._plain), (flags, self._unwrapped)):
             at = np.flatnonzero(mask)
             if len(at):
-                found = decode(data.take(rows_at(at)), self._schema)
-                errors += [(int(at[number]), index, why) for number, index, why in found.errors]
-                parts += [part(found.rows, at[found.message], found.index)]
-        return assembled(parts, self._schema, errors, len(data))
+                several.append((at, decode(data.take(rows_at(at)), self._schema)))
+        return merged(several, self._schema, len(data))
 
     def _bare(self, payloads: Sequence[bytes], data: Any) -> DecodeResult | None:
         """Events without the octets of their envelopes; None if one is written in another way.
@@ -157,13 +155,9 @@ class JsonSource(PlainSource):
         if not found.errors:
             return found
         # Each has one event; the reasons are those of the whole payloads.
-        at = np.array(sorted({number for number, _, _ in found.errors}))
-        again = self._unwrapped(data.take(rows_at(at)), self._schema)
-        parts = [part(found.rows, found.message, found.index)] if found.rows.num_rows else []
-        if again.rows.num_rows:
-            parts.append(part(again.rows, at[again.message], again.index))
-        errors = [(int(at[number]), index, why) for number, index, why in again.errors]
-        return assembled(parts, self._schema, errors, len(data))
+        numbers = sorted({number for number, _, _ in found.errors})
+        again = self._unwrapped(data.take(rows_at(np.array(numbers))), self._schema)
+        return replaced(found, numbers, again)
 
     def _unwrapped(self, data: Any, schema: pa.Schema) -> DecodeResult:
         """Events inside of ``event``, read as a struct."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from mesh.connect.spec import PROPERTY
+from mesh.mapping.events import without
 from mesh.mapping.texts import typed
-from pyspark_nats.decode.result import DecodeResult, bounded
+from pyspark_nats.decode.result import DecodeResult
 from pyspark_nats.decode.values import WrongValueError
 
 if TYPE_CHECKING:
@@ -47,7 +49,6 @@ class PropertySource:
         """See ``SourceMapper``."""
         found = self._inner.decode(payloads) if self._inner else _each(len(payloads))
         given = properties if properties is not None else [{}] * len(payloads)
-        keep = np.ones(len(found.message), bool)
         reasons: dict[int, str] = {}
         columns: list[Any] = []
         for field in self._schema:
@@ -66,20 +67,8 @@ class PropertySource:
             if self._missing == "error":
                 for row in (row for row, text in enumerate(texts) if text is None):
                     reasons.setdefault(row, f'attribute "{field.name}" is missing')
-        keep[list(reasons)] = False
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        errors = [
-            (int(found.message[row]), int(found.index[row]), why) for row, why in reasons.items()
-        ]
-        kept = pa.array(keep)
-        return DecodeResult(
-            rows.filter(kept),
-            found.message[keep],
-            found.index[keep],
-            found.event_time_ms.filter(kept),
-            bounded([*found.errors, *errors]),
-            found.taken,
-        )
+        return without(replace(found, rows=rows), reasons)
 
 
 def _each(count: int) -> DecodeResult:

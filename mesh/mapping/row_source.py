@@ -21,6 +21,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -29,7 +30,9 @@ import orjson
 import pyarrow as pa
 
 from mesh.functions.jsonpaths import PathNotFoundError, parse
-from mesh.mapping.json_source import rooted
+from mesh.mapping.events import JsonEvents, replaced
+from mesh.mapping.json_source import PlainSource, rooted
+from mesh.mapping.texts import large
 from pyspark_nats.decode.result import DecodeResult, assembled, part
 from pyspark_nats.decode.values import article, type_name
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 #: Key of a payload with lists of columns by reason; ``EVERY`` stands for the whole row.
 REFUSED: Final = "@refused"
 EVERY: Final = "*"
+_MARK: Final = REFUSED.encode()
 _SHOWN_MAX: Final = 60
 _NUMBER: Final = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*\Z")
 _WORDS: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -97,15 +101,67 @@ class RowSource:
             is_path: whether they are paths.
             casts: whether texts are read as numbers and bools.
         """
-        self._schema, self._is_lenient, self._casts = schema, missing != "error", casts
+        self._schema, self._missing, self._casts = schema, missing, casts
         self._picks = [
             (field.name, _pick(places[field.name], is_path), field.type) for field in schema
         ]
+        found = [_column_of(places[name], is_path) for name in schema.names]
+        columns = [name for name in found if name is not None]
+        #: As the columns are named; None if an attribute is inside of one.
+        self._columns: pa.Schema | None = None
+        if len(set(columns)) == len(schema):
+            fields = (field.with_name(own) for field, own in zip(schema, columns, strict=True))
+            self._columns = pa.schema(fields)
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
+        return self._at_once(payloads) or self._one_by_one(payloads)
+
+    def _at_once(self, payloads: Sequence[bytes]) -> DecodeResult | None:
+        """All rows by the readers of JSON, but those whose values these may have in another way.
+
+        None if the first row, which the others are like, has such values.
+        """
+        decode = self._reader(payloads[0]) if payloads else None
+        if decode is None:
+            return None
+        joined = b"".join(payloads)
+        if b"\n" in joined:
+            return None
+        found = decode(payloads)
+        odd = {number for number, _, _ in found.errors}
+        if _MARK in joined:
+            odd |= {number for number, payload in enumerate(payloads) if _MARK in payload}
+        odd |= set(found.message[large(found.rows)].tolist())
+        found = replace(found, rows=found.rows.rename_columns(self._schema.names))
+        if not odd:
+            return found
+        numbers = sorted(odd)
+        again = self._one_by_one([payloads[number] for number in numbers])
+        return replaced(found, numbers, again)
+
+    def _reader(self, payload: bytes) -> Callable[[Sequence[bytes]], DecodeResult] | None:
+        """The reader of JSON for rows like this one; None if it has values that need their own."""
+        if self._columns is None:
+            return None
+        try:
+            document = orjson.loads(payload)
+        except orjson.JSONDecodeError:
+            return None
+        if not isinstance(document, dict):
+            return None
+        given = [(type(document.get(field.name)), field.type) for field in self._columns]
+        odd = {kind for found, kind in given if found not in (type(None), *_types_of(kind))}
+        if not odd:
+            return PlainSource(self._columns, self._missing, "application/json").strict
+        if odd != {pa.string()}:
+            return None
+        events = JsonEvents(self._columns, self._missing, lambda one: [one], are_plain=False)
+        return events.decode
+
+    def _one_by_one(self, payloads: Sequence[bytes]) -> DecodeResult:
         errors: list[tuple[int, int, str]] = []
         rows: list[list[Any]] = []
         numbers: list[int] = []
@@ -137,12 +193,25 @@ class RowSource:
                     value.refuse()
                 values.append(None if value is None else value_for(value, kind, self._casts))
             except PathNotFoundError:
-                if not self._is_lenient:
+                if self._missing == "error":
                     raise RefusedValueError(f'attribute "{name}" is missing') from None
                 values.append(None)
             except RefusedValueError as error:
                 raise RefusedValueError(f'attribute "{name}" {error}') from None
         return values
+
+
+def _types_of(kind: pa.DataType) -> tuple[type, ...]:
+    """The types of JSON values that need no conversion."""
+    if pa.types.is_floating(kind):
+        return (int, float)
+    return {pa.string(): (str,), pa.bool_(): (bool,)}.get(kind, (int,))
+
+
+def _column_of(place: str, is_path: bool) -> str | None:
+    """The column that a place is, None for a path into one."""
+    names = parse(rooted(place)).names if is_path else (place,)
+    return names[0] if names is not None and len(names) == 1 else None
 
 
 def _document(payload: bytes) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
-from mesh.mapping.encoder import Encoder, Frame, not_finite
+from mesh.mapping.encoder import Encoder, Frame, not_finite, not_in_text
 from mesh.mapping.templates import in_json, in_xml, mustache, template
 from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
@@ -180,7 +180,8 @@ def template_sink(
     enclosing = str(options.get("enclosing.element") or "")
     if kind == "json":
         frame = _json_frame(enclosing, b",\n")
-        return Encoder(template(text, in_json), "application/json", frame, **more)
+        fill = template(text, in_json)
+        return Encoder(fill, "application/json", frame, unfit=not_in_text, **more)
     if kind == "xml":
         return Encoder(template(text, in_xml), "application/xml", _xml_frame(enclosing), **more)
     fill = mustache(text, names) if options.get("mustache.enabled") else template(text)

@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from mesh.functions.patterns import compiled
-from mesh.mapping.events import JsonEvents, has_mark, of_texts, without_marks
+from mesh.mapping.events import (
+    JsonEvents,
+    has_mark,
+    merged,
+    of_text_columns,
+    of_texts,
+    parsed,
+    without_marks,
+)
 from mesh.mapping.outside import value_for
 from mesh.mapping.texts import may_be_changed
 from pyspark_nats.decode.result import DecodeResult, assembled, part
@@ -321,10 +329,41 @@ class KeyValueSource:
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
-        is_json = [payload.lstrip()[:1] in (b"{", b"[") for payload in payloads]
-        if all(is_json) and not self._casts:
+        payloads = without_marks(payloads)
+        is_json = np.array([payload.lstrip()[:1] in (b"{", b"[") for payload in payloads], bool)
+        if is_json.all():
+            return self._maps(payloads)
+        several = []
+        for mask, decode in ((is_json, self._maps), (~is_json, self._forms)):
+            at = np.flatnonzero(mask)
+            if len(at):
+                several.append((at, decode([payloads[number] for number in at.tolist()])))
+        return merged(several, self._schema, len(payloads))
+
+    def _maps(self, payloads: Sequence[bytes]) -> DecodeResult:
+        if not self._casts:
             return self._json.decode(payloads)
-        return of_texts(self._texts, payloads, self._schema, self._missing)
+        found = self._cast(payloads)
+        return found or of_texts(self._texts, payloads, self._schema, self._missing)
+
+    def _forms(self, payloads: Sequence[bytes]) -> DecodeResult:
+        return of_texts(self._form, payloads, self._schema, self._missing)
+
+    def _cast(self, payloads: Sequence[bytes]) -> DecodeResult | None:
+        """Maps whose values are texts where those of the first one are; None if one has others."""
+        first = next(parsed(self._json.read, payloads[:1]), [])
+        if not first or not isinstance(first[0], dict):
+            return None
+        schema = pa.schema(
+            field.with_type(pa.string()) if isinstance(first[0].get(field.name), str) else field
+            for field in self._schema
+        )
+        found = JsonEvents(schema, self._missing, self._events_of).decode(payloads)
+        if found.errors:
+            return None
+        return of_text_columns(
+            found.rows.columns, found.message, found.index, self._schema, [], len(payloads)
+        )
 
     def _events_of(self, document: Any) -> Parsed:
         several = document if isinstance(document, list) else [document]
@@ -334,13 +373,14 @@ class KeyValueSource:
         return {name: given[key] for name, key in self._keys.items() if key in given}
 
     def _texts(self, number: int, payload: bytes) -> Parsed:
-        if payload.lstrip()[:1] in (b"{", b"["):
-            return [
-                {name: value_for(value, pa.string()) for name, value in event.items()}
-                if isinstance(event, dict)
-                else event
-                for event in self._json.read(number, payload)
-            ]
+        return [
+            {name: value_for(value, pa.string()) for name, value in event.items()}
+            if isinstance(event, dict)
+            else event
+            for event in self._json.read(number, payload)
+        ]
+
+    def _form(self, _: int, payload: bytes) -> Parsed:
         pairs = parse_qsl(
             payload.decode(), keep_blank_values=True, strict_parsing=True,
             errors="strict", max_num_fields=_KEYS_MAX,

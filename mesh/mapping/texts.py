@@ -27,7 +27,7 @@ def typed(texts: Array, kind: DataType) -> tuple[Array, list[int]]:
     """Texts as values of ``kind``.
 
     Args:
-        texts: length n, string; null stays null.
+        texts: length n, string, or of ``kind`` already; null stays null.
         kind: string, a number or bool.
 
     Returns:
@@ -35,7 +35,7 @@ def typed(texts: Array, kind: DataType) -> tuple[Array, list[int]]:
         a value are ignored, and an empty text is null.  ``true`` and ``false`` in any case, 1 and 0
         are truth values.
     """
-    if pa.types.is_string(kind):
+    if texts.type == kind:
         return texts, []
     bare = kernels.utf8_trim_whitespace(texts)
     bare = kernels.if_else(kernels.equal(bare, ""), pa.scalar(None, pa.string()), bare)
@@ -111,6 +111,16 @@ def may_be_changed(column: Array, kind: DataType) -> bool:
     values = np.frombuffer(column.buffers()[1], width)[column.offset :][: len(column)]
     # NaN, which may be any word, is not small.
     return not -limit < values.min() <= values.max() < limit
+
+
+def large(rows: pa.RecordBatch, limit: int | None = None) -> Any:
+    """The rows with a floating-point number from ``limit`` on, or with any that may be changed."""
+    found = np.zeros(rows.num_rows, bool)
+    for column in rows.columns:
+        if pa.types.is_floating(column.type):
+            sizes = np.abs(column.to_numpy(zero_copy_only=False))
+            found |= sizes >= (whole_max(column.type) if limit is None else limit)
+    return np.flatnonzero(found)
 
 
 def _matching(texts: Array, pattern: str) -> Array:

@@ -13,6 +13,8 @@ import numpy as np
 
 from mesh.logs import fields
 from mesh.mapping.contract import Refusal
+from mesh.mapping.encoder import not_finite
+from mesh.mapping.events import without
 from pyspark_nats.decode.result import Part, assembled
 
 if TYPE_CHECKING:
@@ -33,9 +35,13 @@ def decoded(
     payloads: Sequence[bytes],
     properties: Sequence[Mapping[str, str]] | None = None,
 ) -> DecodeResult:
-    """The result of ``mapper.decode``; ``schema`` is that of its rows."""
+    """The result of ``mapper.decode``; ``schema`` is that of its rows.
+
+    Events become JSON in a stream, so those with NaN or an infinity are errors.
+    """
     try:
-        return mapper.decode(payloads, properties)
+        found = mapper.decode(payloads, properties)
+        return without(found, not_finite(found.rows))
     except Exception as error:
         if len(payloads) == 1:
             return assembled([], schema, [(0, 0, _reason(error))], 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from mesh import traces
+from mesh.mapping.events import without
 from mesh.receiver.positions import Message
 from pyspark_nats.arrow import kernels
 from pyspark_nats.encode import to_json
@@ -40,20 +40,11 @@ def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
 def without_larger(found: DecodeResult, bytes_max: int) -> DecodeResult:
     """The result without events that need more bytes as JSON; each of them is an error."""
     sizes = kernels.binary_length(to_json(found.rows)).to_numpy(zero_copy_only=False)
-    is_kept = sizes <= bytes_max
-    errors = [
-        (int(found.message[at]), int(found.index[at]),
-         f"the event needs {sizes[at]} bytes, and the broker accepts {bytes_max}")
-        for at in np.flatnonzero(~is_kept)
-    ]  # fmt: skip
-    return replace(
-        found,
-        rows=found.rows.filter(pa.array(is_kept)),
-        message=found.message[is_kept],
-        index=found.index[is_kept],
-        event_time_ms=found.event_time_ms.filter(pa.array(is_kept)),
-        errors=sorted([*found.errors, *errors], key=lambda one: one[:2]),
-    )
+    reasons = {
+        at: f"the event needs {sizes[at]} bytes, and the broker accepts {bytes_max}"
+        for at in np.flatnonzero(sizes > bytes_max).tolist()
+    }
+    return without(found, reasons)
 
 
 def messages_with_traces(

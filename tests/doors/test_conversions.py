@@ -13,6 +13,7 @@ import pytest
 
 from mesh.mapping import conversions as tables
 from mesh.mapping import source_mapper
+from mesh.model.types import Attribute, AttributeType, StreamSchema
 from tests.support.conversions import AppRefusedError, EventRefusedError, Sample, check
 from tests.support.payloads import (
     NULL,
@@ -300,6 +301,40 @@ def test_arrow_is_read_as_the_table_says(
         return read("arrow", column, sink.getvalue().to_pybytes())
 
     check(cell, sample, column, convert)
+
+
+def test_a_wrong_value_of_arrow_costs_its_row() -> None:
+    whole = [1, (1 << 53) + 1, None, 3, (1 << 60) + 1]
+    single = [1, 2, 3, (1 << 24) + 1, 5]
+    batch = pa.RecordBatch.from_pydict({"d": whole, "f": single})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch.slice(0, 2))
+        stream.write_batch(batch.slice(2))
+    schema = StreamSchema(
+        "S", (Attribute("d", AttributeType.DOUBLE), Attribute("f", AttributeType.FLOAT))
+    )
+    payload = sink.getvalue().to_pybytes()
+    found = source_mapper("arrow", {}, (), schema).decode([payload, payload])
+    assert found.rows.to_pylist() == 2 * [{"d": 1.0, "f": 1.0}, {"d": None, "f": 3.0}]
+    assert found.message.tolist() == [0, 0, 1, 1]
+    assert found.index.tolist() == [0, 2, 0, 2]
+    assert [error for error in found.errors if error[0] == 1] == [
+        (1, 1, 'attribute "d" is 9007199254740993, not a double'),
+        (1, 3, 'attribute "f" is 16777217, not a float'),
+        (1, 4, 'attribute "d" is 1152921504606846977, not a double'),
+    ]
+
+
+@pytest.mark.parametrize("mapper", ["json", "passThrough", "keyvalue"])
+@pytest.mark.parametrize("count", [1, 700])
+def test_whole_numbers_beyond_64_bits_keep_their_digits(mapper: str, count: int) -> None:
+    source = source_mapper(mapper, {}, (), stream_of("double"))
+    texts = [b"18446744073709551617", b"18446744073709551616", b"1" + b"0" * 22, b"1e19"]
+    found = source.decode([b'{"a":%b}' % text for text in count * texts])
+    assert found.rows.column(0).to_pylist() == count * [2.0**64, 1e22, 1e19]
+    reason = 'attribute "a" is 18446744073709551617, not a double'
+    assert found.errors == [(4 * n, 0, reason) for n in range(count)]
 
 
 @pytest.mark.parametrize("kind", SHORT)

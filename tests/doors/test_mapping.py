@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import pyarrow as pa
 import pytest
 
 from mesh.mapping import sink_mapper, source_mapper
+from mesh.mapping.contract import Refusal
 from mesh.mapping.texts import text_of
 from mesh.model.types import Attribute, AttributeType, StreamSchema
+from mesh.receiver.decoding import decoded as receiver_decoded
 
 STREAM = StreamSchema(
     "S",
@@ -96,6 +99,27 @@ def test_values_in_a_template_are_escaped() -> None:
     assert orjson.loads(text) == {"v": ROWS[1]["s"]}
     (xml,) = sink_mapper("xml", {}, ((None, "<v>{{s}}</v>"),), STREAM).encode(BATCH.slice(1, 1))
     assert xml == b'<v>q"&lt;&amp;&gt;,\n</v>'
+
+
+def test_nan_in_a_template_of_json_is_a_word_of_a_text_or_refused() -> None:
+    rows = pa.RecordBatch.from_pylist([{**ROWS[0], "d": d} for d in (math.nan, 1.5)], STREAM.arrow)
+    text = sink_mapper("json", {}, ((None, '{"v":"{{d}}"}'),), STREAM)
+    assert text.encode(rows) == [b'{"v":"NaN"}', b'{"v":"1.5"}']
+    number = sink_mapper("json", {}, ((None, '{"v":{{d}}}'),), STREAM)
+    refused, good = number.encode(rows)
+    assert isinstance(refused, Refusal)
+    assert refused == b'attribute "d" is NaN, which JSON does not have'
+    assert good == b'{"v":1.5}'
+
+
+@pytest.mark.parametrize("d", [math.nan, -math.inf])
+def test_numbers_that_the_json_of_streams_lacks_are_refused(d: float) -> None:
+    mapper = source_mapper("msgpack", {}, (), STREAM)
+    payloads = [msgpack.packb({**ROWS[0], "d": one}) for one in (1.5, d, 2.5)]
+    found = receiver_decoded(mapper, STREAM.arrow, payloads)
+    assert found.rows.column("d").to_pylist() == [1.5, 2.5]
+    word = "NaN" if math.isnan(d) else "-Infinity"
+    assert found.errors == [(1, 0, f'attribute "d" is {word}, which JSON does not have')]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from pyspark_nats.decode.arrow_sizes import (
 )
 from pyspark_nats.decode.limits import row_bytes, width
 from pyspark_nats.decode.result import Part
-from pyspark_nats.decode.values import WrongValueError, article, type_name
+from pyspark_nats.decode.values import WrongValueError, article, reader_of, type_name
 
 if TYPE_CHECKING:
     from pyspark_nats.arrow import Array, DataType
@@ -41,6 +41,15 @@ _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 class _UnreadableError(ValueError):
     """The reason why a table has no rows of the schema."""
+
+
+class _WrongRowsError(_UnreadableError):
+    """Rows of a table have values that an attribute does not have."""
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        """The error; ``reasons`` by the numbers of the rows, at least one."""
+        super().__init__(next(iter(reasons.values())))
+        self.reasons = reasons
 
 
 def decode_arrow(
@@ -238,6 +247,8 @@ def _part(
                 *_part(numbers[:middle], tables[:middle], schema, missing, errors),
                 *_part(numbers[middle:], tables[middle:], schema, missing, errors),
             ]
+        if isinstance(error, _WrongRowsError):
+            return _good_rows(numbers[0], tables[0], schema, missing, errors)
         errors.append((numbers[0], 0, _reason(error)))
         return []
     counts = [table.num_rows for table in tables]
@@ -245,6 +256,29 @@ def _part(
     indexes = np.arange(max(counts))
     index = np.concatenate([indexes[:count] for count in counts])
     return [Part(rows, message, index, times)] if len(message) else []
+
+
+def _good_rows(
+    number: int, table: pa.Table, schema: pa.Schema, missing: str, errors: list[Unreadable]
+) -> list[Part]:
+    """The rows of a message without those that have wrong values; each of these is an error."""
+    index = np.arange(table.num_rows)
+    while table.num_rows:
+        try:
+            rows, times = _rows(table, schema, missing)
+        except _WrongRowsError as wrong:
+            # One attribute at a time.
+            errors += [(number, int(index[row]), why) for row, why in wrong.reasons.items()]
+            keep = np.ones(len(index), bool)
+            keep[list(wrong.reasons)] = False
+            table, index = table.filter(pa.array(keep)), index[keep]
+        # A stranger's octets may fail in any way.
+        except Exception as error:
+            errors.append((number, 0, _reason(error)))
+            break
+        else:
+            return [Part(rows, np.full(len(index), number, np.int64), index, times)]
+    return []
 
 
 def _rows(table: pa.Table, schema: pa.Schema, missing: str) -> tuple[pa.RecordBatch, Array]:
@@ -298,13 +332,13 @@ def _as(array: Array, kind: DataType, missing: str, path: str) -> Array:
         return _as_struct(array, kind, missing, path)
     if types.is_list(kind) and is_list(given):
         lists = array.cast(pa.list_(given.value_type))
-        items = _as(lists.values, kind.value_type, missing, f"{path}[]")
+        items = _inside(lists.values, kind.value_type, missing, f"{path}[]")
         return _rebuilt(lists, kind, [items])
     if types.is_map(kind) and types.is_map(given):
         entries = arrow.StructArray.from_arrays(
             [
-                _as(array.keys, kind.key_type, missing, f"{path}.key"),
-                _as(array.items, kind.item_type, missing, f"{path}.value"),
+                _inside(array.keys, kind.key_type, missing, f"{path}.key"),
+                _inside(array.items, kind.item_type, missing, f"{path}.value"),
             ],
             fields=[kind.key_field, kind.item_field],
         )
@@ -323,11 +357,31 @@ def _as(array: Array, kind: DataType, missing: str, path: str) -> Array:
     if types.is_integer(given) and types.is_floating(kind):
         try:
             return columns.column(array.to_pylist(), kind, missing)
-        except WrongValueError as wrong:
-            raise _UnreadableError(wrong.reason(path)) from None
+        except WrongValueError:
+            raise _WrongRowsError(_reasons(array, kind, missing, path)) from None
     if types.is_decimal(kind):
         return array.cast(kind)
     return _checked(array.cast(kind, safe=False))
+
+
+def _inside(array: Array, kind: DataType, missing: str, path: str) -> Array:
+    """As ``_as``, for an array whose numbers of rows are not those of the message."""
+    try:
+        return _as(array, kind, missing, path)
+    except _WrongRowsError as wrong:
+        raise _UnreadableError(str(wrong)) from None
+
+
+def _reasons(array: Array, kind: DataType, missing: str, path: str) -> dict[int, str]:
+    """The reasons against values of an array, by their numbers."""
+    read = reader_of(kind, missing)
+    reasons: dict[int, str] = {}
+    for row, value in enumerate(array.to_pylist()):
+        try:
+            read(0 if value is None else value)
+        except WrongValueError as wrong:
+            reasons[row] = wrong.reason(path)
+    return reasons
 
 
 def _checked(array: Array) -> Array:
@@ -343,7 +397,7 @@ def _as_struct(array: Array, kind: pa.DataType, missing: str, path: str) -> Arra
     for field in _fields(kind):
         if field.name in names:
             inner = array.field(names.index(field.name))
-            children.append(_as(inner, field.type, missing, f"{path}.{field.name}"))
+            children.append(_inside(inner, field.type, missing, f"{path}.{field.name}"))
         elif missing == "error":
             raise _UnreadableError(f'attribute "{path}.{field.name}" is missing')
         else:

@@ -210,8 +210,10 @@ def real_of(value: int | float | Decimal, kind: pa.DataType) -> float | None:
         double = float(value)
     except OverflowError:
         return None
-    with np.errstate(over="ignore"):
-        nearest: Any = np.float32(double) if kind.bit_width == 32 else double
+    nearest: Any = double
+    if kind.bit_width == 32:
+        with np.errstate(over="ignore"):
+            nearest = np.float32(double)
     if math.isinf(nearest):
         return double if type(value) is float and math.isinf(value) else None
     if type(value) is int and int(nearest) != value and Decimal(str(nearest)) != value:
