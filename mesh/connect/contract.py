@@ -125,6 +125,8 @@ class Context:
     epoch: int = 0
     #: Beginning of each file, for a sink with ``writes_header = True``; else payloads have it.
     header: bytes = b""
+    #: Of a source's mapper: whether a line ends inside of a value, which the next one goes on with.
+    is_open: Callable[[bytes], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,10 @@ class Refusal(bytes):
 
 
 class SourceMapper(Protocol):
-    """Decodes payloads; no payload raises an error."""
+    """Decodes payloads; no payload raises an error.
+
+    One with values of several lines has ``is_open`` as well: whether a line ends inside of a value.
+    """
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None

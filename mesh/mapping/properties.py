@@ -42,6 +42,7 @@ class PropertySource:
             inner: mapper of the other attributes; None if there are none: each payload is an event.
         """
         self._schema, self._missing, self._keys, self._inner = schema, missing, keys, inner
+        self.is_open = getattr(inner, "is_open", None)
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None

@@ -81,6 +81,11 @@ class CsvSource:
         """See ``SourceMapper``."""
         return self._at_once(payloads) or self._line_by_line(without_marks(payloads))
 
+    def is_open(self, line: bytes) -> bool:
+        """Whether a line ends inside of a value in quotes."""
+        rows = self._rows(line.decode(errors="replace"))
+        return bool(rows) and rows[-1][1] == _OPEN_QUOTE
+
     def _line_by_line(self, payloads: Sequence[bytes]) -> DecodeResult:
         """All lines; errors of payloads of several lines begin with the line's number."""
         lines: list[list[tuple[int, Any]]] = [[] for _ in payloads]

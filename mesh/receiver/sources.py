@@ -80,6 +80,7 @@ class _SourceInstance(DoorInstance):
             client=self.environment.client,
             index=self.assignment.index,
             count=self.group.parallel,
+            is_open=getattr(opened.mapper, "is_open", None),
         )
         return opened, context
 

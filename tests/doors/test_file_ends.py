@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,8 @@ from mesh.connect import registry
 from mesh.connect.contract import Access, Batch, Context
 from mesh.connect.spec import Role
 from mesh.errors import MeshError
+from mesh.mapping.text_sources import CsvSource
+from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.plan.build import plan
 from mesh.receiver.types.file_source import FileSource
 from mesh.testing.connectors import Scenario, Stage, conform
@@ -92,6 +95,37 @@ def test_packed_files_are_read_as_what_is_in_them(
         reader.position = batch.position
         at = int(batch.payloads[-1]) + 1
         assert [one.decode() for one in reader.lines()] == [*lines[at:], "x"]
+
+
+def test_lines_of_a_value_in_quotes_are_one_payload(tmp_path: Path, inbox: Path) -> None:
+    attributes = (Attribute("s", AttributeType.STRING), Attribute("n", AttributeType.INT))
+    mapper = CsvSource(StreamSchema("S", attributes).arrow)
+    reader = Reader(tmp_path)
+    reader.context = replace(reader.context, is_open=mapper.is_open)
+    text = b'x,1\n"a ""b"" \n\ny,7\nc",2\n5" pipe,3\n"z",4\n"open\n'
+    (inbox / "a.csv").write_bytes(text)
+    whole = [b"x,1", b'"a ""b"" \n\ny,7\nc",2', b'5" pipe,3', b'"z",4']
+    (batch,) = reader.batches()
+    assert list(batch.payloads) == whole
+    assert [name.rpartition("-")[2] for name in batch.names or ()] == [
+        str(text.index(one)) for one in whole
+    ]
+    assert reader.lines() == [], "the value may go on"
+    with (inbox / "a.csv").open("ab") as file:
+        file.write(b'still",5\n"never\n')
+    assert reader.lines() == [b'"open\nstill",5']
+    with (inbox / "a.csv").open("ab") as file:
+        file.write(b"".join(b"%d,0\n" % n for n in range(20_000)))
+    lines = reader.lines()
+    assert lines[:2] == [b'"never', b"0,0"]
+    assert len(lines) == 20_001
+    found = mapper.decode([*whole, *lines[:2]])
+    assert [number for number, _, _ in found.errors] == [2, 4]
+    # Of a file that does not grow nothing is awaited.
+    (inbox / "b.csv").write_bytes(b'"open\nx,1')
+    reader.context = replace(reader.context, options={**reader.context.options, "tailing": False})
+    reader.position = None
+    assert reader.lines()[-2:] == [b'"open', b"x,1"]
 
 
 def test_a_packed_file_is_deleted_whole_and_a_cut_one_waits(tmp_path: Path, inbox: Path) -> None:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
@@ -15,9 +15,13 @@ from mesh.errors import MeshError
 from mesh.functions.patterns import compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mesh.receiver.types.file_systems import Files
+
+
+#: Most bytes of a line that goes on in the next ones, and of these.
+_JOINED_MAX: Final = 64 << 10
 
 
 class Names(Sequence[str]):
@@ -46,6 +50,34 @@ class Names(Sequence[str]):
         if isinstance(at, slice):
             return [f"{self._inode}-{offset}" for offset in self._offsets[at]]
         return f"{self._inode}-{self._offsets[at]}"
+
+
+def joined(
+    lines: Sequence[bytes], is_open: Callable[[bytes], bool]
+) -> tuple[list[bytes], list[bytes]]:
+    """Lines, of which those of a value in quotes are one; and those at the end of one that is open.
+
+    A value of more than ``_JOINED_MAX`` bytes is none, so a quote that is never closed costs its
+    line.
+    """
+    found: list[bytes] = []
+    at = 0
+    while at < len(lines):
+        end = at + 1
+        if lines[at].count(b'"') % 2 and is_open(lines[at]):
+            size = len(lines[at])
+            while end < len(lines) and size <= _JOINED_MAX and lines[end].count(b'"') % 2 == 0:
+                size += len(lines[end])
+                end += 1
+            if size > _JOINED_MAX:
+                end = at + 1
+            elif end == len(lines):
+                return found, list(lines[at:])
+            else:
+                end += 1
+        found.append(b"\n".join(lines[at:end]))
+        at = end
+    return found, []
 
 
 class Matches:

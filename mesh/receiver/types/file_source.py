@@ -25,7 +25,7 @@ from mesh.connect.files import (
 )
 from mesh.errors import MeshError
 from mesh.receiver.types.file_packed import Unpacked, is_packed
-from mesh.receiver.types.file_parts import After, Matches, Names
+from mesh.receiver.types.file_parts import After, Matches, Names, joined
 from mesh.receiver.types.file_servers import remote_files
 from mesh.receiver.types.file_systems import LocalFiles
 from mesh.receiver.types.schedule import Schedule
@@ -83,6 +83,7 @@ class FileSource:
             reason = str(error)
         if reason:
             raise MeshError("MESH-C131", f"source file can't be opened: {reason}")
+        self._is_open = context.is_open
         self._is_directory = not options.get("file.uri")
         self._unpacked = Unpacked(files)
         self._mode, self._is_tailing = mode_of(options), is_followed(options)
@@ -233,6 +234,14 @@ class FileSource:
         payloads = data[:whole].split(b"\n")
         if not payloads[-1]:
             payloads.pop()
+        if self._is_open is not None and b'"' in data:
+            payloads, waiting = joined(payloads, self._is_open)
+            if is_last:
+                payloads += waiting
+            else:
+                whole -= sum(len(line) + 1 for line in waiting)
+            if not payloads:
+                return None
         self._put(path, [inode, offset + whole, lines + len(payloads)])
         kept = self._kept(payloads, lines, is_last=is_last)
         found = [one.removesuffix(b"\r") for one in payloads[kept.start : kept.stop]]
