@@ -125,7 +125,7 @@ class Context:
     epoch: int = 0
     #: Beginning of each file, for a sink with ``writes_header = True``; else payloads have it.
     header: bytes = b""
-    #: Of a source's mapper: whether a line ends inside of a value, which the next one goes on with.
+    #: Of a source's mapper: whether a line ends inside of a value, which the next one continues.
     is_open: Callable[[bytes], bool] | None = None
 
 

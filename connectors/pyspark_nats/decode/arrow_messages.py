@@ -4,7 +4,7 @@ The cost is per call, not per row.  So the schema, the first frame of a stream, 
 messages that start with the same octets.  Their batches are read without a copy and become one
 table.  Its buffers are validated at once, because a foreign buffer may point anywhere.
 
-Columns are matched by name.  A narrower type is accepted for a wider one; other types must agree.
+Columns are matched by name; ``decode.arrow_columns`` converts them.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.arrow import arrow, kernels
-from pyspark_nats.decode import columns, text_columns
+from pyspark_nats.arrow import arrow
+from pyspark_nats.decode.arrow_columns import UnreadableError, WrongRowsError, as_kind
 from pyspark_nats.decode.arrow_sizes import (
     converted_bytes,
     decompressed_bytes,
     is_bounded,
-    is_list,
 )
 from pyspark_nats.decode.limits import row_bytes, width
 from pyspark_nats.decode.result import Part
-from pyspark_nats.decode.values import WrongValueError, article, reader_of, type_name
+from pyspark_nats.decode.values import article, type_name
 
 if TYPE_CHECKING:
-    from pyspark_nats.arrow import Array, DataType
+    from pyspark_nats.arrow import Array
     from pyspark_nats.decode.limits import MessageLimits
     from pyspark_nats.decode.result import Ints, Unreadable
 
@@ -37,19 +36,6 @@ EVENT_TIME: Final = "_event_time_ms"
 _CONTINUATION: Final = b"\xff\xff\xff\xff"
 #: End of a stream, if it has one.
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-
-
-class _UnreadableError(ValueError):
-    """The reason why a table has no rows of the schema."""
-
-
-class _WrongRowsError(_UnreadableError):
-    """Rows of a table have values that an attribute does not have."""
-
-    def __init__(self, reasons: dict[int, str]) -> None:
-        """The error; ``reasons`` by the numbers of the rows, at least one."""
-        super().__init__(next(iter(reasons.values())))
-        self.reasons = reasons
 
 
 def decode_arrow(
@@ -128,7 +114,7 @@ class _Streams:
         """The table in a stream, and the bytes of its rows; its buffers may not be validated yet.
 
         Raises:
-            _UnreadableError: it is beyond the limits; other errors: it is malformed.
+            UnreadableError: it is beyond the limits; other errors: it is malformed.
         """
         octets = memoryview(payload).cast("B")
         if self._frame and octets[: len(self._frame)] == self._frame:
@@ -184,7 +170,7 @@ class _Streams:
     def _check(self, events: int, size: int) -> None:
         reason = self._limits.reason(events, size)
         if reason is not None:
-            raise _UnreadableError(reason)
+            raise UnreadableError(reason)
 
     def _has_bounded_columns(self, given: pa.Schema) -> bool:
         return all(
@@ -221,7 +207,7 @@ def _has_dictionary(field: Any) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, _UnreadableError):
+    if isinstance(error, UnreadableError):
         return str(error)
     lines = str(error).splitlines()
     return f"not an Arrow stream: {lines[0] if lines else 'empty'}"
@@ -247,7 +233,7 @@ def _part(
                 *_part(numbers[:middle], tables[:middle], schema, missing, errors),
                 *_part(numbers[middle:], tables[middle:], schema, missing, errors),
             ]
-        if isinstance(error, _WrongRowsError):
+        if isinstance(error, WrongRowsError):
             return _good_rows(numbers[0], tables[0], schema, missing, errors)
         errors.append((numbers[0], 0, _reason(error)))
         return []
@@ -266,7 +252,7 @@ def _good_rows(
     while table.num_rows:
         try:
             rows, times = _rows(table, schema, missing)
-        except _WrongRowsError as wrong:
+        except WrongRowsError as wrong:
             # One attribute at a time.
             errors += [(number, int(index[row]), why) for row, why in wrong.reasons.items()]
             keep = np.ones(len(index), bool)
@@ -290,13 +276,13 @@ def _rows(table: pa.Table, schema: pa.Schema, missing: str) -> tuple[pa.RecordBa
         chosen = table.select(present)
         chosen.validate(full=True)
     except (pa.ArrowException, KeyError, ValueError) as error:
-        raise _UnreadableError(_reason(error)) from error
+        raise UnreadableError(_reason(error)) from error
     found: list[Array] = []
     for field in schema:
         if field.name in present:
             found.append(_column(chosen, field.name, field.type, missing))
         elif missing == "error":
-            raise _UnreadableError(f'attribute "{field.name}" is missing')
+            raise UnreadableError(f'attribute "{field.name}" is missing')
         else:
             found.append(pa.nulls(table.num_rows, field.type))
     times = (
@@ -311,138 +297,9 @@ def _column(table: pa.Table, name: str, kind: pa.DataType, missing: str) -> Arra
     column = table.column(name)
     array: Array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     try:
-        return _as(array, kind, missing, name)
+        return as_kind(array, kind, missing, name)
     except pa.ArrowInvalid as error:
         reason = str(error).splitlines()[0]
-        raise _UnreadableError(
+        raise UnreadableError(
             f'attribute "{name}" is not {article(type_name(kind))}: {reason}'
         ) from error
-
-
-def _as(array: Array, kind: DataType, missing: str, path: str) -> Array:
-    """An array as one of ``kind``; an error names the ``path`` that can't be converted."""
-    types, given = pa.types, array.type
-    if types.is_null(given):
-        return pa.nulls(len(array), kind)
-    if types.is_dictionary(given):
-        return _as(kernels.dictionary_decode(array), kind, missing, path)
-    if types.is_run_end_encoded(given):
-        return _as(kernels.run_end_decode(array), kind, missing, path)
-    if types.is_struct(kind) and types.is_struct(given):
-        return _as_struct(array, kind, missing, path)
-    if types.is_list(kind) and is_list(given):
-        lists = array.cast(pa.list_(given.value_type))
-        items = _inside(lists.values, kind.value_type, missing, f"{path}[]")
-        return _rebuilt(lists, kind, [items])
-    if types.is_map(kind) and types.is_map(given):
-        entries = arrow.StructArray.from_arrays(
-            [
-                _inside(array.keys, kind.key_type, missing, f"{path}.key"),
-                _inside(array.items, kind.item_type, missing, f"{path}.value"),
-            ],
-            fields=[kind.key_field, kind.item_field],
-        )
-        return _rebuilt(array, kind, [entries])
-    if given == kind:
-        return _checked(array)
-    if not _widens(given, kind):
-        raise _UnreadableError(
-            f'attribute "{path}" is of Arrow type {given}, not {article(type_name(kind))}'
-        )
-    if types.is_timestamp(kind) and types.is_timestamp(given):
-        # Digits beyond microseconds are cut, and a time without a zone is UTC.
-        return _checked(array.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(kind))
-    if types.is_timestamp(kind):
-        return _checked(array.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind))
-    if types.is_integer(given) and types.is_floating(kind):
-        try:
-            return columns.column(array.to_pylist(), kind, missing)
-        except WrongValueError:
-            raise _WrongRowsError(_reasons(array, kind, missing, path)) from None
-    if types.is_decimal(kind):
-        return array.cast(kind)
-    return _checked(array.cast(kind, safe=False))
-
-
-def _inside(array: Array, kind: DataType, missing: str, path: str) -> Array:
-    """As ``_as``, for an array whose numbers of rows are not those of the message."""
-    try:
-        return _as(array, kind, missing, path)
-    except _WrongRowsError as wrong:
-        raise _UnreadableError(str(wrong)) from None
-
-
-def _reasons(array: Array, kind: DataType, missing: str, path: str) -> dict[int, str]:
-    """The reasons against values of an array, by their numbers."""
-    read = reader_of(kind, missing)
-    reasons: dict[int, str] = {}
-    for row, value in enumerate(array.to_pylist()):
-        try:
-            read(0 if value is None else value)
-        except WrongValueError as wrong:
-            reasons[row] = wrong.reason(path)
-    return reasons
-
-
-def _checked(array: Array) -> Array:
-    """Check that times are in Spark's range of years."""
-    if pa.types.is_timestamp(array.type):
-        return text_columns.checked_times(array)
-    return text_columns.checked_days(array) if pa.types.is_date(array.type) else array
-
-
-def _as_struct(array: Array, kind: pa.DataType, missing: str, path: str) -> Array:
-    names = [array.type.field(n).name for n in range(array.type.num_fields)]
-    children: list[Array] = []
-    for field in _fields(kind):
-        if field.name in names:
-            inner = array.field(names.index(field.name))
-            children.append(_inside(inner, field.type, missing, f"{path}.{field.name}"))
-        elif missing == "error":
-            raise _UnreadableError(f'attribute "{path}.{field.name}" is missing')
-        else:
-            children.append(pa.nulls(len(array), field.type))
-    mask = array.is_null() if array.null_count else None
-    return arrow.StructArray.from_arrays(children, fields=_fields(kind), mask=mask)
-
-
-def _fields(kind: Any) -> list[Any]:
-    return [kind.field(n) for n in range(kind.num_fields)]
-
-
-def _rebuilt(array: Array, kind: pa.DataType, children: list[Array]) -> Array:
-    """The same lists with other items."""
-    return pa.Array.from_buffers(
-        kind, len(array), array.buffers()[:2], offset=array.offset, children=children
-    )
-
-
-def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of a type is valid in another, apart from digits below a microsecond."""
-    types = pa.types
-    if types.is_string(wanted):
-        return types.is_large_string(given) or types.is_string_view(given)
-    if types.is_binary(wanted):
-        return (
-            types.is_large_binary(given)
-            or types.is_binary_view(given)
-            or types.is_fixed_size_binary(given)
-        )
-    if types.is_floating(wanted):
-        return types.is_integer(given) or (
-            types.is_floating(given) and given.bit_width <= wanted.bit_width
-        )
-    if types.is_signed_integer(wanted):
-        if types.is_unsigned_integer(given):
-            return bool(given.bit_width < wanted.bit_width)
-        return bool(types.is_signed_integer(given) and given.bit_width <= wanted.bit_width)
-    if types.is_decimal(wanted):
-        whole = wanted.precision - wanted.scale
-        if types.is_decimal(given):
-            return bool(given.scale <= wanted.scale and given.precision - given.scale <= whole)
-        return bool(types.is_integer(given) and len(str(2**given.bit_width)) <= whole)
-    if types.is_timestamp(wanted):
-        if types.is_timestamp(given):
-            return bool(wanted.tz) or not given.tz
-        return types.is_date(given)
-    return types.is_date(wanted) and types.is_date(given)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh.receiver.types.file_systems import Files
 
 
-#: Most bytes of a line that goes on in the next ones, and of these.
+#: Most bytes of a line that continues in the next ones, and of these.
 _JOINED_MAX: Final = 64 << 10
 
 
