@@ -23,7 +23,7 @@ from tests.support.paths import ROOT
 from tests.support.slow_link import SlowLink
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from nats.aio.client import Client
@@ -140,59 +140,75 @@ def test_an_input_that_was_made_again_is_told(
 async def _made_again(east: server.NatsServer, west: server.NatsServer) -> None:
     there = await connect(NatsSettings(url=east.url), "there")
     here = await connect(NatsSettings(url=west.url), "here")
-
-    async def follow() -> datacenters.FollowedStream:
-        return (await datacenters.follow(here, SPEC, "east", CHANNELS))[0]
-
-    async def again(count: int) -> None:
-        with contextlib.suppress(NotFoundError):
-            await there.jetstream().delete_stream(INPUT)
-        await ensure_channels(there, SPEC, CHANNELS)
-        await publish(there, 0, count)
-
     try:
-        # The input may be made later than its mirror, and again while nothing is mirrored.
-        await follow_answered(follow)
-        await again(0)
-        await follow()
-        await again(5)
-        await until_here(here, 5)
-        assert (await follow()).lag == 0
-        # As many events, fewer and more: the mirror has those of the former stream.
-        for count in (5, 3, 8):
-            await again(count)
-            with pytest.raises(MeshError, match="MESH-N126") as told:
-                await follow()
-            assert "made again" in told.value.message
-            assert f"and the stream at {count}." in (told.value.detail or "")
-        # Its mirror is made again, as an undeploy does, and by an earlier version: without a note.
-        for noted in (True, False):
-            await here.jetstream().delete_stream(INPUT)
-            assert (await follow()).domain == "east"
-            await until_here(here, 8)
-            if not noted:
+        await again(there, 5)
+        await until_connected(here)
+        # As many events, fewer and more: the mirror has those of the former stream.  It is made
+        # again, as an undeploy does, also by an earlier version: without a note.
+        for count, is_noted in ((5, True), (3, True), (8, False)):
+            before = (await follow(here)).origin
+            assert before is not None
+            await until_here(here, before.last_sequence)
+            if not is_noted:
                 config = (await datacenters._info(here, INPUT) or {})["config"]
                 await datacenters._call(here, "STREAM.UPDATE", config | {"metadata": {}})
-            assert ((await follow()).last_sequence, (await follow()).lag) == (8, 0)
-            await again(8)
-            with pytest.raises(MeshError, match="MESH-N126"):
-                await follow()
+            assert (await follow(here)).lag == 0
+            await again(there, count)
+            with pytest.raises(MeshError, match="MESH-N126") as told:
+                await follow(here)
+            assert "made again" in told.value.message
+            assert f"and the stream at {count}." in (told.value.detail or "")
+            await here.jetstream().delete_stream(INPUT)
+        await follow(here)
         await there.jetstream().delete_stream(INPUT)
-        assert (await follow()).origin == datacenters.Origin()
+        assert (await follow(here)).origin == datacenters.Origin()
         east.stop()
-        assert (await follow()).origin is None
+        assert (await follow(here)).origin is None
     finally:
         await close(here)
         await close(there)
 
 
-async def follow_answered(
-    follow: Callable[[], Awaitable[datacenters.FollowedStream]],
+@pytest.mark.thorough
+def test_an_input_that_is_made_after_its_mirror_is_followed(
+    sites: tuple[server.NatsServer, server.NatsServer],
 ) -> None:
-    """Until the connection between the two is there."""
+    asyncio.run(_made_after(*sites))
 
+
+async def _made_after(east: server.NatsServer, west: server.NatsServer) -> None:
+    there = await connect(NatsSettings(url=east.url), "there")
+    here = await connect(NatsSettings(url=west.url), "here")
+    try:
+        await until_connected(here)
+        await follow(here)
+        # And again while nothing is mirrored.
+        for count in (0, 5):
+            await again(there, count)
+            await follow(here)
+        # The mirror looks for its origin every ten seconds.
+        await until_here(here, 5)
+        assert (await follow(here)).lag == 0
+    finally:
+        await close(here)
+        await close(there)
+
+
+async def follow(here: Client) -> datacenters.FollowedStream:
+    return (await datacenters.follow(here, SPEC, "east", CHANNELS))[0]
+
+
+async def again(there: Client, count: int) -> None:
+    """Make the input again, with some events."""
+    with contextlib.suppress(NotFoundError):
+        await there.jetstream().delete_stream(INPUT)
+    await ensure_channels(there, SPEC, CHANNELS)
+    await publish(there, 0, count)
+
+
+async def until_connected(here: Client) -> None:
     async def is_answered() -> bool:
-        return (await follow()).origin == datacenters.Origin()
+        return await datacenters._origin(here, "east", INPUT) is not None
 
     await until(is_answered, 0.02)
 
