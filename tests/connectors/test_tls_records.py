@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 import threading
 import time
@@ -128,6 +129,26 @@ def test_one_read_takes_a_burst_of_small_records(
         take(listening, is_gathered=is_gathered)
         assert listening.take_frames().data.to_pylist() == HALF
         assert len(reads) == 1
+
+
+def test_small_records_are_read_with_few_calls_of_the_system(
+    broker: Any, relay: RecordRelay, listening: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    real = socket.socket.recv_into
+
+    def noted(self: socket.socket, *given: Any) -> int:
+        if self.fileno() == listening.fileno():
+            calls.append(1)
+        return real(self, *given)
+
+    monkeypatch.setattr(socket.socket, "recv_into", noted)
+    relay.hold()
+    send_burst(broker, HALF)
+    assert relay.release(HALF[-1] + b"\r\n") > len(HALF)
+    take(listening, is_gathered=False)
+    assert listening.take_frames().data.to_pylist() == HALF
+    assert 1 <= len(calls) <= FEW
 
 
 @pytest.mark.parametrize("then", [b"", b"no record of TLS"])

@@ -6,7 +6,7 @@ import contextlib
 import select
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     import ssl
@@ -33,13 +33,20 @@ class Transport:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
         sock.setblocking(False)
         self._socket = sock
-        self._tls: ssl.SSLSocket | None = None
-        #: Room for decrypted records.
-        self._space = memoryview(b"")
+        self._tls: ssl.SSLObject | None = None
+        #: What has arrived of TLS, and what TLS has to send.  Small messages come in small records,
+        #: and a socket of ``ssl`` has two system calls for each.
+        self._arrived: ssl.MemoryBIO
+        self._leaving: ssl.MemoryBIO
+        #: Room for what arrives, and for decrypted records.
+        self._records = self._space = memoryview(b"")
+        #: Encrypted bytes that the socket has not taken, and how many bytes of the caller they are.
+        self._unsent = memoryview(b"")
+        self._unsent_of = 0
+        #: Whether records may have arrived for which there was no room.
+        self._has_more = False
         #: How TLS ended, once all before it is received.
         self._end: EOFError | OSError | None = None
-        #: Exceptions that request the other kind of event first; TLS has more of them.
-        self._would_block: tuple[type[OSError], ...] = (BlockingIOError,)
         self._poll = select.poll()
 
     @property
@@ -51,11 +58,31 @@ class Transport:
         """Perform the handshake with a server named ``name``; OSError on failure."""
         import ssl
 
-        self._would_block = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-        self._socket.settimeout(max(0.001, deadline_s - time.monotonic()))
-        self._socket = self._tls = context.wrap_socket(self._socket, server_hostname=name)
+        self._arrived, self._leaving = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = context.wrap_bio(self._arrived, self._leaving, server_hostname=name)
+        self._records = memoryview(bytearray(_RECEIVE_BYTES))
+        while True:
+            self._socket.settimeout(max(0.001, deadline_s - time.monotonic()))
+            try:
+                tls.do_handshake()
+                self._socket.sendall(self._leaving.read())
+                break
+            except ssl.SSLWantReadError:
+                self._socket.sendall(self._leaving.read())
+            except ssl.SSLError:
+                # The server gets an alert that says why.
+                with contextlib.suppress(OSError):
+                    self._socket.sendall(self._leaving.read())
+                raise
+            count = self._socket.recv_into(self._records)
+            if not count:
+                raise ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "closed in the handshake")
+            self._arrived.write(self._records[:count])
         self._socket.setblocking(False)
+        self._tls = tls
         self._space = memoryview(bytearray(_RECEIVE_BYTES))
+        # The first records may have come with the last of the handshake.
+        self._has_more = True
 
     def fileno(self) -> int:
         """The file descriptor of the socket."""
@@ -68,7 +95,7 @@ class Transport:
             return None if count is None else bytes(self._space[:count])
         try:
             return self._socket.recv(_RECEIVE_BYTES)
-        except self._would_block:
+        except BlockingIOError:
             return None
 
     def receive_into(self, space: memoryview) -> int | None:
@@ -77,20 +104,29 @@ class Transport:
             return self._receive_records(self._tls, space)
         try:
             return self._socket.recv_into(space)
-        except self._would_block:
+        except BlockingIOError:
             return None
 
-    def _receive_records(self, tls: ssl.SSLSocket, space: memoryview) -> int | None:
+    def _receive_records(self, tls: ssl.SSLObject, space: memoryview) -> int | None:
         """Receive all that has arrived: TLS returns one record at a time, often one message.
 
         An end or an error after received data is for the next call.
         """
+        import ssl
+
         size = 0
-        while size < len(space) and self._end is None:
-            try:
-                count = tls.recv_into(space[size:])
-            except self._would_block:
+        self._has_more = False
+        while self._end is None:
+            if size == len(space):
+                self._has_more = True
                 break
+            try:
+                count = cast("int", tls.read(len(space) - size, space[size:]))
+            except ssl.SSLWantReadError:
+                if not self._take_in():
+                    break
+            except ssl.SSLEOFError:
+                self._end = EOFError()
             except OSError as error:
                 self._end = error
             else:
@@ -103,6 +139,21 @@ class Transport:
             raise self._end
         return 0
 
+    def _take_in(self) -> bool:
+        """Pass what is in the socket to TLS; False if there is nothing."""
+        try:
+            count = self._socket.recv_into(self._records)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            self._end = error
+            return False
+        if count:
+            self._arrived.write(self._records[:count])
+        else:
+            self._arrived.write_eof()
+        return True
+
     def wake_at(self, count: int) -> None:
         """Have ``wait`` ignore fewer than ``count`` bytes; they can still be received.
 
@@ -113,15 +164,27 @@ class Transport:
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
     def send(self, data: memoryview) -> int:
-        """Send ``data`` and return the number of accepted bytes; 0 if there is no room."""
+        """Send ``data`` and return the number of accepted bytes; 0 if there is no room.
+
+        After 0 the next call has the same data.
+        """
+        if self._tls is None:
+            try:
+                return self._socket.send(data[:_SEND_BYTES])
+            except BlockingIOError:
+                return 0
+        if not self._unsent:
+            self._unsent_of = self._tls.write(data[:_SEND_BYTES])
+            self._unsent = memoryview(self._leaving.read())
         try:
-            return self._socket.send(data[:_SEND_BYTES])
-        except self._would_block:
+            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        except BlockingIOError:
             return 0
+        return 0 if self._unsent else self._unsent_of
 
     def wait(self, timeout_s: float, *, to_send: bool = False) -> bool:
         """Whether bytes can be received, or sent if requested, within ``timeout_s``."""
-        if self._tls is not None and (self._end is not None or self._tls.pending()):
+        if self._end is not None or self._has_more:
             return True
         self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if to_send else 0))
         # Rounded up, so that a short wait is not zero.
