@@ -115,7 +115,7 @@ def test_usage_errors_end_with_2(alone: Path, arguments: list[str]) -> None:
         (["apps"], "no cluster named"),
         (["tap", "App", "Stream"], "no NATS named"),
         (["publish", "a.b", "S", "x", "--nats", "nats://127.0.0.1:1"], "MESH-U120"),
-        (["tap", "a.b", "S", "--nats", "nats://127.0.0.1:1"], "MESH-U121"),
+        (["tap", "A", "a.b", "--nats", "nats://127.0.0.1:1"], "MESH-U121"),
         (["tap", "App", "Stream", "--nats", "nats://127.0.0.1:1"], "MESH-N110"),
         (["apps", "--server", "http://127.0.0.1:1"], "can't be reached"),
         (["apps", "--context", "none.json"], "MESH-U130"),
