@@ -82,6 +82,8 @@ class Records:
 
     shop: StoredShop
     assignments: tuple[Assignment, ...] = ()
+    #: Records that can't be read: none.
+    unreadable: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def snapshot(self) -> ClusterSnapshot:
         def seen(value: Any) -> Seen[Any]:
