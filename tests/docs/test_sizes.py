@@ -1,4 +1,4 @@
-"""Sizes: a file has at most 400 lines and a function at most 60, or the file's docstring says why.
+"""Sizes: a file has at most 800 lines and a function at most 60, or the file's docstring says why.
 
 A reason is a sentence of the module's docstring that says "longer than".  Blank lines, comments
 and docstrings of functions don't count.
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILE_LINES_MAX = 400
+FILE_LINES_MAX = 800
 FUNCTION_LINES_MAX = 60
 FILES = [
     path
