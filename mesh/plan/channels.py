@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import not_supported
 from mesh.model.app import Channel, Format, GroupInput, Strategy
 from mesh.plan.dist import PARTITIONER_PREFIX, SINK_PREFIX, TRIGGER_PREFIX
-from mesh.plan.loops import entrances_of, loops_of
+from mesh.plan.loops import entrances_of
 from mesh.plan.partition_counts import partition_counts
 from mesh.plan.receivers import connect
 from mesh.plan.strategies import input_partitioning
@@ -244,7 +244,7 @@ def _ends(
 ) -> list[_Ends]:
     """The streams that cross the wire, in the order of the app's streams."""
     uses = {group.name: group.uses for group in groups}
-    loops = {group.name: loops_of(group) for group in groups}
+    loops = {group.name: group.loops for group in groups}
     found = []
     for schema in bound.streams:
         entered = [g for g in groups if schema.name in entrances_of(loops[g.name], defined)]

@@ -26,7 +26,7 @@ from mesh.plan.aggregation_joins import dividing_attribute, joins_with
 from mesh.plan.bound import BoundAggregation, BoundApp, BoundPartition, BoundQuery, BoundTable
 from mesh.plan.dependencies import Uses, union, uses_of
 from mesh.plan.dist import AGGREGATION_PREFIX, DEFAULT_GROUP, Dist, read_dist
-from mesh.plan.loops import loops_of, refuse_loops
+from mesh.plan.loops import Loop, loops_of, refuse_loops
 from mesh.plan.stores import is_in_file, is_looked_up
 
 if TYPE_CHECKING:
@@ -130,6 +130,11 @@ class Group:
         return self.uses.writes
 
     @property
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops of its queries."""
+        return loops_of([element.queries for element in self.elements])
+
+    @property
     def is_stateful(self) -> bool:
         """Whether one of its queries keeps state, or its failures are events for a reader.
 
@@ -139,7 +144,7 @@ class Group:
             isinstance(element.bound, BoundQuery) and element.bound.is_stateless
             for element in self.elements
         )
-        return bool(self.faults) or not is_stateless or bool(loops_of(self))
+        return bool(self.faults) or not is_stateless or bool(self.loops)
 
 
 def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
@@ -170,7 +175,8 @@ def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
     _refuse_scattered(groups, bound.tables)
     for group in groups:
         _refuse_far_aggregations(group)
-        refuse_loops(group)
+        shared = f'group "{group.name}" {group.width}' if group.is_shared else ""
+        refuse_loops(group.loops, shared, group.to_unshare)
     return groups
 
 

@@ -13,19 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
+from mesh.functions.catalogue.windows import IN_LOOPS, IN_LOOPS_OF_CURRENT, IN_LOOPS_OF_JOINS
 from mesh.language.syntax import EventKind, RateKind
 from mesh.plan.bound import BoundJoin, BoundPattern, Insert, SourceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from mesh.language.syntax import Query
     from mesh.plan.bound import BoundQuery
-    from mesh.plan.groups import Group
 
-#: Windows of queries, and those of joins, that were compared with the engine in loops.
-_WINDOWS: Final = ("length", "time", "lengthBatch", "timeBatch")
-_IN_JOINS: Final = ("length", "time")
 _LOOKED_UP: Final = (SourceKind.TABLE, SourceKind.AGGREGATION)
 
 
@@ -69,9 +66,13 @@ class Loop:
         return all("#" in name for name in self.streams)
 
 
-def loops_of(group: Group) -> tuple[Loop, ...]:
-    """The loops of a group, in the order of their first queries."""
-    nodes = list(_nodes(group))
+def loops_of(elements: Sequence[Sequence[tuple[Query, BoundQuery]]]) -> tuple[Loop, ...]:
+    """The loops of a group, in the order of their first queries.
+
+    Args:
+        elements: the queries of each of its elements: one, or those inside of a partition.
+    """
+    nodes = list(_nodes(elements))
     readers: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
         for stream in node.reads:
@@ -84,13 +85,13 @@ def loops_of(group: Group) -> tuple[Loop, ...]:
     return tuple(_loop(nodes, members) for members in found)
 
 
-def _nodes(group: Group) -> Iterator[_Node]:
-    for number, element in enumerate(group.elements):
+def _nodes(elements: Sequence[Sequence[tuple[Query, BoundQuery]]]) -> Iterator[_Node]:
+    for number, queries in enumerate(elements):
         # Inner streams of two partitions may have one name.
         def own(stream: str, number: int = number) -> str:
             return f"{number}{stream}" if stream.startswith("#") else stream
 
-        for tree, query in element.queries:
+        for tree, query in queries:
             action = query.action
             is_stream = isinstance(action, Insert) and action.kind not in _LOOKED_UP
             reads = frozenset(own(n) for n, kind in query.inputs if kind not in _LOOKED_UP)
@@ -132,22 +133,27 @@ def entrances_of(loops: Collection[Loop], fed: Collection[str]) -> frozenset[str
     return frozenset(name for one in loops if one.is_closed for name in one.streams & set(fed))
 
 
-def refuse_loops(group: Group) -> None:
+def refuse_loops(loops: Collection[Loop], shared: str, to_unshare: str) -> None:
     """Refuse loops that a group would not run as the reference engine does.
+
+    Args:
+        loops: those of the group.
+        shared: the group in words, if its instances share their input; else empty.
+        to_unshare: the change that would reduce it to one instance, as the start of a hint.
 
     Raises:
         MeshError: MESH-P237 in a group of several instances, where an event of the loop may belong
             to another one; those inside of a partition stay in one.  MESH-P900 with a part that
             the engine runs in another order when it is entered again from within.
     """
-    for loop in loops_of(group):
+    for loop in loops:
         position = loop.queries[0][0].output.position
-        if group.is_shared and not loop.is_inner:
+        if shared and not loop.is_inner:
             raise MeshError(
                 "MESH-P237",
-                f'a loop in group "{group.name}" {group.width}',
+                f"a loop in {shared}",
                 detail=f"In the loop, {loop}.",
-                hint=f"{group.to_unshare}, or use streams with # inside of the partition.",
+                hint=f"{to_unshare}, or use streams with # inside of the partition.",
                 position=position,
             )
         for _, query in loop.queries:
@@ -181,8 +187,8 @@ def _not_run(query: BoundQuery) -> str | None:
             return f'named window "{side.schema.name}"'
         if side.window is None:
             continue
-        if side.window.name not in (_IN_JOINS if is_join else _WINDOWS):
+        if side.window.name not in (IN_LOOPS_OF_JOINS if is_join else IN_LOOPS):
             return f"window {side.window.name}{' of a join' if is_join else ''}"
-        if side.window.name == "timeBatch" and query.events is EventKind.ALL:
-            return "window timeBatch with all events"
+        if side.window.name in IN_LOOPS_OF_CURRENT and query.events is EventKind.ALL:
+            return f"window {side.window.name} with all events"
     return None

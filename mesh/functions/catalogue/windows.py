@@ -129,3 +129,8 @@ WINDOWS: Final = signatures(
         "timeBatch": _never_ends,
     },
 )
+#: Windows that give the engine's outputs in loops of a group: of queries, of joins, and those that
+#: do so for current events only.
+IN_LOOPS: Final = frozenset({"length", "time", "lengthBatch", "timeBatch"})
+IN_LOOPS_OF_JOINS: Final = frozenset({"length", "time"})
+IN_LOOPS_OF_CURRENT: Final = frozenset({"timeBatch"})
