@@ -195,10 +195,12 @@ class ApiServer:
         try:
             await self._server.serve([self._listener.sockets])
         finally:
-            # A cancelled server has not been shut down.
-            await self._server.end_acceptance()
-            self._listener.close()
-            await end(following)
+            try:
+                # A cancelled server has not been shut down.
+                await self._server.end_acceptance()
+            finally:
+                self._listener.close()
+                await end(following)
 
     def stop(self) -> None:
         """Have ``run`` return once the requests under way are answered, in a second at most."""
