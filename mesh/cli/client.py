@@ -319,10 +319,12 @@ class Client:
             server = self._context.server
             # A proxy says so of a manager that is away.
             if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                code, what = "MESH-U112", f"manager at {server} can't be reached"
-            else:
-                code, what = "MESH-U113", f"the server at {server} is no manager"
-            raise MeshError(code, what, detail=detail) from error
+                raise MeshError(
+                    "MESH-U112", f"manager at {server} can't be reached", detail=detail
+                ) from error
+            raise MeshError(
+                "MESH-U113", f"the server at {server} is no manager", detail=detail
+            ) from error
         if answer.is_success:
             return values
         if answer.status_code == HTTPStatus.UNAUTHORIZED:

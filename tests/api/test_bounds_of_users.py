@@ -205,7 +205,7 @@ def test_an_app_that_is_not_deployed_shows_those_that_the_user_may_see() -> None
     apps = [SimpleNamespace(value=SimpleNamespace(spec=SimpleNamespace(name=n))) for n in names]
     snapshot = SimpleNamespace(apps=apps, app=lambda _: None)
     client: Any = SimpleNamespace(jetstream=lambda: None)
-    view: Any = SimpleNamespace(snapshot=lambda: snapshot)
+    view: Any = SimpleNamespace(snapshot=lambda: snapshot, unreadable={})
     desired = DesiredState(client, view, MovedClock())
 
     def detail(*grants: Grant) -> str:

@@ -56,8 +56,9 @@ class Broker:
     async def __aexit__(self, *_: object) -> None:
         """Log out."""
 
-    async def subscribe(self, topic: str, qos: int) -> None:
-        """Take all."""
+    async def subscribe(self, topic: str, qos: int) -> tuple[int, ...]:
+        """Grant all."""
+        return (qos,)
 
     @property
     def messages(self) -> Broker:

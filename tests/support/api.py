@@ -209,14 +209,14 @@ class FakeQueries:
 
 class FakeWhatIfs:
     async def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> Any:
-        if text.startswith("!"):
+        if text.splitlines()[-1].startswith("!"):
             raise MeshError("MESH-C170", 'app "Shop" can\'t be calibrated')
         return {"rates": list(at_rate), "keys": keys, "cores": cores}
 
 
 @dataclass
 class FakeService:
-    """Apps in a dict; a text that starts with '!' is refused at a position."""
+    """Apps in a dict; a text whose last line starts with '!' is refused at a position."""
 
     texts: dict[str, str] = field(default_factory=dict)
     by: list[str] = field(default_factory=list)
@@ -244,7 +244,7 @@ class FakeService:
 
     async def deploy(self, text: str, *, by: str, begin: StartPosition) -> Done:
         self.begins.append(str(begin))
-        if text.startswith("!"):
+        if text.splitlines()[-1].startswith("!"):
             raise MeshError("MESH-L100", "no app", hint="Write one.", position=Position(1, 1, 1))
         known = self.texts.get("Shop")
         if known is not None and known != text:
@@ -350,7 +350,7 @@ class FakeService:
         return [{"text": f"deployed app {app}"}]
 
     async def preview(self, text: str, *, reset: Sequence[str]) -> dict[str, Any]:
-        if text.startswith("!"):
+        if text.splitlines()[-1].startswith("!"):
             raise MeshErrors([MeshError("MESH-L100", "no app"), MeshError("MESH-L101", "nor one")])
         return {"app": "Shop", "is_new": "Shop" not in self.texts, "reset": list(reset)}
 

@@ -100,7 +100,8 @@ class RecordRelay:
                 self._relay(client, server)
 
     def _relay(self, client: _Client, server: socket.socket) -> None:
-        with contextlib.suppress(OSError), contextlib.closing(client), server:
+        # `select` refuses a socket that is closed meanwhile with a ValueError.
+        with contextlib.suppress(OSError, ValueError), contextlib.closing(client), server:
             while True:
                 for one in select.select([client.socket, server], [], [])[0]:
                     data: bytes | None
