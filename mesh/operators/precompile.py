@@ -3,8 +3,8 @@
 Numba compiles a loop when it is first called, or when its module is first imported, and keeps the
 result beside the source, or in ``NUMBA_CACHE_DIR``.  All loops together take about a minute of
 processor time, which would delay the first query.  So an app with every operator is run once when
-mesh is installed, or else before a worker starts its first instance: each third of it in a process
-of its own.  A file records that this is done, for this content of the sources and this kind of
+mesh is installed, or else before a worker starts its first instance, patterns in a process beside
+the others.  A file records that this is done, for this content of the sources and this kind of
 processor.
 """
 
@@ -15,8 +15,7 @@ import importlib
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from mesh.child_process import die_with_parent
 from mesh.operators import loop_cache
@@ -81,20 +80,12 @@ end;
 _EVENTS: Final = 40
 
 
-class _Share(NamedTuple):
-    """The work of one process."""
-
-    #: Imported first, which compiles their loops that have signatures.
-    modules: tuple[str, ...]
-    queries: str
-
-
-#: The first one has the loop that takes longest.
-_SHARES: Final = (
-    _Share(("patterns.nfa",), _PATTERNS),
-    _Share(("windows.registry", "select.aggregates", "select.extremes"), _WINDOWS),
-    _Share(("aggregations.loops", "joins.join_loop", "output_rate.live_rows_native"), _JOINS),
-)
+#: The module of the loop that takes longest, and modules with loops that don't need it.
+_LONGEST: Final = "mesh.operators.patterns.nfa"
+_OTHERS: Final = (
+    "aggregations.loops", "joins.join_loop", "output_rate.live_rows_native", "select.aggregates",
+    "select.extremes", "windows.registry",
+)  # fmt: skip
 
 
 def compile_once() -> None:
@@ -119,42 +110,28 @@ def _drop_others() -> None:
 
 
 def compile_loops() -> None:
-    """Compile the loops that are not yet cached, in a process for each share."""
-    # Left, when all have ended.
-    with ExitStack() as running:
-        first, *others = [
-            running.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-m", "mesh.operators.precompile", str(number)],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    preexec_fn=die_with_parent(),
-                )
-            )
-            for number in range(len(_SHARES))
-        ]
+    """Compile the loops that are not yet cached; those of patterns in a process beside this one."""
+    command = [sys.executable, "-m", "mesh.operators.precompile", "patterns"]
+    started = subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=die_with_parent())
+    with started as beside:
+        for module in _OTHERS:
+            importlib.import_module(f"mesh.operators.{module}")
         # An import of the executor compiles the largest loop, unless that is cached by then.
-        assert first.stdout is not None
-        first.stdout.readline()
-        for child in others:
-            assert child.stdin is not None
-            child.stdin.close()
-    # Nothing is left to compile, unless one of them has failed.
-    _run("".join(share.queries for share in _SHARES))
+        assert beside.stdout is not None
+        beside.stdout.readline()
+        _run(_WINDOWS + _JOINS)
+    if beside.returncode:
+        _run(_PATTERNS)
     loop_cache.CACHE.mkdir(parents=True, exist_ok=True)
     loop_cache.compiled_mark().touch()
 
 
-def _compile_share(share: _Share) -> None:
-    """Compile a share, in a process of ``compile_loops``."""
-    for module in share.modules:
-        importlib.import_module(f"mesh.operators.{module}")
-    if share is _SHARES[0]:
-        sys.stdout.write("imported\n")
-        sys.stdout.flush()
-    else:
-        sys.stdin.read()
-    _run(share.queries)
+def _compile_patterns() -> None:
+    """Compile the loops of patterns, and say when the largest is done."""
+    importlib.import_module(_LONGEST)
+    sys.stdout.write("imported\n")
+    sys.stdout.flush()
+    _run(_PATTERNS)
 
 
 def _run(queries: str) -> None:
@@ -201,6 +178,6 @@ def _rows(app: BoundApp, stream: str) -> pa.RecordBatch:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        _compile_share(_SHARES[int(sys.argv[1])])
+        _compile_patterns()
     else:
         compile_once()
