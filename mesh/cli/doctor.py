@@ -43,7 +43,7 @@ class Finding:
     #: Whether a mesh runs with it as it is.
     is_well: bool
     found: str
-    #: What to do about it; empty if nothing is to be done.
+    #: The remedy; empty if nothing is to be done.
     remedy: str = ""
 
 
@@ -175,7 +175,6 @@ def _open_files() -> Finding:
 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     is_well = most == resource.RLIM_INFINITY or most >= _FILES
-    # What a NATS server takes by itself stands in docs/capacity.md.
     remedy = "" if is_well else f"ulimit -n {_FILES}, for servers and workers"
     return Finding("open files", is_well, f"{most} at most", remedy)
 
