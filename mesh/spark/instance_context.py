@@ -106,5 +106,14 @@ class InstanceContext:
         """See ``RepeatedFailures.io_of``."""
         options = self.options
         has_states = options.task_store is None or not self.io.group.stateful
-        tried = TriedInstance(self.io, self.directory, options.nats, options.message, has_states)
-        return self.failures.io_of(tried, run, starts, restored, is_over)
+        tried = TriedInstance(
+            self.io,
+            self.directory,
+            options.nats,
+            options.message,
+            has_states,
+            run,
+            starts,
+            restored,
+        )
+        return self.failures.io_of(tried, is_over)

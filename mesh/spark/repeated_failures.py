@@ -79,6 +79,11 @@ class TriedInstance:
     message: MessageLimits
     #: Whether its states, if it has any, are on this machine.
     has_states: bool
+    #: Directory with its restored state.
+    run: Path
+    #: Restored positions by key of a part, and the parts with state.
+    starts: Mapping[str, Offsets]
+    restored: Collection[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,37 +139,20 @@ class RepeatedFailures:
         """Whether it has failed often enough for a search."""
         return self._count >= self._due_at
 
-    def io_of(
-        self,
-        given: TriedInstance,
-        run: Path,
-        starts: Mapping[str, Offsets],
-        restored: Collection[str],
-        is_over: Callable[[], bool],
-    ) -> InstanceIO:
+    def io_of(self, given: TriedInstance, is_over: Callable[[], bool]) -> InstanceIO:
         """The instance's inputs and outputs, without the messages at fault.
 
         They are looked for if that is due, from the restored positions on; this blocks.
 
         Args:
             given: of the instance.
-            run: directory with its restored state.
-            starts: positions by key of a part, and ``restored`` the parts with state.
-            restored: see above.
             is_over: whether the instance is to stop.
         """
         if self.is_due:
-            self._search(given, run, starts, restored, is_over)
+            self._search(given, is_over)
         return replace(given.io, refused=self.refused)
 
-    def _search(
-        self,
-        given: TriedInstance,
-        run: Path,
-        starts: Mapping[str, Offsets],
-        restored: Collection[str],
-        is_over: Callable[[], bool],
-    ) -> None:
+    def _search(self, given: TriedInstance, is_over: Callable[[], bool]) -> None:
         found: list[RefusedMessage] = []
         process, clock = self.process(), SystemClock()
         ends_s = clock.monotonic_s() + _SEARCH_S
@@ -173,7 +161,7 @@ class RepeatedFailures:
             return is_over() or clock.monotonic_s() > ends_s
 
         try:
-            for part in _parts(given, run, starts, restored, process):
+            for part in _parts(given, process):
                 before = (*self.refused, *found)
                 found += search(part, before, f"{self._count} times", ends)
         # Of NATS, or of the state: later failures lead to another search.
@@ -300,20 +288,14 @@ class _PartProcess:
         return said
 
 
-def _parts(
-    given: TriedInstance,
-    run: Path,
-    starts: Mapping[str, Offsets],
-    restored: Collection[str],
-    process: Process,
-) -> Iterator[_PartProcess]:
+def _parts(given: TriedInstance, process: Process) -> Iterator[_PartProcess]:
     if not given.has_states:
         return
     for key in members.partition_keys(given.io):
         copy = given.directory / "trial"
         shutil.rmtree(copy, ignore_errors=True)
         # States of other parts, and later ones, are not its own.
-        shutil.copytree(run, copy) if run.exists() else copy.mkdir(parents=True)
+        shutil.copytree(given.run, copy) if given.run.exists() else copy.mkdir(parents=True)
         try:
             trial = Trial(
                 given.io,
@@ -321,8 +303,8 @@ def _parts(
                 str(copy),
                 given.nats,
                 given.message,
-                starts.get(key),
-                key in restored,
+                given.starts.get(key),
+                key in given.restored,
             )
             yield _PartProcess(trial, process)
         finally:
