@@ -50,7 +50,7 @@ up down logs images: export MESH_HOST_UID := $(shell id -u)
 up down logs images: export MESH_HOST_GID := $(shell id -g)
 up logs images: export COMPOSE_PROFILES := $(PROFILES)
 
-.PHONY: chart dist sbom images up down logs vendor
+.PHONY: chart dist release sbom images up down logs vendor
 .PHONY: help demo check test test-ci test-all lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators bench-spark-cluster chaos fuzz
 
 help:
@@ -63,6 +63,7 @@ help:
 	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
 	@echo 'make lint    the same without the tests'
 	@echo 'make dist    build wheels, source archives, the Helm chart and a bill of materials into dist, and check them'
+	@echo 'make release refuse unless version, changelogs, tag and images agree, and then the same'
 	@echo 'make up      a cluster in containers: 3 NATS servers, 2 managers, 3 workers, a receiver; PROFILES=store,metrics adds services'
 	@echo 'make down    ends it, and keeps its named volumes; make logs shows its logs'
 	@echo 'make images  build its images, and a bill of materials of each; BASE=IMAGE and PIP_INDEX_URL=URL choose the base and the package index'
@@ -158,6 +159,11 @@ dist: $(STAMP)
 	$(BIN)/python -m tools.chart dist
 	$(BIN)/python -m tools.sbom dist/sbom.json
 	@$(BIN)/python -m tools.dist_check dist
+
+# Of a tagged commit, after `make images`.
+release: $(STAMP)
+	@$(BIN)/python -m tools.release '$(VERSION)'
+	@$(MAKE) --no-print-directory dist
 
 # Every locked package with its licence and hashes, as CycloneDX.
 sbom: $(STAMP)

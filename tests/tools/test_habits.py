@@ -41,6 +41,41 @@ def test_forms_have_fields(form: str) -> None:
     assert all(field["attributes"]["label"] for field in fields)
 
 
+#: What files of a checklist's example contain.
+EXAMPLES = {
+    "str:charFrequency": r"charFrequency",
+    "lossyFrequent": r"lossyFrequent",
+    "rabbitmq": r"(?i)rabbitmq",
+    "what-if": r"siddhi-apps/what-if|def _?what_if\b",
+    "mesh_element_rows": r"mesh_element_rows",
+}
+CHECKLISTS = dict(
+    re.findall(
+        r"^### [^\n]*`([^`]+)`\n(.*?)(?=^###|\Z)",
+        (ROOT / "CONTRIBUTING.md").read_text("utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+)
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_a_checklist_names_each_file_that_its_example_is_in(example: str) -> None:
+    listed = set(re.findall(r"^- \[ \] `(.+?)`", CHECKLISTS[example], re.MULTILINE))
+    texts = {
+        str(path.relative_to(ROOT)): path.read_text("utf-8")
+        for place in ("mesh", "conf", "docs", "pyproject.toml", *listed)
+        for path in ([ROOT / place] if (ROOT / place).is_file() else (ROOT / place).rglob("*"))
+        if path.suffix in {".json", ".jsonl", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
+    }
+    named = {path for path, text in texts.items() if re.search(EXAMPLES[example], text)}
+    assert listed == named - {"docs/changelog.md"}
+
+
+def test_no_script_names_a_place_beside_the_repository() -> None:
+    for script in (ROOT / "Makefile", *(ROOT / ".ci").iterdir()):
+        assert "../" not in script.read_text("utf-8"), script
+
+
 def test_commands_of_the_first_page_exist() -> None:
     for name in ("CONTRIBUTING.md", "README.md"):
         used = re.findall(r"^    make ([a-z-]+)", (ROOT / name).read_text("utf-8"), re.MULTILINE)
