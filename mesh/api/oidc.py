@@ -21,6 +21,7 @@ import orjson
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.access import Grant, Identity, check_pattern, permissions_of
+from mesh.web_answers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -35,7 +36,6 @@ log = logging.getLogger(__name__)
 #: No symmetric one: a public key would be a secret then.  And never ``none``.
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA", "Ed25519")
 TOKEN_CHARS_MAX: Final = 16_384
-_ANSWER_BYTES_MAX: Final = 1_000_000
 _AGAIN_S: Final = 60.0
 #: Keys are read again after this time, so that a key that was withdrawn does not stay.
 _KEYS_S: Final = 3600.0
@@ -282,22 +282,14 @@ def _key_id(token: str) -> str:
 
 
 async def _fetch(url: str) -> bytes:
+    # A limit of the whole answer: one that comes byte by byte would hold up all tokens.
     async with (
+        asyncio.timeout(_TIMEOUT_S),
         httpx.AsyncClient(timeout=_TIMEOUT_S, follow_redirects=False) as client,
-        client.stream("GET", url) as answer,
     ):
-        answer.raise_for_status()
-        return await bounded_answer(answer)
-
-
-async def bounded_answer(answer: httpx.Response) -> bytes:
-    """The body of a provider's answer; ValueError for one that is too long."""
-    read = bytearray()
-    async for chunk in answer.aiter_bytes():
-        read += chunk
-        if len(read) > _ANSWER_BYTES_MAX:
-            raise ValueError("the answer is too long")
-    return bytes(read)
+        answer = await ask(client, "GET", url)
+    answer.response.raise_for_status()
+    return answer.whole()
 
 
 def _invalid(why: str) -> MeshError:

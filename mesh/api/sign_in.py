@@ -11,6 +11,7 @@ A session is renewed with the refresh token, so a user whom the provider no long
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from dataclasses import dataclass, field
@@ -21,10 +22,11 @@ from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 import httpx
 import orjson
 
-from mesh.api.oidc import bounded_answer, grants_of, is_secure
+from mesh.api.oidc import grants_of, is_secure
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.model.sign_in import Attempt, SignedIn
+from mesh.web_answers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -176,7 +178,7 @@ class SignIn:
         endpoint = (await self.provider.metadata()).get("userinfo_endpoint")
         if not endpoint or not token:
             return ()
-        headers = {"Authorization": f"Bearer {token}"}
+        headers = [("Authorization", f"Bearer {token}")]
         status, values = await self._call("GET", str(endpoint), headers=headers)
         # Another subject would be a substituted token (OpenID Connect Core 5.3.2).
         if status >= 400 or values.get("sub") != claims["sub"]:
@@ -192,7 +194,7 @@ class SignIn:
 
     async def _tokens(self, **form: str) -> dict[str, Any] | None:
         """The token endpoint's answer; None if it refuses the code or the refresh token."""
-        headers, values = {"Accept": "application/json"}, dict(form)
+        headers, values = [("Accept", "application/json")], dict(form)
         auth = None
         if self.client_secret:
             # RFC 6749 2.3.1: both are encoded as in a form.
@@ -214,15 +216,16 @@ class SignIn:
             raise _unreachable("an endpoint is not an https URL")
         try:
             async with (
+                asyncio.timeout(_TIMEOUT_S),
                 httpx.AsyncClient(timeout=_TIMEOUT_S, follow_redirects=False) as client,
-                client.stream(method, url, **more) as answer,
             ):
-                values = orjson.loads(await bounded_answer(answer))
+                answer = await ask(client, method, url, **more)
+            values = orjson.loads(answer.whole())
         except (httpx.HTTPError, ValueError, OSError) as error:
             raise _unreachable(f"{type(error).__name__}: {error}") from error
         if not isinstance(values, dict):
             raise _unreachable("the answer is no JSON object")
-        return answer.status_code, values
+        return answer.response.status_code, values
 
     async def _endpoint(self, name: str) -> str:
         url = (await self.provider.metadata()).get(name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
+from mesh.web_answers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,9 +48,9 @@ async def query_range(
             for field, query in queries.items():
                 asked: dict[str, str | int] = {"query": query, "start": since_s, "end": until_s - 1}
                 asked["step"] = step_s
-                answer = await client.get("/api/v1/query_range", params=asked)
-                answer.raise_for_status()
-                result = answer.json()["data"]["result"]
+                answer = await ask(client, "GET", "/api/v1/query_range", params=asked)
+                answer.response.raise_for_status()
+                result = json.loads(answer.whole())["data"]["result"]
                 found[field] = aligned(result, since_s, step_s, count)
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise MeshError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import gzip
 import tracemalloc
 import zlib
@@ -16,14 +18,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mesh.api import oidc
+from mesh.api.oidc import Provider
+from mesh.api.sign_in import SignIn
+from mesh.clock import SystemClock
 from mesh.connect.contract import Access, Context, Record, UnavailableError
+from mesh.errors import MeshError
+from mesh.manager.prometheus import query_range
 from mesh.receiver import schemas
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.receiver.types.http_call import HttpCall
 from mesh.receiver.types.http_sink import HttpSink
 from mesh.receiver.types.prometheus_sink import PrometheusSink
-from mesh.receiver.web_answers import ask
+from mesh.settings import OidcSettings
 from mesh.testing.connectors import staged
+from mesh.web_answers import ask
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -35,6 +44,8 @@ LIMIT: Final = 1000
 #: Of 64 MB.
 BOMB: Final = gzip.compress(bytes(64 << 20), 1)
 PEAK_MAX: Final = 32 << 20
+#: Of a token that names a key.
+TOKEN_HEAD: Final = base64.urlsafe_b64encode(b'{"kid":"k"}').decode().rstrip("=")
 PACKED: Final = gzip.compress(b"x" * LIMIT)
 
 
@@ -84,29 +95,28 @@ def test_no_answer_is_larger_than_its_limit_or_raises(
         assert whole.startswith(found)
 
 
-def test_connectors_ask_by_that_function_only() -> None:
-    found = [
-        path.name
-        for path in (ROOT / "mesh" / "receiver").rglob("*.py")
-        for call in (".get(url", "client.post(", "client.request(*", "client.stream(", "httpx.get(")
-        if call in path.read_text()
-    ]
-    assert found == ["web_answers.py"]
+def test_connectors_and_managers_ask_by_that_function_only() -> None:
+    # The command and its tests are processes of one person; a worker asks nobody but NATS.
+    folders = ("api", "dashboard", "jetstream", "manager", "receiver", "worker")
+    calls = (".get(url", ".post(url", "client.get(", "client.post(", "client.request(*",
+             "client.stream(", "httpx.get(", "httpx.post(", "urlopen(")  # fmt: skip
+    files = [path for folder in folders for path in (ROOT / "mesh" / folder).rglob("*.py")]
+    assert not [(path.name, call) for path in files for call in calls if call in path.read_text()]
 
 
 @asynccontextmanager
-async def bombs() -> AsyncIterator[str]:
-    """The URL of a server all of whose answers are bombs."""
+async def bombs(path: str = "/") -> AsyncIterator[str]:
+    """The URL of a server whose answers are bombs."""
 
     async def answer(_: Request) -> Response:
         return Response(200, BOMB, ((b"content-encoding", b"gzip"),))
 
     servers = HttpServers()
-    port = await servers.open("127.0.0.1", 0, "/", answer)
+    port = await servers.open("127.0.0.1", 0, path, answer)
     try:
-        yield f"http://127.0.0.1:{port}/"
+        yield f"http://127.0.0.1:{port}{path}"
     finally:
-        await servers.close("127.0.0.1", port, "/")
+        await servers.close("127.0.0.1", port, path)
 
 
 @pytest.fixture
@@ -159,6 +169,52 @@ async def test_no_answer_of_a_server_fills_the_memory_of_all_connectors() -> Non
         assert said == [{"flaw": "it has more than 1048576 bytes"}]
         for one in (sink, metric, call):
             await one.close()
+
+
+@pytest.mark.usefixtures("bounded")
+async def test_no_answer_of_a_provider_or_of_prometheus_fills_the_memory_of_a_manager() -> None:
+    discovery, queries = "/.well-known/openid-configuration", "/api/v1/query_range"
+    async with bombs(discovery) as described, bombs() as url, bombs(queries) as asked_:
+        issuer = described.removesuffix(discovery)
+        for more in ({}, {"jwks_url": url}):
+            provider = Provider(OidcSettings(issuer=issuer, audience="m", **more), SystemClock())
+            with pytest.raises(MeshError, match="can't be read") as refused:
+                await provider.claims(f"{TOKEN_HEAD}.e30.e30", "m")
+            assert "it has more than 1048576 bytes" in refused.value.detail
+        sign_in = SignIn(provider, "c", "s", "openid")
+        with pytest.raises(MeshError) as refused:
+            await sign_in._call("POST", url)
+        assert "it has more than 1048576 bytes" in refused.value.detail
+        with pytest.raises(MeshError, match="MESH-A502") as refused:
+            await query_range(asked_.removesuffix(queries), "app", "Shop", 600, 780, 60)
+        assert "it has more than 1048576 bytes" in refused.value.detail
+
+
+async def test_an_answer_of_a_provider_that_never_ends_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(oidc, "_TIMEOUT_S", 0.3)
+
+    ended = asyncio.Event()
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        left = asyncio.create_task(reader.read())
+        with contextlib.suppress(ConnectionError):
+            while not left.done():
+                writer.write(b" ")
+                await asyncio.wait([left], timeout=0.05)
+        writer.close()
+        ended.set()
+
+    async with await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        settings_ = OidcSettings(issuer=f"http://127.0.0.1:{port}", audience="m")
+        with pytest.raises(MeshError) as refused:
+            await Provider(settings_, SystemClock()).metadata()
+        await ended.wait()
+    assert refused.value.detail == "TimeoutError: ."
 
 
 CALL = """@App:name('Large')

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
     from mesh.connect.contract import Context, Record
-    from mesh.receiver.web_answers import Answer
+    from mesh.web_answers import Answer
 
 _ANSWER_S: Final = 15.0
 _STATUSES: Final = range(100, 600)

@@ -19,7 +19,7 @@ from mesh.receiver.access import check_egress, check_url
 from mesh.receiver.outcomes import outcomes_of, reason_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.oauth import login_of
-from mesh.receiver.web_answers import ANSWER_MAX, Answer, ask
+from mesh.web_answers import ANSWER_MAX, Answer, ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ import orjson
 from mesh.connect.contract import UnavailableError
 from mesh.errors import MeshError
 from mesh.receiver.access import check_url
-from mesh.receiver.web_answers import ask
+from mesh.web_answers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

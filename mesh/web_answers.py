@@ -1,7 +1,7 @@
-"""Answers to requests of connectors, read up to a limit of bytes once they are unpacked.
+"""Answers to our HTTP requests, read up to a limit of bytes once they are unpacked.
 
-An answer is asked for as it is; one that comes packed all the same, since an app has asked for it,
-is unpacked up to the limit.  Whatever is larger is not read to its end.
+Connectors and managers ask by it.  The request accepts no packed answer; one that is packed all the
+same is unpacked up to the limit.  Whatever is larger is not read to its end.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ class Answer:
     content: bytes
     #: The reason why the content is not the whole one; empty if it is.
     flaw: str = ""
+
+    def whole(self) -> bytes:
+        """The content; ValueError with the flaw if that is not all."""
+        if self.flaw:
+            raise ValueError(f"the answer can't be read: {self.flaw}")
+        return self.content
 
     def text(self, length: int) -> str:
         """The beginning of the content, by the character set of the answer."""
