@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tools.advisories import check
+from tools.advisories import check, main
 from tools.sbom import Package
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 WEAK = {
     "id": "PYSEC-0000-1", "aliases": ["CVE-0000-1"], "fixed_in": ["1.1", "2.0"], "withdrawn": None,
@@ -60,9 +61,39 @@ def test_weaknesses_are_told_with_the_versions_that_have_them_not(index: str) ->
         "weak 1.0: PYSEC-0000-1, CVE-0000-1; fixed in: 1.1, 2.0",
         "open 1.0: GHSA-0000; fixed in: no version yet",
     ]
-    assert unknown == 2
+    assert {reason: [one.name for one in ones] for reason, ones in unknown.items()} == {
+        "an answer without advisories, as of a mirror": ["of-a-mirror"],
+        "HTTP 404": ["not-there"],
+    }
 
 
 def test_without_an_index_nothing_is_known() -> None:
     packages = [Package("sound", "1.0"), Package("weak", "1.0")]
-    assert asyncio.run(check("http://127.0.0.1:1", packages)) == ([], 2)
+    found = asyncio.run(check("http://127.0.0.1:1", packages))
+    assert found == ([], {"no answer: ConnectError": packages})
+
+
+@pytest.mark.parametrize(
+    ("names", "unchecked", "status", "said"),
+    [
+        (["sound"], "", 0, ""),
+        (["sound", "of-a-mirror"], "", 1, "1 packages (of-a-mirror 1.0): an answer without advi"),
+        (["sound", "not-there"], "", 1, "this is no pass.  Set MESH_ADVISORIES_URL"),
+        (["sound", "not-there"], "yes", 0, "not checked: 1 packages (not-there 1.0): HTTP 404"),
+        (["weak", "not-there"], "yes", 1, "weak 1.0: PYSEC-0000-1"),
+        ([], "", 1, "this is no pass"),
+    ],
+)
+def test_a_package_that_is_not_checked_is_no_pass(
+    index: str, names: list[str], unchecked: str, status: int, said: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    (tmp_path / "requirements.lock").write_text("".join(f"{name}==1.0\n" for name in names))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MESH_ADVISORIES_URL", index)
+    monkeypatch.setenv("MESH_ADVISORIES_UNCHECKED", unchecked)
+    assert main() == status
+    out, err = capsys.readouterr()
+    assert (said in err) if said else not err
+    checked = sum(name in ("sound", "weak") for name in names)
+    assert f"{checked} of {len(names)} packages checked at {index}" in out
