@@ -17,6 +17,7 @@ from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.model.permits import check_inputs
 from mesh.model.secrets import masked
 from mesh.receiver.opened import Opened
+from mesh.receiver.outcomes import described, is_outage, reason_of
 from mesh.receiver.positions import PositionStore, TakenOverError
 from mesh.receiver.replaying import listen
 from mesh.receiver.schemas import with_schema
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 #: Interval of reports; time for a write under way when the instance stops, seconds.
 _REPORT_S: Final = 1.0
 _STOP_S: Final = 5.0
+#: Equal failures for a reason that no connector foresees, after which the status names them.
+_ALIKE_MAX: Final = 5
 
 
 class DoorInstance(ABC):
@@ -53,6 +56,8 @@ class DoorInstance(ABC):
         self._secrets: Mapping[str, str] = {}
         self._retry_at_ms: int | None = None
         self._restarts = 0
+        #: The last error that the connector does not foresee, and how often it came alike.
+        self._unforeseen, self._alike = "", 0
         self._newer_epoch = 0
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -167,12 +172,10 @@ class DoorInstance(ABC):
                     return
                 # A connector is code of others, and its failure must not end the host.
                 except Exception as error:
-                    self._error = f"{error}" or type(error).__name__
-                    if isinstance(error, MeshError) and error.detail:
-                        self._error += f": {error.detail}"
-                    self._error = masked(self._error)
+                    self._error = self._explain(error)
                     extra = fields(instance=self.assignment.instance, error=self._error)
-                    log.warning("instance failed", extra=extra)
+                    is_named = self._alike == _ALIKE_MAX
+                    log.warning("instance failed", extra=extra, exc_info=is_named)
                     self._restarts += 1
                     retries = retries.failed(self.environment.clock.monotonic_s())
                     self._retry_at_ms = self.environment.clock.wall_ms() + round(
@@ -190,6 +193,26 @@ class DoorInstance(ABC):
                     await replays.unsubscribe()
             self._state = InstanceState.STOPPED
             self._report()
+
+    def _explain(self, error: Exception) -> str:
+        """The error as the status shows it; with a code and a remedy once it came often alike."""
+        if isinstance(error, MeshError):
+            detail = f": {error.detail}" if error.detail else ""
+            return masked(f"{error}{detail}")
+        if is_outage(error):
+            return masked(reason_of(error))
+        text = described(error)
+        self._alike = self._alike + 1 if text == self._unforeseen else 1
+        self._unforeseen = text
+        if self._alike < _ALIKE_MAX:
+            return text
+        (connector, *_) = self.group.connectors
+        told = MeshError(
+            "MESH-C136",
+            f'source or sink "{connector}" failed {self._alike} times alike: {text}',
+            detail=f"It is tried again.  The log of {self.environment.worker} has the place.",
+        )
+        return f"{told}: {told.detail}"
 
     def _running(self) -> None:
         """Record and report that it runs."""

@@ -10,14 +10,18 @@ import orjson
 import pytest
 import websockets.asyncio.client
 
-from mesh.connect.contract import Context, UnavailableError
+from mesh.connect.contract import Access, Context, UnavailableError
 from mesh.model import names
 from mesh.receiver.replaying import listen
 from mesh.receiver.types import mqtt
+from mesh.receiver.types.file_source import FileSource
 from mesh.receiver.types.mqtt import MqttSource
 from mesh.receiver.types.websocket_source import WebSocketSource
+from tests.support.doors import staged
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mesh.jetstream.server import NatsServer
     from mesh.receiver.replaying import Replayed
 
@@ -131,3 +135,41 @@ async def test_a_replay_that_meets_one_is_answered(
         assert said in orjson.loads(answer.data)["away"]
     finally:
         await client.close()
+
+
+APP = """@App:name('Odd')
+@source(type='file', file.uri='{path}', mode='line', tailing='true', @map(type='csv'))
+define stream S (n int);
+from S select n insert into T;
+"""
+
+
+@pytest.mark.nats
+async def test_a_source_that_fails_alike_again_and_again_is_named_and_goes_on(
+    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text("1\n2\n")
+    read, failures = FileSource.read, iter(range(7))
+
+    async def fails(self: FileSource) -> Any:
+        if next(failures, None) is None:
+            return await read(self)
+        raise Unforeseen("a column of no kind")
+
+    monkeypatch.setattr(FileSource, "read", fails)
+    text = APP.format(path=path)
+    async with staged(nats_server, text, Access(file_roots=(str(tmp_path),))) as stage:
+        stage.start("receiver-S")
+
+        async def both() -> bool:
+            return await stage.events("S") == [{"n": 1}, {"n": 2}]
+
+        await stage.until("all lines, once", both)
+        errors = list(dict.fromkeys(one.error for one in stage.reports if one.error))
+        assert errors[0] == "Unforeseen: a column of no kind"
+        assert errors[1] == (
+            'source or sink "source file" failed 5 times alike: Unforeseen: a column of no kind '
+            "[MESH-C136]: It is tried again.  The log of w1 has the place."
+        )
+        assert stage.reports[-1].error is None
