@@ -225,6 +225,34 @@ async def test_the_slot_of_an_idle_table_follows_the_log(
     await source.close()
 
 
+async def test_a_server_without_a_free_slot_is_named_with_the_remedy(
+    postgresql: DatabaseServer, tmp_path: Path
+) -> None:
+    case = new(postgresql, tmp_path)
+    execute(case.database, "create table t (id int primary key)")
+    options = {
+        "url": case.database.url, "username": USER, "password": PASSWORD, "table.name": "t",
+        "mode": "listening", "polling.interval": 1,
+    }  # fmt: skip
+    each = "from generate_series(1, current_setting('max_replication_slots')::int) as n"
+    execute(case.database, f"select pg_create_physical_replication_slot('full_' || n) {each}")
+    context, source = Context("Full", "S", options, instance="Full-1"), CdcSource()
+    try:
+        with pytest.raises(UnavailableError, match="slots are in use, and each source has one"):
+            await source.open(context, None)
+    finally:
+        await source.close()
+        execute(case.database, f"select pg_drop_replication_slot('full_' || n) {each}")
+    # The operator has made room: each source has one of its own.
+    for name in ("One", "Two"):
+        await source.open(Context(name, "S", options, instance=f"{name}-1"), None)
+        await source.close()
+    query = "select count(*) from pg_replication_slots where slot_name like 'mesh_%_s_%'"
+    assert case.database.rows(query) == [(2,)]
+    for name in ("One", "Two"):
+        await source.remove(Context(name, "S", options, instance=f"{name}-1"))
+
+
 def test_generated_columns_of_postgresql_are_not_in_the_log(
     postgresql: DatabaseServer, tmp_path: Path
 ) -> None:

@@ -224,6 +224,52 @@ def test_an_odd_value_costs_itself(postgresql: DatabaseServer, tmp_path: Path, m
     assert found == [one for reason in reasons for one in (reason, nulls)]
 
 
+ASCII = "encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C' template template0"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_text_of_postgresql_in_no_encoding_costs_itself(
+    postgresql: DatabaseServer, tmp_path: Path, mode: str
+) -> None:
+    case = new(postgresql, tmp_path, ASCII)
+    execute(case.database, "create table t (id int primary key, name text)")
+    found = case.events(
+        "id int, name string", "insert into t values (1, 'one'), (2, E'b\\xe9\\xff'), (3, 'é')",
+        mode=mode, operation="insert",
+    )  # fmt: skip
+    assert found == [
+        {"id": 1, "name": "one"},
+        'attribute "name" is a text that is not in UTF-8',
+        {"id": 3, "name": "é"},
+    ]
+    # Names are texts, too.
+    execute(
+        case.database,
+        """do $$ begin execute convert_from(
+        'alter table t add column "k'::bytea || '\\xe9'::bytea || '" int'::bytea, 'SQL_ASCII');
+    end $$""",
+    )
+    found = case.events("id int", "insert into t values (4)", mode=mode, operation="insert")
+    assert found == [{"id": 4}]
+
+
+@pytest.mark.parametrize("server", ["postgresql", "mariadb", "sqlite"])
+def test_a_polled_column_may_have_any_octets(
+    server: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    running = None if server == "sqlite" else request.getfixturevalue(server)
+    case = new(running, tmp_path, ASCII if server == "postgresql" else "")
+    kind, one = {
+        "postgresql": ("text", r"E'b\xff{}'"),
+        "mariadb": ("binary(3)", "x'62ff3{}'"),
+        "sqlite": ("text", "cast(x'62ff3{}' as text)"),
+    }[server]
+    execute(case.database, f"create table t (id {kind} primary key, n int)")
+    rows = [f"insert into t values ({one.format(n)}, {n})" for n in (1, 2, 3)]
+    execute(case.database, rows[0])
+    assert case.events("n int", *rows[1:], mode="polling") == [{"n": 2}, {"n": 3}]
+
+
 def test_json_mappings_read_into_documents(postgresql: DatabaseServer, tmp_path: Path) -> None:
     case = new(postgresql, tmp_path)
     execute(case.database, "create table t (id integer primary key, j jsonb, n numeric)")

@@ -80,6 +80,7 @@ class Case:
         return asyncio.run(read())
 
 
-def new(running: DatabaseServer | None, directory: Path) -> Case:
-    """A new database."""
-    return Case(databases.new_database(running, directory, f"values{next(_numbers)}"))
+def new(running: DatabaseServer | None, directory: Path, settings: str = "") -> Case:
+    """A new database, made with ``settings``."""
+    name = f"values{next(_numbers)}"
+    return Case(databases.new_database(running, directory, name, settings))

@@ -178,8 +178,10 @@ class TestDatabase:
         return f"@store({elements})"
 
 
-def new_database(running: DatabaseServer | None, directory: Path, name: str) -> TestDatabase:
-    """A database of a server, or a file of SQLite."""
+def new_database(
+    running: DatabaseServer | None, directory: Path, name: str, settings: str = ""
+) -> TestDatabase:
+    """A database of a server, made with ``settings``, or a file of SQLite."""
     if running is None:
         url = f"jdbc:sqlite:{directory}/{name}.db"
         return TestDatabase(url, database_of(url, None, None))
@@ -190,7 +192,7 @@ def new_database(running: DatabaseServer | None, directory: Path, name: str) -> 
     engine = engine_of(admin).execution_options(isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(sa.text(f"DROP DATABASE IF EXISTS {name}"))
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+        connection.execute(sa.text(f"CREATE DATABASE {name} {settings}"))
     url = running.url(name.lower() if running.backend is Backend.POSTGRESQL else name)
     return TestDatabase(url, database_of(url, USER, PASSWORD))
 

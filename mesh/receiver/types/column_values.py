@@ -100,6 +100,8 @@ class Unreadable(NamedTuple):
     """In place of a value that has none, with what follows the column's name in a reason."""
 
     reason: str
+    #: The text that is not in UTF-8.
+    octets: bytes = b""
 
 
 def decoded(octets: bytes) -> str | Unreadable:
@@ -107,7 +109,7 @@ def decoded(octets: bytes) -> str | Unreadable:
     try:
         return octets.decode()
     except UnicodeDecodeError:
-        return Unreadable("is a text that is not in UTF-8")
+        return Unreadable("is a text that is not in UTF-8", octets)
 
 
 def pg_value(octets: bytes, kind: int) -> Any:

@@ -78,6 +78,19 @@ def check(context: Context, url: str, table: str = "") -> None:
         raise UnavailableError(reason_of(error)) from None
 
 
+def ask_for_octets(connection: sa.Connection) -> bool:
+    """Have PostgreSQL show texts as they are stored, if their encoding is SQL_ASCII.
+
+    Such a database has texts in any encoding, and the server would refuse a whole query for one
+    that is no UTF-8.  It holds to the end of the transaction; the driver then takes ASCII only.
+    """
+    pooled: Any = connection.connection.driver_connection
+    is_ascii: bool = pooled.info.parameter_status("server_encoding") == "SQL_ASCII"
+    if is_ascii:
+        connection.exec_driver_sql("set local client_encoding to sql_ascii")
+    return is_ascii
+
+
 def operations_of(options: Mapping[str, Any]) -> frozenset[str]:
     """The operations of the source ``cdc``.  Raises ``ValueError`` for another word."""
     words = str(options.get("operation") or "insert").lower().split(",")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mesh.clock import SystemClock
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.receiver.types.column_values import payload_of, pg_value
-from mesh.receiver.types.databases import operations_of
+from mesh.receiver.types.databases import ask_for_octets, operations_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +29,8 @@ _OPERATIONS: Final = {"I": "insert", "U": "update", "D": "delete"}
 #: The slot of a table without changes follows the log after so many bytes or seconds.
 _IDLE_BYTES: Final = 1 << 20
 _IDLE_S: Final = 10.0
+#: State of an error: configuration limit exceeded.
+_NO_SLOTS: Final = "53400"
 _KINDS: Final = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 _NO_VALUE: Final = (
     "is unchanged, and the log has no such large value of it; "
@@ -157,8 +159,9 @@ _ABSENT: Final = object()
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:
+    """A name; a database with the encoding SQL_ASCII has some that are not in UTF-8."""
     end = data.index(0, at)
-    return data[at:end].decode(), end + 1
+    return data[at:end].decode(errors="backslashreplace"), end + 1
 
 
 def _tuple(data: bytes, at: int, columns: Sequence[Column]) -> tuple[dict[str, Any], int]:
@@ -217,12 +220,23 @@ class Listening:
                         f'the replication slot "{self.name}" is gone, and with it changes that '
                         "were not read: undeploy the app, and deploy it to begin at the present"
                     )
-                made = text("select pg_create_logical_replication_slot(:name, 'pgoutput')")
-                connection.execute(made, own)
+                self._create_slot()
         self._end = int(position.get("end") or 0)
         # It has read on, and was ended before it could say so.
         self.committed({"end": self._end})
         return {"end": self._end}
+
+    def _create_slot(self) -> None:
+        made = self._sa.text("select pg_create_logical_replication_slot(:name, 'pgoutput')")
+        try:
+            self._connection.execute(made, {"name": self.name})
+        except self._sa.exc.OperationalError as error:
+            if getattr(error.orig, "sqlstate", "") != _NO_SLOTS:
+                raise
+            raise UnavailableError(
+                "all replication slots are in use, and each source has one: drop one that nobody "
+                "reads, or raise max_replication_slots of the server"
+            ) from None
 
     def _publish(self) -> None:
         """Create the publication, or add the table to it; find its generated columns."""
@@ -298,6 +312,7 @@ class Listening:
             " cast(:name as text))"
         )
         with self._connection.begin():
+            ask_for_octets(self._connection)
             found = self._connection.execute(query, {"name": self.name, "count": _CHANGES})
             messages = [bytes(row.data) for row in found]
         decoder = Changes(self._table, self._operations, self._domains() if messages else {})

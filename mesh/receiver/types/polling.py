@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.clock import SystemClock
 from mesh.connect.contract import Batch, UnavailableError
+from mesh.connect.extras import library
 from mesh.model.stored import Backend
 from mesh.receiver.types.column_values import (
+    Unreadable,
     decoded,
     mysql_value,
     payload_of,
     pg_value,
     sqlite_value,
 )
+from mesh.receiver.types.databases import ask_for_octets, reason_of
 from mesh.receiver.types.mysql_columns import columns_of
 
 if TYPE_CHECKING:
@@ -39,8 +42,8 @@ Row = tuple[Any, ...]
 class Table(ABC):
     """A table of one kind of database, whose values are texts of the server."""
 
-    #: Before and after a name; the mark of a parameter.
-    quote, mark = '"', "%s"
+    #: Before and after a name; the mark of a parameter, and of the octets of a text.
+    quote, mark, octets_mark = '"', "%s", "%s"
     names: Sequence[str]
     #: The columns in a query.
     chosen = "*"
@@ -63,9 +66,17 @@ class Table(ABC):
 
     def find(self, rest: str, *values: Any) -> Sequence[Row]:
         """The rows of a query, inside of a transaction; ``values`` are those of its marks."""
-        query = f"select {self.chosen} from {self.name} {rest.replace('%s', self.mark)}"
-        found = self.connection.exec_driver_sql(query, values)
+        rest, given = self._filled(rest, values)
+        query = f"select {self.chosen} from {self.name} {rest}"
+        found = self.connection.exec_driver_sql(query, given)
         return [tuple(row) for row in found]
+
+    def _filled(self, rest: str, values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        """A query with its marks, and the values for the driver."""
+        of_octets = any(isinstance(value, Unreadable) for value in values)
+        mark = self.octets_mark if of_octets else self.mark
+        given = (one.octets if isinstance(one, Unreadable) else one for one in values)
+        return rest.replace("%s", mark), tuple(given)
 
     @abstractmethod
     def describe(self, name: str) -> Sequence[str]:
@@ -87,6 +98,8 @@ class Table(ABC):
 class PgTable(Table):
     """A table of PostgreSQL."""
 
+    # Databases with the encoding SQL_ASCII have texts of any octets.
+    octets_mark = "convert_from(%s, 'SQL_ASCII')"
     _kinds: Sequence[int]
 
     def describe(self, name: str) -> Sequence[str]:
@@ -101,15 +114,31 @@ class PgTable(Table):
 
     def find(self, rest: str, *values: Any) -> Sequence[Row]:
         """See ``Table``; the driver would fail at times that Python does not have."""
-        given = tuple(str(value) for value in values)
+        is_ascii = ask_for_octets(self.connection)
+        if is_ascii:
+            values = tuple(_octets_of(value) for value in values)
+        rest, filled = self._filled(rest, values)
+        given = tuple(value if isinstance(value, bytes) else str(value) for value in filled)
         query = f"select * from {self.name} {rest}"
         # The result as psycopg has it before it converts values.
-        cursor: Any = self.connection.exec_driver_sql(query, given).cursor
+        if is_ascii:
+            cursor = self._cursor_of(query.encode(), given)
+        else:
+            cursor = self.connection.exec_driver_sql(query, given).cursor
         result = cursor.pgresult
         columns = range(result.nfields)
         self._kinds = [result.ftype(at) for at in columns]
-        self.names = [result.fname(at).decode() for at in columns]
+        self.names = [result.fname(at).decode(errors="backslashreplace") for at in columns]
         return [tuple(result.get_value(row, at) for at in columns) for row in range(result.ntuples)]
+
+    def _cursor_of(self, query: bytes, given: tuple[Any, ...]) -> Any:
+        """The cursor of a query in octets; SQLAlchemy would read the names of columns as ASCII."""
+        driver = library("psycopg", "rdbms")
+        pooled: Any = self.connection.connection.driver_connection
+        try:
+            return pooled.cursor().execute(query, given)
+        except driver.Error as error:
+            raise UnavailableError(reason_of(error)) from None
 
     def is_whole(self, at: int) -> bool:
         """See ``Table``."""
@@ -121,7 +150,7 @@ class PgTable(Table):
 
     def position(self, at: int, found: Any) -> Any:
         """See ``Table``."""
-        return int(found) if self.is_whole(at) else found.decode()
+        return int(found) if self.is_whole(at) else decoded(found)
 
 
 class MySqlTable(Table):
@@ -172,7 +201,7 @@ class MySqlTable(Table):
 class SqliteTable(Table):
     """A table of SQLite."""
 
-    mark = "?"
+    mark, octets_mark = "?", "cast(? as text)"
 
     def describe(self, name: str) -> Sequence[str]:
         """See ``Table``."""
@@ -301,6 +330,12 @@ class Polling:
         """See ``Reading``."""
 
 
+def _octets_of(value: Any) -> Any:
+    """A text beyond ASCII by its octets; the driver refuses it in a session of SQL_ASCII."""
+    is_other = isinstance(value, str) and not value.isascii()
+    return Unreadable("", value.encode()) if is_other else value
+
+
 def stored(value: Any) -> Any:
     """A value of a column as a JSON value of the position."""
     if isinstance(value, datetime.datetime):
@@ -309,7 +344,9 @@ def stored(value: Any) -> Any:
         return {"date": value.isoformat()}
     if isinstance(value, decimal.Decimal):
         return {"number": str(value)}
-    return value
+    if isinstance(value, Unreadable):
+        return {"text": value.octets.hex()}
+    return {"octets": value.hex()} if isinstance(value, bytes) else value
 
 
 def loaded(value: Any) -> Any:
@@ -319,4 +356,8 @@ def loaded(value: Any) -> Any:
     ((kind, text),) = value.items()
     if kind == "time":
         return datetime.datetime.fromisoformat(text)
+    if kind == "text":
+        return decoded(bytes.fromhex(text))
+    if kind == "octets":
+        return bytes.fromhex(text)
     return datetime.date.fromisoformat(text) if kind == "date" else decimal.Decimal(text)
