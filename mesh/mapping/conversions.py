@@ -46,7 +46,8 @@ JSON_WRITTEN: Final = Conversions(
     {"value": (EXACT, EXACT, EXACT, *(EXACT.unless("NaN or infinite"),) * 2, EXACT, NO)},
     notes=(
         "Mappers `json` and `keyvalue`, and `passThrough`. In a template NaN is a word inside of a",
-        "text, and refused elsewhere.",
+        "text, and refused elsewhere. A stream in JSON that a query writes has no mapper: NaN and",
+        "infinities are null in it, and in what a sink of that stream writes later.",
     ),
 )
 TEXT_READ: Final = Conversions(
