@@ -26,6 +26,7 @@ from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import fencing, marker_cache, messages_out, publish, sink_options
 from pyspark_nats.sink.marker import Marker
 from pyspark_nats.sink.origin import Origin
+from tests.support.broker import connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -312,3 +313,34 @@ def test_rows_are_not_skipped_for_output_that_is_older_than_their_input(broker: 
             publish.Publisher(connection, given, later).write(rows(5, 10))
         publish.Publisher(connection, given, later).write(rows(10, 5))
     assert broker.payloads("S", "ev.S") == expected(15)
+
+
+ACCOUNT = """no_auth_user: a
+accounts: {A: {jetstream: {max_file: 4MB}, users: [{user: a, password: a}]}}
+"""
+
+
+def fill(broker: Any, size: int) -> None:
+    while True:
+        broker.publish("junk", bytes(size))
+
+
+@pytest.mark.parametrize(
+    "limit", ["jetstream: {max_file_store: 4MB}", ACCOUNT], ids=["server", "account"]
+)
+def test_a_full_store_is_named_with_its_remedy_and_rows_wait(
+    publisher: Make, serve: Callable[[str], server.NatsServer], limit: str
+) -> None:
+    broker = connect(serve(limit), timeout_s=1)
+    broker.create("S")
+    broker.create("JUNK", "junk")
+    for size in (900_000, 1_000, 1):
+        with pytest.raises(UnavailableError):
+            fill(broker, size)
+    with pytest.raises(UnavailableError, match="JetStream has no room") as refused:
+        publisher(broker.url, timeoutS="1").write(rows(0, 5000))
+    assert "free room, or raise max_file_store" in str(refused.value)
+    broker.call("STREAM.PURGE.JUNK")
+    publisher(broker.url).write(rows(0, 5000))
+    assert broker.payloads("S", "ev.S") == expected(5000)
+    broker.connection.close()

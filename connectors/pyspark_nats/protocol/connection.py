@@ -24,6 +24,7 @@ from pyspark_nats.protocol.answers import refusal as refusal
 from pyspark_nats.protocol.link import Link
 from pyspark_nats.protocol.servers import Pool
 from pyspark_nats.protocol.transport import DisconnectedError as DisconnectedError
+from pyspark_nats.protocol.transport import NoRoomError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -90,13 +91,20 @@ class Connection:
                     self._ensure()
                 return step()
             except (DisconnectedError, OSError) as error:
-                reason = str(error) or type(error).__name__
+                reason, last = str(error) or type(error).__name__, error
                 # After a timeout the connection can't be trusted; another server may be better.
                 self._leave()
             if time.monotonic() + pause_s > deadline_s:
+                servers = ", ".join(map(str, self._pool.servers))
+                if isinstance(last, NoRoomError):
+                    raise UnavailableError(
+                        f"{reason}, for {self._timeout_s:g} s: {what}",
+                        detail=f"Servers: {servers}.",
+                        hint=last.hint,
+                    )
                 raise UnavailableError(
                     f"no answer from NATS within {self._timeout_s:g} s: {what}",
-                    detail=f"Servers: {', '.join(map(str, self._pool.servers))}; last: {reason}.",
+                    detail=f"Servers: {servers}; last: {reason}.",
                     hint='Raise option "timeoutS" if the servers need longer to come back.',
                 )
             log.debug("waiting for nats: %s: %s", what, reason)

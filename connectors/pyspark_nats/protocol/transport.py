@@ -22,6 +22,16 @@ class DisconnectedError(Exception):
     """The connection broke, or an answer did not arrive in time; the step may be tried again."""
 
 
+class NoRoomError(DisconnectedError):
+    """The server can't store the message now: a disk, or a limit of JetStream, is full."""
+
+    #: The remedy.
+    hint = (
+        "A disk of the NATS servers is full, or a limit: free room, or raise max_file_store or the "
+        "limits of the account.  What is not stored waits, and is stored then."
+    )
+
+
 class Transport:
     """A connected socket."""
 
