@@ -155,7 +155,7 @@ dist: $(STAMP)
 	mkdir -p dist && find dist -type f ! -name 'mesh-*.sbom.json' -delete
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation -w dist . ./connectors
 	$(BIN)/python -m hatchling build -t sdist -d dist
-	cd connectors && $(abspath $(BIN))/python -m hatchling build -t sdist -d $(abspath dist)
+	cd connectors && "$(CURDIR)/$(BIN)/python" -m hatchling build -t sdist -d "$(CURDIR)/dist"
 	$(BIN)/python -m tools.chart dist
 	$(BIN)/python -m tools.sbom dist/sbom.json
 	@$(BIN)/python -m tools.dist_check dist
@@ -221,7 +221,7 @@ $(RUNS): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "mesh needs Python 3.11 or later, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
 		echo 'Name another one: PYTHON=python3.12 make ...' >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu it needs the package python3-venv." >&2; exit 1; }
 	@$(BIN)/python -m tools.install
 	@$(BIN)/python -m compileall -q -j0 mesh connectors

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from mesh.cli import demo_run
 from mesh.cli.demo_run import OUTPUTS, Demo, expected_rows, find_example, parts_of
 from mesh.cli.demo_view import make_view
+from mesh.errors import MeshError
+from mesh.operators import loop_cache
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -65,3 +68,26 @@ def test_the_last_screen_names_each_row_that_is_lost_or_doubled(
     demo._sum_up({"instances": []}, expected, "http://127.0.0.1:9543")
     assert "; 1 rows lost, 1 doubled\n" in capsys.readouterr().out
     assert not demo.is_exact
+
+
+class Workers:
+    """Nodes of a manager whose worker is ready at the third question."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def nodes(self) -> list[dict[str, Any]]:
+        self.asked += 1
+        return [{"role": "worker", "ready": self.asked > 2}]
+
+
+async def test_time_to_compile_is_no_time_to_start(
+    demo: Demo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_run, "_READY_S", 0.0)
+    workers = Workers()
+    monkeypatch.setattr(loop_cache, "is_compiled", lambda: workers.asked > 2)
+    await demo._until_ready(cast("Any", workers), 1)
+    monkeypatch.setattr(loop_cache, "is_compiled", lambda: True)
+    with pytest.raises(MeshError, match="workers are not ready"):
+        await demo._until_ready(cast("Any", Workers()), 1)

@@ -23,6 +23,7 @@ define stream Orders (item string, price double);
 """
 
 
+@pytest.mark.thorough
 def test_an_apps_past_from_the_command_line(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.paths import ROOT
 from tools import image_locks, install
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOCK = (ROOT / "requirements.lock").read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -49,3 +58,71 @@ def test_uv_is_shown_the_package_index_of_pip(
     listed: str, environment: dict[str, str], shown: dict[str, str]
 ) -> None:
     assert install.index_of(listed, environment) == shown
+
+
+@pytest.mark.parametrize(
+    ("installer", "failing", "programs"),
+    [
+        (None, (), ["pip", "pip", "uv", "uv"]),
+        # Whatever part of uv fails, pip installs all.
+        (None, ("uv",), ["pip", "pip", "uv", "pip", "pip"]),
+        ("pip", (), ["pip", "pip"]),
+        ("pip", ("pip",), ["pip"]),
+    ],
+)
+def test_pip_installs_where_uv_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+    installer: str | None,
+    failing: tuple[str, ...],
+    programs: list[str],
+) -> None:
+    started = []
+
+    def run(command: list[Any], **_: Any) -> subprocess.CompletedProcess[str]:
+        assert command[:2] == [sys.executable, "-m"]
+        started.append(command[2])
+        return subprocess.CompletedProcess(command, int(command[2] in failing), "")
+
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["install"])
+    monkeypatch.delenv("MESH_INSTALLER", raising=False)
+    if installer is not None:
+        monkeypatch.setenv("MESH_INSTALLER", installer)
+    assert install.main() == (1 if installer in failing else 0)
+    assert started == programs
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """An installed checkout in a path with a blank, as far as `make` sees it."""
+    made = tmp_path / "a path" / "mesh"
+    (made / ".venv" / "bin").mkdir(parents=True)
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, made)
+        os.utime(made / name, (1, 1))
+    for name in (".runs", ".prepared", ".installed"):
+        (made / ".venv" / name).touch()
+    return made
+
+
+def commands(checkout: Path, target: str) -> str:
+    """What `make` would run for a target."""
+    made = subprocess.run(
+        ["make", "-n", target], cwd=checkout, capture_output=True, text=True, check=True
+    )
+    return made.stdout
+
+
+@pytest.mark.parametrize("target", ["demo", "test", "check", "lint"])
+def test_what_is_installed_is_not_installed_again(checkout: Path, target: str) -> None:
+    # So a second run needs no network.
+    assert "tools.install" not in commands(checkout, target)
+    (checkout / "requirements.lock").touch()
+    assert "tools.install" in commands(checkout, target)
+
+
+def test_a_blank_in_the_path_ends_no_word(checkout: Path) -> None:
+    words = shlex.split(commands(checkout, "dist"), comments=True)
+    assert {f"{checkout}/.venv/bin/python", f"{checkout}/dist"} <= set(words)
+    assert not [word for word in words if word.startswith("path/")]
