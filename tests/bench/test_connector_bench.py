@@ -101,6 +101,7 @@ def test_the_events_are_of_the_size_they_are_said_to_be(size: int) -> None:
     assert list(json.loads(texts[-1])) == names
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 def test_the_plain_programs_publish_and_read_all_of_it() -> None:
     with Bench() as bench:

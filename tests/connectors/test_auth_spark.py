@@ -77,6 +77,7 @@ def test_a_query_goes_on_when_the_files_that_it_was_started_with_are_gone(
         assert seen.empty()
 
 
+@pytest.mark.thorough
 def test_rows_are_written_with_credentials_and_client_certificates(
     spark: SparkSession, tmp_path: Path
 ) -> None:

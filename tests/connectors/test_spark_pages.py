@@ -51,6 +51,7 @@ def test_the_first_page_is_pasted_whole(
     assert printed(text) == shown(text)
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_readme_is_pasted_whole(

@@ -12,6 +12,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import pytest
+
 from mesh.control.verification import (
     Evidence,
     MarkerEvidence,
@@ -174,6 +176,7 @@ class App:
         return MarkerEvidence(stream, producer, rows, self.written[of.group]) if rows >= 0 else None
 
 
+@pytest.mark.thorough
 def test_a_week_of_a_healthy_app_has_no_finding() -> None:
     app, before, believed, once = App(Random(7)), set[tuple[str, str]](), [], 0
     rounds = 0

@@ -203,6 +203,7 @@ async def _others(page: Page, at: Site) -> None:
     await page.get_by_text("MESH-").first.wait_for()
 
 
+@pytest.mark.thorough
 async def test_every_form_has_its_result_with_its_script(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

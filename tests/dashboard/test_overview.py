@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -118,9 +119,15 @@ def test_every_command_of_a_problem_is_one_of_the_command_line() -> None:
     assert not parses(["status"])
 
 
+@cache
+def command_line() -> Any:
+    """All commands, whose modules and options take a while to be read."""
+    return typer.main.get_command(cli)
+
+
 def parses(words: list[str]) -> bool:
     """Whether the command line takes these words; nothing is run."""
-    command: Any = typer.main.get_command(cli)
+    command = command_line()
     while isinstance(command, TyperGroup):
         found = command.commands.get(words[0]) if words else None
         if found is None:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.statements import statements
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -45,7 +47,7 @@ def imported(name: str, path: Path, known: Mapping[str, Path]) -> Iterator[str]:
     package.  That a package's own modules run its ``__init__`` first is no import of theirs.
     """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    for node in statements(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):

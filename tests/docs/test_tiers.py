@@ -27,9 +27,12 @@ class Marked:
 
 def is_mark(node: ast.AST, *names: str) -> bool:
     """Whether ``node`` is a ``pytest.mark`` of one of these names."""
-    return isinstance(node, ast.Attribute) and ast.unparse(node) in {
-        f"pytest.mark.{name}" for name in names
-    }
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in names
+        and isinstance(node.value, ast.Attribute)
+        and node.value.attr == "mark"
+    )
 
 
 def uses(node: ast.AST, *names: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.jetstream import server
+    from pyspark_nats.protocol.answers import Reply
     from pyspark_nats.sink.marker import Marker
 
 #: A stream without notifications is read this often, seconds.
@@ -27,6 +29,8 @@ _LOOK_S: Final = 0.25
 _PASSING: Final = {10005, 10049}
 #: Time for a refusal to pass, seconds.
 _PASSING_S: Final = 60.0
+#: Messages that are read with one wait.
+_PAGE: Final = 500
 
 
 def call(connection: Connection, subject: str, **query: Any) -> dict[str, Any]:
@@ -48,6 +52,17 @@ def create_stream(connection: Connection, **config: Any) -> None:
                 raise
         else:
             return
+
+
+def _payload(reply: Reply, stream: str, subject: str) -> bytes | None:
+    """The payload in an answer; None if the message is deleted or has another subject."""
+    try:
+        message = jetstream.answered(reply, stream)["message"]
+    except RefusedError as error:
+        if error.err_code == jetstream.NO_MESSAGE:
+            return None
+        raise
+    return base64.b64decode(message.get("data", "")) if message["subject"] == subject else None
 
 
 @dataclass
@@ -141,19 +156,24 @@ class Broker:
 
     def payloads(self, name: str, subject: str) -> list[bytes]:
         """The payloads of the stream on ``subject``, in order."""
+        info = self.info(name)
+        sequences = range(info.first, info.last + 1)
         found: list[bytes] = []
-        at = 1
-        while True:
+        for start in range(0, len(sequences), _PAGE):
+            calls = [
+                (f"$JS.API.STREAM.MSG.GET.{name}", json.dumps({"seq": sequence}).encode())
+                for sequence in sequences[start : start + _PAGE]
+            ]
 
-            def read(at: int = at) -> jetstream.Stored | None:
-                return jetstream.next_message(self.connection, name, at)
+            def read(calls: list[tuple[str, bytes]] = calls) -> list[bytes]:
+                return [
+                    data
+                    for reply in self.connection.requests(calls)
+                    if (data := _payload(reply, name, subject)) is not None
+                ]
 
-            stored = self.connection.retry_while_unavailable("reading", read)
-            if stored is None:
-                return found
-            if stored.subject == subject:
-                found.append(stored.data)
-            at = stored.sequence + 1
+            found += self.connection.retry_while_unavailable("reading", read)
+        return found
 
 
 def connect(running: server.NatsServer, timeout_s: int = 20) -> Broker:
