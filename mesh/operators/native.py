@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numba
 from numba import types as types
@@ -32,12 +32,27 @@ def bare(*arguments: Any, **options: Any) -> Any:
     return njit(*arguments, _nrt=False, **options)
 
 
+#: Without the entries from Python and C, which unpack every array of the arguments: for functions
+#: that take many arrays their compilation takes longer than that of the rest.
+_NO_ENTRY: Final = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+
+def inner(function: Any) -> Any:
+    """``bare`` for a function that only loops call; a call from Python ends the process."""
+    return bare(**_NO_ENTRY)(function)
+
+
 def native(*signature: Any) -> Any:
     """``bare`` for a loop with a signature: compiled when its module is first imported."""
     return bare(*signature, error_model="numpy")
 
 
 def helper(function: Any) -> Any:
-    """A function that is compiled into the loops that call it."""
+    """An ``inner`` function that is compiled into the loops that call it."""
     # Inlined, calls don't count references to the arrays that they are given.
+    return bare(error_model="numpy", forceinline=True, **_NO_ENTRY)(function)
+
+
+def helper_with_entry(function: Any) -> Any:
+    """A ``helper`` that Python calls as well."""
     return bare(error_model="numpy", forceinline=True)(function)

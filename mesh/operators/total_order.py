@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mesh.operators.base import NEVER
-from mesh.operators.native import helper
+from mesh.operators.native import helper, helper_with_entry
 
 if TYPE_CHECKING:
     from mesh.operators.base import Bools, EventBatch, Longs
@@ -86,7 +86,7 @@ def is_same_chunk(  # type: ignore[no-untyped-def]
 # already when it was set: such a timer fires after everything else that is under way.
 
 
-@helper
+@helper_with_entry
 def fires_before(  # type: ignore[no-untyped-def]
     due, number, timer_path, last_order, last_clock, order, clock, path
 ):
@@ -106,7 +106,7 @@ def fires_before(  # type: ignore[no-untyped-def]
     return order % 2 == 1 or timer_path < path
 
 
-@helper
+@helper_with_entry
 def fired_order(earlier, first, last_order):  # type: ignore[no-untyped-def]
     """The order of a timer, while time is real.
 
@@ -116,7 +116,7 @@ def fired_order(earlier, first, last_order):  # type: ignore[no-untyped-def]
     return max(2 * (first + earlier), (last_order + 1) // 2 * 2)
 
 
-@helper
+@helper_with_entry
 def playback_place(  # type: ignore[no-untyped-def]
     clocks, earlier, due, first, last_order, now, before
 ):

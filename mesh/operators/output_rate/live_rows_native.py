@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Final
 
 from mesh.operators.base import CURRENT, NIL, RESET
-from mesh.operators.native import LONG1, LONG2, READ1, bare, types
+from mesh.operators.native import LONG1, LONG2, READ1, bare, inner, types
 
 
 class Shows(IntEnum):
@@ -44,7 +44,7 @@ _LAST, _LAST_PRESENT, _LAST_OF_GROUPS, _ALL = (int(one) for one in Shows)
 _kinds = types.Array(types.int8, 1, "C", readonly=True)
 
 
-@bare
+@inner
 def _put_last(nodes, lists, n):
     """Put a node at the end of its instance's list."""
     instance = nodes[n, INSTANCE]
@@ -57,7 +57,7 @@ def _put_last(nodes, lists, n):
     lists[instance, SIZE] += 1
 
 
-@bare
+@inner
 def _append(nodes, lists, meta, row, time, kind, instance, group, key):
     """A node at the end of its instance's list."""
     n = meta[FREE]
@@ -75,7 +75,7 @@ def _append(nodes, lists, meta, row, time, kind, instance, group, key):
     return n
 
 
-@bare
+@inner
 def _remove(nodes, lists, meta, n):
     """Remove a node from its list, and free it."""
     instance, before, after = nodes[n, INSTANCE], nodes[n, PREV], nodes[n, NEXT]
@@ -94,7 +94,7 @@ def _remove(nodes, lists, meta, n):
     meta[FREE] = n
 
 
-@bare
+@inner
 def _link(nodes, keys, n):
     """Append a node to those that are equal."""
     key = nodes[n, KEY]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.operators.native import bare
+from mesh.operators.native import inner
 from mesh.operators.patterns.lists import (
     clear,
     free_cell,
@@ -61,7 +61,7 @@ from mesh.operators.patterns.timers import add_task, pop_task, schedule, wake_at
 from mesh.operators.patterns.wait_lists import add, add_again, is_over, make_ready, reset
 
 
-@bare
+@inner
 def _send(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Pass a match on after its event has been absent for its time."""
     steps = w.scalars[STEPS]
@@ -85,7 +85,7 @@ def _send(w: PatternMemory, step: int, instance: int, match: int) -> None:
         w.local[instance * steps + w.plan[step, CALLBACK], RESETS] = 1
 
 
-@bare
+@inner
 def _absent(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
     """Process the end of the time of ``not S for t``."""
     steps = w.scalars[STEPS]
@@ -136,7 +136,7 @@ def _absent(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
         schedule(w, step, instance, w.local[key, DUE])
 
 
-@bare
+@inner
 def _send_all(w: PatternMemory, step: int, instance: int) -> None:
     cell = w.lists[0, HEAD]
     while cell != NONE:
@@ -145,14 +145,14 @@ def _send_all(w: PatternMemory, step: int, instance: int) -> None:
     clear(w, 0)
 
 
-@bare
+@inner
 def _has_waited(w: PatternMemory, step: int, match: int, time_ms: int) -> bool:
     node = w.matches[match, step]
     since = w.matches[match, w.scalars[STEPS]] if node == NONE else w.nodes[node, TIME]
     return bool(time_ms >= since + w.plan[step, WAITING])
 
 
-@bare
+@inner
 def _absent_of_pair(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
     """Process the end of the time of an absent event in a logical pair."""
     steps = w.scalars[STEPS]
@@ -212,7 +212,7 @@ def _absent_of_pair(w: PatternMemory, step: int, instance: int, time_ms: int) ->
         schedule(w, step, instance, since + waiting)
 
 
-@bare
+@inner
 def fire_first(w: PatternMemory, order: int) -> None:
     """Serve the queue of the task that is due first; ``order`` is its place."""
     key = w.tasks[0, TASK_KEY]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.operators.native import bare
+from mesh.operators.native import inner
 from mesh.operators.patterns.lists import (
     clear,
     list_of,
@@ -77,7 +77,7 @@ from mesh.operators.patterns.timers import schedule
 from mesh.operators.patterns.wait_lists import add, add_again
 
 
-@bare
+@inner
 def _advance_match(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Send a match that has a step's event to its next place."""
     w.flags[step, CHANGED] = 1
@@ -92,7 +92,7 @@ def _advance_match(w: PatternMemory, step: int, instance: int, match: int) -> No
         w.local[instance * w.scalars[STEPS] + w.plan[step, CALLBACK], RESETS] = 1
 
 
-@bare
+@inner
 def _count(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Process an event of a step that takes several."""
     head = w.matches[match, step]
@@ -119,7 +119,7 @@ def _count(w: PatternMemory, step: int, instance: int, match: int) -> None:
         w.flags[step, CHANGED] = 1
 
 
-@bare
+@inner
 def _after_condition(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Pass on a match that has met a step's condition."""
     kind = w.plan[step, KIND]
@@ -157,14 +157,14 @@ def _after_condition(w: PatternMemory, step: int, instance: int, match: int) -> 
             w.local[key, DUE] = time_ms
 
 
-@bare
+@inner
 def _test(w: PatternMemory, step: int, instance: int, match: int) -> None:
     w.flags[step, CHANGED] = 0
     if passes(w, step, match):
         _after_condition(w, step, instance, match)
 
 
-@bare
+@inner
 def _is_past(w: PatternMemory, step: int, match: int) -> bool:
     """Whether a match no longer waits at a step: a step after a count, or a partner, has it."""
     if w.plan[step, KIND] == COUNT:
@@ -177,7 +177,7 @@ def _is_past(w: PatternMemory, step: int, match: int) -> bool:
     return bool(w.plan[step, LOGIC] == OR and w.matches[match, partner] != NONE)
 
 
-@bare
+@inner
 def _first_alike(w: PatternMemory, step: int, pending: int, match: int) -> int:
     """The first cell of a list that waits for the value of the event that ``match`` now holds."""
     computed(w, match, w.plan[step, KEY_OF_EVENT], w.plan[step, KEY_OF_EVENT_END])
@@ -187,7 +187,7 @@ def _first_alike(w: PatternMemory, step: int, pending: int, match: int) -> int:
     return NONE if bucket == NONE else int(w.buckets[bucket, BUCKET_HEAD])
 
 
-@bare
+@inner
 def _can_matter(w: PatternMemory, step: int, instance: int, event: int) -> bool:
     """Whether an event, or the absence of one, can change the matches that wait at the step."""
     kind = w.plan[step, KIND]
@@ -203,7 +203,7 @@ def _can_matter(w: PatternMemory, step: int, instance: int, event: int) -> bool:
     return bool(is_sequence or kind not in (ONE, ABSENT) or w.flags[last, RETURNED] == 1)
 
 
-@bare
+@inner
 def _first_cell(w: PatternMemory, step: int, pending: int, node: int) -> int:
     """The first cell whose match may take the event of ``node``, by key and quick comparison.
 
@@ -222,7 +222,7 @@ def _first_cell(w: PatternMemory, step: int, pending: int, node: int) -> int:
     return int(cell)
 
 
-@bare
+@inner
 def _settle(
     w: PatternMemory, step: int, instance: int, before: int, cell: int, event: int, comes_out: int
 ) -> int:
@@ -257,7 +257,7 @@ def _settle(
     return before
 
 
-@bare
+@inner
 def _offer(
     w: PatternMemory, step: int, instance: int, match: int, event: int, time_ms: int, node: int
 ) -> bool:
@@ -280,7 +280,7 @@ def _offer(
     return False
 
 
-@bare
+@inner
 def advance(
     w: PatternMemory, step: int, instance: int, event: int, time_ms: int, comes_out: int
 ) -> None:

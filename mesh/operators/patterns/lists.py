@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.operators.native import bare
+from mesh.operators.native import bare, inner
 from mesh.operators.patterns.memory_layout import (
     AFTER,
     BEFORE,
@@ -32,13 +32,13 @@ from mesh.operators.patterns.memory_layout import (
 )
 
 
-@bare
+@inner
 def list_of(w: PatternMemory, step: int, instance: int, which: int) -> int:
     """The number of a step's list."""
     return int(SCRATCH + 2 * (instance * w.scalars[STEPS] + step) + which)
 
 
-@bare
+@inner
 def new_cell(w: PatternMemory, value: int) -> int:
     """A cell that holds ``value``."""
     cell = w.scalars[FREE_CELL]
@@ -54,14 +54,14 @@ def new_cell(w: PatternMemory, value: int) -> int:
     return int(cell)
 
 
-@bare
+@inner
 def free_cell(w: PatternMemory, cell: int) -> None:
     """Free a cell."""
     w.cells[cell, AFTER] = w.scalars[FREE_CELL]
     w.scalars[FREE_CELL] = cell
 
 
-@bare
+@inner
 def bound(w: PatternMemory, of: int, match: int) -> None:
     """Widen the bounds of a list by the first events of ``match``."""
     for place in range(len(w.starts)):
@@ -73,7 +73,7 @@ def bound(w: PatternMemory, of: int, match: int) -> None:
             w.lists[of, HIGH] = max(w.lists[of, HIGH], time_ms)
 
 
-@bare
+@inner
 def enter(w: PatternMemory, of: int, cell: int) -> None:
     """Log that the content of a cell has entered a list."""
     at = w.scalars[ENTERED]
@@ -83,7 +83,7 @@ def enter(w: PatternMemory, of: int, cell: int) -> None:
     w.scalars[ENTERED] = at + 1
 
 
-@bare
+@inner
 def leave(w: PatternMemory, cell: int) -> None:
     """Log that the content of a cell has left its list."""
     at = w.scalars[LEFT]
@@ -110,7 +110,7 @@ def push(w: PatternMemory, of: int, match: int) -> None:
         bound(w, of, match)
 
 
-@bare
+@inner
 def remove(w: PatternMemory, of: int, before: int, cell: int) -> None:
     """Remove ``cell`` from a list, where it follows the cell ``before``, or is first."""
     after = w.cells[cell, AFTER]
@@ -128,7 +128,7 @@ def remove(w: PatternMemory, of: int, before: int, cell: int) -> None:
     free_cell(w, cell)
 
 
-@bare
+@inner
 def clear(w: PatternMemory, of: int) -> None:
     """Empty a list."""
     head = w.lists[of, HEAD]
@@ -145,7 +145,7 @@ def clear(w: PatternMemory, of: int) -> None:
         w.lists[of, SIZE] = 0
 
 
-@bare
+@inner
 def is_later(w: PatternMemory, left: int, right: int) -> bool:
     """Whether a match without a time, or with a later one, follows another."""
     a, b = w.matches[left, w.scalars[STEPS]], w.matches[right, w.scalars[STEPS]]
@@ -154,7 +154,7 @@ def is_later(w: PatternMemory, left: int, right: int) -> bool:
     return bool(a == NEVER or a > b)
 
 
-@bare
+@inner
 def _is_sorted(w: PatternMemory, of: int) -> bool:
     """Whether a list is in the order of time."""
     cell = w.lists[of, HEAD]
@@ -166,7 +166,7 @@ def _is_sorted(w: PatternMemory, of: int) -> bool:
     return True
 
 
-@bare
+@inner
 def _merge_runs(w: PatternMemory, of: int, width: int) -> bool:
     """Merge neighbouring runs of ``width`` cells of a list; whether that was one run."""
     left, tail, pairs = w.lists[of, HEAD], NONE, 0
@@ -213,7 +213,7 @@ def sort(w: PatternMemory, of: int) -> None:
             cell = w.cells[cell, AFTER]
 
 
-@bare
+@inner
 def append(w: PatternMemory, of: int, more: int) -> None:
     """Move all of the list ``more`` to the end of a list."""
     head = w.lists[more, HEAD]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.operators.native import bare
+from mesh.operators.native import inner
 from mesh.operators.patterns.lists import (
     list_of,
     remove,
@@ -30,7 +30,7 @@ from mesh.operators.patterns.memory_layout import (
 from mesh.operators.patterns.wait_lists import begin
 
 
-@bare
+@inner
 def absent_lets(w: PatternMemory, absent: int, instance: int, match: int) -> bool:
     """Whether the absent side of ``and`` lets the other side's event complete the pair."""
     key = instance * w.scalars[STEPS] + absent
@@ -48,7 +48,7 @@ def absent_lets(w: PatternMemory, absent: int, instance: int, match: int) -> boo
     return True
 
 
-@bare
+@inner
 def _remove_match(w: PatternMemory, of: int, match: int) -> None:
     before = NONE
     cell = w.lists[of, HEAD]
@@ -60,7 +60,7 @@ def _remove_match(w: PatternMemory, of: int, match: int) -> None:
         cell = w.cells[cell, AFTER]
 
 
-@bare
+@inner
 def settle_pair(
     w: PatternMemory, step: int, instance: int, before: int, cell: int, held: int
 ) -> int:

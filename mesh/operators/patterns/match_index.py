@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from mesh.operators.native import bare
+from mesh.operators.native import bare, inner
 from mesh.operators.patterns.memory_layout import (
     ALIKE,
     ALIKE_BEFORE,
@@ -62,7 +62,7 @@ def bucket_of(w: PatternMemory, of: int, key: int, is_made: bool) -> int:
     return int(bucket)
 
 
-@bare
+@inner
 def link(w: PatternMemory, cell: int) -> None:
     """Put a cell that is appended to its list at the end of its bucket."""
     bucket = w.cells[cell, BUCKET]
@@ -80,7 +80,7 @@ def link(w: PatternMemory, cell: int) -> None:
     w.scalars[MOST_ALIKE] = max(w.scalars[MOST_ALIKE], w.buckets[bucket, BUCKET_SIZE])
 
 
-@bare
+@inner
 def unlink(w: PatternMemory, cell: int) -> None:
     """Remove a cell from its bucket, if it is in one."""
     bucket = w.cells[cell, BUCKET]
@@ -98,7 +98,7 @@ def unlink(w: PatternMemory, cell: int) -> None:
     w.buckets[bucket, BUCKET_SIZE] -= 1
 
 
-@bare
+@inner
 def clear_buckets(w: PatternMemory) -> None:
     """Forget all buckets; the caller rebuilds them."""
     w.scalars[BUCKETS] = 0

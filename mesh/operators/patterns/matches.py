@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.operators.native import bare
+from mesh.operators.native import inner
 from mesh.operators.patterns.memory_layout import (
     BACK,
     EVENT,
@@ -19,7 +19,7 @@ from mesh.operators.patterns.memory_layout import (
 )
 
 
-@bare
+@inner
 def new_match(w: PatternMemory) -> int:
     """A partial match without events."""
     match = w.scalars[MATCHES]
@@ -32,7 +32,7 @@ def new_match(w: PatternMemory) -> int:
     return int(match)
 
 
-@bare
+@inner
 def copy_match(w: PatternMemory, match: int) -> int:
     """A partial match with the same events, not dropped."""
     copy = w.scalars[MATCHES]
@@ -44,7 +44,7 @@ def copy_match(w: PatternMemory, match: int) -> int:
     return int(copy)
 
 
-@bare
+@inner
 def new_node(w: PatternMemory, event: int, time_ms: int) -> int:
     """A chain of one event."""
     node = w.scalars[NODES]
@@ -58,7 +58,7 @@ def new_node(w: PatternMemory, event: int, time_ms: int) -> int:
     return int(node)
 
 
-@bare
+@inner
 def add_event(w: PatternMemory, match: int, step: int, event: int, time_ms: int) -> None:
     """Put an event at the end of a step's chain."""
     node = new_node(w, event, time_ms)
@@ -73,7 +73,7 @@ def add_event(w: PatternMemory, match: int, step: int, event: int, time_ms: int)
     w.nodes[head, LENGTH] += 1
 
 
-@bare
+@inner
 def remove_last_event(w: PatternMemory, match: int, step: int) -> None:
     """Remove the last event of a step's chain."""
     head = w.matches[match, step]
@@ -92,7 +92,7 @@ def remove_last_event(w: PatternMemory, match: int, step: int) -> None:
     w.nodes[head, LENGTH] -= 1
 
 
-@bare
+@inner
 def node_at(w: PatternMemory, match: int, step: int, index: int) -> int:
     """The node of a step's event number ``index``; negative ones count from the last, -1."""
     node = w.matches[match, step]

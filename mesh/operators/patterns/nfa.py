@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.operators.native import bare
+from mesh.operators.native import bare, inner
 from mesh.operators.patterns.absence import fire_first
 from mesh.operators.patterns.advancing import advance
 from mesh.operators.patterns.lists import (
@@ -96,7 +96,7 @@ EVENT_STREAM, EVENT_INSTANCE, EVENT_TIME, EVENT_CLOCK, EVENT_ORDER, EVENT_CHUNK 
 EVENT_COLUMNS: Final = 6
 
 
-@bare
+@inner
 def start_instance(w: PatternMemory, instance: int) -> None:
     """Begin with an instance, at the time of the clock."""
     steps = w.scalars[STEPS]
@@ -114,7 +114,7 @@ def start_instance(w: PatternMemory, instance: int) -> None:
             schedule(w, step, instance, due_ms)
 
 
-@bare
+@inner
 def take_event(
     w: PatternMemory, stream: int, instance: int, time_ms: int, slots: Array, number: int
 ) -> bool:
@@ -162,7 +162,7 @@ def take_event(
     return True
 
 
-@bare
+@inner
 def _has_room(w: PatternMemory, instance: int) -> bool:
     """Whether there surely is room for the output of one event or timer of an instance."""
     s = w.scalars
@@ -205,7 +205,7 @@ def _has_room(w: PatternMemory, instance: int) -> bool:
 _FEW: Final = 16
 
 
-@bare
+@inner
 def _has_room_for_few(w: PatternMemory) -> bool:
     """Whether there surely is room for the output of ``_FEW`` events, until one adds a cell."""
     s = w.scalars
@@ -279,7 +279,7 @@ DONE: Final = -1
 STOPPED: Final = -2
 
 
-@bare
+@inner
 def _is_stopped(w: PatternMemory, at: int, count: int, last: int) -> bool:
     """Whether a run ends before event ``at``: it was to, or it has enough requests to Python."""
     s = w.scalars
@@ -363,7 +363,7 @@ def run(
         at += 1
 
 
-@bare
+@inner
 def _place(clocks_ms: Array, time_ms: int) -> int:
     """The first of rising ``clocks_ms`` that is not before ``time_ms``."""
     low, high = 0, len(clocks_ms)

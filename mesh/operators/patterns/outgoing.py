@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.operators.native import bare
+from mesh.operators.native import inner
 from mesh.operators.patterns.lists import (
     clear,
 )
@@ -39,7 +39,7 @@ from mesh.operators.patterns.memory_layout import (
 )
 
 
-@bare
+@inner
 def next_chunk(w: PatternMemory) -> None:
     """Begin another chunk of outputs."""
     s = w.scalars
@@ -49,7 +49,7 @@ def next_chunk(w: PatternMemory) -> None:
     s[LAST_CLOCK] = s[CLOCK_MS]
 
 
-@bare
+@inner
 def emit_match(w: PatternMemory, instance: int, match: int) -> None:
     """Write down a whole match, as it is now."""
     s = w.scalars
@@ -80,7 +80,7 @@ def emit_match(w: PatternMemory, instance: int, match: int) -> None:
             w.outputs[at, column + 1] = 1 if node == NONE else 0
 
 
-@bare
+@inner
 def emit_all(w: PatternMemory, instance: int, is_each: bool) -> None:
     """Record the matches in the first list, in their state after the event."""
     cell = w.lists[0, HEAD]

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from mesh.operators.native import bare, helper
+from mesh.operators.native import helper, inner
 from mesh.operators.patterns.matches import (
     node_at,
 )
@@ -59,7 +59,7 @@ PROGRAM_COLUMNS: Final = 4
 STACK_SIZE: Final = 256
 
 
-@bare
+@inner
 def _whole(operation: int, a: int, b: int) -> int:
     if operation == ADD:
         return a + b
@@ -78,7 +78,7 @@ def _whole(operation: int, a: int, b: int) -> int:
     return quotient if operation == DIVIDE else remainder
 
 
-@bare
+@inner
 def _floating(operation: int, a: float, b: float) -> float:
     if operation == ADD_F:
         return a + b
@@ -91,7 +91,7 @@ def _floating(operation: int, a: float, b: float) -> float:
     return float(np.fmod(a, b))
 
 
-@bare
+@inner
 def _compares(operation: int, a: int, b: int) -> bool:
     if operation == EQUAL:
         return a == b
@@ -104,7 +104,7 @@ def _compares(operation: int, a: int, b: int) -> bool:
     return a >= b
 
 
-@bare
+@inner
 def _compares_floating(operation: int, a: float, b: float) -> bool:
     if operation == EQUAL_F:
         return a == b
@@ -117,7 +117,7 @@ def _compares_floating(operation: int, a: float, b: float) -> bool:
     return a >= b
 
 
-@bare
+@inner
 def compares(operation: int, left: int, right: int) -> bool:
     """A comparison of two values by their bits; neither is null."""
     if operation < EQUAL_F:
@@ -125,7 +125,7 @@ def compares(operation: int, left: int, right: int) -> bool:
     return bool(_compares_floating(operation, as_floating(left), as_floating(right)))
 
 
-@bare
+@inner
 def passes(w: PatternMemory, step: int, match: int) -> bool:
     """Whether ``match`` with the event at ``step`` meets the step's condition."""
     return bool(computed(w, match, w.plan[step, PROGRAM], w.plan[step, PROGRAM_END]))
@@ -158,7 +158,7 @@ def _push_attribute(w: PatternMemory, match: int, at: int, top: int) -> None:
             stack[top] = NONE - 1 - (at + 1)
 
 
-@bare
+@inner
 def _push_answer(w: PatternMemory, match: int, at: int, top: int) -> None:
     """Push the answer to a predicate; False as long as it has none."""
     answer = answer_to(w, match, at)
@@ -261,7 +261,7 @@ def _combine(w: PatternMemory, operation: int, top: int) -> None:
         _decide(w, operation, top)
 
 
-@bare
+@inner
 def computed(w: PatternMemory, match: int, first: int, end: int) -> bool:
     """Run the rows of a program from ``first`` to before ``end``; its value is in the stack then.
 

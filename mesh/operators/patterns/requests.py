@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mesh.operators.native import bare
+from mesh.operators.native import bare, inner
 from mesh.operators.patterns.matches import (
     node_at,
 )
@@ -47,7 +47,7 @@ NO_NODE: Final = -2
 _SPREAD: Final = -7046029254386353131
 
 
-@bare
+@inner
 def _head(w: PatternMemory, request: int, references: int) -> int:
     """The place of a request's chain among ``request_heads``."""
     mixed = w.requests[request, REQUEST_PREDICATE]
@@ -57,7 +57,7 @@ def _head(w: PatternMemory, request: int, references: int) -> int:
     return int(mixed & (len(w.request_heads) - 1))
 
 
-@bare
+@inner
 def _find(w: PatternMemory, head: int, request: int, references: int) -> int:
     """The request of chain ``head`` that is equal to the one in row ``request``, or ``NONE``."""
     found = w.request_heads[head]
@@ -73,7 +73,7 @@ def _find(w: PatternMemory, head: int, request: int, references: int) -> int:
     return int(found)
 
 
-@bare
+@inner
 def _keep(w: PatternMemory, head: int, request: int) -> None:
     """Keep the row ``request``, the one after the last, as an unanswered request."""
     w.requests[request, ANSWER] = UNANSWERED
@@ -82,7 +82,7 @@ def _keep(w: PatternMemory, head: int, request: int) -> None:
     w.scalars[REQUESTS] = request + 1
 
 
-@bare
+@inner
 def answer_to(w: PatternMemory, match: int, at: int) -> int:
     """The answer to the predicate of program row ``at``; ``UNANSWERED`` if it has none yet.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.operators.native import bare
+from mesh.operators.native import inner
 from mesh.operators.native_heap import remove_first, sift_up
 from mesh.operators.patterns.lists import (
     new_cell,
@@ -27,7 +27,7 @@ from mesh.operators.patterns.memory_layout import (
 )
 
 
-@bare
+@inner
 def add_task(w: PatternMemory, key: int, time_ms: int, number: int) -> None:
     """Schedule the queue ``key`` at a time, after tasks of that time with lower numbers."""
     at = w.scalars[TASKS]
@@ -40,21 +40,21 @@ def add_task(w: PatternMemory, key: int, time_ms: int, number: int) -> None:
     sift_up(w.tasks, TASK_COLUMNS, at)
 
 
-@bare
+@inner
 def wake_at(w: PatternMemory, key: int, time_ms: int) -> None:
     """Schedule the queue of step and instance ``key`` at a time, or after the present event."""
     add_task(w, key, time_ms, w.scalars[TASK_COUNT])
     w.scalars[TASK_COUNT] += 1
 
 
-@bare
+@inner
 def pop_task(w: PatternMemory) -> None:
     """Remove the first task."""
     w.scalars[TASKS] -= 1
     remove_first(w.tasks, TASK_COLUMNS, w.scalars[TASKS])
 
 
-@bare
+@inner
 def schedule(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
     """Put a time at the end of a step's queue."""
     key = instance * w.scalars[STEPS] + step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.operators.native import bare
+from mesh.operators.native import inner
 from mesh.operators.patterns.lists import (
     append,
     bound,
@@ -80,7 +80,7 @@ from mesh.operators.patterns.timers import schedule
 _FEW: Final = 4
 
 
-@bare
+@inner
 def _prepare_cell(w: PatternMemory, step: int, instance: int, cell: int) -> None:
     """Compute the values of a cell's match for the first comparison of the step's condition."""
     match = w.cells[cell, HOLDS]
@@ -98,7 +98,7 @@ def _prepare_cell(w: PatternMemory, step: int, instance: int, cell: int) -> None
         w.cells[cell, ALIKE_BEFORE] = UNLINKED
 
 
-@bare
+@inner
 def prepare(w: PatternMemory, step: int, instance: int, which: int) -> None:
     """Compute that of all matches in a list of the step."""
     if w.plan[step, QUICK] != NONE or w.plan[step, KEY] != NONE:
@@ -108,7 +108,7 @@ def prepare(w: PatternMemory, step: int, instance: int, which: int) -> None:
             cell = w.cells[cell, AFTER]
 
 
-@bare
+@inner
 def link_all(w: PatternMemory, step: int, of: int) -> None:
     """Put all of a list, which is at the end of the waiting ones or all of them, into buckets."""
     if w.plan[step, KEY] != NONE:
@@ -118,7 +118,7 @@ def link_all(w: PatternMemory, step: int, of: int) -> None:
             cell = w.cells[cell, AFTER]
 
 
-@bare
+@inner
 def _wait(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Put a match at the end of those that wait at a step from the next event on."""
     new = list_of(w, step, instance, NEW)
@@ -127,7 +127,7 @@ def _wait(w: PatternMemory, step: int, instance: int, match: int) -> None:
         _prepare_cell(w, step, instance, w.lists[new, END])
 
 
-@bare
+@inner
 def _add_to_pair(w: PatternMemory, step: int, instance: int, match: int) -> None:
     own = list_of(w, step, instance, NEW)
     partner = list_of(w, w.plan[step, PARTNER], instance, NEW)
@@ -141,7 +141,7 @@ def _add_to_pair(w: PatternMemory, step: int, instance: int, match: int) -> None
         push(w, partner, match)
 
 
-@bare
+@inner
 def _add_one(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Let ``match`` wait at a step."""
     kind = w.plan[step, KIND]
@@ -172,7 +172,7 @@ def _add_one(w: PatternMemory, step: int, instance: int, match: int) -> None:
         _wait(w, step, instance, match)
 
 
-@bare
+@inner
 def add_again(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Let a copy of ``match`` wait at the first step of an ``every``."""
     kind = w.plan[step, KIND]
@@ -201,7 +201,7 @@ def add_again(w: PatternMemory, step: int, instance: int, match: int) -> None:
         schedule(w, step, instance, w.local[key, DUE])
 
 
-@bare
+@inner
 def add(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Let ``match`` wait at a step, and at later ones as long as steps need no event."""
     depth = 0
@@ -228,7 +228,7 @@ def add(w: PatternMemory, step: int, instance: int, match: int) -> None:
             add_again(w, again, instance, match)
 
 
-@bare
+@inner
 def begin(w: PatternMemory, step: int, instance: int) -> None:
     """Let an empty match wait at a first step."""
     if w.plan[step, START] == 0:
@@ -248,7 +248,7 @@ def begin(w: PatternMemory, step: int, instance: int) -> None:
         w.local[key, INITIALIZED] = 1
 
 
-@bare
+@inner
 def _has_advanced(w: PatternMemory, step: int, instance: int) -> bool:
     """Whether a sequence without ``every`` is beyond its first step."""
     following = w.plan[step, NEXT]
@@ -260,7 +260,7 @@ def _has_advanced(w: PatternMemory, step: int, instance: int) -> bool:
     )
 
 
-@bare
+@inner
 def reset(w: PatternMemory, step: int, instance: int) -> None:
     """Drop the matches that wait at a step of a sequence; a first step gets an empty match."""
     kind = w.plan[step, KIND]
@@ -278,7 +278,7 @@ def reset(w: PatternMemory, step: int, instance: int) -> None:
         begin(w, step, instance)
 
 
-@bare
+@inner
 def make_ready(w: PatternMemory, step: int, instance: int) -> None:
     """Let new matches at a step wait for events."""
     kind = w.plan[step, KIND]
@@ -301,7 +301,7 @@ def make_ready(w: PatternMemory, step: int, instance: int) -> None:
         append(w, list_of(w, partner, instance, PENDING), new)
 
 
-@bare
+@inner
 def is_over(w: PatternMemory, match: int, time_ms: int) -> bool:
     """Whether ``within`` drops a partial match at an event of this time."""
     within = w.scalars[WITHIN_MS]
@@ -315,7 +315,7 @@ def is_over(w: PatternMemory, match: int, time_ms: int) -> bool:
     return False
 
 
-@bare
+@inner
 def _is_within(w: PatternMemory, of: int, time_ms: int) -> bool:
     """Whether the bounds of a list show that ``within`` drops none of its matches."""
     within = w.scalars[WITHIN_MS]
@@ -326,7 +326,7 @@ def _is_within(w: PatternMemory, of: int, time_ms: int) -> bool:
     )
 
 
-@bare
+@inner
 def _tighten(w: PatternMemory, of: int) -> None:
     """Find the bounds of the rest of a list."""
     w.lists[of, LOW] = FAR
@@ -337,7 +337,7 @@ def _tighten(w: PatternMemory, of: int) -> None:
         cell = w.cells[cell, AFTER]
 
 
-@bare
+@inner
 def drop_old(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
     """Drop matches beyond ``within``; of an ``every`` the last of them begins again."""
     steps = w.scalars[STEPS]

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.vectors import dtype_of
-from mesh.operators.native import bare, njit
+from mesh.operators.native import bare, inner, njit
 from mesh.operators.select.aggregates import Array, Columns, RunningAggregate
 from mesh.operators.select.hashing import more_rows
 
@@ -33,7 +33,7 @@ _NEXT, _BEFORE = 0, 1
 _USED, _FREE, _NAN = 0, 1, 2
 
 
-@bare
+@inner
 def _unlink(links: Any, pool: Any, heads: Any, tails: Any, group: int, node: int) -> None:
     after, before = links[node, 0], links[node, 1]
     if before:
@@ -48,7 +48,7 @@ def _unlink(links: Any, pool: Any, heads: Any, tails: Any, group: int, node: int
     pool[1] = node + 1
 
 
-@bare
+@inner
 def _append(
     values: Any, links: Any, pool: Any, heads: Any, tails: Any, group: int, value: Any
 ) -> None:
@@ -69,13 +69,13 @@ def _append(
     tails[group] = node + 1
 
 
-@bare
+@inner
 def _clear(links: Any, pool: Any, heads: Any, tails: Any, group: int) -> None:
     while heads[group]:
         _unlink(links, pool, heads, tails, group, heads[group] - 1)
 
 
-@bare
+@inner
 def _same(a: Any, b: Any) -> Any:
     """Whether two values are equal as objects in Java: NaN equals itself, 0.0 is not -0.0."""
     if a != a:

@@ -13,7 +13,7 @@ for each event that is emitted.
 from __future__ import annotations
 
 from mesh.operators.base import NEVER, NIL, OWN_TIMER
-from mesh.operators.native import LONG1, LONG2, READ1, helper, native, types
+from mesh.operators.native import LONG1, LONG2, READ1, helper, helper_with_entry, native, types
 from mesh.operators.native_heap import remove_first, sift_up
 from mesh.operators.total_order import (
     fired_order,
@@ -122,7 +122,7 @@ def poll(node, reg, i, head):  # type: ignore[no-untyped-def]
     return n
 
 
-@helper
+@helper_with_entry
 def clear(node, reg, meta, i, head):  # type: ignore[no-untyped-def]
     """Free all elements of a list."""
     while reg[i, head] != NIL:
