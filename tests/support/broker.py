@@ -154,11 +154,11 @@ class Broker:
             (stream, producer)
         ]
 
-    def payloads(self, name: str, subject: str) -> list[bytes]:
-        """The payloads of the stream on ``subject``, in order."""
-        info = self.info(name)
-        sequences = range(info.first, info.last + 1)
+    def payloads(self, name: str, subject: str, last: int | None = None) -> list[bytes]:
+        """The payloads of the stream on ``subject``, in order, up to a sequence if it is given."""
         found: list[bytes] = []
+        info = self.info(name)
+        sequences = range(info.first, (info.last if last is None else last) + 1)
         for start in range(0, len(sequences), _PAGE):
             calls = [
                 (f"$JS.API.STREAM.MSG.GET.{name}", json.dumps({"seq": sequence}).encode())
