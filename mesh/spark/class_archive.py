@@ -53,13 +53,16 @@ def is_written() -> bool:
 
 
 def java_option(path: Path) -> str:
-    """The JVM option to write the archive or to map it; empty without an archive."""
+    """The JVM option to write the archive or to map it; empty without an archive.
+
+    Spark splits it at blanks outside of double quotes, as a shell does.
+    """
     if is_written():
-        return f"-XX:ArchiveClassesAtExit={unfinished(path)} -Xlog:cds=off -Xlog:cds+dynamic=off"
+        return f'"-XX:ArchiveClassesAtExit={unfinished(path)}" -Xlog:cds=off -Xlog:cds+dynamic=off'
     # A file that doesn't fit the JVM is ignored; the log reports that at another level.
     # At the address it was written for, pages need no relocation: those not used stay on disk, and
     # the JVMs of several workers share the others.
     mapped = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
     return (
-        f"-XX:SharedArchiveFile={path} {mapped} -Xlog:cds=off" if os.access(path, os.R_OK) else ""
+        f'"-XX:SharedArchiveFile={path}" {mapped} -Xlog:cds=off' if os.access(path, os.R_OK) else ""
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
@@ -52,3 +53,15 @@ def test_java_that_has_not_finished_is_named(
     program.chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(program))
     assert str(prepare.make()).startswith("Java had not written it 0 s after")
+
+
+def test_the_archive_of_an_installation_in_a_path_with_a_blank_is_one_option(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "a path" / "spark.jsa"
+    path.parent.mkdir()
+    path.touch()
+    assert f"-XX:SharedArchiveFile={path}" in shlex.split(class_archive.java_option(path))
+    monkeypatch.setenv(class_archive.WRITE_VARIABLE, "1")
+    new = class_archive.unfinished(path)
+    assert f"-XX:ArchiveClassesAtExit={new}" in shlex.split(class_archive.java_option(path))
