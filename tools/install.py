@@ -93,7 +93,9 @@ def _with_pip(parts: Sequence[Path]) -> bool:
     install = [sys.executable, "-m", "pip", "install", "--quiet"]
     # As constraints too: before 23.3, pip takes the newest version of a package that another one
     # requires with an extra.
-    commands = [[*install, "--require-hashes", "-r", part, "-c", part] for part in parts]
+    commands: list[list[str | Path]] = [
+        [*install, "--require-hashes", "-r", part, "-c", part] for part in parts
+    ]
     return _installed(commands, install, os.environ)
 
 
