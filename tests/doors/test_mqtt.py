@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import aiomqtt
 import pytest
 
-from mesh.connect.contract import Context, UnavailableError
+from mesh.connect.contract import Batch, Context, UnavailableError
+from mesh.receiver.types import arrivals
 from mesh.receiver.types.mqtt import MqttSink, MqttSource, client_of
 from tests.support.doors import staged
 from tests.support.mosquitto import broker
@@ -68,6 +69,41 @@ async def test_messages_are_kept_while_the_source_is_away_and_acknowledged_once_
             "Away/in/a",
             "Away/in/b",
         ]
+
+
+async def test_a_flood_that_is_not_stored_takes_a_bounded_part_of_the_memory(
+    mosquitto: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrivals, "BYTES_MAX", 3 << 20)
+    source, options = MqttSource(), {"url": mosquitto, "topic": "Flood/in"}
+    await source.open(Context("Flood", "S", options), None)
+    try:
+        async with client(mosquitto, name="flood") as other:
+            # As long as batches are stored, any number of bytes may come.
+            for n in range(5):
+                await other.publish("Flood/in", bytes(1 << 20))
+                batch = await anext_batch(source)
+                assert [len(one) for one in batch.payloads] == [1 << 20], n
+                await source.committed(batch.position)
+            for _ in range(9):
+                await other.publish("Flood/in", bytes(1 << 20))
+            with pytest.raises(UnavailableError, match="more than 3 MB have come"):
+                await until_it_fails(source)
+        assert source._arrived._bytes <= 3 << 20
+    finally:
+        await source.close()
+
+
+async def until_it_fails(source: MqttSource) -> None:
+    while True:
+        await source.read()
+
+
+async def anext_batch(source: MqttSource) -> Batch:
+    while True:
+        batch = await source.read()
+        if batch is not None:
+            return batch
 
 
 async def test_a_message_that_was_not_stored_is_delivered_again(

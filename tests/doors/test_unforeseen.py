@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from mesh.receiver.types.websocket_source import WebSocketSource
 from tests.support.doors import staged
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -43,6 +45,16 @@ class Socket:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+class Connecting:
+    """A connection that is opened when it is awaited."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Whatever the address."""
+
+    def __await__(self) -> Generator[Any, None, Socket]:
+        return asyncio.sleep(0, Socket()).__await__()
 
 
 class Broker:
@@ -84,10 +96,7 @@ async def test_a_reader_that_meets_one_reports_it(
     kind: type[WebSocketSource | MqttSource],
     options: dict[str, str],
 ) -> None:
-    async def connect(*_: Any, **__: Any) -> Socket:
-        return Socket()
-
-    monkeypatch.setattr(websockets.asyncio.client, "connect", connect)
+    monkeypatch.setattr(websockets.asyncio.client, "connect", Connecting)
     monkeypatch.setattr(mqtt, "client_of", lambda *_, **__: Broker())
 
     source = kind()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from mesh.connect.contract import UnavailableError
 
 T = TypeVar("T")
+#: Bytes of messages that a client may hand over before they are stored.
+BYTES_MAX: Final = 256 << 20
 
 
 class Arrivals(Generic[T]):
@@ -20,11 +22,33 @@ class Arrivals(Generic[T]):
         self._failure = ""
         #: Batches that are not acknowledged, by number.
         self._open: deque[tuple[int, list[T]]] = deque()
+        #: Size of each message that is not stored, in the order of arrival, and their sum.
+        self._sizes: deque[int] = deque()
+        self._bytes = 0
+        self._freed = asyncio.Event()
 
-    def put(self, message: T) -> None:
-        """Add a message."""
+    def put(self, message: T, size: int = 0) -> None:
+        """Add a message of ``size`` bytes; with too many bytes the next ``take`` raises.
+
+        No broker is asked to wait by a client that has taken its messages, so the connection is
+        given up before the host's memory is full: other sources and sinks share it.
+        """
+        if self._bytes + size > BYTES_MAX:
+            self.fail(
+                f"more than {BYTES_MAX >> 20} MB have come that are not stored: the broker sends "
+                "again what it keeps, and loses messages of quality 0"
+            )
+            return
         self._waiting.append(message)
+        self._sizes.append(size)
+        self._bytes += size
         self._news.set()
+
+    async def room(self) -> None:
+        """Wait until a quarter of the bytes at most is not stored: for clients that can pause."""
+        while self._bytes > BYTES_MAX // 4:
+            self._freed.clear()
+            await self._freed.wait()
 
     def fail(self, reason: str) -> None:
         """Let the next ``take`` raise; the connection is lost."""
@@ -56,4 +80,6 @@ class Arrivals(Generic[T]):
         found: list[T] = []
         while self._open and self._open[0][0] <= number:
             found += self._open.popleft()[1]
+        self._bytes -= sum(self._sizes.popleft() for _ in found)
+        self._freed.set()
         return found

@@ -134,7 +134,7 @@ class MqttSource:
     async def _read(self, client: Client) -> None:
         try:
             async for message in client.messages:
-                self._arrived.put(message)
+                self._arrived.put(message, len(_payload(message)))
         # Whatever ended it, the next ``read`` has to report it.
         except Exception as error:
             self._arrived.fail(str(error) or type(error).__name__)

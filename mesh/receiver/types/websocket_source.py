@@ -26,6 +26,16 @@ _CALL_S: Final = 10.0
 _WAITING: Final = 10_000
 
 
+def _connect(client: Any) -> Any:
+    """The library's ``connect``, which follows no redirect: it could lead past receiver.egress."""
+
+    class Direct(client.connect):  # type: ignore[misc]  # a class that is known at run time
+        def process_redirect(self, exc: Exception) -> Exception:
+            return exc
+
+    return Direct
+
+
 class WebSocketSource:
     """See ``mesh.connect.contract.Source``."""
 
@@ -35,7 +45,7 @@ class WebSocketSource:
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Connect."""
-        connect = library("websockets.asyncio.client", "websocket").connect
+        client = library("websockets.asyncio.client", "websocket")
         errors = library("websockets.exceptions", "websocket")
         options = context.options
         url = str(options["url"])
@@ -47,7 +57,7 @@ class WebSocketSource:
         self._arrived: Arrivals[bytes] = Arrivals()
         self._room = asyncio.Semaphore(_WAITING)
         try:
-            self._connection = await connect(
+            self._connection = await _connect(client)(
                 url,
                 ssl=secure,
                 subprotocols=words(options.get("sub.protocol")) or None,
@@ -66,7 +76,10 @@ class WebSocketSource:
             while True:
                 message = await self._connection.recv()
                 await self._room.acquire()
-                self._arrived.put(message.encode() if isinstance(message, str) else message)
+                payload = message.encode() if isinstance(message, str) else message
+                self._arrived.put(payload, len(payload))
+                # The server has to wait.
+                await self._arrived.room()
         # Whatever ended it, the next ``read`` has to report it.
         except Exception as error:
             self._arrived.fail(str(error) or type(error).__name__)
