@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: Tokens of one user that are valid at a time: each manager keeps all of them.
+TOKENS_OF_USER_MAX: Final = 100
 #: Prefix of each token, so that scanners of source code find it.
 PREFIX: Final = "mesh_"
 _SETUP: Final = "setup"
@@ -97,6 +99,8 @@ class Directory:
         #: Their users, by folded name.
         self.provisioned: Mapping[str, Provisioned] = {}
         self._setup: tuple[str, ...] = ()
+        #: One token is made at a time, so that all count.
+        self._making = asyncio.Lock()
         #: Grows with each change.
         self.version = 0
         #: Sequence of the last change that is in all this.
@@ -218,12 +222,30 @@ class Directory:
     async def make_token(
         self, user: str, name: str, grant: Grant, expires_ms: int, now_ms: int
     ) -> tuple[str, Token]:
-        """A new token: what its owner keeps, and its record."""
-        secret = PREFIX + secrets.token_urlsafe(32)
-        made = Token(secrets.token_hex(6), user, name, grant, expires_ms, now_ms)
-        values = {**asdict(made), "grant": grant_values(grant)}
-        await self._wait(await self._write(f"token.{digest(secret)}", orjson.dumps(values)))
+        """A new token: what its owner keeps, and its record; expired ones of the owner go.
+
+        Raises:
+            MeshError: MESH-A409 for a user who has ``TOKENS_OF_USER_MAX``.
+        """
+        async with self._making:
+            await self._expect_room(user, now_ms)
+            secret = PREFIX + secrets.token_urlsafe(32)
+            made = Token(secrets.token_hex(6), user, name, grant, expires_ms, now_ms)
+            values = {**asdict(made), "grant": grant_values(grant)}
+            await self._wait(await self._write(f"token.{digest(secret)}", orjson.dumps(values)))
         return secret, made
+
+    async def _expect_room(self, user: str, now_ms: int) -> None:
+        owner = user.casefold()
+        own = {key: one for key, one in self.tokens.items() if one.user.casefold() == owner}
+        expired = [key for key, one in own.items() if one.expires_ms <= now_ms]
+        await self._delete(expired)
+        if len(own) - len(expired) >= TOKENS_OF_USER_MAX:
+            raise MeshError(
+                "MESH-A409",
+                f'user "{user}" has {TOKENS_OF_USER_MAX} tokens',
+                hint="Revoke those that no program uses: 'mesh token list', 'mesh token rm'.",
+            )
 
     async def delete_token(self, id_: str) -> None:
         """Revoke a token."""

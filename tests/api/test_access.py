@@ -16,8 +16,10 @@ from mesh.api.auth import OPEN_PATHS, Access
 from mesh.api.permissions import ANY_USER, ROUTES, SIGN_IN, template
 from mesh.api.rates import RateLimits
 from mesh.api.users import Users
+from mesh.errors import MeshError
+from mesh.jetstream import directory as directory_module
 from mesh.jetstream.connection import close, connect
-from mesh.jetstream.directory import Directory, DirectoryUser
+from mesh.jetstream.directory import Directory, DirectoryUser, Token
 from mesh.model.access import ALL, ROLES, Grant, Permission, permissions_of, within
 from mesh.settings import NatsSettings
 from tests.support.api import TEXT, FakeService
@@ -376,3 +378,25 @@ async def test_a_token_is_shown_once_has_no_more_than_its_owners_rights_and_ends
             gone = await client.delete(f"/tokens/{known.id}", auth=("eve", "pw"))
             assert gone.status_code == 200
             assert (await client.get("/siddhi-apps/Shop", headers=token)).status_code == 401
+
+
+@pytest.mark.nats
+async def test_a_user_has_a_bounded_number_of_tokens_and_expired_ones_go(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory_module, "TOKENS_OF_USER_MAX", 3)
+    async with directories(nats_server, 1) as (directory,):
+
+        async def make(user: str, now_ms: int) -> Token:
+            return (await directory.make_token(user, "t", Grant(ALL), now_ms + 10, now_ms))[1]
+
+        found = await asyncio.gather(*(make("eve", 0) for _ in range(9)), return_exceptions=True)
+        refused = [one for one in found if isinstance(one, MeshError)]
+        assert len(refused) == 6
+        assert {one.code for one in refused} == {"MESH-A409"}
+        # Any spelling is the same user; others have tokens of their own.
+        with pytest.raises(MeshError, match="has 3 tokens"):
+            await make("Eve", 9)
+        await make("ada", 9)
+        last = await make("eve", 10)
+        assert {one.id for one in directory.tokens.values() if one.user == "eve"} == {last.id}
