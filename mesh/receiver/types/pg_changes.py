@@ -181,6 +181,12 @@ def _tuple(data: bytes, at: int, columns: Sequence[Column]) -> tuple[dict[str, A
     return found, at
 
 
+def _quoted(name: str) -> str:
+    """A name in a statement; SQLAlchemy's own would double percent signs, also for parameters."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
 def lsn_of(number: int) -> str:
     """A place in the log as PostgreSQL writes it."""
     return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
@@ -241,8 +247,7 @@ class Listening:
     def _publish(self) -> None:
         """Create the publication, or add the table to it; find its generated columns."""
         text, connection = self._sa.text, self._connection
-        quote = connection.dialect.identifier_preparer.quote_identifier
-        table = ".".join(quote(part) for part in self._table.split("."))
+        table = ".".join(_quoted(part) for part in self._table.split("."))
         query = text(
             "select relkind, exists (select 1 from pg_inherits where inhparent = c.oid)"
             " from pg_class c where c.oid = to_regclass(:table)"
@@ -276,15 +281,19 @@ class Listening:
         operations = ", ".join(sorted(self._operations))
         # Without the root the log would name a partition instead of the table.
         options = f"(publish = '{operations}', publish_via_partition_root = true)"
-        name = quote(self.name)
+        name = _quoted(self.name)
         if known is None:
-            connection.execute(text(f"create publication {name} for table {table} with {options}"))
+            self._execute(f"create publication {name} for table {table} with {options}")
             return
         published = (one in self._operations for one in ("insert", "update", "delete"))
         if tuple(known)[:5] != (True, *published, False):
-            connection.execute(text(f"alter publication {name} set {options}"))
+            self._execute(f"alter publication {name} set {options}")
         if not known[5]:
-            connection.execute(text(f"alter publication {name} set table {table}"))
+            self._execute(f"alter publication {name} set table {table}")
+
+    def _execute(self, statement: str) -> None:
+        """Execute a statement as it is: a colon in a name is no parameter."""
+        self._connection.exec_driver_sql(statement.replace("%", "%%"))
 
     def _expect_identity(self, table: str) -> None:
         """Refuse a table whose updates and deletes the server would refuse to any program."""
@@ -391,11 +400,10 @@ class Listening:
             "select pg_drop_replication_slot(slot_name) from pg_replication_slots"
             " where slot_name = :name"
         )
-        quoted = self._connection.dialect.identifier_preparer.quote_identifier(self.name)
         with self._connection.begin():
             self._connection.execute(query, {"name": self.name})
         with self._connection.begin():
-            self._connection.execute(self._sa.text(f"drop publication if exists {quoted}"))
+            self._execute(f"drop publication if exists {_quoted(self.name)}")
 
     def close(self) -> None:
         """See ``Reading``."""
