@@ -5,12 +5,14 @@ No state is stored, so none can go stale: the same records always give the same 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.control import standby
 from mesh.control.group_revisions import describe_change
+from mesh.control.verification import KINDS, own_streams
 from mesh.model.cluster import InstanceState, InstanceStatus
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ ASSIGNED: Final = "assigned"
 STOPPING: Final = "stopping"
 #: its app is paused, and it has stopped.
 PAUSED: Final = "paused"
+#: The connector's error for a stream that is not there; the exception crosses Spark as text.
+_QUOTED: Final = re.compile(r'JetStream stream "([^"]+)" does not exist')
 
 
 class AppState(StrEnum):
@@ -172,7 +176,8 @@ def _status(
         return AppStatus(name, AppState.WAITING, reason, views, unplaced.cure)
     failing = next((view for view in views if view.state == InstanceState.RETRYING), None)
     if failing is not None:
-        return AppStatus(name, AppState.FAILING, f"{failing.instance}: {failing.error}", views)
+        reason = f"{failing.instance}: {failing.error}"
+        return AppStatus(name, AppState.FAILING, reason, views, cure_of(failing, app))
     changing = [_change(group, views, found) for group in app.spec.groups]
     if any(changing):
         return AppStatus(name, AppState.RESCALING, "; ".join(filter(None, changing)), views)
@@ -183,6 +188,15 @@ def _status(
         reason += f"; {moving}" if moving else ""
         return AppStatus(name, AppState.STARTING, reason, views)
     return AppStatus(name, AppState.RUNNING, None, views)
+
+
+def cure_of(failing: InstanceView, app: AppRecord) -> str | None:
+    """The remedy of a failure that only a person can end; None for others."""
+    streams = own_streams(app.spec)
+    if any(name in streams for name in _QUOTED.findall(failing.error or "")):
+        _, remedy = KINDS["stream-missing"]
+        return remedy.format(app=app.spec.name)
+    return None
 
 
 def _with_standby(view: InstanceView, told: StandbyView | None) -> InstanceView:

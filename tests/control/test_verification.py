@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from mesh.control.lifecycle import InstanceView, cure_of
 from mesh.control.verification import Evidence, Severity, StreamEvidence, findings
 from mesh.model.cluster import AppRecord
 from mesh.plan.build import plan
@@ -90,3 +91,13 @@ def test_faults_precede_risks_and_each_has_a_remedy() -> None:
         "in-memory",
         "mesh-A-T",
     )
+
+
+@pytest.mark.parametrize(("name", "is_own"), [("mesh-A-S", True), ("mesh-B-S", False)])
+def test_an_app_that_fails_without_a_stream_of_its_own_has_a_remedy(
+    name: str, is_own: bool
+) -> None:
+    error = f'JetStream stream "{name}" does not exist [PYSPARK-NATS-REFUSED]'
+    failing = InstanceView("A-default-1", "default", "w1", 1, "retrying", error=error)
+    remedy = "restore a backup ('mesh backups A'), or undeploy and deploy the app"
+    assert cure_of(failing, RECORD) == (remedy if is_own else None)

@@ -230,9 +230,9 @@ def test_names_of_tables_may_have_signs_of_sql(
     postgresql: DatabaseServer, tmp_path: Path, mode: str
 ) -> None:
     case = new(postgresql, tmp_path)
-    execute(case.database, 'create table "a:b %s ""c" (id int primary key, n int)')
-    insert = 'insert into "a:b %s ""c" values (1, 2)'
-    found = case.events("id int, n int", insert, mode=mode, table_name='a:b %s "c')
+    execute(case.database, 'create table "a:b %s c" (id int primary key, n int)')
+    insert = 'insert into "a:b %s c" values (1, 2)'
+    found = case.events("id int, n int", insert, mode=mode, table_name="a:b %s c")
     assert found == [{"id": 1, "n": 2}]
 
 
