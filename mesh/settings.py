@@ -336,7 +336,7 @@ class ReceiverSettings:
     refs_file: str = setting(
         "",
         "YAML file with options by reference, for @source and @sink with ref='name'; keeps "
-        "passwords on this node.",
+        "passwords on this node. Managers read the types of references in theirs.",
         is_own_file=True,
     )
     nkey_seed_file: str = setting(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from mesh.cli.variables import typed
 from mesh.errors import MeshError, all_errors
 from mesh.language.naming import named
 from mesh.language.parser import parse_app
 from mesh.language.substitution import substitute
 from mesh.plan.bind import bind
 from mesh.plan.build import plan
-from mesh.plan.unread import unread_sources
+from mesh.plan.notes import noted_options, unread_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -53,7 +54,7 @@ def check(text: str, variables: Mapping[str, str], name: str = "") -> Checked:
     ``name``: that of the app, if the text has none.
     """
     try:
-        written = named(substitute(text, variables), name)
+        written = named(typed(substitute(text, variables)), name)
         app = parse_app(written)
     except MeshError as error:
         return _checked(None, all_errors(error))
@@ -63,7 +64,7 @@ def check(text: str, variables: Mapping[str, str], name: str = "") -> Checked:
         found = list(all_errors(error))
     else:
         groups = tuple(group.name for group in spec.groups)
-        return Checked(spec.name, groups, (), (), unread_sources(spec))
+        return Checked(spec.name, groups, (), (), (*unread_sources(spec), *noted_options(spec)))
     if any(error.code in _OF_THE_NAME for error in found):
         try:
             bind(app)

@@ -82,7 +82,8 @@ SPECS: Final = (
         "Reads topics of Kafka; their offsets are stored with the events.",
         (
             _SERVERS,
-            required("topic.list", "Topics, comma-separated; each must exist."),
+            Option("topic.list", is_required=True, aliases=("topic",),
+                   doc="Topics, comma-separated; each must exist."),
             required("group.id", "Group to which offsets are committed, for tools that show lag."),
             Option(
                 "threading.option",
@@ -115,7 +116,7 @@ SPECS: Final = (
         "mesh.receiver.types.kafka_source:KafkaSource",
         Guarantee.EXACTLY_ONCE,
         "Transactions that were aborted are not read. trp:NAME is a header of the record.",
-        ("topic", "partition", "offset", "key", "record.timestamp", "*"),
+        ("topic", "partition", "offset", "key", "record.timestamp", "event.timestamp", "*"),
         is_shared=True,
         extra="kafka",
         library="confluent_kafka",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.connect import file_specs
 from mesh.connect.history import HISTORY_SOURCE
-from mesh.connect.parts import SINK, SOURCE, TLS, file, headers, ignored, secret
+from mesh.connect.parts import SINK, SOURCE, TLS, file, headers, ignored, noted, secret
 from mesh.connect.places import Place
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
@@ -63,7 +63,12 @@ _HTTP_SOURCE: Final = Spec(
             "request.size.validation.configurations", "header.validation.configuration",
             "header.validation.configurations", "server.bootstrap.configuration",
             "server.bootstrap.configurations", "ssl.protocol", "ssl.configuration",
-            "ssl.configurations", "trace.log.enabled",
+            "ssl.configurations", "trace.log.enabled", "server.bootstrap.socket.timeout",
+            "server.bootstrap.boss.group.size", "server.bootstrap.worker.group.size",
+            "server.bootstrap.nodelay", "server.bootstrap.keepalive",
+            "server.bootstrap.sendbuffersize", "server.bootstrap.recievebuffersize",
+            "server.bootstrap.connect.timeout", "server.bootstrap.socket.reuse",
+            "server.enable.session.creation", "parameters", "ciphers", "ssl.enabled.protocols",
         ),
         *SOURCE,
     ),
@@ -82,6 +87,8 @@ _HTTP_SINK: Final = Spec(
         Option("publisher.url", Kind.URL, is_required=True, place=Place.URL, doc="Address."),
         Option("method", default="POST", place=Place.METHOD, doc="Method of the request."),
         headers("Headers: 'name:value','name:value'."),
+        Option("basic.auth.enabled", Kind.SWITCH,
+               doc="False sends no user and password; by default they are sent if given."),
         secret("basic.auth.username", "User name for basic authentication."),
         secret("basic.auth.password", "Password for basic authentication."),
         Option("token.url", Kind.URL, doc="Where OAuth 2 gives a token; a new one after a 401."),
@@ -115,26 +122,32 @@ _HTTP_SINK: Final = Spec(
             "max.pool.active.connections", "min.pool.idle.connections",
             "max.pool.idle.connections", "max.wait.time", "exhausted.action",
             "min.evictable.idle.time", "time.between.eviction.runs", "test.on.borrow",
-            "test.while.idle", "executor.service.threads",
+            "test.while.idle", "executor.service.threads", "client.threadpool.configuration",
+            "client.threadpool.configurations", "client.bootstrap.nodelay",
+            "client.bootstrap.keepalive", "client.bootstrap.sendbuffersize",
+            "client.bootstrap.recievebuffersize", "client.bootstrap.connect.timeout",
+            "client.bootstrap.socket.reuse", "client.bootstrap.socket.timeout",
+            "client.connection.pool.count", "client.min.eviction.idle.time",
+            "client.enable.session.creation", "parameters",
+            "ciphers", "ssl.enabled.protocols",
         ),
+        *noted(
+            "requests are sent one after the other; max.concurrent sends several at a time",
+            "blocking.io",
+        ),
+        *noted("a redirect is a refusal: write the address that it leads to", "follow.redirect",
+               "max.redirect.count"),
         *SINK,
     ),
     "mesh.receiver.types.http_sink:HttpSink",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
     "Exactly once where the receiver drops repeats of an Idempotency-Key, as our http source does.",
 )  # fmt: skip
-#: Options of NATS Streaming, which is no more.
+#: Options of NATS Streaming, whose servers JetStream has replaced.
 _STREAMING: Final = (
     "cluster.id", "streaming.cluster.id", "server.id", "durable.name", "subscription.sequence",
     "ack.wait",
 )  # fmt: skip
-
-
-def _nats_objection(given: Mapping[str, str]) -> str | None:
-    named = next((name for name in _STREAMING if name in given), None)
-    if named is None:
-        return None
-    return f"{named} is of NATS Streaming, which has ended; a stream of JetStream keeps messages"
 
 
 _NATS_SINK: Final = Spec(
@@ -153,12 +166,16 @@ _NATS_SINK: Final = Spec(
         Option("acks", Kind.SWITCH, "true", doc="A stream stores the subject: wait for its ack."),
         *_NATS_LOGIN,
         *ignored("client.id", "optional.configuration"),
+        *noted(
+            "NATS Streaming has ended, and JetStream serves: a stream that has the subject keeps "
+            "the messages",
+            *_STREAMING,
+        ),
         *SINK,
     ),
     "mesh.receiver.types.nats_sink:NatsSink",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
     "Exactly once within the duplicate window of the stream that stores the subject.",
-    objection=_nats_objection,
 )
 _NATS_SOURCE: Final = Spec(
     "nats",
@@ -180,13 +197,17 @@ _NATS_SOURCE: Final = Spec(
         Option("queue.group.name", doc="Of core subjects: one of its subscribers gets a message."),
         *_NATS_LOGIN,
         *ignored("client.id", "optional.configuration"),
+        *noted(
+            "NATS Streaming has ended, and JetStream serves: name its stream by the option stream, "
+            "or messages that arrive while the source is away are lost",
+            *_STREAMING,
+        ),
         *SOURCE,
     ),
     "mesh.receiver.types.nats_source:NatsSource",
     Guarantee.EXACTLY_ONCE,
     "With stream; core subjects: at most once, since NATS does not keep their messages.",
     ("*",),
-    objection=_nats_objection,
 )
 
 _SINK_ID: Final = Option("sink.id", is_required=True, doc="Joins calls and their answers.")
@@ -237,7 +258,6 @@ _HTTP_CALL: Final = replace(
                doc="Write the body of an answer 2xx to a file; the payload is then its path."),
         Option("download.path", place=Place.PATH, doc="Path of that file."),
         *_HTTP_SINK.options,
-        *ignored("blocking.io"),
     ),
     implementation="mesh.receiver.types.http_call:HttpCall",
     objection=_call_objection,
@@ -263,7 +283,7 @@ _IN_MEMORY: Final = (
         "inMemory",
         Role.SOURCE,
         "Events of a topic, from this app or another one.",
-        (Option("topic", is_required=True, doc="Any text."), *SOURCE),
+        (Option("topic", default="input inMemory source", doc="Any text."), *SOURCE),
         "mesh.receiver.types.in_memory:InMemorySource",
         Guarantee.EXACTLY_ONCE,
         "It begins with the events after its first start.",

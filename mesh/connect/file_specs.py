@@ -32,8 +32,9 @@ _SOURCE: Final = Spec(
         Option("tailing", Kind.SWITCH, doc="Continue when a file grows; true for line and regex."),
         Option("begin.regex", doc="Where a payload begins, in the mode regex."),
         Option("end.regex", doc="Where it ends; without it at the next beginning."),
-        Option("action.after.process", choices=("keep", "delete", "move"),
-               doc="Once a file's events are stored; keep for line and regex, else delete."),
+        Option("action.after.process", choices=("keep", "delete", "move", "none"),
+               doc="Once a file's events are stored; keep for line and regex, else delete. none is "
+               "keep."),
         Option("move.after.process", doc="Directory to move to."),
         Option("action.after.failure", choices=("keep", "delete", "move"),
                doc="The same for files with payloads that can't be read."),

@@ -40,7 +40,9 @@ def is_followed(options: Mapping[str, Any]) -> bool:
 def action_of(options: Mapping[str, Any]) -> str:
     """``keep``, ``delete`` or ``move``."""
     default = "keep" if mode_of(options) in FOLLOWED else "delete"
-    return str(options.get("action.after.process") or default).lower()
+    action = str(options.get("action.after.process") or default).lower()
+    # The original's word for a file that is followed.
+    return "keep" if action == "none" else action
 
 
 def objection(options: Mapping[str, Any]) -> str | None:
@@ -58,7 +60,10 @@ def objection(options: Mapping[str, Any]) -> str | None:
     for what, action in actions.items():
         target = options.get(f"move.after.{what}")
         if is_followed(options) and action != "keep":
-            return f"action.after.{what}='{action}' needs tailing='false'"
+            return (
+                f"action.after.{what}='{action}' needs tailing='false': a file that is followed is "
+                "never done"
+            )
         if action == "move" and not target:
             return f"action.after.{what}='move' needs move.after.{what}"
         if action == "move" and scheme_of(uri) != scheme_of(target):

@@ -20,7 +20,11 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
     """
     found = []
     for quoted, bare in _PAIR.findall(text):
-        name, colon, value = (quoted or bare).strip().partition(":")
+        text = (quoted or bare).strip()
+        if not text:
+            # Blanks around a comma.
+            continue
+        name, colon, value = text.partition(":")
         if not colon or not name.strip():
             raise ValueError("is a list of 'name:value'")
         found.append((unquoted(name.strip()), unquoted(value.strip())))

@@ -33,6 +33,11 @@ def ignored(*names: str) -> tuple[Option, ...]:
     return tuple(Option(name, is_ignored=True, doc="No effect here.") for name in names)
 
 
+def noted(note: str, *names: str) -> tuple[Option, ...]:
+    """Options that are accepted without effect, of which a deploy says what serves instead."""
+    return tuple(Option(name, is_ignored=True, note=note, doc=note) for name in names)
+
+
 def secret(name: str, doc: str) -> Option:
     """An option that is never shown."""
     return Option(name, is_secret=True, doc=doc)

@@ -91,6 +91,8 @@ class Option:
     is_file: bool = False
     #: Has a meaning in the reference engine and none here; accepted, without effect.
     is_ignored: bool = False
+    #: A sentence of a deploy about an option with another meaning than in the reference engine.
+    note: str = ""
     #: Other names of it.
     aliases: tuple[str, ...] = ()
     doc: str = ""

@@ -22,6 +22,12 @@ def _metric_objection(given: Mapping[str, str]) -> str | None:
     return None if is_gauge or "gauge.operation" not in given else "gauge.operation is of a gauge"
 
 
+def _mail_objection(given: Mapping[str, str]) -> str | None:
+    if given.get("address") or "@" in given.get("username", ""):
+        return None
+    return "it needs address, or a username that is an address"
+
+
 SPECS: Final = (
     Spec(
         "sse-server",
@@ -118,7 +124,7 @@ SPECS: Final = (
         Role.SINK,
         "Sends each payload as an email.",
         (
-            required("address", "Address of the sender."),
+            Option("address", doc="Address of the sender; the username by default."),
             Option("username", doc="User of the login; the address by default."),
             secret("password", "Password of the login."),
             required("host", "SMTP server."),
@@ -140,6 +146,7 @@ SPECS: Final = (
         "mesh.receiver.types.email_sink:EmailSink",
         Guarantee.AT_LEAST_ONCE_WITH_KEY,
         "The Message-ID is the key.",
+        objection=_mail_objection,
         extra="email",
         library="aiosmtplib",
     ),

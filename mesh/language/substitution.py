@@ -17,7 +17,7 @@ from mesh.errors import MeshError, MeshErrors
 from mesh.language.places import Places
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from mesh.errors import Position
 
@@ -43,6 +43,8 @@ class _Written(Places):
 
     def __init__(self, text: str, values: list[tuple[int, int, int]]) -> None:
         super().__init__(text)
+        #: Positions in the text before an earlier change; None if there was none.
+        self._before = text.places if isinstance(text, SubstitutedText) else None
         #: For each variable: its start in the original text, its length, the length of its value.
         self._values = values
         self._starts_now = []
@@ -55,11 +57,14 @@ class _Written(Places):
         """The position of a range of the substituted text."""
         first, _ = self._as_written(start)
         _, last = self._as_written(max(start, stop - 1))
+        if self._before is not None:
+            return self._before.of(first, max(first, last) + 1)
         return super().of(first, last + 1)
 
     def line(self, offset: int) -> int:
         """The original line of an offset."""
-        return super().line(self._as_written(offset)[0])
+        first, _ = self._as_written(offset)
+        return super().line(first) if self._before is None else self._before.line(first)
 
     def _as_written(self, offset: int) -> tuple[int, int]:
         """The offsets of the first and the last original character that produced an offset."""
@@ -111,6 +116,23 @@ def substitute(text: str, variables: Mapping[str, str]) -> SubstitutedText:
         end = match.end()
     if errors:
         raise MeshErrors(errors)
+    result = SubstitutedText("".join((*parts, text[end:])))
+    result.places = _Written(text, values)
+    return result
+
+
+def replaced(text: str, edits: Iterable[tuple[int, int, str]]) -> SubstitutedText:
+    """A text with other text in the place of ranges; positions are those of the original.
+
+    ``edits`` are (start, stop, text) by offsets, in their order, and don't overlap.
+    """
+    parts: list[str] = []
+    values: list[tuple[int, int, int]] = []
+    end = 0
+    for start, stop, value in edits:
+        parts += (text[end:start], value)
+        values.append((start, stop - start, len(value)))
+        end = stop
     result = SubstitutedText("".join((*parts, text[end:])))
     result.places = _Written(text, values)
     return result

@@ -14,6 +14,7 @@ from anyio import CapacityLimiter
 
 from mesh.bounded_process import BoundedProcess
 from mesh.bounds import Bound
+from mesh.connect.references import types_of
 from mesh.errors import MeshError
 from mesh.functions.scripts import not_allowed
 from mesh.language.naming import named
@@ -38,11 +39,12 @@ from mesh.plan.fork import (
 from mesh.plan.groups import app_name
 from mesh.plan.guarantees import demanded_guarantee
 from mesh.plan.history import fed_groups
+from mesh.plan.notes import warnings_of
 from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.reads import may_read_by_connectors, reads_of, with_reads
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
-from mesh.plan.unread import warnings_of
+from mesh.plan.typed_references import needs_types, with_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -95,6 +97,7 @@ class Planner:
         self._partitions = settings.channels.partitions
         self._has_python = settings.functions.python
         self._limit_s = settings.manager.plan_timeout_s
+        self._refs_file = settings.receiver.refs_file
         self._process = process
         self._turn = asyncio.Lock()
         self._waiting = Bound(WAITING_MAX, "requests wait for the planner")
@@ -108,6 +111,7 @@ class Planner:
             MeshError: MESH-S131 for functions in Python where they are not run, MESH-A403 for those
                 of a user without the permission, and for sources that read what the user may not.
         """
+        text = self._typed(text)
         identity, app = current.get(), None
         if identity is not None and not identity.may(Permission.APPS_PYTHON, None):
             app = await self.name(text)
@@ -115,6 +119,14 @@ class Planner:
             key = f"plan {has_python}", _digest(text.encode())
             spec = await self._run(key, plan_text, text, self._partitions, has_python)
         return await self._permitted(spec)
+
+    def _typed(self, text: str) -> str:
+        """A text with the types of its references, as this manager's file has them.
+
+        Raises:
+            MeshError: MESH-C131 for a file that can't be read.
+        """
+        return with_types(text, types_of(self._refs_file)) if needs_types(text) else text
 
     async def _permitted(self, spec: AppSpec, given: str = "") -> AppSpec:
         """A plan with the streams that it reads, and that the user of the request may read.
@@ -160,7 +172,7 @@ class Planner:
 
     async def warnings(self, spec: AppSpec) -> tuple[str, ...]:
         """Parts of an app that run to no effect, a sentence each."""
-        if not _may_have(spec, "source") and not _may_have(spec, "store"):
+        if not any(_may_have(spec, word) for word in ("source", "sink", "store")):
             return ()
         return await self._run(("warnings", _digest(spec.text.encode())), warnings_of, spec)
 
@@ -217,6 +229,7 @@ class Planner:
         self, of: AppSpec, text: str | None, other: str, scaled: Mapping[str, int], *, sinks: bool
     ) -> AppSpec:
         """The plan of a fork that takes no state; see ``mesh.plan.fork``, and ``plan``."""
+        text = self._typed(text) if text is not None else None
         with self._functions_of(other) as has_python:
             made = await self._run(None, fork_of, of, text, other, dict(scaled), sinks, has_python)
         return await self._permitted(made, given=of.name)
@@ -233,6 +246,7 @@ class Planner:
         sinks: bool,
     ) -> StateFit:
         """The plan of a fork with the state that the app had when its plan was ``was``."""
+        text = self._typed(text) if text is not None else None
         fit = await self._run(None, fork_fit_of, of, was, text, other, dict(scaled), number, sinks)
         if fit.spec is None:
             return fit
@@ -251,7 +265,7 @@ class Planner:
 
     async def promotion(self, of: AppSpec, text: str) -> tuple[str, list[str], list[str]]:
         """The text of a fork under its app's name; see ``promotion_states`` for the rest."""
-        return await self._run(None, promotion_of, of, text, self._partitions)
+        return await self._run(None, promotion_of, of, self._typed(text), self._partitions)
 
     async def _run(
         self,

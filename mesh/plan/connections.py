@@ -75,6 +75,14 @@ def check_store(store: Annotation) -> None:
 
 def _extension(annotation: Annotation, role: Role, key: str = "type") -> Extension:
     name = annotation.get(key)
+    reference = annotation.get("ref")
+    if name is None and reference is not None and role in (Role.SOURCE, Role.SINK):
+        raise wrong(
+            annotation,
+            f'@{annotation.name} has no type, and reference "{reference}" has none here',
+            f"Write @{annotation.name}(type='..', ref='{reference}'), or give the reference its "
+            "type in the file of receiver.refs_file of each manager.",
+        )
     if name is None:
         raise wrong(
             annotation,

@@ -24,7 +24,7 @@ _KNOWN: Final = frozenset(
     {
         "type", "jdbc.url", "url", "username", "password", "jdbc.driver.name", "pool.properties",
         "jndi.resource", "datasource", "ref", "table.name", "field.length", "table.check.query",
-        "use.collation", "allow.null.values", "on.error", "kept",
+        "use.collation", "allow.null.values", "on.error", "kept", "isautocommit",
     }
 )  # fmt: skip
 _CACHE: Final = ("size", "cache.policy", "retention.period", "purge.interval")

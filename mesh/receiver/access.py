@@ -1,72 +1,13 @@
-"""Permissions of connectors on this node, and the options that its own file has for them."""
+"""Permissions of connectors on this node, and words of their options."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-import yaml
-
 from mesh.connect.access import check_egress, check_listen, check_url, first_root, path_of
-from mesh.errors import MeshError
-from mesh.model.access import is_open_to
 from mesh.model.addresses import split_list
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-__all__ = [
-    "check_egress", "check_listen", "check_url", "first_root", "path_of", "references_of", "words",
-]  # fmt: skip
-
-
-#: Key of a reference with the patterns of apps that may use it.
-_APPS: Final = "apps"
+__all__ = ["check_egress", "check_listen", "check_url", "first_root", "path_of", "words"]
 
 
 def words(text: str | None) -> list[str]:
     """Words of a comma-separated list."""
     return list(split_list(text or ""))
-
-
-def references_of(path: str) -> Mapping[str, Mapping[str, str]]:
-    """Options by name of reference, from the file of ``receiver.refs_file``.
-
-    ``apps``, which is no option, has the patterns of apps that may use the reference.
-
-    Raises:
-        MeshError: MESH-C131 for a file that can't be read.
-    """
-    if not path:
-        return {}
-    try:
-        with open(path, encoding="utf-8") as file:
-            found: Any = yaml.safe_load(file) or {}
-        return {
-            str(name): {str(key): _text(value) for key, value in options.items()}
-            for name, options in found.items()
-        }
-    except (OSError, yaml.YAMLError, AttributeError) as error:
-        # The text of a YAML error may hold a secret.
-        raise MeshError(
-            "MESH-C131",
-            f'file "{path}" of receiver.refs_file can\'t be read',
-            detail=f"{type(error).__name__}.",
-            hint="It is YAML: for each reference a mapping of options to values.",
-        ) from error
-
-
-def open_references(
-    references: Mapping[str, Mapping[str, str]], app: str
-) -> Mapping[str, Mapping[str, str]]:
-    """The references that an app may use, without their ``apps``."""
-    return {
-        name: {key: value for key, value in options.items() if key != _APPS}
-        for name, options in references.items()
-        if is_open_to(options.get(_APPS), app)
-    }
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ",".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)

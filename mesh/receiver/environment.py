@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from mesh.connect.references import open_references
 from mesh.errors import MeshError
-from mesh.receiver.access import open_references
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping

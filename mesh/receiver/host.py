@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 from mesh import logs, traces
 from mesh.clock import SystemClock
 from mesh.connect.access import access_of
+from mesh.connect.references import references_of
 from mesh.control.retries import Retries
 from mesh.imports import import_arrow
 from mesh.jetstream.connection import close, connect, while_open
 from mesh.jetstream.secret_store import SecretStore
 from mesh.logs import fields
 from mesh.model.nats_roles import Role, inbox
-from mesh.receiver.access import references_of
 from mesh.receiver.environment import Environment
 from mesh.worker.protocol import (
     Ready,

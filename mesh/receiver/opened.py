@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect import registry
+from mesh.connect.references import TYPE
 from mesh.errors import MeshError
 from mesh.model.secrets import filled, names_in, without
 from mesh.plan.bind.group import bind_group
@@ -121,6 +122,14 @@ class Opened:
         if not self.door.ref:
             return {}
         references = environment.references()
+        found = dict(references.get(self.door.ref, {}))
+        kind = found.pop(TYPE, self.door.type)
+        if kind != self.door.type:
+            raise MeshError(
+                "MESH-C131",
+                f'reference "{self.door.ref}" of {self.door.connector} is of type "{kind}"',
+                hint="Write that type in the annotation, or name another reference.",
+            )
         if self.door.ref not in references:
             raise MeshError(
                 "MESH-C131",
@@ -129,7 +138,7 @@ class Opened:
                 hint="Add it to the file of the setting receiver.refs_file; its key apps names "
                 "patterns of apps that may use it.",
             )
-        return references[self.door.ref]
+        return found
 
     def _values(self, given: Mapping[str, str]) -> dict[str, Any]:
         try:

@@ -17,6 +17,7 @@ from mesh.connect.spec import Kind, Role, Spec, value_of
 from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.build import plan
+from mesh.plan.notes import noted_options
 from tests.support.paths import ROOT
 
 HTTP = "@sink(type='http', publisher.url='http://h/x', @map(type='json'){})"
@@ -123,7 +124,9 @@ def test_a_secret_is_not_in_a_message() -> None:
 @pytest.mark.parametrize(
     ("door", "why"),
     [
-        ("source(type='nats', destination='d', cluster.id='c'", "NATS Streaming, which has ended"),
+        ("sink(type='email', username='u', host='h', subject='s', to='t@x'", "needs address"),
+        ("source(type='file', file.uri='/f', tailing='true', action.after.process='delete'",
+         "needs tailing='false': a file that is followed"),
         ("source(type='cdc', url='jdbc:sqlite:d', table.name='t', operation='insert'",
          "'listening' is for PostgreSQL"),
         ("source(type='cdc', url='jdbc:mysql://h/d', table.name='t', mode='polling'",
@@ -141,6 +144,34 @@ def test_options_that_do_not_go_together_are_refused(door: str, why: str) -> Non
     with pytest.raises(MeshError, match=why) as raised:
         plan(text)
     assert raised.value.position is not None
+
+
+@pytest.mark.parametrize(
+    ("door", "note"),
+    [
+        ("source(type='file', file.uri='/f', tailing='true', action.after.process='NONE'", ""),
+        ("source(type='nats', destination='d', cluster.id='c', server.id='s', client.id='x'",
+         'cluster.id, server.id of source nats of stream "S": NATS Streaming has ended'),
+        ("sink(type='nats', destination='d', cluster.id='c'",
+         'cluster.id of sink nats of stream "S": NATS Streaming has ended'),
+        ("sink(type='http', publisher.url='http://h', headers=\"'a:b', 'c:d'\", blocking.io='true'",
+         "blocking.io of sink http of stream \"S\": requests are sent one after the other"),
+        ("sink(type='http', publisher.url='http://h/', client.bootstrap.socket.reuse='true'", ""),
+        ("sink(type='http', publisher.url='http://h/', basic.auth.enabled='true'", ""),
+        ("source(type='kafka', topic='t', bootstrap.servers='h', group.id='g'", ""),
+        ("source(type='inMemory'", ""),
+        ("sink(type='email', username='u@x', host='h', subject='s', to='t@x'", ""),
+    ],
+)  # fmt: skip
+def test_options_of_the_original_are_accepted_with_a_note(door: str, note: str) -> None:
+    text = f"""@App:name('P')
+    @{door}, @map(type='text'))
+    define stream S (n int);
+    define stream T (n int);
+    from {"S" if door.startswith("source") else "T"} select n insert into
+    {"T" if door.startswith("source") else "S"};"""
+    found = noted_options(plan(text).spec)
+    assert [one[: len(note)] for one in found] == ([note] if note else [])
 
 
 @pytest.mark.parametrize(

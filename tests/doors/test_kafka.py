@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.clock import SystemClock
 from mesh.connect.contract import Access, Context, Record, UnavailableError
 from mesh.errors import MeshError
 from mesh.receiver.types.kafka import first_offsets, numbered, settings, without_repeats
@@ -98,11 +99,15 @@ async def test_offsets_partitions_properties_and_numbers(
     kafka.send("many", b'a:1~{"n":1}', b'a:2~{"n":2}', b'a:2~{"n":2}', b'{"n":3}', key="k")
     kafka.send("many", b'{"n":9}', partition=1)
     more = ", partition.no.list='0', topic.offsets.map='many=1', seq.enabled='true'"
-    text = app(kafka, "many", source=more).replace("S (n int)", "S (n int, place long, k string)")
+    text = app(kafka, "many", source=more).replace(
+        "S (n int)", "S (n int, place long, k string, at long)"
+    )
     text = text.replace(
         "@map(type='json')",
-        "@map(type='json', @attributes(n='n', place='trp:offset', k='trp:key'))",
+        "@map(type='json', @attributes(n='n', place='trp:offset', k='trp:key', "
+        "at='trp:event.timestamp'))",
     )
+    began_ms = SystemClock().wall_ms()
 
     async def _have(stage: Stage, count: int) -> bool:
         return len(await stage.events("S")) >= count
@@ -110,7 +115,9 @@ async def test_offsets_partitions_properties_and_numbers(
     async with staged(nats_server, text.replace("{app}", "Many")) as stage:
         stage.start("receiver-S")
         await stage.until("2 events", lambda: _have(stage, 2))
-        assert await stage.events("S") == [
+        found = await stage.events("S")
+        assert all(began_ms <= event.pop("at") <= SystemClock().wall_ms() for event in found)
+        assert found == [
             {"n": 2, "place": 1, "k": "k"}, {"n": 3, "place": 3, "k": "k"},
         ]  # fmt: skip
 

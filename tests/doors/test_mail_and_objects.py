@@ -78,7 +78,7 @@ async def test_a_message_is_sent_again_after_a_failure_and_recorded_after_a_refu
     handler, port = mailbox
     sink = (
         f"@sink(type='email', host='127.0.0.1', port='{port}', ssl.enable='false', auth='false',"
-        " address='mesh@example.org', to='{{k}}@example.org', bcc='all@example.org',"
+        " username='mesh@example.org', to='{{k}}@example.org', bcc='all@example.org',"
         " subject='n is {{n}}', @map(type='text', @payload('k={{k}} n={{n}}')))"
     )
 

@@ -12,8 +12,8 @@ from mesh import own_files, scratch
 from mesh.connect import near_hosts
 from mesh.connect.access import access_of, check_egress, check_url, path_of
 from mesh.connect.contract import Context, UnavailableError
+from mesh.connect.references import open_references, references_of
 from mesh.errors import MeshError
-from mesh.receiver.access import open_references, references_of
 from mesh.receiver.types.kafka import settings as kafka_settings
 from mesh.settings import ReceiverSettings, SecretSettings, Settings, StateSettings
 

@@ -237,9 +237,13 @@ async def test_a_replaced_instance_ends(nats_server: NatsServer) -> None:
         assert numbers(end) == list(range(5))
 
 
-async def test_a_dynamic_address_and_a_reference(nats_server: NatsServer, caplog: Any) -> None:
+@pytest.mark.parametrize("enabled", ["", ", basic.auth.enabled='false'"])
+async def test_a_dynamic_address_and_a_reference(
+    nats_server: NatsServer, caplog: Any, enabled: str
+) -> None:
     sink = (
-        "@sink(type='http', ref='vault', publisher.url='{}?k={{{{k}}}}', "
+        f"@sink(type='http', ref='vault'{enabled}, "
+        "publisher.url='{}?k={{{{k}}}}', "
         "headers=\"'X-N:{{{{n}}}}'\", @map(type='json', @payload('{{{{n}}}}')))"
     )
 
@@ -251,7 +255,8 @@ async def test_a_dynamic_address_and_a_reference(nats_server: NatsServer, caplog
             await stage.until("1 event", lambda: len(end.bodies) == 1)
             assert end.bodies == [4]
             assert end.heads[0]["x-n"] == "4"
-            assert end.heads[0]["authorization"].startswith("Basic ")
+            login = end.heads[0].get("authorization", "none")
+            assert login.startswith("none" if enabled else "Basic ")
             assert "hunter2" not in caplog.text
             assert not any("hunter2" in str(r) for r in stage.reports)
 

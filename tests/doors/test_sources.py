@@ -12,10 +12,11 @@ import pytest
 
 from mesh.connect.access import access_of
 from mesh.connect.contract import Access, Context
+from mesh.connect.references import open_references, references_of
 from mesh.errors import MeshError
 from mesh.jetstream import door_replay
 from mesh.model.cluster import InstanceState
-from mesh.receiver.access import check_listen, open_references, path_of, references_of
+from mesh.receiver.access import check_listen, path_of
 from mesh.receiver.types.file_source import FileSource
 from mesh.settings import Settings
 from tests.support.doors import staged

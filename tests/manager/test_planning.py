@@ -18,10 +18,17 @@ from mesh.manager.manager import running
 from mesh.manager.planning import Planner
 from mesh.model.access import ALL, ROLES, Grant, Identity, current
 from mesh.plan.build import plan
-from mesh.settings import FunctionSettings, ManagerSettings, NatsSettings, Settings
+from mesh.settings import (
+    FunctionSettings,
+    ManagerSettings,
+    NatsSettings,
+    ReceiverSettings,
+    Settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
     from mesh.model.app import AppSpec
@@ -262,3 +269,15 @@ async def test_a_manager_plans_within_the_limit(nats_server: NatsServer) -> None
         assert (await other.status("A")).app == "A"
         streams = await manager.client.jetstream().streams_info()
         assert not [one for one in streams if str(one.config.name).startswith("mesh-B-")]
+
+
+async def test_a_type_is_taken_from_the_managers_references(tmp_path: Path) -> None:
+    path = tmp_path / "refs.yaml"
+    path.write_text("orders:\n  type: inMemory\n")
+    text = TEXT.replace("define", "@source(ref='orders', topic='t') define", 1)
+    settings = Settings(receiver=ReceiverSettings(refs_file=str(path)))
+    spec = await Planner(settings, Recorder()).plan(text)
+    assert "@source(type='inMemory', ref='orders'" in spec.text
+    assert [one for group in spec.groups for one in group.connectors] == ["source inMemory"]
+    with pytest.raises(MeshError, match='reference "orders" has none here'):
+        await Planner(Settings(), Recorder()).plan(text)

@@ -67,6 +67,11 @@ def recipients_of(options: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def _sender(options: Mapping[str, Any]) -> str:
+    """The address of the sender: the user's, if none is given."""
+    return str(options.get("address") or options.get("username") or "")
+
+
 def message_of(options: Mapping[str, Any], record: Record, access: Access) -> EmailMessage:
     """The email of a record.
 
@@ -77,14 +82,14 @@ def message_of(options: Mapping[str, Any], record: Record, access: Access) -> Em
     """
     own = {**options, **record.options}
     found = EmailMessage()
-    found["From"] = addresses_of(own["address"], "address")
+    found["From"] = addresses_of(_sender(own), "address")
     for header, option in (("To", "to"), ("Cc", "cc")):
         if own.get(option):
             found[header] = addresses_of(own[option], option)
     if own.get("subject"):
         found["Subject"] = str(own["subject"])
     digest = hashlib.blake2b(record.key.encode(), digest_size=16).hexdigest()
-    domain = str(own["address"]).rpartition("@")[2].strip("> ") or "mesh"
+    domain = _sender(own).rpartition("@")[2].strip("> ") or "mesh"
     found["Message-ID"] = f"<{digest}@{domain}>"
     found["Date"] = email.utils.formatdate(usegmt=True)
     subtype = str(own.get("content.type") or "text/plain").rpartition("/")[2]
@@ -111,7 +116,7 @@ class EmailSink:
         """Check the library; the first message connects."""
         library("aiosmtplib", "email")
         self._context = context
-        addresses_of(context.options["address"], "address")
+        addresses_of(_sender(context.options), "address")
         check_egress(context.access, str(context.options["host"]), int(context.options["port"]))
 
     async def check(self, context: Context) -> None:
@@ -143,7 +148,7 @@ class EmailSink:
         await server.connect()
         self._server = server
         if options.get("auth"):
-            user = options.get("username") or options["address"]
+            user = options.get("username") or _sender(options)
             await server.login(user, options.get("password") or "")
         return server
 
@@ -178,7 +183,7 @@ class EmailSink:
 
     async def _sent(self, server: Any, message: EmailMessage, to: Sequence[str]) -> str | None:
         """Send a message; None, or the reason why no recipient or only some get it."""
-        sender = addresses_of(self._context.options["address"], "address")[0].addr_spec
+        sender = addresses_of(_sender(self._context.options), "address")[0].addr_spec
         refused, _ = await server.send_message(message, sender=sender, recipients=list(to))
         said = [f"{name}: {code} {text}" for name, (code, text) in refused.items()]
         return f"sent, but not to {'; '.join(said)}" if said else None

@@ -50,7 +50,7 @@ class HttpSink:
         """Prepare a client; the first request connects."""
         options = self._options = context.options
         login = None
-        if options.get("basic.auth.username"):
+        if options.get("basic.auth.username") and options.get("basic.auth.enabled") is not False:
             login = (options["basic.auth.username"], options.get("basic.auth.password") or "")
         self._access = context.access
         url = str(options["publisher.url"])

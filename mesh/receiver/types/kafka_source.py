@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from zlib import crc32
 
+from mesh.clock import SystemClock
 from mesh.connect.contract import Batch, ShardsChangedError, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import words
@@ -32,6 +33,7 @@ _WAIT_S: Final = 0.2
 #: Interval of looks for new partitions, and timeout of calls, seconds.
 _LOOK_S: Final = 30.0
 _CALL_S: Final = 5.0
+_CLOCK: Final = SystemClock()
 
 
 T = TypeVar("T")
@@ -73,6 +75,8 @@ def _properties(message: Message) -> Mapping[str, str | bytes]:
         "partition": str(message.partition()),
         "offset": str(message.offset()),
         "record.timestamp": str(message.timestamp()[1]),
+        # In the original too, the time at which the source has the record.
+        "event.timestamp": str(_CLOCK.wall_ms()),
     }
     key = message.key()
     if key is not None:

@@ -1,9 +1,10 @@
-"""Warnings of a deploy: sources that nothing reads, and where the rows of tables are."""
+"""Warnings of a deploy: sources that nothing reads, options that mean less, places of tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mesh.connect import registry
 from mesh.language.parser import parse_app
 from mesh.plan.bind import bind
 from mesh.plan.doors import door_of
@@ -14,8 +15,25 @@ if TYPE_CHECKING:
 
 
 def warnings_of(spec: AppSpec) -> tuple[str, ...]:
-    """A sentence for each source that is not opened, and for each table in a database."""
-    return (*unread_sources(spec), *table_places(spec))
+    """Sentences about sources that are not opened, options that mean less, and tables."""
+    return (*unread_sources(spec), *noted_options(spec), *table_places(spec))
+
+
+def noted_options(spec: AppSpec) -> tuple[str, ...]:
+    """A sentence for each note of a declaration whose options an app gives."""
+    found: dict[str, list[str]] = {}
+    for stream, annotation in bind(parse_app(spec.text)).stream_annotations:
+        if annotation.name.lower() not in ("source", "sink"):
+            continue
+        door = door_of(annotation)
+        declaration = registry.find(door.role, door.type)
+        for given in (door.options, *door.destinations) if declaration is not None else ():
+            for name in given:
+                option = declaration.option(name) if declaration is not None else None
+                if option is not None and option.note:
+                    key = f'{{}} of {door.connector} of stream "{stream}": {option.note}'
+                    found.setdefault(key, []).append(name)
+    return tuple(text.replace("{}", ", ".join(names), 1) for text, names in found.items())
 
 
 def table_places(spec: AppSpec) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import pytest
 
 from mesh.cli.deploy_outcome import describe_deploy
 from mesh.plan.build import plan
-from mesh.plan.unread import unread_sources, warnings_of
+from mesh.plan.notes import unread_sources, warnings_of
 
 HTTP = "@source(type='http', @map(type='json')) define stream {} (a int);"
 NATS = "@source(type='nats', stream='o', @map(type='json')) define stream {} (a int);"
