@@ -35,6 +35,7 @@ from mesh.cli.output import (
 )
 from mesh.cli.variables import NameOption, VarOption, filled, given_variables
 from mesh.errors import MeshError, all_errors
+from mesh.model.names import app_of_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -279,7 +280,7 @@ def list_apps(*, at: Context, output: OutputOption = Output.TEXT) -> None:
     """
     with Client(at) as client:
         found = client.apps()
-    rows = [(app["app"], app["state"], app.get("reason")) for app in found]
+    rows = [(app_of_token(app["app"]), app["state"], app.get("reason")) for app in found]
     show_rows(output, found, ("app", "state", "reason"), rows)
 
 
@@ -294,7 +295,7 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
     if output is Output.JSON:
         show_json(found)
         return
-    typer.echo(f'app "{app}" is {found["state"]}{because(found)}')
+    typer.echo(f'app "{app_of_token(app)}" is {found["state"]}{because(found)}')
     if found.get("cure"):
         typer.echo(f"  hint: {found['cure']}")
     columns: tuple[str, ...] = (

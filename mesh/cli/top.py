@@ -15,6 +15,7 @@ from mesh.cli.client import Client
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show_json
 from mesh.errors import MeshError
+from mesh.model.names import app_of_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -141,7 +142,7 @@ def _apps(apps: Sequence[Mapping[str, Any]], flows: Mapping[str, Any]) -> Render
         flow = flows.get(app["app"], {})
         rows.append(
             (
-                app["app"],
+                app_of_token(app["app"]),
                 app["state"],
                 f"{app['running']} of {app['instances']}",
                 f"{flow.get('events_in', 0):,.1f}",

@@ -26,6 +26,11 @@ def _cdc_objection(given: Mapping[str, str]) -> str | None:
     if is_polling and not given.get("polling.column"):
         return "mode='polling' needs polling.column"
     url = given.get("url", "")
+    if not url and "datasource.name" in given:
+        return (
+            "the address of datasource.name is not known here: write url, or ref='..', a reference "
+            "with url, username and password"
+        )
     if not is_polling and url.startswith("jdbc:") and not url.startswith(_LOGGED):
         return (
             "mode='listening' is for PostgreSQL, MySQL and MariaDB; "

@@ -80,7 +80,8 @@ def objection(options: Mapping[str, Any]) -> str | None:
 
 
 def _no_scheme(name: str, scheme: str) -> str:
-    return f'"{name}" is a path of the worker, ftp:// or sftp://; {scheme} is not supported'
+    known = f'"{name}" is a path of the worker, ftp:// or sftp://; {scheme} is not supported'
+    return f"{known}: mount it, and write its path"
 
 
 def sink_objection(options: Mapping[str, Any]) -> str | None:

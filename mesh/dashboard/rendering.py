@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 import mesh
 from mesh.dashboard import shown
 from mesh.dashboard.words import WORDS, badge_kind
+from mesh.model.names import app_of_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +50,7 @@ def _environment() -> Environment:
         "moment": shown.moment,
         "payload": shown.payload,
         "badge": badge_kind,
+        "own_name": app_of_token,
     }
     made.globals |= {"version": mesh.__version__, "words": WORDS}
     made.globals["ui"] = made.get_template("macros.html").module

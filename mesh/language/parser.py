@@ -21,6 +21,7 @@ from mesh.language.hints import element_hint
 from mesh.language.on_demand import parse_store_query
 from mesh.language.partitions import parse_partition_keys
 from mesh.language.queries import parse_query
+from mesh.language.siddhi3 import refuse_siddhi3
 from mesh.language.syntax import (
     Annotation,
     App,
@@ -51,6 +52,10 @@ def parse_app(text: str) -> App:
 
 def parse_with_cursor(text: str) -> tuple[App, Cursor]:
     """The syntax tree of a whole app, and the cursor that read it, with its layout records."""
+    try:
+        refuse_siddhi3(text)
+    except MeshError as error:
+        raise MeshErrors((error,)) from None
     cursor = Cursor(text)
     return _App(cursor).whole(), cursor
 

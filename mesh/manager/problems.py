@@ -10,6 +10,7 @@ from mesh.control.lifecycle import AppState
 from mesh.control.membership import HeartbeatStatus
 from mesh.manager.rates import Flow, total
 from mesh.model.cluster import InstanceState
+from mesh.model.names import app_of_token
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -61,7 +62,7 @@ def problem_of_app(app: AppStatus) -> Problem | None:
             Concern.APP,
             app.app,
             app.state.value,
-            f"app {app.app} fails",
+            f"app {app_of_token(app.app)} fails",
             app.reason or "an instance fails again and again",
             app.cure or _cure_of(failing),
             f"mesh status {app.app}",
@@ -71,7 +72,7 @@ def problem_of_app(app: AppStatus) -> Problem | None:
             Concern.APP,
             app.app,
             app.state.value,
-            f"app {app.app} does not run: it is {app.state.value}",
+            f"app {app_of_token(app.app)} does not run: it is {app.state.value}",
             app.reason or "its instances have no place",
             app.cure or "the story of the app says what it waits for",
             f"mesh status {app.app}",
@@ -87,11 +88,12 @@ def problem_of_doors(app: AppStatus) -> Problem | None:
     if not failing:
         return None
     first, others = failing[0], len(failing) - 1
+    more = f", and {others} more" if others else ""
     return Problem(
         Concern.APP,
         app.app,
         InstanceState.RETRYING.value,
-        f"{first.name} of app {app.app} fails{f', and {others} more' if others else ''}",
+        f"{first.name} of app {app_of_token(app.app)} fails{more}",
         ": ".join(filter(None, (first.endpoint, first.error))) or "it is tried again",
         f"{_CURE_OF_DOOR}, and its channel keeps the events meanwhile",
         f"mesh status {app.app}",

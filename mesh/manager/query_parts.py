@@ -88,7 +88,7 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
         raise not_supported(
             f'an on-demand change of table "{asked.action.target.name}", which no query uses',
             asked.action.position,
-            hint="No group keeps the table.",
+            hint="No group of one instance can keep it: add a query that inserts into it.",
         )
     for name in asked.reads:
         other = _home(name, groups)

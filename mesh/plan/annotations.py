@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}\Z")
 _ASYNC_NUMBERS: Final = ("buffer.size", "workers", "batch.size.max")
 _PLAYBACK: Final = ("idle.time", "increment")
-_ON_ERROR: Final = ("log", "stream")
+#: STORE is of later releases of the engine; here the error stream has failed events by LOG, too.
+_ON_ERROR: Final = ("log", "stream", "store")
 _DAY_MS: Final = 86_400_000
 #: Minimum retention of an aggregation's values, by duration.
 _KEPT_MS_MIN: Final = {
@@ -118,7 +119,7 @@ def check_stream(annotation: Annotation, definition: StreamDefinition) -> None:
             hint = "Write @OnError(action='LOG') or @OnError(action='STREAM')."
             raise wrong(annotation, "@OnError has no action", hint)
         if action.lower() not in _ON_ERROR:
-            hint = nearest(action, ("LOG", "STREAM")) or "It is LOG or STREAM."
+            hint = nearest(action, ("LOG", "STREAM")) or "It is LOG, STORE or STREAM."
             raise wrong(annotation, f'@OnError has no action "{action}"', hint)
     elif named(annotation, "source"):
         check_source(annotation, definition.attributes)
@@ -139,14 +140,19 @@ def check_table(definition: TableDefinition, schema: StreamSchema, problems: Dia
     """Check a table's annotations; MESH-L202, L223 or L224 if the engine refuses them."""
     keys = [a for a in definition.annotations if named(a, "primarykey")]
     refuse_second(definition.annotations, ("PrimaryKey", "Store"), problems)
-    has_store = any(named(a, "store") for a in definition.annotations)
+    stores = [a for a in definition.annotations if named(a, "store")]
+    before = problems.failures
+    for annotation in stores:
+        problems.attempt(check_store, annotation)
+    if problems.failures > before:
+        # Keys and indexes are written in another way for other stores.
+        return
+    has_store = bool(stores)
     indexed: set[str] = set()
     known = frozenset(schema.names)
     for annotation in definition.annotations:
         if annotation in keys[:1]:
             problems.attempt(_attributes, annotation, schema, known)
-        elif named(annotation, "store"):
-            problems.attempt(check_store, annotation)
         elif named(annotation, "index"):
             problems.attempt(_check_index, annotation, schema, known, indexed, has_store)
 

@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.connect.places import TEMPLATE
-from mesh.errors import MeshError
-from mesh.functions.catalogue import Extension, Refusal, Role, check_options, find_extension
+from mesh.errors import MeshError, not_supported
+from mesh.functions.catalogue import (
+    EXTENSIONS,
+    Extension,
+    Refusal,
+    Role,
+    check_options,
+    find_extension,
+    instead_of_kind,
+)
 from mesh.language.syntax import find
 from mesh.plan.expressions import refused
 from mesh.plan.name_errors import nearest
@@ -92,7 +100,18 @@ def _extension(annotation: Annotation, role: Role, key: str = "type") -> Extensi
     found = find_extension(role, name)
     if isinstance(found, Refusal):
         raise refused(found, "MESH-L224", annotation.position)
+    if not found.runs:
+        # At once: its other options and annotations have a meaning that is not known here.
+        raise not_supported(
+            f'{role} "{name}"', annotation.position, hint=instead_of_kind(role, name) or _run(role)
+        )
     return found
+
+
+def _run(role: Role) -> str:
+    """A hint with the kinds of a role that run."""
+    runs = ", ".join(kind.name for kind in EXTENSIONS[role].values() if kind.runs)
+    return f"{str(role).capitalize()}s that run: {runs}; see docs/connectors.md."
 
 
 def _mapper(annotation: Annotation, role: Role) -> Annotation | None:

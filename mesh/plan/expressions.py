@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
-from mesh.errors import MeshError, Position
+from mesh.errors import MeshError, Position, not_supported
 from mesh.functions.catalogue import (
     AGGREGATORS,
     DOCUMENTED_FUNCTIONS,
@@ -149,6 +149,8 @@ def refused(
     """The catalogue's refusal as an error, at the argument that is to blame if there is one."""
     if refusal.argument is not None and refusal.argument < len(arguments):
         position = arguments[refusal.argument].position
+    if refusal.reason is Reason.ABSENT:
+        return not_supported(refusal.message, position, hint=refusal.hint)
     return MeshError(
         code, refusal.message, detail=refusal.detail, hint=refusal.hint, position=position
     )

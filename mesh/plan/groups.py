@@ -78,6 +78,8 @@ class Group:
     faults: tuple[str, ...] = ()
     #: Bounds of its number of instances; None if the load does not decide it.
     bounds: ScaleBounds | None = None
+    #: Tables that no element uses, and that it keeps for on-demand queries.
+    kept: tuple[str, ...] = ()
 
     @property
     def most(self) -> int:
@@ -117,7 +119,7 @@ class Group:
     def uses(self) -> Uses:
         """The parts of the app that its elements use, and the fault streams of their failures."""
         own = union(element.uses for element in self.elements)
-        return union([own, Uses(writes=self.faults)])
+        return union([own, Uses(writes=self.faults, tables=self.kept)])
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -144,7 +146,7 @@ class Group:
             isinstance(element.bound, BoundQuery) and element.bound.is_stateless
             for element in self.elements
         )
-        return bool(self.faults) or not is_stateless or bool(self.loops)
+        return bool(self.faults or self.kept or self.loops) or not is_stateless
 
 
 def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
@@ -177,7 +179,21 @@ def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
         _refuse_far_aggregations(group)
         shared = f'group "{group.name}" {group.width}' if group.is_shared else ""
         refuse_loops(group.loops, shared, group.to_unshare)
-    return groups
+    return _with_unused(groups, bound)
+
+
+def _with_unused(groups: Sequence[Group], bound: BoundApp) -> tuple[Group, ...]:
+    """The groups, one of which keeps the tables that no element uses.
+
+    On-demand queries change and read them; a group of one instance that has a state is preferred.
+    """
+    used = union(group.uses for group in groups).tables
+    left = tuple(t.schema.name for t in bound.tables if t.schema.name not in used)
+    able = [group for group in groups if not group.is_shared and group.queries and group.reads]
+    home = next((group for group in able if group.is_stateful), able[0] if able else None)
+    if home is None or not left:
+        return tuple(groups)
+    return tuple(replace(group, kept=left) if group is home else group for group in groups)
 
 
 def _dist(element: Element) -> Dist:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from mesh.language.syntax import Annotation
     from mesh.plan.bound import BoundAggregation, BoundTable
 
-_RDBMS: Final = "rdbms"
 #: Options that are taken, most of them without an effect: each database is used as it has to be.
 _KNOWN: Final = frozenset(
     {
@@ -43,17 +42,12 @@ def store_of(
         definition: its name, which its table has without ``table.name``.
 
     Raises:
-        MeshError: MESH-P900 for another kind of store, or a part of it that does not run yet;
-            MESH-P240 for a wrong or missing option.
+        MeshError: MESH-P900 for a part of it that does not run yet; MESH-P240 for a wrong or
+            missing option.
     """
     annotation = find(annotations, "store")
     if annotation is None:
         return None
-    kind = (annotation.get("type") or "").lower()
-    if kind != _RDBMS:
-        raise not_supported(
-            f"a store of type '{kind}'", annotation.position, hint="Use type='rdbms'."
-        )
     for key, _ in annotation.elements:
         # The seed writes the driver's class without a name.
         if key is not None and key.lower() not in _KNOWN:

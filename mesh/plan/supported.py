@@ -17,6 +17,7 @@ from mesh.functions.catalogue import (
     STREAM_FUNCTIONS,
     WINDOWS,
     Requirement,
+    instead_of_call,
 )
 from mesh.functions.cron import check_cron
 from mesh.functions.scripts import compile_script
@@ -263,7 +264,7 @@ def _check_handler(handler: BoundHandler) -> None:
             _check_window(handler)
         case BoundStreamFunction():
             if not _STREAM_FUNCTIONS[handler.name].runs:
-                raise not_supported(f"stream function {handler.name}", handler.position)
+                raise _absent(f"stream function {handler.name}", handler.name, handler.position)
             for argument in handler.arguments:
                 _check_expression(argument)
 
@@ -271,7 +272,7 @@ def _check_handler(handler: BoundHandler) -> None:
 def _check_window(window: Window) -> None:
     signature = WINDOWS.get(window.name)
     if signature is None or not signature.runs:
-        raise not_supported(f"windows of kind {window.name}", window.position)
+        raise _absent(f"windows of kind {window.name}", window.name, window.position)
     if window.fails is not None:
         raise not_supported("a window that never works", window.position, hint=window.fails)
     parameters = signature.overloads[0].parameters
@@ -302,6 +303,11 @@ def _check_pattern(source: BoundPattern) -> None:
         for handler in step.handlers:
             _check_handler(handler)
     check_pattern(source)
+
+
+def _absent(what: str, name: str, position: Position) -> MeshError:
+    """The refusal of an extension of the original that does not run."""
+    return not_supported(what, position, hint=instead_of_call(name))
 
 
 # Expressions
@@ -340,12 +346,12 @@ def _check_part(part: BoundExpression) -> None:
             _check_arithmetic(part)
         case FunctionCall():
             if not part.is_script and part.function not in _FUNCTIONS:
-                raise not_supported(f"function {part.function}", part.position)
+                raise _absent(f"function {part.function}", part.function, part.position)
             if part.fails is not None:
                 raise not_supported("a call that always fails", part.position, hint=part.fails)
         case AggregateCall():
             if part.function not in _AGGREGATORS:
-                raise not_supported(f"aggregator {part.function}", part.position)
+                raise _absent(f"aggregator {part.function}", part.function, part.position)
 
 
 def _check_arithmetic(part: BinaryExpression) -> None:

@@ -13,6 +13,7 @@ from mesh.cli.top import screen
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
 from mesh.manager.nodes import NodeView
 from mesh.manager.overview import overview
+from mesh.manager.problems import problem_of_app
 from mesh.manager.rates import Flow
 
 if TYPE_CHECKING:
@@ -58,6 +59,25 @@ def test_the_worst_is_first_and_has_its_cure() -> None:
         assert value in shop
     assert text.index("\nShop ") < text.index("\nFine0 ")
     assert text.index("\nw1 ") < text.index("\nm1 ")
+
+
+def test_apps_have_their_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "Shop--2ENorth"
+    values = found()
+    values["apps"][0]["app"] = name
+    assert any(line.startswith("Shop.North ") for line in drawn(values))
+    status = AppStatus(name, AppState.FAILING, "no", ())
+    problem = problem_of_app(status)
+    assert problem is not None
+    assert problem.title == "app Shop.North fails"
+    assert problem.name == name
+    shown = [{"app": name, "state": "failing", "reason": None}]
+    monkeypatch.setattr(client.Client, "apps", lambda _: shown)
+    assert "Shop.North " in CliRunner().invoke(commands.app, ["apps"]).stdout
+    answer = {"state": "running", "instances": []}
+    monkeypatch.setattr(client.Client, "status", lambda *_: answer)
+    told = CliRunner().invoke(commands.app, ["status", "Shop.North"]).stdout
+    assert told.startswith('app "Shop.North" is running')
 
 
 def test_a_small_screen_is_not_exceeded_and_counts_the_rest() -> None:

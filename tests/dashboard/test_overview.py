@@ -168,6 +168,16 @@ async def _parts(client: httpx.AsyncClient, path: str, until: str) -> dict[str, 
     raise AssertionError(found)
 
 
+async def test_an_app_has_its_own_name_on_the_pages(nats_server: NatsServer) -> None:
+    text = "define stream S (a int); define table K (a int); from S insert into K;"
+    async with site(nats_server) as at, httpx.AsyncClient(base_url=at.url) as client:
+        await at.service.deploy(f"@App:name('Shop.North') {text}")
+        await _parts(client, "/", '<a href="/apps/Shop--2ENorth">Shop.North</a>')
+        assert "<h1>Shop.North " in (await client.get("/apps/Shop--2ENorth")).text
+        asked = (await client.get("/query?app=Shop--2ENorth")).text
+        assert '<option value="Shop--2ENorth" selected>Shop.North</option>' in asked
+
+
 async def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(
     nats_server: NatsServer,
 ) -> None:

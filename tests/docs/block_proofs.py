@@ -68,6 +68,7 @@ WHOLE_PAGES: Final[dict[str, Proof]] = {
     ),
     "docs/kubernetes.md": _KUBERNETES,
     "docs/machines.md": _SYSTEMD,
+    "docs/migrate.md": By("tests/cli/test_migrate.py::test_the_page_is_followed"),
     "docs/siddhiql.md": By(
         "tests/docs/test_documents.py::test_every_call_of_an_extension_is_parsed"
     ),

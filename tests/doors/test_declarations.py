@@ -87,11 +87,11 @@ def test_every_default_is_valid_and_every_name_unique(spec: Spec) -> None:
         ),
         (
             "@sink(type='jms', destination='t', @map(type='json'))",
-            "MESH-P900", 'not supported yet: sink "jms"', "http, file, nats, log",
+            "MESH-P900", 'not supported yet: sink "jms"', "use mqtt",
         ),
         (
             "@sink(type='log', @map(type='binary'))",
-            "MESH-P900", 'not supported yet: sink mapper "binary"', "json, csv",
+            "MESH-P900", 'not supported yet: sink mapper "binary"', "Use msgpack or arrow.",
         ),
         (
             HTTP.format(
@@ -131,6 +131,8 @@ def test_a_secret_is_not_in_a_message() -> None:
          "'listening' is for PostgreSQL"),
         ("source(type='cdc', url='jdbc:mysql://h/d', table.name='t', mode='polling'",
          "needs polling.column"),
+        ("source(type='cdc', datasource.name='D', table.name='t'", "write url, or ref="),
+        ("source(type='file', file.uri='smb://h/f'", "mount it, and write its path"),
         ("sink(type='http-call', sink.id='s', publisher.url='http://h', downloading.enabled='TRUE'",
          "needs download.path"),
     ],

@@ -100,12 +100,12 @@ async def test_offsets_partitions_properties_and_numbers(
     kafka.send("many", b'{"n":9}', partition=1)
     more = ", partition.no.list='0', topic.offsets.map='many=1', seq.enabled='true'"
     text = app(kafka, "many", source=more).replace(
-        "S (n int)", "S (n int, place long, k string, at long)"
+        "S (n int)", "S (n int, place long, k string, seen long)"
     )
     text = text.replace(
         "@map(type='json')",
         "@map(type='json', @attributes(n='n', place='trp:offset', k='trp:key', "
-        "at='trp:event.timestamp'))",
+        "seen='trp:event.timestamp'))",
     )
     began_ms = SystemClock().wall_ms()
 
@@ -116,7 +116,7 @@ async def test_offsets_partitions_properties_and_numbers(
         stage.start("receiver-S")
         await stage.until("2 events", lambda: _have(stage, 2))
         found = await stage.events("S")
-        assert all(began_ms <= event.pop("at") <= SystemClock().wall_ms() for event in found)
+        assert all(began_ms <= event.pop("seen") <= SystemClock().wall_ms() for event in found)
         assert found == [
             {"n": 2, "place": 1, "k": "k"}, {"n": 3, "place": 3, "k": "k"},
         ]  # fmt: skip

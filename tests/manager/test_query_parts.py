@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from mesh.errors import MeshError
 from mesh.manager.query_parts import plan_query
 from mesh.model.partition import partitions
 from mesh.plan.build import plan
@@ -67,3 +68,23 @@ def test_a_query_that_may_find_other_groups_asks_all_partitions(on: str) -> None
 def test_an_aggregation_that_is_not_divided_has_no_partition() -> None:
     assert asked("C", "total > 1.0") is None
     assert part_of("from A_SECONDS on k == 'a' select k") is None
+
+
+def test_a_table_that_no_query_uses_is_kept_by_a_group_of_one_instance() -> None:
+    definitions = "@App:name('A') define stream S (k string); define table U (k string);"
+    home = f"{definitions} from S select k insert into O;"
+    shared = (
+        f"{definitions} @dist(execGroup='g', parallel='2') partition with (k of S) begin "
+        "from S select k insert into O; end;"
+    )
+    for text, group in ((home, "default"), (shared, None), (definitions, None)):
+        spec = plan(text).spec
+        groups = tuple((one.name, one.text) for one in spec.groups)
+        assert plan_query(spec.text, groups, "from U select k").group == group
+        change = "select 'a' as k insert into U"
+        if group is None:
+            with pytest.raises(MeshError, match="which no query uses"):
+                plan_query(spec.text, groups, change)
+        else:
+            assert plan_query(spec.text, groups, change).group == group
+            assert [one.stateful for one in spec.groups if one.name == group] == [True]

@@ -18,6 +18,7 @@ from mesh.operators.state_migration import remap
 from mesh.operators.table_changes import KEPT_MAX
 from mesh.plan.bind import bind
 from mesh.plan.bind.on_demand import bind_on_demand
+from mesh.plan.build import plan
 from mesh.testing.cases import batch, values
 from tests.support.recorder import stored
 
@@ -163,3 +164,14 @@ def test_a_waiting_change_survives_an_edit() -> None:
     play.executor.restore(stored(state))
     play.pass_time(2000)
     assert play.table() == ["{'k': 'a', 'v': 1}"]
+
+
+def test_a_table_that_no_query_uses_is_changed_and_restored() -> None:
+    definitions = "@App:name('A') define stream S (k string, v int); define table T (k string);"
+    (group,) = plan(f"{definitions} from S select k, v insert into O;").spec.groups
+    play = Play(group.text)
+    play.take(1, (CHANGES, 1, "select 'a' as k insert into T"))
+    play.take(2, ("S", 2, ("b", 1)))
+    play.restart()
+    assert play.table() == ["{'k': 'a'}"]
+    assert [list(row) for _, row in play.found] == [["b", 1]]

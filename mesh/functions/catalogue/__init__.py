@@ -6,6 +6,8 @@
 Calls are checked as the reference engine checks them when it creates an app.
 """
 
+from mesh.functions.catalogue.absent import instead_of_call as instead_of_call
+from mesh.functions.catalogue.absent import instead_of_kind as instead_of_kind
 from mesh.functions.catalogue.documented import DOCUMENTED_FUNCTIONS as DOCUMENTED_FUNCTIONS
 from mesh.functions.catalogue.documented import (
     DOCUMENTED_STREAM_FUNCTIONS as DOCUMENTED_STREAM_FUNCTIONS,

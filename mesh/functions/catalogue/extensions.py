@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import registry
+from mesh.functions.catalogue.absent import instead_of_kind
 from mesh.functions.catalogue.model import Reason, Refusal
 from mesh.functions.catalogue.resolve import did_you_mean
 
@@ -115,8 +116,13 @@ _DOCUMENTED: Final = {
 }
 
 
+#: Those that no connector declares.
+_RUN: Final = {Role.STORE: {"rdbms"}, Role.SCRIPT: {"python"}}
+
+
 def _table(role: Role) -> dict[str, Extension]:
     runs = {spec.name for spec in registry.own() if spec.role.value == role.value}
+    runs |= _RUN.get(role, set())
     known = {
         extension.name: replace(extension, runs=extension.name in runs)
         for extension in _ENGINE
@@ -144,10 +150,14 @@ def find_extension(role: Role, name: str) -> Extension | Refusal:
     """
     table = EXTENSIONS[role]
     found = table.get(name.lower() if role is Role.SCRIPT else name)
-    if found is not None:
+    if found is not None and found.runs:
         return found
     if any(s.role.value == role.value and s.name == name for s in registry.specs().values()):
         return Extension(name, role, Origin.DOCUMENTATION, runs=True)
+    if found is not None:
+        return found
+    if instead_of_kind(role, name) is not None:
+        return Extension(name, role, Origin.DOCUMENTATION)
     message = f'{role} "{name}" is not defined'
     return Refusal(Reason.UNKNOWN, message, hint=did_you_mean(name, table))
 

@@ -149,6 +149,8 @@ class Reason(StrEnum):
 
     #: No such name.
     UNKNOWN = "unknown"
+    #: An extension of the original that doesn't run here.
+    ABSENT = "absent"
     #: Too few or too many arguments.
     COUNT = "count"
     #: An argument of a type that the parameter doesn't accept.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
+from mesh.functions.catalogue.absent import instead_of_call
 from mesh.functions.catalogue.model import (
     ANY,
     ANY_FORM,
@@ -71,8 +72,15 @@ def resolve(
 def unknown(table: Mapping[str, Signature], name: str) -> Refusal:
     """The refusal of a name that ``table`` doesn't have, with the nearest one that it has."""
     kind = next((signature.kind for signature in table.values()), Kind.SCALAR)
+    instead = instead_of_call(name)
+    if instead is not None:
+        return Refusal(Reason.ABSENT, f'{kind.noun} "{name}"', hint=instead)
     message = f'{kind.noun} "{name}" is not defined'
-    return Refusal(Reason.UNKNOWN, message, hint=did_you_mean(name, table))
+    hint = did_you_mean(name, table)
+    namespace = name.rpartition(":")[0]
+    if hint is None and namespace and not any(n.startswith(f"{namespace}:") for n in table):
+        hint = f'No extension "{namespace}" runs here; docs/siddhiql.md lists what runs.'
+    return Refusal(Reason.UNKNOWN, message, hint=hint)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

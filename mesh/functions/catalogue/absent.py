@@ -1,0 +1,149 @@
+"""Extensions of the original that don't run here, and what serves instead of each.
+
+A refusal of one names it at its own place, and says what to use.  An extension that runs here is
+never looked up, so an entry may stay when it is built.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_PUBLISH: Final = (
+    "Leave the source out: a program that reads it publishes JSON to the stream's subject, "
+    "as 'mesh publish' does."
+)
+_SUBSCRIBE: Final = (
+    "Leave the sink out: a program that writes there subscribes to the stream's subject."
+)
+_OUTSIDE: Final = (
+    "Compute it in a program that subscribes to the stream's subject, and publishes its results to "
+    "that of another stream."
+)
+_SCRIPT: Final = "Write it in Python: define function f[python] return double { .. }."
+
+#: By role and name of a source, sink, mapper or store, a sentence.
+_KINDS: Final = {
+    "source tcp": "Use http, websocket or nats; or publish JSON to the stream's subject.",
+    "sink tcp": "Use http, websocket-server or nats.",
+    "source grpc": "Use http, or publish JSON to the stream's subject.",
+    "source grpc-service": "Use http-service, which answers requests.",
+    "source grpc-call-response": "Use http-call and http-call-response.",
+    "sink grpc": "Use http, or nats.",
+    "sink grpc-call": "Use http-call.",
+    "sink grpc-service-response": "Use http-service-response.",
+    "source jms": "ActiveMQ and Artemis speak MQTT as well: use mqtt. RabbitMQ: use rabbitmq.",
+    "sink jms": "ActiveMQ and Artemis speak MQTT as well: use mqtt. RabbitMQ: use rabbitmq.",
+    "source sse": "Let the server post to the source http, or connect by websocket.",
+    "source sse-server": "Use http, to which the events are posted.",
+    "source websocket-server": "Use http, to which the events are posted; or websocket, if the "
+    "other side is the server.",
+    "sink websocket": "Use websocket-server, if the other side can connect; or http.",
+    "source email": _PUBLISH,
+    "source prometheus": _PUBLISH,
+    "source kafkaMultiDC": "Use one source kafka for each datacenter, as two streams that are "
+    "inserted into one; docs/two-datacenters.md has the meshes' own way.",
+    "sink kafkaMultiDC": "Use @distribution(strategy='broadcast') of the sink kafka.",
+    "source kafka-replay-response": "Use 'mesh backfill', or the source history.",
+    "sink kafka-replay-request": "Use 'mesh backfill', or the source history.",
+    "source websubhub": "Use http-service.",
+    "sink websubhub": "Use http.",
+    "source fileeventlistener": "Use file with dir.uri, which reads the files that appear.",
+    "source googlepubsub": "Let a push subscription post to the source http.",
+    "source sqs": _PUBLISH,
+    "source twitter": _PUBLISH,
+    "source snmp": _PUBLISH,
+    "source hl7": _PUBLISH,
+    "source ibmmq": "IBM MQ speaks MQTT as well: use mqtt.",
+    "sink ibmmq": "IBM MQ speaks MQTT as well: use mqtt.",
+    "source wso2event": _PUBLISH,
+    "source thrift": _PUBLISH,
+    "sink wso2event": _SUBSCRIBE,
+    "sink thrift": _SUBSCRIBE,
+    "sink googlepubsub": "Use http with the REST address of the topic.",
+    "sink sqs": _SUBSCRIBE,
+    "sink snmp": _SUBSCRIBE,
+    "sink hl7": _SUBSCRIBE,
+    "sink slack": "Use http with the address of the webhook.",
+    "sink gcs": "Use s3 with the option endpoint: Google's store speaks its protocol.",
+    "sink google-cloud-storage": "Use s3 with the option endpoint: Google's store speaks its "
+    "protocol.",
+    "sink azuredatalake": _SUBSCRIBE,
+    "sink hdfs": _SUBSCRIBE,
+    "source mapper binary": "Use msgpack or arrow.",
+    "sink mapper binary": "Use msgpack or arrow.",
+    "source mapper wso2event": "Use json.",
+    "sink mapper wso2event": "Use json.",
+    "source mapper hl7": "Use text with regular expressions, or xml.",
+    "sink mapper hl7": "Use text with @payload.",
+    "source mapper odata": "Use json with @attributes(a='$.path').",
+    "store mongodb": "Use rdbms; or leave @store out: the rows are in the state.",
+    "store redis": "Use rdbms with @cache; or leave @store out: the rows are in the state.",
+    "store elasticsearch": "Use rdbms; to index events there as well, a sink http.",
+    "store opensearch": "Use rdbms; to index events there as well, a sink http.",
+    "store solr": "Use rdbms; to index events there as well, a sink http.",
+    "store cassandra": "Use rdbms; or leave @store out: the rows are in the state.",
+    "store hbase": "Use rdbms; or leave @store out: the rows are in the state.",
+    "store hazelcast": "Leave @store out: the rows are in the state, and queries reach them.",
+    "store influxdb": "Use rdbms; or an aggregation: define aggregation A ..",
+    "store inmemory": "Leave @store out: the rows are in the state.",
+    "store s3": "Use rdbms, or the sink s3.",
+    "store azuretable": "Use rdbms.",
+    "store gridgain": "Use rdbms.",
+    "script language javascript": "Write it in Python: define function f[python] return int "
+    "{ return data[0] }.",
+}
+
+#: By namespace of functions, windows and stream functions, a sentence.
+_NAMESPACES: Final = {
+    "approximate": "Use distinctCount(..) and count(), which are exact.",
+    "env": "Write ${NAME} in the text: its value is that of --var, or of the environment.",
+    "evalscript": _SCRIPT,
+    "extrema": "Use max(..) and min(..) of a window, or a pattern of three events.",
+    "geo": _SCRIPT,
+    "google": "Use http-call with the address of the service.",
+    "graph": _OUTSIDE,
+    "grpc": "Use http-call.",
+    "http": "Use the sink http-call and the source http-call-response.",
+    "js": _SCRIPT,
+    "kf": _OUTSIDE,
+    "kafka": "Use 'mesh backfill', or the source history.",
+    "markov": _OUTSIDE,
+    "ml": _OUTSIDE,
+    "nlp": _OUTSIDE,
+    "onnx": "Use http-call with the address of a server of the model.",
+    "pmml": "Use http-call with the address of a server of the model.",
+    "priority": "Keep the priority in a table, and change it by update or insert.",
+    "r": _SCRIPT,
+    "rdbms": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
+    "reorder": "Use externalTime windows, which take the time of the events.",
+    "sentiment": _OUTSIDE,
+    "soap": "Use http-call, with the mapper xml.",
+    "stats": "Use avg, stdDev, min, max and count of a window.",
+    "streamingml": _OUTSIDE,
+    "store": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
+    "tensorFlow": "Use http-call with the address of a server of the model.",
+    "throughput": "Use count() of a window timeBatch(1 sec).",
+    "timeseries": _OUTSIDE,
+    "unitconversion": "Multiply by the factor: select metres * 3.28084 as feet.",
+    "unique": "Use group by with last values, or a table with @PrimaryKey and update or insert.",
+    "vader": _OUTSIDE,
+}
+#: By full name, where the namespace has others that run.
+_NAMES: Final = {
+    "str:groupConcat": "unionSet(createSet(a)) has the values of a window, each once.",
+    "evalScript": _SCRIPT,
+    "hopping": "Use time with 'output snapshot every ..', or timeBatch.",
+    "expression": "Use length, time or externalTime, and filter before or after it.",
+    "expressionBatch": "Use lengthBatch, timeBatch or externalTimeBatch.",
+}
+
+
+def instead_of_kind(role: str, name: str) -> str | None:
+    """The hint for a source, sink, mapper or store; None for a name that is unknown."""
+    return _KINDS.get(f"{role} {name}") or _KINDS.get(f"{role} {name.lower()}")
+
+
+def instead_of_call(name: str) -> str | None:
+    """The hint for a function, window or stream function; None for a name that is unknown."""
+    namespace, colon, _ = name.rpartition(":")
+    return _NAMES.get(name) or (_NAMESPACES.get(namespace) if colon else None)

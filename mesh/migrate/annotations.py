@@ -1,0 +1,194 @@
+"""Sources, sinks, stores and tables of all versions: what runs otherwise here, or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mesh.connect import registry
+from mesh.connect.files import is_followed
+from mesh.connect.spec import Role as Connector
+from mesh.errors import MeshError, Position
+from mesh.functions.catalogue import Extension, Role, find_extension, instead_of_kind
+from mesh.language.written import nested
+from mesh.migrate.draft import Definitions, Kind
+from mesh.plan.jdbc import database_of
+
+if TYPE_CHECKING:
+    from mesh.language.written import WrittenAnnotation
+    from mesh.migrate.draft import Draft
+
+_NOT_SUPPORTED: Final = "MESH-P900"
+#: The original's default host of the sink email.
+_MAIL_HOST: Final = "smtp.gmail.com"
+#: Annotations of the app or of a stream that change nothing here, with the reason.
+_WITHOUT_EFFECT: Final = {
+    "async": "@Async has no effect: a channel keeps its events and their order, and groups run in "
+    "workers; 'workers' of it would give the order up",
+    "app:enforceorder": "@App:enforceOrder has no effect: events of a channel keep their order",
+    "app:statistics": "@App:statistics has no effect: 'mesh top' and /metrics have the figures",
+    "persistedaggregation": "@persistedAggregation has no effect: the state has the buckets",
+}
+_WAITS: Final = (
+    "a sink waits for its destination and loses nothing; the original drops events while it is "
+    "away: write on.error='LOG' for that"
+)
+_HTTP: Final = (
+    "an answer other than 2xx is a failure: 408, 425, 429 and 5xx are tried again, others are "
+    "recorded; the original takes every answer as success"
+)
+_PLAYBACK: Final = "@App:playback: time is that of the events; a trigger by time is refused in it"
+
+
+def rewrite(draft: Draft, subject: str) -> None:
+    """Replace or comment out what doesn't run here, with a note for each.
+
+    Args:
+        draft: the text, in the words of Siddhi 5.
+        subject: that of a stream, ``{}`` for its name.
+    """
+    definitions = Definitions.of(draft.text)
+    unstored: set[str] = set()
+    annotations = draft.annotations()
+    for annotation in annotations:
+        name = annotation.name.lower()
+        kind, defined = definitions.after(annotation.stop)
+        if name in ("source", "sink"):
+            _door(draft, annotation, defined, subject.format(defined))
+        elif name == "store" and _store(draft, annotation, kind, defined):
+            unstored.add(defined)
+        elif name == "app:async":
+            draft.comment_out(annotation, "@App:async has no effect: write @Async before a stream")
+        elif name == "app:playback":
+            draft.note(Kind.DIFFERS, annotation.start, _PLAYBACK)
+        elif name in _WITHOUT_EFFECT:
+            draft.note(Kind.DIFFERS, annotation.start, _WITHOUT_EFFECT[name])
+    for annotation in annotations:
+        kind, defined = definitions.after(annotation.stop)
+        has_store = any(
+            a.name.lower() == "store" and definitions.after(a.stop)[1] == defined
+            for a in annotations
+        )
+        if annotation.name.lower() == "index" and kind == "table":
+            _index(draft, annotation, is_stored=has_store and defined not in unstored)
+
+
+# Sources and sinks
+
+
+def _door(draft: Draft, annotation: WrittenAnnotation, stream: str, subject: str) -> None:
+    is_source = annotation.name.lower() == "source"
+    role = Role.SOURCE if is_source else Role.SINK
+    kind = annotation.get("type")
+    if kind is None:
+        return
+    found = find_extension(role, kind)
+    if not isinstance(found, Extension) or not found.runs:
+        verb = "publish JSON to" if is_source else "subscribe to"
+        instead = instead_of_kind(role, kind) or "Leave"
+        more = "" if instead.startswith("Leave") else f". {instead.removesuffix('.')}"
+        draft.comment_out(
+            annotation, f'{role} "{kind}" of stream "{stream}": {verb} {subject}{more}'
+        )
+        return
+    mapper = annotation.first("map")
+    if mapper is not None:
+        _mapper(draft, mapper, Role.SOURCE_MAPPER if is_source else Role.SINK_MAPPER)
+    _options(draft, annotation, role, kind)
+    if kind == "file" and is_source:
+        _file(draft, annotation)
+    if kind == "email" and not is_source and annotation.get("host") is None:
+        opened = annotation.opened or annotation.stop
+        why = f"host is {_MAIL_HOST}, the original's default"
+        draft.change(opened, opened, f"host='{_MAIL_HOST}', ", why)
+    if not is_source and kind not in ("log", "inMemory"):
+        if annotation.get("on.error") is None:
+            draft.note(Kind.DIFFERS, annotation.start, _WAITS)
+        if kind == "http":
+            draft.note(Kind.DIFFERS, annotation.start, _HTTP)
+
+
+def _mapper(draft: Draft, mapper: WrittenAnnotation, role: Role) -> None:
+    kind = mapper.element("type")
+    if kind is None:
+        return
+    found = find_extension(role, kind.text)
+    if not isinstance(found, Extension) or not found.runs:
+        draft.set_text(kind, "json", f"the mapper {kind.text} is json: so are the payloads")
+
+
+def _options(draft: Draft, annotation: WrittenAnnotation, role: Role, kind: str) -> None:
+    """Notes of options that are accepted without effect."""
+    spec = registry.find(Connector(str(role)), kind)
+    ignored: list[str] = []
+    for one in nested([annotation]):
+        if one is not annotation and one.name.lower() != "destination":
+            continue
+        for element in one.elements:
+            option = spec.option(element.key or "") if spec is not None else None
+            if option is None or not option.is_ignored:
+                continue
+            if option.note:
+                draft.note(Kind.DIFFERS, element.start, f"{element.key}: {option.note}")
+            else:
+                ignored.append(str(element.key))
+    if ignored:
+        names = ", ".join(dict.fromkeys(ignored))
+        draft.note(Kind.DIFFERS, annotation.start, f"no effect here: {names}")
+
+
+def _file(draft: Draft, annotation: WrittenAnnotation) -> None:
+    given = {(e.key or "").lower(): e.text for e in annotation.elements}
+    action = annotation.element("action.after.process")
+    if action is None or not is_followed(given) or action.text.lower() in ("keep", "none"):
+        return
+    draft.set_text(
+        action,
+        "keep",
+        f"a file that is followed is never done, so action.after.process='{action.text}' is keep; "
+        "tailing='false' reads each file once",
+    )
+
+
+# Stores and tables
+
+
+def _store(draft: Draft, annotation: WrittenAnnotation, kind: str, defined: str) -> bool:
+    """Comment out a store that doesn't run here; whether it was."""
+    store = annotation.get("type") or ""
+    found = find_extension(Role.STORE, store)
+    if not isinstance(found, Extension) or not found.runs:
+        _unstore(draft, annotation, f'store "{store}"', kind, defined)
+        return True
+    url = annotation.get("jdbc.url") or ""
+    if "${" in url or not url or annotation.get("datasource") is not None:
+        return False
+    try:
+        database_of(url, annotation.get("username"), annotation.get("password"), Position(1, 1))
+    except MeshError as error:
+        if error.code == _NOT_SUPPORTED:
+            what = error.message.removeprefix("not supported yet: ")
+            _unstore(draft, annotation, what, kind, defined)
+            return True
+    return False
+
+
+def _unstore(
+    draft: Draft, annotation: WrittenAnnotation, what: str, kind: str, defined: str
+) -> None:
+    draft.comment_out(
+        annotation,
+        f'{what} of {kind} "{defined}": its rows are in the state of the app, where other programs '
+        "don't see them; for a database write @store(type='rdbms', ..)",
+    )
+
+
+def _index(draft: Draft, annotation: WrittenAnnotation, *, is_stored: bool) -> None:
+    """Indexes as other stores write them, and over several attributes in the state."""
+    if is_stored or not annotation.elements:
+        return
+    names = [e.text.partition(":")[0].strip() for e in annotation.elements if "{" not in e.text]
+    plain = [e.text for e in annotation.elements] == names and len(names) == 1
+    if plain:
+        return
+    text = " ".join(f"@Index('{name}')" for name in names)
+    draft.change(annotation.start, annotation.stop, text, f"each attribute has an index: {text}")

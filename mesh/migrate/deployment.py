@@ -1,0 +1,239 @@
+"""Settings of a ``deployment.yaml``: references, data sources, shards and limits of the cluster.
+
+siddhi.refs              refs.yaml, named by receiver.refs_file
+wso2.datasources         sources.yaml, named by stores.sources_file
+siddhi.properties        stores.shard_id
+state.persistence        state.backups_kept
+deployment.config        manager.min_workers
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import yaml
+
+from mesh.errors import MeshError
+from mesh.migrate.draft import Kind, Note
+from mesh.plan.jdbc import database_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+REFERENCES: Final = "refs.yaml"
+SOURCES: Final = "sources.yaml"
+SETTINGS: Final = "mesh.yaml"
+_ALIAS: Final = re.compile(r"\$\{sec:([^}]+)\}")
+_CLUSTER: Final = (
+    "managers find each other by NATS and elect a leader: nodes with one NATS account and one "
+    "mesh.name are a group"
+)
+#: Sections that mesh has no need of, and what serves instead.
+_INSTEAD: Final = {
+    "cluster.config": (Kind.DIFFERS, _CLUSTER),
+    "auth.configs": (Kind.ABSENT, "users are added by 'mesh user add', or come from oidc"),
+    "wso2.metrics": (Kind.DIFFERS, "managers and workers have /metrics, always"),
+    "wso2.metrics.jdbc": (Kind.DIFFERS, "managers and workers have /metrics, always"),
+    "metrics": (Kind.DIFFERS, "managers and workers have /metrics, always"),
+    "wso2.securevault": (Kind.ABSENT, "secrets are set by 'mesh secret set NAME'"),
+    "securevault": (Kind.ABSENT, "secrets are set by 'mesh secret set NAME'"),
+    "databridge.config": (Kind.ABSENT, "Thrift is not spoken: events come by NATS, or by a source"),
+    "siddhi.stores.query.api": (Kind.DIFFERS, "every manager answers POST /stores/query"),
+    "wso2.carbon": (Kind.DIFFERS, "the ids of nodes are manager.id and worker.id of each process"),
+    "runtime": (Kind.DIFFERS, "the ids of nodes are manager.id and worker.id of each process"),
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class MigratedSettings:
+    """Files of settings, by name, and notes about each section."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    #: The type of each reference, which plans need.
+    types: dict[str, str] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+
+def is_deployment(text: str) -> bool:
+    """Whether a YAML file is of a deployment of the original."""
+    return (
+        re.search(r"^(wso2\.|siddhi|state\.persistence|deployment\.config)", text, re.M) is not None
+    )
+
+
+def migrate_deployment(text: str) -> MigratedSettings:
+    """The settings of a mesh that a ``deployment.yaml`` asks for.
+
+    Returns:
+        ``mesh.yaml``, and the files that it names; a note for each section.
+
+    Raises:
+        MeshError: MESH-U129 for a text that is no YAML mapping.
+    """
+    try:
+        loaded: Any = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        # The reason of the parser shows lines, which may hold passwords.
+        raise _unreadable() from error
+    if not isinstance(loaded, dict):
+        raise _unreadable()
+    reader = _Reader(text, loaded)
+    reader.read()
+    return reader.made
+
+
+def _unreadable() -> MeshError:
+    return MeshError(
+        "MESH-U129",
+        "the deployment can't be read",
+        detail="It is no YAML mapping.",
+        hint="It is the file conf/../deployment.yaml of a server.",
+    )
+
+
+class _Reader:
+    """The sections of one file, each read once."""
+
+    def __init__(self, text: str, values: Mapping[str, Any]) -> None:
+        self._text = text
+        self._values = values
+        self._settings: dict[str, dict[str, Any]] = {}
+        self.made = MigratedSettings()
+
+    def read(self) -> None:
+        for section, values in self._values.items():
+            name = str(section)
+            match name:
+                case "siddhi":
+                    self._siddhi(values if isinstance(values, dict) else {})
+                case "refs":
+                    self._references(values)
+                case "extensions":
+                    self._extensions(values)
+                case "wso2.datasources" | "dataSources":
+                    self._sources(values)
+                case "state.persistence":
+                    self._persistence(values if isinstance(values, dict) else {})
+                case "deployment.config":
+                    self._deployment(values if isinstance(values, dict) else {})
+                case _:
+                    kind, why = _INSTEAD.get(name, (Kind.ABSENT, "it has no counterpart"))
+                    self._note(kind, name, f"{name} is left out: {why}")
+        self.made.files[SETTINGS] = _yaml(self._settings) if self._settings else "{}\n"
+
+    def _note(self, kind: Kind, key: str, text: str) -> None:
+        found = re.search(rf"^[ \t-]*['\"]?{re.escape(key)}['\"]?[ \t]*:", self._text, re.M)
+        line = self._text.count("\n", 0, found.start()) + 1 if found is not None else 0
+        self.made.notes.append(Note(kind, line, text))
+
+    def _set(self, section: str, name: str, value: Any, key: str) -> None:
+        self._settings.setdefault(section, {})[name] = value
+        self._note(Kind.CHANGED, key, f"{key} is {section}.{name}: {value}")
+
+    def _siddhi(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if name == "refs":
+                self._references(value)
+            elif name == "extensions":
+                self._extensions(value)
+            elif name == "properties":
+                self._properties(value if isinstance(value, dict) else {})
+            else:
+                self._note(Kind.ABSENT, name, f"siddhi.{name} is left out: it has no counterpart")
+
+    def _properties(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if name == "shardId":
+                self._set("stores", "shard_id", str(value), name)
+            elif name == "partitionById":
+                why = "with stores.shard_id each mesh has its own share of an aggregation"
+                self._note(Kind.DIFFERS, name, f"partitionById: {why}")
+            else:
+                self._note(Kind.ABSENT, name, f"property {name} is left out")
+
+    def _references(self, values: Any) -> None:
+        found: dict[str, dict[str, str]] = {}
+        for one in _each(values, "ref"):
+            name, options = str(one.get("name", "")), one.get("properties")
+            own = {str(k): self._secret(v) for k, v in (options or {}).items()}
+            if one.get("type"):
+                self.made.types[name] = str(one["type"])
+                own = {"type": str(one["type"]), **own}
+            found[name] = own
+            self._note(Kind.CHANGED, "ref", f'reference "{name}" is in {REFERENCES}')
+        if found:
+            self.made.files[REFERENCES] = _yaml(found)
+            self._settings.setdefault("receiver", {})["refs_file"] = REFERENCES
+
+    def _extensions(self, values: Any) -> None:
+        for one in _each(values, "extension"):
+            name = f"{one.get('namespace', '')}:{one.get('name', '')}"
+            why = "settings of extensions are options of the annotation, or of a reference"
+            self._note(Kind.ABSENT, "extension", f"extension {name} is left out: {why}")
+
+    def _sources(self, values: Any) -> None:
+        listed = values.get("dataSources") if isinstance(values, dict) else values
+        found: dict[str, dict[str, str]] = {}
+        for one in listed if isinstance(listed, list) else []:
+            if not isinstance(one, dict):
+                continue
+            name = str(one.get("name", ""))
+            given = ((one.get("definition") or {}).get("configuration")) or {}
+            url = str(given.get("jdbcUrl") or given.get("url") or "")
+            source = {"url": url}
+            source |= {k: self._secret(given[k]) for k in ("username", "password") if k in given}
+            try:
+                database_of(url, source.get("username"), source.get("password"))
+            except MeshError as error:
+                what = error.message.removeprefix("not supported yet: ")
+                text = f'data source "{name}" is left out: {what}'
+                self._note(Kind.ABSENT, "dataSources", text)
+                continue
+            found[name] = source
+            self._note(Kind.CHANGED, "dataSources", f'data source "{name}" is in {SOURCES}')
+        if found:
+            self.made.files[SOURCES] = _yaml(found)
+            self._settings.setdefault("stores", {})["sources_file"] = SOURCES
+
+    def _persistence(self, values: Mapping[str, Any]) -> None:
+        if "revisionsToKeep" in values:
+            self._set("state", "backups_kept", values["revisionsToKeep"], "revisionsToKeep")
+        why = (
+            "states are in JetStream, at intervals of worker.snapshot_interval_s, and no event is "
+        )
+        self._note(
+            Kind.DIFFERS, "state.persistence", f"state.persistence: {why}lost or counted twice"
+        )
+
+    def _deployment(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if name == "minResourceCount":
+                self._set("manager", "min_workers", value, name)
+            elif name == "type":
+                why = "two nodes are as docs/two-nodes.md has them, more as docs/distribution.md"
+                self._note(Kind.DIFFERS, "deployment.config", f"type {value}: {why}")
+            else:
+                text = f"deployment.config.{name} is left out: nodes find each other by NATS"
+                self._note(Kind.ABSENT, name, text)
+
+    def _secret(self, value: Any) -> str:
+        """A value as text, with aliases of the vault as secrets of mesh."""
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        for alias in _ALIAS.findall(text):
+            name = re.sub(r"[^A-Za-z0-9_]", "_", alias)
+            self._note(Kind.CHANGED, alias, f"alias {alias} is a secret: mesh secret set {name}")
+        return _ALIAS.sub(lambda m: f"${{secret:{re.sub(r'[^A-Za-z0-9_]', '_', m[1])}}}", text)
+
+
+def _each(values: Any, key: str) -> Iterator[Mapping[str, Any]]:
+    """The mappings of a list, each under its key."""
+    for one in values if isinstance(values, list) else []:
+        found = one.get(key) if isinstance(one, dict) else None
+        if isinstance(found, dict):
+            yield found
+
+
+def _yaml(values: Mapping[str, Any]) -> str:
+    return str(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
