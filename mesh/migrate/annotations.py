@@ -39,7 +39,7 @@ _HTTP: Final = (
 _PLAYBACK: Final = "@App:playback: time is that of the events; a trigger by time is refused in it"
 
 
-def rewrite(draft: Draft, subject: str) -> None:
+def rewrite_annotations(draft: Draft, subject: str) -> None:
     """Replace or comment out what doesn't run here, with a note for each.
 
     Args:

@@ -8,9 +8,10 @@ from mesh.errors import MeshError, all_errors
 from mesh.language.naming import named
 from mesh.language.siddhi3 import signs
 from mesh.language.substitution import VARIABLE, substitute
-from mesh.migrate import annotations, siddhi3
+from mesh.migrate.annotations import rewrite_annotations
 from mesh.migrate.draft import Draft, Kind, Migrated, Note, State
 from mesh.migrate.order import move_definitions
+from mesh.migrate.siddhi3 import rewrite_siddhi3
 from mesh.model import names
 from mesh.plan.build import plan
 from mesh.plan.typed_references import with_types
@@ -39,10 +40,10 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
     subject = names.subject(names.app_token(own), "{}")
     if version == "3":
         draft = Draft(text)
-        siddhi3.rewrite(draft, subject)
+        rewrite_siddhi3(draft, subject)
         text, notes = draft.result, draft.notes
     draft = Draft(text)
-    annotations.rewrite(draft, subject)
+    rewrite_annotations(draft, subject)
     text, notes = draft.result, [*notes, *draft.notes]
     draft = Draft(text)
     move_definitions(draft)

@@ -36,7 +36,7 @@ _CACHE: Final = (
 )
 
 
-def rewrite(draft: Draft, subject: str) -> None:
+def rewrite_siddhi3(draft: Draft, subject: str) -> None:
     """Replace what Siddhi 3 writes otherwise.
 
     Args:
