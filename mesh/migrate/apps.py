@@ -9,6 +9,7 @@ from mesh.language.naming import named
 from mesh.language.siddhi3 import signs
 from mesh.language.substitution import VARIABLE, substitute
 from mesh.migrate.annotations import rewrite_annotations
+from mesh.migrate.calls import note_calls
 from mesh.migrate.draft import Draft, Kind, Migrated, Note, State
 from mesh.migrate.order import move_definitions
 from mesh.migrate.siddhi3 import rewrite_siddhi3
@@ -44,6 +45,7 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
         text, notes = draft.result, draft.notes
     draft = Draft(text)
     rewrite_annotations(draft, subject)
+    note_calls(draft)
     text, notes = draft.result, [*notes, *draft.notes]
     draft = Draft(text)
     move_definitions(draft)

@@ -10,6 +10,7 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.language.naming import named
+from mesh.language.substitution import substitute
 from mesh.migrate import Kind, State, migrate_app
 from mesh.plan.build import plan
 from tests.support.paths import ROOT
@@ -39,7 +40,7 @@ CASES = read_corpus()
 
 def refusals(text: str) -> str:
     try:
-        plan(named(text, "app"))
+        plan(named(substitute(text, {}), "app"))
     except MeshError as error:
         return error.message
     return ""
@@ -82,3 +83,16 @@ def test_most_of_the_corpus_is_deployable() -> None:
     counts = Counter(case.expected for case in CASES)
     assert len(CASES) >= 60
     assert counts["refused"] <= 10
+
+
+def test_functions_with_other_values_are_named_with_their_lines() -> None:
+    text = """@App:name('A')
+define stream S (a string);
+-- UUID() of a comment
+from S select UUID() as id, time:currentTimestamp() as t, str:upper('UUID()') as u
+insert into T;
+"""
+    notes = [note for note in migrate_app(text, "A").notes if note.kind is Kind.DIFFERS]
+    assert [(note.line, note.text.partition(" ")[0]) for note in notes] == [
+        (4, "UUID()"), (4, "time:currentTimestamp()"),
+    ]  # fmt: skip
