@@ -73,10 +73,11 @@ def test_apps_have_their_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert problem.name == name
     shown = [{"app": name, "state": "failing", "reason": None}]
     monkeypatch.setattr(client.Client, "apps", lambda _: shown)
-    assert "Shop.North " in CliRunner().invoke(commands.app, ["apps"]).stdout
+    at = ["--server", "http://127.0.0.1:1"]
+    assert "Shop.North " in CliRunner().invoke(commands.app, ["apps", *at]).stdout
     answer = {"state": "running", "instances": []}
     monkeypatch.setattr(client.Client, "status", lambda *_: answer)
-    told = CliRunner().invoke(commands.app, ["status", "Shop.North"]).stdout
+    told = CliRunner().invoke(commands.app, ["status", "Shop.North", *at]).stdout
     assert told.startswith('app "Shop.North" is running')
 
 
