@@ -137,7 +137,7 @@ def _write(target: Path, done: Sequence[_Done]) -> None:
     for file, text in contents.items():
         if file.exists() and file.read_bytes() != text.encode():
             raise MeshError(
-                "MESH-U191",
+                "MESH-U164",
                 f'file "{shown_path(file)}" exists with another content',
                 hint="Name another directory: nothing has been written.",
             )

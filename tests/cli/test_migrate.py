@@ -139,7 +139,7 @@ def test_a_file_that_was_edited_is_not_replaced(tmp_path: Path) -> None:
     (new / "a.siddhi").write_text("edited")
     code, _, errors = run(old, "--write", new)
     assert code == 1
-    assert "MESH-U191" in errors
+    assert "MESH-U164" in errors
     assert (new / "a.siddhi").read_text() == "edited"
     assert run(tmp_path, "--write", tmp_path)[0] == 2
 
