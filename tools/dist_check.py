@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from mesh import __version__
+from mesh.cli import shipped
 from tools import chart
 
 if TYPE_CHECKING:
@@ -27,10 +28,16 @@ _MESH: Final = "nats_event_mesh"
 _CONNECTOR: Final = "pyspark_nats"
 #: Files without which a wheel is of no use: in each, and in the mesh's alone.
 _NEEDED: Final = ("pyspark_nats/__init__.py", "pyspark_nats/version.py")
+#: With the files that `mesh install` writes and `mesh help` shows.
 _NEEDED_OF_MESH: Final = (
     "mesh/cli/__init__.py",
-    "mesh/conf/systemd/mesh-worker.service",
-    "mesh/examples/temperature.siddhi",
+    "mesh/README.md",
+    # The editor's grammar is one of the examples.
+    *dict.fromkeys(
+        f"mesh/{path.relative_to(_ROOT)}"
+        for part in shipped.PARTS
+        for path in shipped.paths_of(part).values()
+    ),
 )
 #: Parts of the checkout that no wheel has.
 _UNWANTED: Final = re.compile(r"^(tests|tools|bench|docs|compose)/|__pycache__|\.pyc$")

@@ -31,6 +31,7 @@ from mesh.signals import end
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from starlette.applications import Starlette
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.api.oidc import Provider
@@ -112,7 +113,7 @@ class ApiServer:
         service: ManagerService,
         settings: ManagerSettings,
         listener: Listener,
-        front: Callable[[ASGIApp, PageDoor], ASGIApp] | None = None,
+        front: Callable[[Starlette, PageDoor], ASGIApp] | None = None,
         *,
         directory: Directory | None = None,
         audit: Audit | None = None,
@@ -151,8 +152,8 @@ class ApiServer:
             public_url=settings.public_url,
             limits=RateLimits(settings.requests_per_s, 2 * settings.requests_per_s),
         )
-        app: ASGIApp = make_app(service, access)
-        app = app if front is None else front(app, PageDoor(access))
+        made = make_app(service, access)
+        app: ASGIApp = made if front is None else front(made, PageDoor(access))
         config = uvicorn.Config(
             _Stopping(_PublicScheme(app) if settings.public_url.startswith("https:") else app),
             lifespan="off",

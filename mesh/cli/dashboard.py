@@ -11,6 +11,7 @@ import typer
 from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annotations
 
 if TYPE_CHECKING:
+    from starlette.applications import Starlette
     from starlette.types import ASGIApp
 
     from mesh.api.page_door import PageDoor
@@ -64,8 +65,8 @@ async def _serve(settings: Settings) -> None:
         directory = Directory(js, replicas)
         audit = Audit(service.client, replicas, settings.manager.audit_bytes, clock)
 
-        def pages(_: ASGIApp, door: PageDoor) -> ASGIApp:
-            return make_pages(service, door, clock)
+        def pages(app: Starlette, door: PageDoor) -> ASGIApp:
+            return make_pages(service, door, clock, app.routes)
 
         works = {"users": directory.follow, "audit": audit.follow}
         following = [tasks.create_task(Restarting(*one)()) for one in works.items()]

@@ -6,13 +6,11 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from mesh.cli import wire
+from mesh.cli import shipped, wire
 from mesh.cli.client import Client
 from mesh.cli.demo_view import Tally
 from mesh.cli.deploy_outcome import describe_deploy
@@ -349,14 +347,5 @@ def quantiles(values: list[float]) -> tuple[float | None, float | None]:
 
 
 def find_example() -> str:
-    """The text of temperature.siddhi, of a checkout or of the wheel; MESH-U151 without either."""
-    package = Path(str(resources.files("mesh")))
-    for folder in (package.parent / "examples", package / "examples"):
-        path = folder / "temperature.siddhi"
-        if path.exists():
-            return path.read_text(encoding="utf-8")
-    raise MeshError(
-        "MESH-U151",
-        f'file "{path}" is not there',
-        hint="Install the wheel again, or run the demo in a checkout of the project.",
-    )
+    """The text of temperature.siddhi; MESH-U151 without it."""
+    return shipped.path_of("examples/temperature.siddhi").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""``mesh install``: a machine with systemd that runs a manager, a worker, a receiver or NATS."""
+"""``mesh install``: files for other programs, and machines with systemd that run a role."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mesh.cli import shipped
 from mesh.cli.machine_files import (
     CONFIG,
     CONNECTOR_KEY,
@@ -21,6 +22,7 @@ from mesh.cli.machine_files import (
     files_of,
     next_commands,
 )
+from mesh.cli.output import counted, show_table
 from mesh.errors import MeshError
 from mesh.private_files import write_private
 
@@ -38,11 +40,22 @@ def add_to(app: typer.Typer) -> None:
 
 
 def install(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Files of 'mesh nats-config' for this machine."),
-    ],
-    role: Annotated[MachineRole, typer.Option(help="What the machine runs; repeat the command.")],
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PART|DIR]",
+            help="A part; or with --role, files of 'mesh nats-config' for this machine.",
+        ),
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the part's files into it.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --write: replace files that differ.")
+    ] = False,
+    role: Annotated[
+        MachineRole | None, typer.Option(help="What the machine runs; repeat the command.")
+    ] = None,
     server: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of the NATS server; with --role nats.")
     ] = None,
@@ -59,12 +72,70 @@ def install(
     ] = Path("/"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
 ) -> None:
-    """Write the unit, the settings and the keys of a role for a machine with systemd.
+    """List and write files for other programs, or prepare a machine with systemd.
 
-    A second call writes what has changed. It keeps the settings file and the API's certificate.
+    Without arguments the parts are listed: manual pages, dashboards, alert rules, manifests. With
+    `--role` the unit, the settings and the keys of a role are written.
 
-    Example: `mesh install /root/nats --role worker`
+    A second call writes what has changed. It keeps files that are yours: those of a part that
+    differ, the settings of a role, and the API's certificate.
+
+    Example: `mesh install grafana --write dashboards`, `mesh install /root/nats --role worker`
     """
+    if role is not None:
+        if what is None:
+            raise typer.BadParameter("--role needs the folder of 'mesh nats-config'")
+        _prepare(Path(what), role, server, program, tuple(host or ()), root, dry_run=dry_run)
+        return
+    if what is None:
+        rows = ((one.name, one.about, len(texts_of(one))) for one in shipped.PARTS)
+        show_table(("part", "content", "files"), rows)
+        typer.echo("mesh install PART lists the files of one, with --write DIR writes them.")
+        return
+    part = next((one for one in shipped.PARTS if one.name == what), None)
+    if part is None:
+        known = ", ".join(one.name for one in shipped.PARTS)
+        raise typer.BadParameter(f'"{what}" is none of {known}; a folder needs --role')
+    files = texts_of(part)
+    for name, text in files.items():
+        if write is None:
+            typer.echo(name)
+        else:
+            file = MachineFile(Path("/", name), text, is_kept=not force)
+            why = "which differs; --force replaces it"
+            typer.echo(_placed(file, write, _done(dry_run), dry_run=dry_run, why=why))
+    if write is None:
+        typer.echo(f"{counted(len(files), 'file')}; --write DIR writes them")
+
+
+def texts_of(part: shipped.Part) -> dict[str, str]:
+    """Texts of a part's files by their paths below its directory.
+
+    Raises:
+        MeshError: MESH-U151 if the installation does not have them.
+    """
+    if part.name == "man":
+        from mesh.cli.manual import manual
+
+        return manual()
+    return {name: path.read_text("utf-8") for name, path in shipped.paths_of(part).items()}
+
+
+def _done(dry_run: bool) -> str:
+    return "would write" if dry_run else "wrote"
+
+
+def _prepare(
+    folder: Path,
+    role: MachineRole,
+    server: str | None,
+    program: Path | None,
+    hosts: tuple[str, ...],
+    root: Path,
+    *,
+    dry_run: bool,
+) -> None:
+    """Write the files of a role, and name the commands that follow."""
     path = str(program or _program(role))
     used = (
         [path] if program or role is MachineRole.NATS else [path, os.path.realpath(sys.executable)]
@@ -77,13 +148,13 @@ def install(
             hint="Install into /opt/mesh: python3 -m venv /opt/mesh.",
         )
     files = files_of(role, _unit(role), _made(folder, role, server), path)
-    said = "would write" if dry_run else "wrote"
+    said = _done(dry_run)
     for file in files:
         typer.echo(_placed(file, root, said, dry_run=dry_run))
         if file.path.parts[1:3] == ("etc", "sysusers.d") and not dry_run:
             _make_users(root)
     if role is MachineRole.MANAGER:
-        typer.echo(_certificate(root, tuple(host or ()), said, dry_run=dry_run))
+        typer.echo(_certificate(root, hosts, said, dry_run=dry_run))
     typer.echo("next:")
     for command in next_commands(role, root, lambda one: _in(root, one).exists()):
         typer.echo(f"  {command}")
@@ -102,13 +173,7 @@ def _program(role: MachineRole) -> Path:
 
 
 def _unit(role: MachineRole) -> str:
-    """The unit of ``conf/systemd``, which the wheel has as well."""
-    package = Path(__file__).parents[1]
-    for folder in (package.parent / "conf" / "systemd", package / "conf" / "systemd"):
-        path = folder / f"{role.unit}.service"
-        if path.exists():
-            return path.read_text("utf-8")
-    raise MeshError("MESH-U182", f"the unit {role.unit} is not part of this installation")
+    return shipped.path_of(f"conf/systemd/{role.unit}.service").read_text("utf-8")
 
 
 def _made(folder: Path, role: MachineRole, server: str | None) -> dict[str, str]:
@@ -132,20 +197,27 @@ def _made(folder: Path, role: MachineRole, server: str | None) -> dict[str, str]
         ) from error
 
 
-def _placed(file: MachineFile, root: Path, said: str, *, dry_run: bool) -> str:
+def _placed(
+    file: MachineFile, root: Path, said: str, *, dry_run: bool, why: str = "which is yours"
+) -> str:
     """Write a file if it has another text; what was done, in one line."""
     target = _in(root, file.path)
-    found = target.read_text("utf-8") if target.exists() else None
-    if found == file.text:
-        return f"unchanged {target}"
-    if found is not None and file.is_kept:
-        return f"kept {target}, which is yours"
-    if not dry_run:
-        _make_folders(target.parent)
-        write_private(target, file.text)
-        if file.is_of_nats:
-            os.chown(target, 0, _group(root, NATS_GROUP))
-        target.chmod(file.mode)
+    try:
+        found = target.read_bytes() if target.exists() else None
+        if found == file.text.encode():
+            return f"unchanged {target}"
+        if found is not None and file.is_kept:
+            return f"kept {target}, {why}"
+        if not dry_run:
+            _make_folders(target.parent)
+            write_private(target, file.text)
+            if file.is_of_nats:
+                os.chown(target, 0, _group(root, NATS_GROUP))
+            target.chmod(file.mode)
+    except OSError as error:
+        raise MeshError(
+            "MESH-U182", f'file "{target}" can\'t be written', detail=f"{error.strerror}."
+        ) from error
     return f"{said} {target}"
 
 

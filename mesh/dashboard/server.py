@@ -8,6 +8,7 @@
     GET /apps/{app}/why/{stream}/{sequence}, /apps/{app}/compare
     GET, POST /nodes, /nodes/{node}, /story, /errors, /query, /deploy
     GET, POST /users, /users/+new, /users/{user}, /audit, /account
+    GET /docs                     the REST API for people
 
 ``/nodes``, ``/users`` and ``/audit`` are also routes of the REST API: browsers get the page, other
 clients the JSON.
@@ -32,6 +33,7 @@ from mesh.dashboard.board import Board
 from mesh.dashboard.guard import Guard
 from mesh.dashboard.pages import (
     account,
+    api,
     app,
     audit,
     deploy,
@@ -53,9 +55,10 @@ from mesh.model import names
 from mesh.model.access import Permission
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Iterable, MutableMapping
 
     from starlette.requests import Request
+    from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.api.page_door import PageDoor
@@ -66,7 +69,19 @@ log = logging.getLogger(__name__)
 
 #: First parts of the paths of pages that no other API has.
 _PAGES: Final = frozenset(
-    {"", "account", "apps", "story", "errors", "query", "deploy", "login", "logout", "static"}
+    {
+        "",
+        "account",
+        "apps",
+        "docs",
+        "story",
+        "errors",
+        "query",
+        "deploy",
+        "login",
+        "logout",
+        "static",
+    }
 )
 #: First parts of paths that are routes of the REST API, too.
 _SHARED: Final = ("nodes", "users", "audit")
@@ -158,8 +173,10 @@ class _AppName(StringConvertor):
 register_url_convertor("page_app", _AppName())
 
 
-def make_pages(service: ManagerService, door: PageDoor, clock: Clock) -> Starlette:
-    """The pages of a cluster, for the users of ``door``."""
+def make_pages(
+    service: ManagerService, door: PageDoor, clock: Clock, of_api: Iterable[BaseRoute] = ()
+) -> Starlette:
+    """The pages of a cluster, for the users of ``door``; one of them shows the routes of an API."""
     board = Board(service, clock)
     frame = Frame(board, door)
 
@@ -167,6 +184,7 @@ def make_pages(service: ManagerService, door: PageDoor, clock: Clock) -> Starlet
         return frame.refusal(request, _refusal_of(error))
 
     one = "/apps/{app:page_app}"
+    documented = api.ApiPage([route for route in of_api if isinstance(route, Route)])
 
     def pair(path: str, show: Any, act: Any, look: Needs, send: Needs) -> list[Route]:
         """A page and its form."""
@@ -208,6 +226,7 @@ def make_pages(service: ManagerService, door: PageDoor, clock: Clock) -> Starlet
             *of_users("/users/{user}", users.one, users.act, _ADMIN),
             *of_users("/audit", audit.show, None, _ADMIN),
             *of_users("/account", account.show, account.act, _SELF),
+            Route("/docs", frame.page(documented.show, _SELF, _SELF), methods=["GET"]),
             Route("/login", partial(sign_in.enter, frame), methods=["GET", "POST"]),
             Route("/login/oidc", partial(sign_in.begin, frame), methods=["GET"]),
             Route("/login/oidc/callback", partial(sign_in.arrive, frame), methods=["GET"]),

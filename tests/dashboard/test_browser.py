@@ -60,6 +60,7 @@ PAGES = {
     "errors-app": "/errors?app=Shop",
     "query": "/query?app=Shop",
     "deploy": "/deploy",
+    "api": "/docs",
 }
 #: Pages that the default tier looks at on a wide screen as well.
 WIDE = ("overview", "app", "errors-app", "edit", "nodes")

@@ -49,6 +49,7 @@ PAGES: Final[dict[str, Permission | None]] = {
     "GET /audit": ADMIN,
     "GET /account": None,
     "POST /account": None,
+    "GET /docs": None,
 }
 #: Pages that no user is needed for: the sign-in itself.
 OPEN: Final = {
