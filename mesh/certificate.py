@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -14,6 +14,21 @@ from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+#: Days before its end from which a certificate that is kept is replaced.
+_DAYS_LEFT: Final = 30
+
+
+def has_days_left(certificate: Path, key: Path, now_ms: int) -> bool:
+    """Whether there is a certificate with its key that is good for another month."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        own = serialization.load_pem_private_key(key.read_bytes(), None).public_key()
+    except (OSError, ValueError):
+        return False
+    at = datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(days=_DAYS_LEFT)
+    return found.public_key() == own and at < found.not_valid_after_utc
 
 
 def self_signed(

@@ -24,6 +24,8 @@ from mesh.settings import NatsSettings
 
 #: What says who the user is; it belongs to the server of its source.
 _WHO: Final = ("user", "password", "token", "ca", "insecure")
+#: Of ``mesh dev`` alone.
+_OF_DEV: Final = ("data", "publisher", "reader")
 #: The settings of NATS that say who connects, and how.
 _NATS: Final = (
     "user", "password", "creds", "nkey_seed_file", "tls_ca", "tls_cert", "tls_key", "tls_first",
@@ -62,6 +64,10 @@ class Context:
     nats_tls_first: bool = False
     nats_inbox_prefix: str = ""
     nats_js_domain: str = ""
+    #: Of ``mesh dev``: its directory, and the URLs of NATS for a publisher and a reader.
+    data: str = ""
+    publisher: str = field(default="", repr=False)
+    reader: str = field(default="", repr=False)
     #: Path of the file with the tokens of 'mesh login'; empty if others are given.
     login: str = field(default="", repr=False, compare=False)
     #: Name of the mesh, for publish and tap; empty for that of the environment.
@@ -101,10 +107,11 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
     elif "server" not in values:
         base = _here(values) or (_read(config_path()) if config_path().exists() else base)
     if values.get("server", base.server) != base.server:
-        base = replace(base, **{name: getattr(Context(), name) for name in _WHO})
+        base = replace(base, **{name: getattr(Context(), name) for name in (*_WHO, *_OF_DEV)})
     if values.get("nats", base.nats) != base.nats:
         nats = settings.load().nats
         base = replace(base, **{f"nats_{name}": getattr(nats, name) for name in _NATS})
+        base = replace(base, publisher="", reader="")
     found = replace(base, **values)
     if found.mesh:
         mesh_name.use(found.mesh)
@@ -134,6 +141,24 @@ def is_loopback(url: str) -> bool:
         return not url or host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def described(context: Context) -> list[str]:
+    """Address and logins of a cluster, a line each, with their passwords."""
+    certificate = f"  (certificate {context.ca})" if context.ca else ""
+    server = context.server and f"{context.server}{certificate}"
+    user = (
+        context.user and f"{context.user}  password {context.password or 'is not in the context'}"
+    )
+    lines = (
+        ("data and logs", context.data),
+        ("NATS publisher", context.publisher),
+        ("NATS reader", context.reader),
+        ("NATS", "" if context.publisher else context.nats),
+        ("REST API", server),
+        ("user", user),
+    )
+    return [f"{name:<15}{value}" for name, value in lines if value]
 
 
 def write(context: Context, path: Path) -> None:

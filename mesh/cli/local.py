@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from mesh import mesh_name
 from mesh.child_process import die_with_parent
-from mesh.cli import local_nats
+from mesh.cli import kept, local_nats
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import server
@@ -57,8 +57,9 @@ class LocalPlan:
     directory: Path
     workers: int
     settings: Settings
-    nats_port: int = 0
-    api_port: int = 0
+    #: 0 for a free port; None for that of the directory's last start.
+    nats_port: int | None = 0
+    api_port: int | None = 0
     log_level: str = "INFO"
 
 
@@ -85,6 +86,8 @@ class LocalCluster:
     children: list[Child]
     lock: BinaryIO
     keys: LocalKeys
+    #: Remarks about the start, a sentence each.
+    notes: tuple[str, ...] = ()
     #: Called for each child that ended unexpectedly.
     on_loss: Callable[[str], None] = field(default=log.warning)
 
@@ -140,19 +143,22 @@ def start(plan: LocalPlan) -> LocalCluster:
             can't be started.
     """
     from mesh.api import users
-    from mesh.certificate import self_signed
+    from mesh.certificate import has_days_left, self_signed
     from mesh.cli import context as contexts
 
     directory = plan.directory.absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = _lock(directory)
-    keys = local_nats.make(directory / "nats")
+    mine = kept.read(directory)
+    nats_port, nats_note = _port("NATS", plan.nats_port, mine.nats_port, kept.NATS_PORT)
+    api_port, api_note = _port("the REST API", plan.api_port, mine.api_port, kept.API_PORT)
+    keys = local_nats.make(directory / "nats", mine)
     nats = server.start(
-        directory / "nats", port=plan.nats_port, arguments=["-c", str(keys.configuration)]
+        directory / "nats", port=nats_port, arguments=["-c", str(keys.configuration)]
     )
     started: list[Child] = []
     try:
-        settings = _settings(plan, nats.url, directory)
+        settings = _settings(plan, nats.url, directory, api_port or server.free_port())
         config = directory / "mesh.yaml"
         write_private(config, to_yaml(settings))
         # A cold Spark session needs 7 to 14 s, so the workers start first.
@@ -160,9 +166,15 @@ def start(plan: LocalPlan) -> LocalCluster:
             name = f"worker-{number}"
             command = ["worker", "--id", name]
             started.append(_mesh(name, command, config, directory, keys.login(Role.WORKER)))
-        password = secrets.token_urlsafe(12)
+        password = mine.password("dev", 12)
         users.add(Path(settings.manager.users_file), "dev", password)
-        self_signed(directory, SystemClock().wall_ms())
+        now_ms = SystemClock().wall_ms()
+        if not has_days_left(directory / "api.crt", directory / "api.key", now_ms):
+            self_signed(directory, now_ms)
+        # The port of one start, in whose place another program listens, stays that of the others.
+        mine.nats_port = mine.nats_port if nats_note else nats.port
+        mine.api_port = mine.api_port if api_note else settings.manager.port
+        mine.write(directory)
         command = ["manager", "--id", "manager-1"]
         started.append(_mesh("manager", command, config, directory, keys.login(Role.MANAGER)))
     except BaseException:
@@ -179,8 +191,23 @@ def start(plan: LocalPlan) -> LocalCluster:
         nats_password=keys.passwords[Role.OPERATOR],
         nats_inbox_prefix=inbox(Role.OPERATOR),
         mesh="" if settings.mesh.name == mesh_name.DEFAULT else settings.mesh.name,
+        data=str(directory),
+        publisher=keys.url(local_nats.PUBLISHER, nats.url),
+        reader=keys.url(local_nats.READER, nats.url),
     )
-    return LocalCluster(plan, nats, made, started, lock, keys)
+    notes = tuple(filter(None, (nats_note, api_note)))
+    return LocalCluster(plan, nats, made, started, lock, keys, notes)
+
+
+def _port(name: str, given: int | None, last: int, default: int) -> tuple[int, str]:
+    """The port of a start, 0 for a free one; and a remark if it is not that of the last start."""
+    if given is not None:
+        return given, ""
+    if kept.is_free(last or default):
+        return last or default, ""
+    if not last:
+        return 0, ""
+    return 0, f"port {last} of {name} is in use; this start has another one"
 
 
 def watch_parent() -> None:
@@ -197,7 +224,7 @@ def watch_parent() -> None:
     threading.Thread(target=look, name="watch-parent", daemon=True).start()
 
 
-def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
+def _settings(plan: LocalPlan, nats_url: str, directory: Path, api_port: int) -> Settings:
     given = plan.settings
     return replace(
         given,
@@ -210,7 +237,7 @@ def _settings(plan: LocalPlan, nats_url: str, directory: Path) -> Settings:
         manager=replace(
             given.manager,
             host="127.0.0.1",
-            port=plan.api_port or server.free_port(),
+            port=api_port,
             tls_cert=str(directory / "api.crt"),
             tls_key=str(directory / "api.key"),
             users_file=str(directory / "users"),

@@ -1,12 +1,11 @@
-"""Users of the NATS server of ``mesh dev``, new at each start.
+"""Users of the NATS server of ``mesh dev``.
 
-The processes of the mesh have nkeys.  The commands of this machine's user, a publisher and a reader
-have passwords, as a URL with a password serves any client.
+The processes of the mesh have nkeys, new at each start.  The commands of this machine's user, a
+publisher and a reader have passwords, as a URL with a password serves any client; these are kept.
 """
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -17,6 +16,8 @@ from mesh.private_files import write_private
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mesh.cli.kept import Kept
 
 PUBLISHER, READER = "publisher", "reader"
 
@@ -44,8 +45,8 @@ class LocalKeys:
         return url.replace("//", f"//{name}:{quote(self.passwords[name], safe='')}@")
 
 
-def make(directory: Path) -> LocalKeys:
-    """Make keys and passwords, and the server's configuration with them.
+def make(directory: Path, kept: Kept) -> LocalKeys:
+    """Make keys, and the server's configuration with them and the passwords that are kept.
 
     They are in files that their owner alone may read: arguments of a process can be read by all
     users of the machine, and any of them could connect otherwise.
@@ -66,7 +67,7 @@ def make(directory: Path) -> LocalKeys:
     }
     passwords: dict[str, str] = {}
     for name, of in others.items():
-        passwords[name] = secrets.token_urlsafe(24)
+        passwords[name] = kept.password(name)
         users.append(NatsUser(name, of, password=passwords[name]))
     path = directory / "nats.conf"
     write_private(path, accounts(users))

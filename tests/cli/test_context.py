@@ -5,18 +5,26 @@ from __future__ import annotations
 import asyncio
 import socket
 import stat
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import orjson
 import pytest
+from typer.testing import CliRunner
 
-from mesh.cli import context, local_nats, wire
+from mesh.cli import context, kept, local, local_nats, wire
+from mesh.cli.client import Client
+from mesh.cli.commands import app
 from mesh.cli.context import Context
 from mesh.errors import MeshError
 from mesh.jetstream import server
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mesh.jetstream.server import NatsServer
 
 HERE = Path(".mesh", "dev", "context.json")
@@ -121,7 +129,7 @@ def test_a_context_file_is_removed_only_by_who_wrote_it(alone: Path) -> None:
 
 @pytest.mark.nats
 def test_nats_of_mesh_dev_takes_its_users_only(tmp_path: Path) -> None:
-    keys = local_nats.make(tmp_path / "nats")
+    keys = local_nats.make(tmp_path / "nats", kept.Kept())
     nats = server.start(tmp_path / "nats", arguments=["-c", str(keys.configuration)])
     for path in (keys.configuration, *keys.seeds.values()):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -168,22 +176,29 @@ def test_a_request_that_nats_does_not_answer_is_told_of(nats_server: NatsServer)
         asyncio.run(ask())
 
 
-def test_a_manager_on_this_machine_that_does_not_listen_yet_is_waited_for_with_a_line() -> None:
-    from mesh.cli.client import Client
-
+def test_a_manager_on_this_machine_that_does_not_listen_yet_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     said: list[str] = []
+
+    @contextmanager
+    def heard(what: str, **_: object) -> Iterator[None]:
+        said.append(what)
+        yield
+
+    monkeypatch.setattr("mesh.cli.client.working", heard)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         at = Context(server=f"http://127.0.0.1:{bound.getsockname()[1]}")
         with Client(at) as client:
-            client.wait_until_up(0.0, said.append)
-            assert said == [f"waiting for the manager at {at.server}, which is starting ..."]
+            client.wait_until_up(0.0)
+            assert said == [f"the manager at {at.server} starts"]
             bound.listen()
-            client.wait_until_up(0.0, said.append)
+            client.wait_until_up(0.0)
             assert len(said) == 1
     # A wrong address of another machine is an error at once.
     with Client(Context(server="http://192.0.2.1:9543")) as client:
-        client.wait_until_up(60.0, said.append)
+        client.wait_until_up(60.0)
     assert len(said) == 1
 
 
@@ -196,3 +211,57 @@ def test_the_development_stack_of_this_directory_is_found_if_no_dev_cluster_is(
     dev = Context(server="https://localhost:1", user="dev")
     context.write(dev, Path(".mesh", "dev", "context.json"))
     assert context.find({}) == dev
+
+
+def test_a_first_start_has_the_ports_of_the_readme_and_later_ones_those_of_the_last(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    taken: set[int] = set()
+    monkeypatch.setattr(kept, "is_free", lambda port: port not in taken)
+    assert local._port("NATS", None, 0, kept.NATS_PORT) == (4222, "")
+    assert local._port("NATS", None, 12_345, kept.NATS_PORT) == (12_345, "")
+    assert local._port("NATS", 0, 12_345, kept.NATS_PORT) == (0, "")
+    taken |= {4222, 12_345}
+    assert local._port("NATS", None, 0, kept.NATS_PORT) == (0, "")
+    note = "port 12345 of NATS is in use; this start has another one"
+    assert local._port("NATS", None, 12_345, kept.NATS_PORT) == (0, note)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert f"publisher:PASSWORD@127.0.0.1:{kept.NATS_PORT} " in readme
+    assert f"https://localhost:{kept.API_PORT}/siddhi-apps" in readme
+
+
+def test_what_is_kept_is_its_owners_and_another_file_counts_as_none(tmp_path: Path) -> None:
+    mine = kept.Kept(1, 2)
+    password = mine.password("dev")
+    mine.write(tmp_path)
+    assert stat.S_IMODE((tmp_path / "kept.json").stat().st_mode) == 0o600
+    assert kept.read(tmp_path).password("dev") == password
+    assert kept.read(tmp_path) == mine
+    for text in ("", "[1]", '{"other": 1}', '{"nats_port": "x"}'):
+        (tmp_path / "kept.json").write_text(text)
+        assert kept.read(tmp_path) == kept.Kept()
+
+
+def test_a_port_is_free_unless_a_program_listens_on_it() -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+        one.listen()
+        assert not kept.is_free(port)
+    assert kept.is_free(port)
+
+
+def test_the_context_is_printed_with_its_passwords(alone: Path) -> None:
+    run = CliRunner().invoke
+    assert "[MESH-U111]" in run(app, ["context", "show"]).stderr
+    told = replace(LOCAL, publisher="nats://publisher:pw@127.0.0.1:1", data="/d")
+    context.write(told, HERE)
+    assert run(app, ["context", "show"]).output.splitlines() == [
+        "data and logs  /d",
+        "NATS publisher nats://publisher:pw@127.0.0.1:1",
+        "REST API       https://localhost:1",
+        "user           dev  password p",
+    ]
+    # Another server gets none of them.
+    other = run(app, ["context", "show", "--server", "https://m1:9543", "-o", "json"]).output
+    assert orjson.loads(other) == {"server": "https://m1:9543"}

@@ -65,7 +65,7 @@ VARYING = (
     # The counters of an instance are reported a moment later.
     (re.compile(r"(?<=  running  )\d[ \d.]*"), ".."),
     (re.compile(r"─+"), "─"),
-    (re.compile(r"(?m)^.*(; waiting|: the test plays.*) \.\.\.\n"), ""),
+    (re.compile(r"(?m)^.* \([^()\n]*\d+ s[^()\n]*\) \.\.\.\n"), ""),
 )
 
 
@@ -82,9 +82,9 @@ class Page:
         (self.ca,) = re.findall(r"certificate (\S+)\)", said)
         nats_at = self.urls["publisher"].rpartition("@")[2]
         self.own = {
-            "publisher:PASSWORD@127.0.0.1:PORT": self._login("publisher", nats_at),
-            "reader:PASSWORD@127.0.0.1:PORT": self._login("reader", nats_at),
-            "https://localhost:PORT": self.api,
+            "publisher:PASSWORD@127.0.0.1:4222": self._login("publisher", nats_at),
+            "reader:PASSWORD@127.0.0.1:4222": self._login("reader", nats_at),
+            "https://localhost:9543": self.api,
             "https://m1:9543": self.api,
             "dev:PASSWORD": f"dev:{self.password}",
             ".mesh/dev/api.crt": self.ca,
