@@ -38,15 +38,13 @@ from mesh.errors import MeshError, all_errors
 from mesh.model.names import app_of_token
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from mesh.cli.context import Context
 
 _PANEL = "Apps of a cluster"
 #: Longest wait for a manager on this machine that is starting, seconds.
 _MANAGER_S = 20.0
-#: Part of the wait for an app to run after which its reason is printed, seconds.
-_SILENT_S = 1.5
 
 BeginOption = Annotated[
     str,
@@ -114,7 +112,7 @@ def deploy(
     inputs = inputs_of_deploy(past, column, until, is_new=is_new)
     done: list[dict[str, Any]] = []
     with Client(at) as client:
-        client.wait_until_up(min(timeout, _MANAGER_S), say)
+        client.wait_until_up(min(timeout, _MANAGER_S))
         for file in files:
             text = ""
             try:
@@ -125,7 +123,7 @@ def deploy(
                     if inputs
                     else deploy_and_wait(
                         client, text, timeout, replace=replace, reset=reset or (), begin=begin,
-                        say=say, at=at,
+                        at=at,
                     )
                 )  # fmt: skip
             except MeshError as error:
@@ -144,11 +142,6 @@ def deploy(
         raise typer.Exit(1)
 
 
-def say(text: str) -> None:
-    """Print a line on standard error: standard output is the result's."""
-    typer.echo(text, err=True)
-
-
 def deploy_and_wait(
     client: Client,
     text: str,
@@ -157,15 +150,13 @@ def deploy_and_wait(
     replace: bool = False,
     reset: Sequence[str] = (),
     begin: str = "earliest",
-    say: Callable[[str], None] = lambda _: None,
     at: Context | None = None,
 ) -> dict[str, Any]:
     """Deploy ``text``; returns whether it runs, the time that took, and the status.
 
     A running app of its name is changed: with ``replace`` it is removed first, otherwise the groups
-    of ``reset`` discard their states.  A new one reads from ``begin``.  ``say`` gets the reason of
-    a longer wait, for example that no session is warm.  With ``at``, the progress of a history that
-    the text names is shown.
+    of ``reset`` discard their states.  A new one reads from ``begin``.  With ``at``, the progress
+    of a history that the text names is shown.
     """
     started_s = time.monotonic()
     update = partial(client.update, text, replace=replace, reset=reset, begin=begin)
@@ -175,12 +166,7 @@ def deploy_and_wait(
         done = update()
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
-        first_s = min(_SILENT_S, timeout_s)
-        status = client.wait_running(done["app"], first_s)
-        if status["state"] != "running" and timeout_s > first_s:
-            say(f'app "{done["app"]}" is {status["state"]}{because(status)}; waiting ...')
-            status = client.wait_running(done["app"], timeout_s - first_s)
-        answer["status"] = status
+        answer["status"] = client.wait_running(done["app"], timeout_s)
         answer["running"] = answer["status"]["state"] == "running"
     answer["seconds"] = round(time.monotonic() - started_s, 3)
     return answer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -18,12 +17,14 @@ from mesh.cli.timeline import PANEL
 from mesh.cli.variables import NameOption, VarOption, filled, given_variables
 from mesh.errors import MeshError
 from mesh.model.history import HistoryInput
+from mesh.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
     from mesh.cli.context import Context
+    from mesh.progress import Work
 
 #: Interval of the lines of progress, seconds.
 _TELL_S: Final = 1.0
@@ -186,28 +187,26 @@ def followed(at: Context, text: str, ask: Callable[[], dict[str, Any]]) -> dict[
     from mesh.plan.groups import app_name
 
     name = app_name(parse_app(text))
-    with Client(at) as other, ThreadPoolExecutor(1) as runner:
+    past = working(f'app "{name}" reads its past')
+    with Client(at) as other, ThreadPoolExecutor(1) as runner, past as work:
         for _ in range(_TRIES):
             asked = runner.submit(ask)
-            is_begun = _watch(asked, other, name)
+            is_begun = _watch(asked, other, name, work)
             if not (is_begun and _is_away(asked) and _is_back(other)):
                 break
-            _show(f'app "{name}": its manager has ended; another one continues\n')
+            work.tell(f'app "{name}": its manager has ended; another one continues')
         return asked.result()
 
 
-def _watch(asked: Future[dict[str, Any]], other: Client, name: str) -> bool:
+def _watch(asked: Future[dict[str, Any]], other: Client, name: str, work: Work) -> bool:
     """Show the progress until there is an answer; whether there was any."""
-    said = ""
+    is_begun = False
     while not wait([asked], _TELL_S).done:
         with contextlib.suppress(MeshError):
             reason = other.status(name).get("reason") or ""
-            if reason != said:
-                said = reason
-                _show(f'app "{name}": {reason}')
-    if said and sys.stderr.isatty():
-        typer.echo("", err=True)
-    return bool(said)
+            is_begun |= bool(reason)
+            work.tell(f'app "{name}": {reason}' if reason else "")
+    return is_begun
 
 
 def _is_away(asked: Future[dict[str, Any]]) -> bool:
@@ -223,14 +222,6 @@ def _is_back(other: Client) -> bool:
             return True
         time.sleep(_TELL_S)
     return False
-
-
-def _show(line: str) -> None:
-    """A line of progress: on a terminal it replaces the one before."""
-    if sys.stderr.isatty():
-        typer.echo(f"\r{line}\x1b[K", err=True, nl=False)
-    else:
-        typer.echo(line, err=True)
 
 
 def describe(done: dict[str, Any]) -> str:

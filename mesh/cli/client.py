@@ -13,16 +13,18 @@ from urllib.parse import quote
 
 from mesh.cli.context import is_loopback
 from mesh.errors import MeshError, Position
+from mesh.progress import working
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import httpx
 
     from mesh.cli.context import Context
+    from mesh.progress import Work
 
-#: Longest wait of one request, of which a manager takes 300, and time for its answer, seconds.
-_WAIT_S, _MARGIN_S = 60.0, 15.0
+#: Longest wait of one request, after which progress is shown, and time for its answer, seconds.
+_WAIT_S, _MARGIN_S = 2.0, 15.0
 #: Codes of a manager that is not there, and the pause before it is asked again, seconds.
 _AWAY, _AGAIN_S = ("MESH-U112", "MESH-A503"), 0.5
 _REPLACE_S = 60.0
@@ -135,10 +137,14 @@ class Client:
         return self._one("GET", _path(app, "/verification"))
 
     def wait_running(self, app: str, timeout_s: float) -> dict[str, Any]:
-        """The status once the app runs, or after ``timeout_s``.
+        """The status once the app runs, or after ``timeout_s``; with progress meanwhile.
 
         A manager that stops or starts again meanwhile is asked again.
         """
+        with working(f'app "{app}" starts', at_most_s=timeout_s) as work:
+            return self._wait_running(app, timeout_s, work)
+
+    def _wait_running(self, app: str, timeout_s: float, work: Work) -> dict[str, Any]:
         ends_s = time.monotonic() + timeout_s
         while True:
             left_s = max(0.0, ends_s - time.monotonic())
@@ -155,6 +161,8 @@ class Client:
             else:
                 if asked_s == left_s or found["state"] == "running":
                     return found
+                states = [one.get("state") for one in found.get("instances") or ()]
+                work.tell(_progress_of(app, found), states.count("running"), len(states))
 
     def query(
         self, app: str, query: str, min_position: dict[str, int], *, partial: bool
@@ -253,17 +261,17 @@ class Client:
         """Order a worker to ``cordon``, ``uncordon`` or ``drain``."""
         return self._one("POST", f"/nodes/{quote(node, safe='')}/{order}")
 
-    def wait_until_up(self, limit_s: float, say: Callable[[str], None]) -> None:
-        """Wait for a manager on this machine that does not listen yet, and say so.
+    def wait_until_up(self, limit_s: float) -> None:
+        """Wait for a manager on this machine that does not listen yet.
 
         Another machine's manager is not waited for: a wrong address is more likely.
         """
         if not is_loopback(self._context.server) or self._listens():
             return
-        say(f"waiting for the manager at {self._context.server}, which is starting ...")
         deadline_s = time.monotonic() + limit_s
-        while time.monotonic() < deadline_s and not self._listens():
-            time.sleep(_LOOK_S)
+        with working(f"the manager at {self._context.server} starts", at_most_s=limit_s):
+            while time.monotonic() < deadline_s and not self._listens():
+                time.sleep(_LOOK_S)
 
     def _listens(self) -> bool:
         """Whether the manager's port is bound; a certificate that does not fit is no reason."""
@@ -297,7 +305,8 @@ class Client:
         import httpx
 
         try:
-            answer = self._http.request(method, path, **more)
+            with working(f"the manager answers {method} {path}"):
+                answer = self._http.request(method, path, **more)
         except httpx.TimeoutException as error:
             raise MeshError(
                 "MESH-U112", f"manager at {self._context.server} does not answer in time"
@@ -354,6 +363,11 @@ def with_status(client: Client, done: dict[str, Any], app: str, timeout_s: float
         return done
     status = client.wait_running(app, timeout_s)
     return {**done, "status": status, "running": status["state"] == "running"}
+
+
+def _progress_of(app: str, status: Mapping[str, Any]) -> str:
+    reason = f": {status['reason']}" if status.get("reason") else ""
+    return f'app "{app}" is {status["state"]}{reason}'
 
 
 def _body(text: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import typer
 from mesh.cli.client import Client
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show, show_json, show_rows
+from mesh.progress import working
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -96,11 +97,14 @@ def drain(
     with Client(at) as client:
         done = client.order_node(node, "drain")
         deadline_s = time.monotonic() + timeout
-        while done["instances"] and time.monotonic() < deadline_s:
-            time.sleep(_LOOK_S)
-            done = next(
-                (n for n in client.nodes() if _is_worker(n, node)), {**done, "instances": 0}
-            )
+        total = done["instances"]
+        with working(f'instances of worker "{node}" move', at_most_s=timeout) as work:
+            while done["instances"] and time.monotonic() < deadline_s:
+                work.tell(done=total - done["instances"], total=total)
+                time.sleep(_LOOK_S)
+                done = next(
+                    (n for n in client.nodes() if _is_worker(n, node)), {**done, "instances": 0}
+                )
         left = _left(client, node) if done["instances"] else []
     if output is Output.JSON:
         show_json({**done, "left": left})

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import shutil
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mesh.cli.dev import WorkersOption  # noqa: TC001 - typer reads the annotations
+from mesh.progress import hidden
 
 if TYPE_CHECKING:
     from mesh.cli.demo_run import Demo
@@ -64,7 +66,8 @@ def demo(
     # From the start of the process, so that the time of the imports is included.
     age_s = SystemClock().wall_ms() / 1000 - psutil.Process().create_time()
     view = make_view(sys.stdout)
-    asyncio.run(_run(Demo(view, rows, age_s), data, workers, keep))
+    with hidden() if sys.stdout.isatty() else nullcontext():
+        asyncio.run(_run(Demo(view, rows, age_s), data, workers, keep))
 
 
 async def _run(demo: Demo, data: Path, workers: int, keep: bool) -> None:

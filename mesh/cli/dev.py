@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annotations
+from mesh.errors import MeshError
+from mesh.progress import working
 from mesh.signals import end
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from mesh.cli.local import LocalCluster, LocalPlan
 
 _PANEL = "A cluster on this machine"
+#: Interval of looks at workers that start.
+_LOOK_S = 0.5
 
 DataOption = Annotated[
     Path, typer.Option("--data", metavar="DIR", help="Data directory, also for logs.")
@@ -35,8 +39,14 @@ def add_to(app: typer.Typer) -> None:
 def dev(
     data: DataOption = Path(".mesh", "dev"),
     workers: WorkersOption = 1,
-    nats_port: Annotated[int, typer.Option(help="Port of NATS; 0 for a free one.")] = 0,
-    api_port: Annotated[int, typer.Option(help="Port of the REST API; 0 for a free one.")] = 0,
+    nats_port: Annotated[
+        int | None,
+        typer.Option(help="Port of NATS, 0 for a free one; default: that of the last start."),
+    ] = None,
+    api_port: Annotated[
+        int | None,
+        typer.Option(help="Port of the REST API, 0 for a free one; default: as for NATS."),
+    ] = None,
     watch: Annotated[
         bool,
         typer.Option("--watch", help="Deploy the .siddhi files of this folder, again when saved."),
@@ -48,9 +58,10 @@ def dev(
 ) -> None:
     """Run a cluster on this machine: NATS, a manager with the REST API, workers.
 
-    Everything is kept below --data, so a second run continues where the first ended. A user with
-    a new password is made at each start. Other commands of the same user find this cluster by
-    themselves. Ctrl-C ends everything.
+    Everything is kept below --data, so a second run continues where the first ended, with the same
+    ports and passwords, which `mesh context show` prints again. The first run has the ports 4222
+    and 9543 if they are free. Other commands of the same user find this cluster by themselves.
+    Ctrl-C ends everything.
 
     With --watch the apps of the current folder are deployed, and again when a file is saved. Errors
     are shown with their lines, and changes with the groups that restart.
@@ -69,23 +80,20 @@ def dev(
 
 
 async def _run(plan: LocalPlan, folder: Path | None) -> None:
-    from mesh.cli.local_nats import PUBLISHER, READER
+    from mesh.cli.context import described
 
     async with running(plan, typer.echo) as cluster:
-        at = cluster.context
-        typer.echo(f"data and logs  {cluster.plan.directory.absolute()}")
-        for who in (PUBLISHER, READER):
-            url = cluster.keys.url(who, at.nats)
-            typer.echo(f"{f'NATS {who}':<15}{url}")
-        typer.echo(f"REST API       {at.server}  (certificate {at.ca})")
-        typer.echo(f"user           {at.user}  password {at.password}")
+        for line in (*cluster.notes, *described(cluster.context)):
+            typer.echo(line)
         await wait_until_up(cluster)
         typer.echo("The manager is up; the workers' Spark sessions need some more seconds.")
+        readying = asyncio.create_task(_tell_ready(cluster))
         if folder is None:
             typer.echo("Try: mesh init shop; mesh deploy shop/shop.siddhi.  Ctrl-C ends all.")
         else:
             typer.echo(f"Apps of {folder} are deployed when saved.  Ctrl-C ends everything.")
         await until_signal(cluster, folder)
+        await end([readying])
         typer.echo("ending ...")
 
 
@@ -100,7 +108,8 @@ async def running(plan: LocalPlan, say: Callable[[str], None]) -> AsyncIterator[
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, task.cancel)
-    cluster = local.start(plan)
+    with working("NATS, a manager and workers start"):
+        cluster = local.start(plan)
     cluster.on_loss = say
     paths = (plan.directory / "context.json", context.config_path())
     try:
@@ -118,10 +127,33 @@ async def wait_until_up(cluster: LocalCluster) -> None:
     """Return when the manager answers; raise if a process ends earlier."""
     from mesh.cli.client import Client
 
-    with Client(cluster.context) as client:
+    with working("the manager starts"), Client(cluster.context) as client:
         while not await asyncio.to_thread(client.health):
             cluster.watch_once()
             await asyncio.sleep(0.1)
+
+
+async def _tell_ready(cluster: LocalCluster) -> None:
+    """Show what the workers wait for until all are ready, and say so."""
+    from mesh.cli.client import Client
+    from mesh.cli.output import counted
+
+    what = "Spark sessions start"
+    count = cluster.plan.workers
+    with Client(cluster.context) as client:
+        with working(what) as work:
+            while True:
+                # A manager that does not answer now is asked again.
+                with suppress(MeshError):
+                    nodes = await asyncio.to_thread(client.nodes)
+                    mine = [one for one in nodes if one["role"] == "worker"]
+                    ready = sum(one["ready"] for one in mine)
+                    if ready >= count:
+                        break
+                    why = {f"{one['id']} {one['why']}" for one in mine if one["why"]}
+                    work.tell(": ".join(filter(None, (what, "; ".join(sorted(why))))), ready, count)
+                await asyncio.sleep(_LOOK_S)
+        typer.echo(f"{counted(count, 'worker')} ready after {work.age_s:.0f} s.")
 
 
 async def until_signal(cluster: LocalCluster, folder: Path | None = None) -> None:

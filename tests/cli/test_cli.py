@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import msgpack  # type: ignore[import-untyped]  # has no stubs
 import pyarrow as pa
@@ -18,7 +18,9 @@ from mesh.cli import demo_run, demo_view, local, wire
 from mesh.cli.apps import deploy_and_wait
 from mesh.cli.client import Client
 from mesh.cli.commands import app
+from mesh.cli.context import Context
 from mesh.errors import MeshError
+from mesh.progress import working
 from mesh.settings import Settings
 from pyspark_nats.arrow import ipc_stream
 from tests.support.paths import EXAMPLE
@@ -243,22 +245,26 @@ def test_the_status_tells_when_what_failed_is_started_again(
     assert lines[at + 1 :] == ["  it is started again at 03:30:04 UTC"]
 
 
-@pytest.mark.parametrize(
-    ("states", "timeout_s", "said"),
-    [
-        (["running"], 100.0, []),
-        (["starting", "running"], 100.0, ['app "Shop" is starting: no session; waiting ...']),
-        (["starting"], 0.5, []),
-    ],
-)
-def test_a_longer_wait_of_a_deploy_has_its_reason(
-    states: list[str], timeout_s: float, said: list[str]
+def test_a_wait_for_an_app_shows_its_reason_and_how_many_instances_run(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    client = Mock()
-    client.update.return_value = {"app": "Shop"}
-    client.wait_running.side_effect = [{"state": s, "reason": "no session"} for s in states]
-    heard: list[str] = []
-    answer = deploy_and_wait(client, "an app", timeout_s, say=heard.append)
-    assert heard == said
-    assert answer["running"] == (states[-1] == "running")
-    assert client.wait_running.call_count == len(states)
+    two = [{"state": "running"}, {"state": "starting"}]
+    states = [
+        {"state": "starting", "reason": "no session", "instances": two},
+        {"state": "running", "instances": two[:1] * 2},
+    ]
+    told: list[str] = []
+    with Client(Context("https://localhost:1")) as client, working("a deploy") as work:
+        monkeypatch.setattr(client, "update", lambda *_, **__: {"app": "Shop"})
+
+        def answer(*_: object, **__: object) -> object:
+            told.append(work.line())
+            return states.pop(0)
+
+        monkeypatch.setattr(client, "ask", answer)
+        found = deploy_and_wait(client, "an app", 100.0)
+    assert found["running"]
+    assert [re.sub(r"\d+ s.*\)", "", line) for line in told] == [
+        "a deploy ( ...",
+        'app "Shop" is starting: no session (1 of 2,  ...',
+    ]

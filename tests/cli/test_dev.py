@@ -9,6 +9,7 @@ import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -90,7 +91,11 @@ def dev(tmp_path: Path) -> Iterator[Dev]:
     yield from running_dev(tmp_path)
 
 
-def running_dev(tmp_path: Path, *options: str) -> Iterator[Dev]:
+#: Of a start that shares no port with other tests.
+FREE = ("--nats-port", "0", "--api-port", "0")
+
+
+def running_dev(tmp_path: Path, *options: str, ports: tuple[str, ...] = FREE) -> Iterator[Dev]:
     """``mesh dev`` with one worker, which finds its loops compiled, as after `make`."""
     precompile.compile_once()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
@@ -102,7 +107,7 @@ def running_dev(tmp_path: Path, *options: str) -> Iterator[Dev]:
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "mesh.cli", "dev", "--data", str(tmp_path / "data"),
-         "--workers", "1", *options],
+         "--workers", "1", *ports, *options],
         cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     started = Dev(process, tmp_path, environment)
@@ -195,8 +200,8 @@ def test_other_commands_find_it_and_an_app_goes_through_until_ctrl_c(dev: Dev) -
     done = json.loads(dev.mesh("deploy", str(path), "--timeout", "200", "-o", "json"))
     assert done["running"]
     # The manager and the session need seconds, as a rule longer than this command takes to ask for
-    # them: then it printed why it waits.
-    assert all("waiting" in line and line.endswith(" ...") for line in dev.warned.splitlines())
+    # them: then it printed what it waits for.
+    assert all(line.endswith(") ...") for line in dev.warned.splitlines())
     assert "The manager is up" in dev.wait_for("The manager is up")
     # Of several files one that is at fault keeps none of the others.
     more = ["missing.siddhi", str(path), "--timeout", "100", "-o", "json"]
@@ -251,3 +256,30 @@ def test_kill_9_leaves_nothing_behind(dev: Dev) -> None:
     dev.process.kill()
     dev.process.wait(10)
     assert gone(processes) == []
+
+
+def test_a_later_start_has_the_ports_passwords_and_certificate_of_the_first(
+    tmp_path: Path,
+) -> None:
+    def begun(ports: tuple[str, ...]) -> tuple[str, str, bytes]:
+        """What a start prints before its manager is up, the context, and the certificate."""
+        (running,) = [running_dev(tmp_path, ports=ports)]
+        started = next(running)
+        said = started.wait_for("password").split("The manager")[0]
+        told = started.mesh("context", "show")
+        certificate = (tmp_path / "data" / "api.crt").read_bytes()
+        next(running, None)
+        return said, told, certificate
+
+    first = begun(FREE)
+    assert first[1] == first[0]
+    assert begun(()) == first
+    port = int(re.findall(r"publisher:\S+:(\d+)", first[0])[0])
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        said = begun(())[0]
+        assert f"port {port} of NATS is in use; this start has another one" in said
+        assert f":{port}\n" not in said
+    assert begun(()) == first

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from typer.testing import CliRunner
 
-from mesh.cli import testing
+from mesh import progress
 from mesh.cli.commands import app
+from mesh.cli.testing import play_tests
 from mesh.errors import MeshError
 from mesh.operators import loop_cache
 from mesh.plan.build import plan
@@ -91,19 +94,19 @@ def test_a_test_that_takes_long_says_what_it_does(
         assert said.wait(30)
         return play(text, events)
 
-    def echo(line: str, *, err: bool = False) -> None:
-        if err:
-            lines.append(line)
+    class Heard(io.StringIO):
+        def flush(self) -> None:
             said.set()
 
-    lines: list[str] = []
+    heard = Heard()
     monkeypatch.setattr(app_tests, "play", slow)
-    monkeypatch.setattr(testing, "NOTICE_S", 0.0)
+    monkeypatch.setattr(progress, "SILENT_S", 0.0)
     monkeypatch.setattr(loop_cache, "is_compiled", lambda: False)
-    monkeypatch.setattr("mesh.cli.testing.typer.echo", echo)
-    assert CliRunner().invoke(app, ["test", str(path)]).exit_code == 0
-    (line,) = lines
-    assert line.endswith("the test plays and compiles native loops, once on this machine ...")
+    monkeypatch.setattr(loop_cache, "CACHE", tmp_path)
+    monkeypatch.setattr(sys, "stderr", heard)
+    play_tests([path])
+    (line,) = heard.getvalue().splitlines()
+    assert re.search(r"and compiles native loops, once on this machine: 0 so far \(\d+ s\) ", line)
 
 
 def test_another_output_is_shown_and_the_exit_code_says_so(tmp_path: Path) -> None:
