@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from bench.chaos import app
 from bench.chaos.faults import machines
 from bench.chaos.scenario import Scenario
 from bench.chaos.stage import Topology
@@ -30,6 +31,18 @@ SCENARIOS: Final = (
         "the store of JetStream at its limit",
         machines.store_full,
         topology=Topology.DISKS,
+    ),
+    Scenario(
+        "input-stream-deleted",
+        "the input of an app deleted, then undeployed and deployed",
+        machines.stream_deleted(app.INPUT),
+        (
+            r"will start again <app>-.* does not exist",
+            r"placed <app>-sums-1 on .*deployed",
+            r"runs <app>-sums-1",
+        ),
+        is_lossy=True,
+        has_one_server=True,
     ),
     Scenario("files-scarce", "a worker may open 8 more files", machines.files_scarce),
     Scenario(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import resource
 from typing import TYPE_CHECKING, Any, Final
 
@@ -125,6 +126,33 @@ async def store_full(scene: Scene) -> None:
     finally:
         await js.delete_stream(filler)
     await scene.flow(200)
+
+
+def stream_deleted(stream: str) -> Callable[[Scene], Awaitable[None]]:
+    """A stream of the app is deleted under load; an operator follows the remedy of the fault.
+
+    Events that were not read go with an input.  What was written before must be right all the same,
+    and so must be all that the app makes of the events after the remedy.
+    """
+
+    async def play(scene: Scene) -> None:
+        outside, js_stream = scene.outside, names.js_stream(scene.name, stream)
+        scene.hit()
+        await outside.js.delete_stream(js_stream)
+        await scene.shows(re.escape(js_stream))
+        await scene.shows("undeploy and deploy the app")
+        found = await outside.service.verification.verify(scene.name)
+        told = [one for one in found if (one.kind, one.where) == ("stream-missing", js_stream)]
+        if not told or "undeploy and deploy" not in told[0].remedy:
+            raise ScenarioError(f"verify does not tell it: {found}")
+        await scene.check_written(without=stream)
+        await outside.service.undeploy(scene.name, by="chaos")
+        await outside.until("it is gone", lambda: outside.view.snapshot().app(scene.name) is None)
+        await outside.service.deploy(scene.text, by="chaos")
+        await outside.until_running(scene.name)
+        await scene.flow(200)
+
+    return play
 
 
 async def files_scarce(scene: Scene) -> None:
