@@ -113,7 +113,7 @@ def _installed(
         if subprocess.run(command, env=environment, check=False).returncode:
             return False
     if others:
-        # It continues after this program; whoever needs the loops waits for it.
+        # It continues after this program; a session that needs the loops waits for it.
         subprocess.Popen(
             [sys.executable, "-m", "mesh.operators.precompile"],
             stdin=subprocess.DEVNULL,
