@@ -45,8 +45,6 @@ _DELETIONS: Final = 16
 #: A file begins with this and the SHA-256 of its content.
 _MAGIC: Final = b"MESHPIECE1\n"
 _HEAD: Final = len(_MAGIC) + 32
-#: First byte of the files of earlier versions, which were Arrow files and JSON.
-_UNCHECKED: Final = (b"A", b"{")
 
 
 class BlobMissingError(Exception):
@@ -322,14 +320,12 @@ def checked(name: str, stored: Any) -> memoryview:
 
     Args:
         name: of the piece.
-        stored: the file's bytes; files of earlier versions have no checksum.
+        stored: the file's bytes.
 
     Raises:
         MeshError: MESH-S103 if the file is cut off or damaged.
     """
     view = memoryview(stored)
-    if bytes(view[:1]) in _UNCHECKED:
-        return view
     data = view[_HEAD:]
     if bytes(view[:_HEAD]) != _MAGIC + hashlib.sha256(data).digest():
         raise MeshError(

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
 #: The format of ``snapshot``; a state of another one is not read.
-STATE_VERSION = 2
+STATE_VERSION = 3
 
 
 class Mode(StrEnum):

@@ -310,18 +310,6 @@ async def test_a_damaged_file_is_refused(
             await have.pieces.fetch({"a/b": tmp_path / "piece"})
 
 
-@pytest.mark.parametrize("data", [b"ARROW1\0\0", b'{"a": 1}'])
-async def test_a_file_of_an_earlier_version_is_read(
-    nats_server: NatsServer, tmp_path: Path, data: bytes
-) -> None:
-    (tmp_path / "shared" / "a").mkdir(parents=True)
-    (tmp_path / "shared" / "a" / "b").write_bytes(data)
-
-    async with store_of(nats_server, str(tmp_path / "shared")) as have:
-        await have.pieces.fetch({"a/b": tmp_path / "piece"})
-    assert (tmp_path / "piece").read_bytes() == data
-
-
 async def test_a_file_is_on_disk_before_its_manifest_is_written(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

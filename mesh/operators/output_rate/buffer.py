@@ -135,15 +135,9 @@ class RateBuffer:
         if not state.pieces:
             return
         piece = joined(state.pieces)
-        if NUMBER in piece.schema.names:
-            self._numbers = piece.column(0).to_numpy()
-            piece = piece.select(piece.schema.names[1:])
-        else:
-            # An earlier release stored all in one piece.
-            self._numbers = np.arange(self.rows - len(piece), self.rows)
-        own: Any = [column.to_numpy() for column in piece.columns[:8]]
-        time_ms, clock_ms, order, path, chunk, kind, instance, self.groups = own
-        rows = pa.RecordBatch.from_arrays(piece.columns[8:], schema=self._schema)
+        own: Any = [column.to_numpy() for column in piece.columns[:9]]
+        self._numbers, time_ms, clock_ms, order, path, chunk, kind, instance, self.groups = own
+        rows = pa.RecordBatch.from_arrays(piece.columns[9:], schema=self._schema)
         self.events = EventBatch(time_ms, clock_ms, order, path, chunk, kind, instance, rows)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mesh.functions.vectors import Vector, from_arrow
 from mesh.model.types import AttributeType
-from mesh.operators.base import CURRENT, NIL, State
+from mesh.operators.base import NIL, State
 from mesh.operators.output_rate.live_rows_native import (
     CAME,
     COUNT,
@@ -215,27 +215,6 @@ class LiveRows:
         self._meta[[USED, THERE, CAME]] = len(nodes), len(nodes), came
         self._newest[groups] = newest
         relink(len(nodes), self._nodes, self._lists, self._keys)
-
-    def restore_lines(self, rows: pa.RecordBatch, numbers: Longs) -> None:
-        """Restore an earlier release's state: instance, group, time and kind of each row."""
-        instance, group, time_ms, code = numbers.T
-        if not self._grouped:
-            group = instance
-        self._store = RowStore(self._store.schema)
-        self._store.append(rows)
-        # The newest values of groups were stored after the events, as expired ones.
-        there = (
-            np.flatnonzero(code == CURRENT) if self._shows is Shows.ALL else np.arange(len(code))
-        )
-        nodes = np.zeros((len(there), NODE_COLUMNS), dtype=np.int64)
-        nodes[:, ROW], nodes[:, SERIAL] = there, np.arange(len(there))
-        nodes[:, INSTANCE], nodes[:, GROUP] = instance[there], group[there]
-        nodes[:, TIME] = time_ms[there]
-        counted = self._shows is Shows.LAST_OF_GROUPS
-        nodes[:, KIND] = code[there] % 10 if counted else code[there]
-        nodes[:, COUNT] = code[there] // 10 if counted else 0
-        # The last row of each group, in order, has its newest values.
-        self._put(nodes, len(there), group, np.arange(len(code)))
 
 
 @dataclass(frozen=True, slots=True)

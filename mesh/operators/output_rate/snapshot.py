@@ -20,7 +20,7 @@ Source: observed on Siddhi 5.1.7.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -240,9 +240,6 @@ class Snapshots:
 
     def restore(self, state: State) -> None:
         """Restore content and timers."""
-        if "rows" in state.scalars:
-            self._restore_lines(state)
-            return
         self._births.restore(subset(state, "births"))
         self._presence.restore(subset(state, "there"))
         timers = subset(state, "timers").pieces
@@ -258,15 +255,3 @@ class Snapshots:
         timed = np.array([instance for _, _, instance in timers], dtype=np.int64)
         self._timed = np.zeros(int(timed.max(initial=-1)) + 1, dtype=np.bool_)
         self._timed[timed] = True
-
-    def _restore_lines(self, state: State) -> None:
-        """Restore an earlier release's state: the content as one piece of rows."""
-        scalars: Any = state.scalars
-        self._put_timers([(due, turn, instance) for due, turn, instance in scalars["timers"]])
-        for name, piece in state.pieces.items():
-            if name.startswith("births-"):
-                self._births.restore(State({name: piece}))
-                continue
-            rows = pa.RecordBatch.from_arrays(piece.columns[4:], schema=self._schema)
-            own = [column.to_numpy() for column in piece.columns[:4]]
-            self._presence.restore_lines(rows, np.stack(own, axis=1))

@@ -30,7 +30,7 @@ from mesh.operators.patterns import memory_layout, program, skipping, state_code
 from mesh.operators.patterns.batch import Batch, event_rows, merge_order
 from mesh.operators.patterns.conditions import compile_conditions
 from mesh.operators.patterns.evaluation import PredicateEvaluator
-from mesh.operators.patterns.events import EventStore, untimed
+from mesh.operators.patterns.events import EventStore
 from mesh.operators.patterns.layout import lay_out
 from mesh.operators.patterns.memory_setup import empty_memory
 from mesh.operators.patterns.native_machine import NativeMachine
@@ -381,9 +381,6 @@ class PatternOperator:
         scalars: Any = state.scalars
         self._seen, self._is_started = scalars["seen"], scalars["started"]
         self._stored = None
-        if "machine" not in scalars:
-            self._restore_whole(state)
-            return
         if self._log is None:
             self._put(self._range_state.restore(self._empty(), state.pieces, scalars, self._events))
         else:
@@ -391,16 +388,6 @@ class PatternOperator:
             empty = self._empty()
             empty.scalars[list(state_codec.STATE_SCALARS)] = scalars["machine"]
             self._put(self._log.restore(empty, state.pieces, scalars, self._events))
-
-    def _restore_whole(self, state: State) -> None:
-        """Restore the machine's memory as an earlier release stored it."""
-        scalars: Any = state.scalars
-        suffix = f"-{scalars['name']}"
-        pieces = {key.removesuffix(suffix): piece for key, piece in state.pieces.items()}
-        streams = pieces["streams"].column("stream").to_numpy()
-        rows = [pieces[f"rows{number}"] for number in range(len(self._streams))]
-        self._events.add(streams, rows, [untimed(kept) for kept in rows])
-        self._put(state_codec.restored(self._empty(), pieces))
 
     def _put(self, stored: PatternMemory) -> None:
         """Continue with restored memory; its events have their slots."""

@@ -1,14 +1,13 @@
-"""The machine's memory swept, and read as an earlier release stored it.
+"""The machine's memory swept.
 
 Swept memory holds the rows that lists refer to and no others, in the order of the lists.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from mesh.operators.native import bare, helper
 from mesh.operators.patterns import memory_layout
@@ -41,9 +40,6 @@ from mesh.operators.patterns.memory_layout import (
     Array,
     PatternMemory,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class _Swept(NamedTuple):
@@ -259,59 +255,3 @@ STATE_SCALARS = (
     memory_layout.ORDER,
     memory_layout.FIRED,
 )
-
-
-def _array(table: pa.RecordBatch) -> Array:
-    columns = [column.to_numpy() for column in table.columns]
-    return np.ascontiguousarray(np.stack(columns, axis=1)).astype(np.int64)
-
-
-def restored(empty: PatternMemory, stored: Mapping[str, pa.RecordBatch]) -> PatternMemory:
-    """The memory that an earlier release stored; ``empty`` has the parts that aren't state.
-
-    The values that conditions search by are still to be computed: see ``nfa.prepare_all``.
-    """
-    found = {name: _array(stored[name]) for name in stored if name in _TABLES}
-    scalars = empty.scalars
-    scalars[list(STATE_SCALARS)] = stored["scalars"].column("value").to_numpy()
-    lists = np.full((len(found["lists"]), memory_layout.LIST_COLUMNS), NONE, dtype=np.int64)
-    lists[:, : SIZE + 1] = found["lists"]
-    # Open bounds: the lists are always searched.
-    lists[:, memory_layout.LOW], lists[:, memory_layout.HIGH] = (
-        -memory_layout.FAR,
-        memory_layout.FAR,
-    )
-    cells = np.zeros((len(found["cells"]), memory_layout.CELL_COLUMNS), dtype=np.int64)
-    cells[:, : AFTER + 1] = found["cells"]
-    cells[:, [BEFORE, memory_layout.BUCKET]] = NONE
-    followed = np.flatnonzero(cells[:, AFTER] != NONE)
-    cells[cells[followed, AFTER], BEFORE] = followed
-    nodes = np.concatenate([found["nodes"], found["chains"]], axis=1)
-    scalars[[MATCHES, NODES, CELLS, memory_layout.TASKS]] = [
-        len(found["matches"]),
-        len(nodes),
-        len(found["cells"]),
-        len(found["tasks"]),
-    ]
-    # A bucket for each cell, and a power of two for the hashes.
-    room = 1 << (len(cells) + len(empty.buckets)).bit_length()
-    return empty._replace(
-        flags=found["flags"],
-        matches=_with_room(found["matches"], empty.matches),
-        nodes=_with_room(nodes, empty.nodes),
-        cells=_with_room(cells, empty.cells),
-        entries=np.zeros(len(cells) + len(empty.cells), dtype=np.int64),
-        ready=np.zeros(len(found["local"]), dtype=np.int64),
-        buckets=np.zeros((room, memory_layout.BUCKET_COLUMNS), dtype=np.int64),
-        hashes=np.full(2 * room, NONE, dtype=np.int64),
-        tasks=_with_room(found["tasks"], empty.tasks),
-        lists=lists,
-        local=found["local"],
-    )
-
-
-_TABLES = ("flags", "matches", "nodes", "chains", "cells", "lists", "local", "tasks")
-
-
-def _with_room(rows: Array, room: Array) -> Array:
-    return np.concatenate([rows, np.zeros_like(room)])

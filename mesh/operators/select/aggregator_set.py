@@ -232,14 +232,9 @@ class Aggregators:
         for start, piece in pages.items():
             for name, columns in self._columns():
                 for field, column in columns.arrays.items():
-                    stored = f"{name}.{field}"
-                    if stored not in piece.schema.names:
-                        # An earlier release had one for all that have no condition.
-                        stored = f"resets0.{field}"
-                    column[start : start + len(piece)] = piece.column(stored).to_numpy()
+                    column[start : start + len(piece)] = piece.column(f"{name}.{field}").to_numpy()
         for number, resets in enumerate(self._resets):
-            stored_as = number if number < len(scalars["resets"]) else 0
-            resets.restore(scalars["resets"][stored_as], subset(state, str(stored_as)))
+            resets.restore(scalars["resets"][number], subset(state, str(number)))
         for number, listing in self._listing.items():
             versions = scalars["versions"][f"list{number}"]
             listing.fill(self._list_pages[number].restore(versions, state))

@@ -93,10 +93,6 @@ class WindowContents(Protocol):
         """Restore the values of ``parts``, and the ``lists`` that are not empty."""
         ...
 
-    def load_whole(self, state: Any) -> None:
-        """Restore a state of one part, as an earlier release stored it."""
-        ...
-
 
 class BoundedContents(ABC):
     """A content with a state of one part, because its arguments limit its size; without timers."""
@@ -112,7 +108,7 @@ class BoundedContents(ABC):
         """Its state as JSON."""
 
     @abstractmethod
-    def load_whole(self, state: Any) -> None:
+    def load_dump(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
 
     def parts(self) -> Iterable[tuple[int, str]]:
@@ -127,7 +123,7 @@ class BoundedContents(ABC):
         self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
         """Restore the value of ``parts``."""
-        self.load_whole(parts[0])
+        self.load_dump(parts[0])
 
 
 def pack(

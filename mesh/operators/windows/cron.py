@@ -78,7 +78,3 @@ class CronBatch:
         """Restore what ``parts`` and ``lists`` returned."""
         self._batch = parts[0]
         self._current, self._expires = (list(lists.get(self._batch - n, ())) for n in range(2))
-
-    def load_whole(self, state: Any) -> None:
-        """Restore a state that an earlier release stored in one part."""
-        self._current, self._expires = ([(row, time) for row, time in part] for part in state)

@@ -57,7 +57,7 @@ class _Counts(BoundedContents):
         """Its state as JSON."""
         return [self._table, list(self._keys.items())]
 
-    def load_whole(self, state: Any) -> None:
+    def load_dump(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
         self._table, keys = state
         self._keys = {key: list(entry) for key, entry in keys}
@@ -130,10 +130,10 @@ class LossyFrequent(_Counts):
         """Its state as JSON."""
         return [self._total, super().dump()]
 
-    def load_whole(self, state: Any) -> None:
+    def load_dump(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
         self._total, counts = state
-        super().load_whole(counts)
+        super().load_dump(counts)
 
 
 def keys_of(names: Sequence[str | None]) -> Callable[[pa.RecordBatch], Sequence[list[str]]]:

@@ -350,8 +350,7 @@ class NativeWindow:
         else:
             registers = joined(pieces_of("registers", state.pieces))
             columns = [column.to_numpy() for column in registers.columns]
-            # An earlier release stored all in one piece, without numbers.
-            reg = np.stack(columns[registers.schema.names[0] == NUMBER :], axis=1)
+            reg = np.stack(columns[1:], axis=1)
         self._reg = _unlisted(reg)
         meta = self._meta
         meta[m.M_STEPS], meta[m.M_NUMBER] = steps, scalars["number"]

@@ -6,7 +6,6 @@ emitted when an event arrives or a timer fires.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any
@@ -222,23 +221,7 @@ class PythonWindow:
         (last_order, last_clock, last_path), number = scalars["last"]
         self._last = ((last_order, last_clock, last_path), number)
         self._heap = [(due, number, i) for due, number, i in scalars["heap"]]
-        if "alarms" in scalars:
-            self._restore_whole(state)
-        else:
-            self._contents, self._alarms = unpack(state.pieces, self._make)
-
-    def _restore_whole(self, state: State) -> None:
-        """Restore contents and alarms as an earlier release stored them."""
-        scalars: Any = state.scalars
-        self._alarms = {}
-        for instance, times in scalars["alarms"]:
-            self._alarms[instance] = TimerQueue()
-            self._alarms[instance].times.extend(times)
-        piece = state.pieces[f"contents-{self._steps}"]
-        self._contents = {}
-        for instance, dumped in json.loads(piece.column("json")[0].as_py()):
-            content = self._contents[instance] = self._make()
-            content.load_whole(dumped)
+        self._contents, self._alarms = unpack(state.pieces, self._make)
 
 
 class _Run:

@@ -292,17 +292,6 @@ class Sessions:
             )
             self._add(_Key(name, number, (current, previous)))
 
-    def load_whole(self, state: Any) -> None:
-        """Restore a state that an earlier release stored in one part."""
-        self._table, keys = state
-        for name, *states in keys:
-            current, previous = (
-                _Session([(row, time) for row, time in events], *times) for events, *times in states
-            )
-            if current.events or previous.events:
-                self._add(_Key(name, self._came, (current, previous)))
-            self._came += 1
-
     def _add(self, key: _Key) -> None:
         self._keys[key.name] = key
         for which in (_CURRENT, _PREVIOUS):

@@ -63,7 +63,7 @@ class SortWindow(BoundedContents):
         """Its state as JSON."""
         return [self._sorted, [[_plain(key), row, time] for key, row, time in self._held]]
 
-    def load_whole(self, state: Any) -> None:
+    def load_dump(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
         self._sorted, held = state
         self._held = [(_keyed(key), row, time) for key, row, time in held]
