@@ -82,16 +82,16 @@ class Outage:
 class LeaderProbe:
     """Requests to the leaders of streams, from a fault on."""
 
-    def __init__(self, servers: Servers, stays: str, streams: Iterable[str]) -> None:
+    def __init__(self, servers: Servers, survivor: str, streams: Iterable[str]) -> None:
         """Ask nothing yet.
 
         Args:
             servers: of the cluster.
-            stays: the server to ask through.
+            survivor: the server to ask through.
             streams: to ask about; the cluster's own leader is asked too.
         """
         self._servers = servers
-        self._stays = stays
+        self._survivor = survivor
         self._subjects = {name: f"$JS.API.STREAM.INFO.{name}" for name in streams}
         self._subjects[CLUSTER] = "$JS.API.INFO"
         self._clock = SystemClock()
@@ -102,7 +102,7 @@ class LeaderProbe:
 
     async def begin(self) -> None:
         """Connect, and ask from now on."""
-        host, port = self._servers.addresses[self._servers.names.index(self._stays)]
+        host, port = self._servers.addresses[self._servers.names.index(self._survivor)]
         settings = self._servers.settings(Role.MANAGER, url=f"nats://{host}:{port}")
         self._client = await connect(settings, "chaos probe")
         self._task = asyncio.create_task(self._ask(self._client))

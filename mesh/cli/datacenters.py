@@ -85,10 +85,12 @@ def _run(file: Path, config: Path | None, work: Work) -> list[FollowedStream]:
 def _show(found: list[FollowedStream]) -> None:
     rows: list[tuple[Any, ...]] = []
     for one in found:
-        heard = f"{one.silent_s:.1f} s ago" if one.silent_s >= 0 else "never"
+        last_seen = f"{one.silent_s:.1f} s ago" if one.silent_s >= 0 else "never"
         there: int | str = "no answer"
         if one.origin is not None:
             there = one.origin.last_sequence if one.origin.created else "no stream"
-        follows = (one.domain, there, one.lag, heard) if one.domain else ("nothing", *[None] * 3)
+        follows = (
+            (one.domain, there, one.lag, last_seen) if one.domain else ("nothing", *[None] * 3)
+        )
         rows.append((one.name, one.last_sequence, *follows))
     show_table(("stream", "last", "follows", "last there", "lag", "heard"), rows)

@@ -48,7 +48,7 @@ def is_near(host: str) -> bool:
         return True
     try:
         # Also forms such as 127.1 and 0x7f000001, which libraries connect to.
-        addresses = _looked_up(name, socket.AI_NUMERICHOST)
+        addresses = _resolved(name, socket.AI_NUMERICHOST)
     except OSError:
         addresses = _addresses_of(name)
     return any(map(is_near_address, addresses))
@@ -68,7 +68,7 @@ def is_near_address(address: _Address) -> bool:
     return is_special or is_this or address in _METADATA
 
 
-def _looked_up(name: str, flags: int = 0) -> tuple[_Address, ...]:
+def _resolved(name: str, flags: int = 0) -> tuple[_Address, ...]:
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=flags)
     return tuple({ip_address(str(one[4][0]).partition("%")[0]) for one in found})
 
@@ -80,7 +80,7 @@ def _addresses_of(name: str) -> tuple[_Address, ...]:
     if found is None or (found.done() and now_s - at_s > _KEPT_S):
         if len(_known) >= _KEPT_MAX:
             _known.clear()
-        found = _resolver.submit(_looked_up, name)
+        found = _resolver.submit(_resolved, name)
         _known[name] = now_s, found
     try:
         return found.result(_WAIT_S)

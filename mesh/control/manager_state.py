@@ -61,7 +61,7 @@ class Refusal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class Observed:
     """The view has news, or the wait is over."""
 
 
@@ -100,7 +100,7 @@ class ActionFailed:
 
 
 Event = (
-    Looked
+    Observed
     | LeaseWritten
     | LeaseRefused
     | LeaseUnanswered
@@ -169,7 +169,7 @@ class ManagerState:
     leads: bool = False
     _wake_s: float = 0.0
     #: Clock and revision of the lease at the last look.
-    _looked_s: float = 0.0
+    _observed_s: float = 0.0
     _lease_revision: int = 0
     #: The remaining actions of the decision; the first is being performed.
     _actions: deque[Action] = field(default_factory=deque)
@@ -236,15 +236,15 @@ class ManagerState:
         """
         self._instructions = []
         match event:
-            case Looked():
+            case Observed():
                 self._expect(event, Phase.WATCHING)
                 self._elect(snapshot, wall_ms)
             case LeaseWritten() | LeaseRefused() | LeaseUnanswered():
                 self._expect(event, Phase.ELECTING)
                 if isinstance(event, LeaseRefused):
-                    self._wake_s = self._looked_s + CONFLICT_S
+                    self._wake_s = self._observed_s + CONFLICT_S
                 elif isinstance(event, LeaseUnanswered):
-                    self._wake_s = self._looked_s + UNANSWERED_S
+                    self._wake_s = self._observed_s + UNANSWERED_S
                 self._lead_or_follow(snapshot, wall_ms)
             case ActionPerformed():
                 self._expect(event, Phase.ACTING)
@@ -272,7 +272,7 @@ class ManagerState:
 
     def _elect(self, snapshot: ClusterSnapshot, wall_ms: int) -> None:
         ttl_s, lease = self.settings.manager.lease_ttl_s, snapshot.lease
-        self._looked_s = snapshot.now_s
+        self._observed_s = snapshot.now_s
         self._lease_revision = lease.revision if lease is not None else 0
         match election.decide(lease, self.me, snapshot.now_s, ttl_s):
             case election.StandBy(until_s):

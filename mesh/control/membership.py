@@ -68,7 +68,7 @@ class NameClaim:
 
     #: Of this process.
     incarnation: str
-    _has_looked: bool = False
+    _has_read: bool = False
     #: Revision of the record at the first look; None for no record.
     _first: int | None = None
 
@@ -77,8 +77,8 @@ class NameClaim:
     ) -> Claim:
         """Check the name's record: another process has the name if the record changes meanwhile."""
         revision = record.revision if record is not None else None
-        if not self._has_looked:
-            self._has_looked, self._first = True, revision
+        if not self._has_read:
+            self._has_read, self._first = True, revision
         if not is_id_in_use(record, self.incarnation, now_s, ttl_s, margin_s):
             return Claim.FREE
         return Claim.UNCERTAIN if self._first in (None, revision) else Claim.TAKEN

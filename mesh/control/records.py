@@ -63,7 +63,7 @@ class Records:
     """The records received so far."""
 
     #: When a message last arrived; at first the observer's clock.
-    _heard_s: float
+    _last_activity_s: float
     #: A heartbeat after a longer silence is news.  A longer silence of all nodes means that this
     #: observer is cut off.  Half of a node's term, in which a manager's own heartbeats arrive
     #: twice.
@@ -85,7 +85,7 @@ class Records:
         """Everything, as of ``now_s``."""
         return ClusterSnapshot(
             now_s=now_s,
-            listened_s=min(now_s, self._heard_s + self._quiet_s),
+            listened_s=min(now_s, self._last_activity_s + self._quiet_s),
             lease=self._lease,
             nodes=self._all(NodeRecord),
             apps=self._all(AppRecord),
@@ -162,13 +162,13 @@ class Records:
         the first worker to send a heartbeat after an outage would be the only one present.  It
         would be given all instances that the other workers are about to continue.
         """
-        if now_s - self._heard_s > self._quiet_s:
+        if now_s - self._last_activity_s > self._quiet_s:
             nodes = self._seen[NodeRecord]
             for key, seen in nodes.items():
                 nodes[key] = Seen(seen.value, seen.revision, now_s)
             self._tuples.pop(NodeRecord, None)
             self.news += 1
-        self._heard_s = now_s
+        self._last_activity_s = now_s
 
     def take(self, bucket: str, key: str, value: Any, revision: int, now_s: float) -> bool:
         """Apply a record, None for a deletion; False if a later one is known."""

@@ -58,7 +58,7 @@ class Advisories:
     _clock: Clock
     #: When this began, and by stream of an app when the last election was heard of.
     _since_ms: int = 0
-    _heard_ms: dict[str, int] = field(default_factory=dict)
+    _last_notice_ms: dict[str, int] = field(default_factory=dict)
     #: By app, empty for streams of no app: stream to its new leader.
     _elected: dict[str, dict[str, str]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
@@ -84,11 +84,11 @@ class Advisories:
             log.debug("advisory not understood", extra=fields(error=error))
             return
         is_lost = message.subject.startswith(f"{_ADVISORIES}.QUORUM_LOST.")
-        heard_ms = self._heard_ms.get(stream, self._since_ms)
+        last_notice_ms = self._last_notice_ms.get(stream, self._since_ms)
         users = self._users(stream)
         if users and not is_lost:
             # Of no other streams: a client may make up any number of them.
-            self._heard_ms[stream] = self._clock.wall_ms()
+            self._last_notice_ms[stream] = self._clock.wall_ms()
         for app, made_ms in users.items():
             if made_ms is None:
                 continue
@@ -97,7 +97,7 @@ class Advisories:
                     self._journal.note(of_lost_quorum(app, stream))
                 continue
             self._copies.note(stream, app, elected_ms)
-            if heard_ms >= made_ms:
+            if last_notice_ms >= made_ms:
                 self._elected.setdefault(app, {})[stream] = leader
                 if self._task is None or self._task.done():
                     self._task = asyncio.create_task(self._note_elected())

@@ -99,7 +99,7 @@ class Audit:
         self._clock = clock if clock is not None else SystemClock()
         self._waiting: asyncio.Queue[AuditEntry] = asyncio.Queue(_WAITING_MAX)
         self._refused = Refused()
-        self._looked_s = -_FILL_S
+        self._checked_s = -_FILL_S
         self._is_warned = False
 
     async def start(self) -> None:
@@ -179,8 +179,8 @@ class Audit:
             for one in self._refused.due(self._clock.wall_ms()):
                 self._write(one)
             now_s = self._clock.monotonic_s()
-            if now_s - self._looked_s >= _FILL_S:
-                self._looked_s = now_s
+            if now_s - self._checked_s >= _FILL_S:
+                self._checked_s = now_s
                 with contextlib.suppress(*UNREACHABLE):
                     await self.warn()
             await asyncio.sleep(_LOOK_S)

@@ -135,9 +135,9 @@ class Directory:
         try:
             info = await subscription.consumer_info()
             found: dict[str, bytes] = {}
-            heard, is_taken = 0, False
+            received, is_taken = 0, False
             # Delivered by the server, though perhaps not here yet.
-            if kv.is_at_end(info, heard):
+            if kv.is_at_end(info, received):
                 self._take(found)
                 is_taken = True
             while True:
@@ -147,12 +147,12 @@ class Directory:
                 except TimeoutError:
                     async with asyncio.timeout(_ANSWER_S):
                         info = await subscription.consumer_info()
-                    if not is_taken and kv.is_at_end(info, heard):
+                    if not is_taken and kv.is_at_end(info, received):
                         self._take(found)
                         is_taken = True
                     continue
                 at = message.metadata.sequence
-                heard, is_taken = at.consumer, False
+                received, is_taken = at.consumer, False
                 key = message.subject.removeprefix(kv.subject(bucket, ""))
                 if (message.headers or {}).get(kv.OPERATION):
                     found.pop(key, None)

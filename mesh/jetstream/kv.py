@@ -124,14 +124,14 @@ async def ensure_bucket(
         return await js.create_key_value(config)
 
 
-def is_at_end(info: api.ConsumerInfo, heard: int) -> bool:
+def is_at_end(info: api.ConsumerInfo, received: int) -> bool:
     """Whether a consumer has nothing more to deliver after its message ``heard``, 0 for none.
 
     A message says how many are pending after it.  If those are removed before they are delivered,
     none ever says that it is the last.
     """
     delivered = info.delivered.consumer_seq if info.delivered else 0
-    return not info.num_pending and delivered == heard
+    return not info.num_pending and delivered == received
 
 
 async def entries(

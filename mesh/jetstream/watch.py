@@ -182,8 +182,8 @@ class ClusterView:
             #: Key to record and revision; None once the whole bucket was read.
             found: dict[str, tuple[Any, int]] | None = {}
             upto = info.delivered.stream_seq if info.delivered else 0
-            heard = 0
-            if is_at_end(info, heard):
+            received = 0
+            if is_at_end(info, received):
                 found = await self._take_all(bucket, {}, upto)
                 complete.set()
             while True:
@@ -194,7 +194,7 @@ class ClusterView:
                     # Silence may be a consumer that a restarted server has forgotten.
                     async with asyncio.timeout(ANSWER_S):
                         info = await subscription.consumer_info()
-                    if found is not None and is_at_end(info, heard):
+                    if found is not None and is_at_end(info, received):
                         upto = info.delivered.stream_seq if info.delivered else 0
                         found = await self._take_all(bucket, found, upto)
                         complete.set()
@@ -202,7 +202,7 @@ class ClusterView:
                 if message is None:
                     log.warning("bucket has gone back, read again", extra=fields(bucket=bucket))
                     return
-                heard = message.metadata.sequence.consumer
+                received = message.metadata.sequence.consumer
                 read = self._record(bucket, message)
                 if found is None:
                     if read is not None:

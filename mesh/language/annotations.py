@@ -124,9 +124,9 @@ def _element(cursor: Cursor, *expected: str) -> tuple[str | None, str]:
         cursor.fail(*expected)
     key = str(cursor.take().value)
     while cursor.sees(".") or cursor.sees("-") or cursor.sees(":"):
-        cursor.hug()
+        cursor.no_space_before()
         key += cursor.take().text
-        cursor.hug()
+        cursor.no_space_before()
         key += cursor.expect_name("the rest of the key")
     if not cursor.sees("="):
         cursor.fail("'='", hint="A text is in quotes, and a key precedes '='.")
@@ -136,7 +136,7 @@ def _element(cursor: Cursor, *expected: str) -> tuple[str | None, str]:
 
 def _equals(cursor: Cursor) -> None:
     cursor.take_close()
-    cursor.hug()
+    cursor.no_space_before()
 
 
 def _text(cursor: Cursor) -> str:

@@ -94,7 +94,7 @@ class Cursor:
 
     def take_close(self) -> Token:
         """Consume the next token, and record that it follows the previous one without a space."""
-        self.hug()
+        self.no_space_before()
         return self.take()
 
     def skip(self) -> None:
@@ -192,7 +192,7 @@ class Cursor:
         self.elements.add(self._at)
         self.start_line()
 
-    def hug(self, ahead: int = 0) -> None:
+    def no_space_before(self, ahead: int = 0) -> None:
         """Record that the next token, or one after it, follows the previous one without a space."""
         self.close.add(self._at + ahead)
 

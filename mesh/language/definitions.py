@@ -139,7 +139,7 @@ def _schedule(cursor: Cursor) -> Literal:
 
 def _function(cursor: Cursor) -> tuple[str, AttributeType, str]:
     """Language, return type and body."""
-    cursor.hug()
+    cursor.no_space_before()
     cursor.expect("[", hint="The language is in square brackets: f[javascript].")
     cursor.refuse_keyword("a language")
     language = cursor.expect_name("a language")

@@ -119,7 +119,7 @@ class _Expressions:
             cursor.take()
             # Two of them would start a comment.
             if not cursor.sees("-"):
-                cursor.hug()
+                cursor.no_space_before()
             self._open.append(_Open(position, PREFIX_TIGHTNESS, UnaryOperator.NEGATE))
         elif cursor.accept("("):
             self._open.append(_Open(NOWHERE, 0))
@@ -165,7 +165,7 @@ class _Expressions:
         name = cursor.expect_name("the name of a function")
         if cursor.accept(":"):
             namespace, name = name, cursor.expect_name("the name of a function")
-        cursor.hug()
+        cursor.no_space_before()
         cursor.expect("(")
         return namespace, name
 
@@ -184,7 +184,7 @@ class _Expressions:
             return self._number(start, sign=1)
         if cursor.sees("-") or cursor.sees("+"):
             sign = -1 if cursor.take().text == "-" else 1
-            cursor.hug()
+            cursor.no_space_before()
             if cursor.peek().kind not in _NUMBERS:
                 cursor.fail("a number")
             return self._number(start, sign)
@@ -195,7 +195,7 @@ class _Expressions:
             namespace, name = self._call_start()
             takes_all = cursor.accept("*")
             if takes_all:
-                cursor.hug(-1)
+                cursor.no_space_before(-1)
             cursor.expect(")")
             return Call(name, (), namespace, takes_all, position=start)
         if cursor.sees("*"):

@@ -113,7 +113,7 @@ def _name(cursor: Cursor, what: str) -> tuple[str | None, str]:
 
 def _arguments(cursor: Cursor) -> tuple[tuple[Expression, ...], bool]:
     """The arguments in the brackets of a call, and whether they are ``*``."""
-    cursor.hug()
+    cursor.no_space_before()
     cursor.expect("(")
     if cursor.sees("*") and cursor.sees(")", ahead=1):
         cursor.take()

@@ -56,10 +56,10 @@ def parse_plain_name(cursor: Cursor, what: str, kind: str) -> str:
 
 def _kind(cursor: Cursor) -> StreamKind:
     if cursor.accept("#"):
-        cursor.hug()
+        cursor.no_space_before()
         return StreamKind.INNER
     if cursor.accept("!"):
-        cursor.hug()
+        cursor.no_space_before()
         return StreamKind.FAULT
     return StreamKind.PLAIN
 
@@ -81,7 +81,7 @@ def parse_reference(cursor: Cursor, what: str) -> Variable | EventReference:
     function, function_index = None, None
     if cursor.sees("#") and cursor.sees_name(1):
         cursor.take_close()
-        cursor.hug()
+        cursor.no_space_before()
         function = cursor.expect_name("the name of a stream function")
         function_index = parse_index(cursor)
     if cursor.sees("."):
@@ -106,7 +106,7 @@ def parse_index(cursor: Cursor) -> int | None:
         index = -1
         if cursor.sees("-"):
             cursor.take_close()
-            cursor.hug()
+            cursor.no_space_before()
             index -= parse_whole_number(cursor)
     elif cursor.peek().kind is TokenKind.INT:
         index = parse_whole_number(cursor)

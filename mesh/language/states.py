@@ -248,7 +248,7 @@ class _States:
         if cursor.sees_name() and cursor.sees("=", ahead=1):
             reference = cursor.expect_name("a name")
             cursor.take_close()
-            cursor.hug()
+            cursor.no_space_before()
         stream = parse_stream_reference(cursor)
         handlers = parse_handlers(cursor, with_window=False)
         if cursor.sees_word("as"):
@@ -276,7 +276,7 @@ class _States:
         if not cursor.sees("<"):
             return None
         cursor.take_close()
-        cursor.hug()
+        cursor.no_space_before()
         if cursor.sees(":"):
             cursor.take()
             return 0, self._end_of_count()
@@ -287,13 +287,13 @@ class _States:
                 cursor.take_close()
                 return least, None
             return least, self._end_of_count()
-        cursor.hug()
+        cursor.no_space_before()
         cursor.expect(">")
         return least, least
 
     def _end_of_count(self) -> int:
         number = parse_whole_number(self._cursor)
-        self._cursor.hug()
+        self._cursor.no_space_before()
         self._cursor.expect(">")
         return number
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import AppRecord
 
 #: Backups that are looked at for one event, the newest that may serve first.
-_LOOKED_AT: Final = 5
+_EXAMINED_MAX: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Bases:
 
     async def before(self, group: GroupSpec, part: str, position: int) -> AsyncIterator[Base]:
         """States of a part in which a row of this position is still to come, the newest first."""
-        left = _LOOKED_AT
+        left = _EXAMINED_MAX
         for one in reversed(await backups.list_backups(self.client, self.record.spec.name)):
             found = await self._of(one, group, part)
             if found is not None and outputs(found.manifest) < position:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 #: Messages between the groups of an app that a fork copies at most.
 COPIED_MAX: Final = 100_000
 #: Backups that are looked at for a position, the newest first.
-LOOKED_AT: Final = 20
+EXAMINED_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Forks:
         return found
 
     async def _known(
-        self, wanted: _Wanted, revision: str | None, most: int = LOOKED_AT
+        self, wanted: _Wanted, revision: str | None, most: int = EXAMINED_MAX
     ) -> list[_Known]:
         """Backups of the app, the newest first, with their fit."""
         app = wanted.of.spec.name

@@ -29,8 +29,8 @@ from mesh.control.manager_state import (
     LeaseRefused,
     LeaseUnanswered,
     LeaseWritten,
-    Looked,
     ManagerState,
+    Observed,
     Perform,
     Refusal,
     StartRemoval,
@@ -120,7 +120,7 @@ class Manager:
 
     async def _lead(self, removals: TaskGroup) -> None:
         news = self.view.news
-        event: Event = Looked()
+        event: Event = Observed()
         while True:
             did_lead = self.leads
             instructions = self.state.handle(event, self.view.snapshot(), self.clock.wall_ms())
@@ -141,7 +141,7 @@ class Manager:
                     case Wait(until_s):
                         wait_s = until_s - self.clock.monotonic_s()
                         await self.view.news_after(news, max(0.0, wait_s))
-                        news, event = self.view.news, Looked()
+                        news, event = self.view.news, Observed()
 
     async def resign(self) -> None:
         """Give the lease up, so that another manager leads at once, and leave."""

@@ -22,7 +22,7 @@ from mesh.operators.divided import divide, is_grouped
 from mesh.operators.merged import merge
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import Answer, SourceKind
-from mesh.plan.stores import is_looked_up
+from mesh.plan.stores import is_lookup_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
     columns = tuple(
         (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in asked.outputs
     )
-    is_anywhere = any(t.schema.name == own and is_looked_up(t) for t in _bound(app_text).tables)
+    is_anywhere = any(t.schema.name == own and is_lookup_table(t) for t in _bound(app_text).tables)
     one_group = _one_group(asked, _bound(app_text))
     return QueryPlan(home, columns, changes, is_anywhere, one_group, is_grouped(asked))
 

@@ -45,7 +45,7 @@ from mesh.operators.gaps import PERIODS_FIRST, ROWS_MAX, Gap
 from mesh.operators.on_demand import answer, as_chunk
 from mesh.operators.table_changes import TableChanges
 from mesh.operators.tables import Tables
-from mesh.operators.tables.looked_up import LookedUpTable
+from mesh.operators.tables.lookup_table import LookupTable
 from mesh.operators.tables.prefetch import Prefetch
 from mesh.operators.tables.replay import Replay
 from mesh.operators.tables.written import WrittenTable, change_channels
@@ -176,7 +176,7 @@ class Executor:
         #: Earlier reads of tables in databases.
         own = [node.cells for node in aggregations.values()]
         self._joined = [cells for cells in own if cells.reads]
-        repeated = [table for table in self.looked_up if not table.is_cached]
+        repeated = [table for table in self.lookup_tables if not table.is_cached]
         self.replay = Replay([*repeated, *self.bucket_reads])
         #: Whether rows for databases left since the last ``take_reads``.
         self._has_written = False
@@ -509,7 +509,7 @@ class Executor:
         }
         if self._has_new:
             scalars["new"] = True
-        if self.looked_up or self._joined:
+        if self.lookup_tables or self._joined:
             scalars["reads"] = [self.replay.taken, self.replay.number]
         scalars |= {"changes": dict(kept)} if (kept := self._changes.outcomes) else {}
         if self._periodic:
@@ -586,9 +586,9 @@ class Executor:
                 one.stored = tables[one.stored.name]
 
     @property
-    def looked_up(self) -> list[LookedUpTable]:
+    def lookup_tables(self) -> list[LookupTable]:
         """Tables that are read from their databases; their reader has to be set."""
-        return [one for one in self._tables.values() if isinstance(one, LookedUpTable)]
+        return [one for one in self._tables.values() if isinstance(one, LookupTable)]
 
     @property
     def bucket_reads(self) -> list[BucketReads]:

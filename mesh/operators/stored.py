@@ -13,7 +13,7 @@ from mesh.operators.base import restore_subset, subset
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.named_window import NamedWindowNode
 from mesh.operators.environment import Environment, using
-from mesh.operators.tables.looked_up import LookedUpTable
+from mesh.operators.tables.lookup_table import LookupTable
 from mesh.operators.tables.stored import StoredTable
 from mesh.plan.stores import stored_table_of
 
@@ -80,7 +80,7 @@ def stores_of(
             tables[name] = (
                 StoredTable(table, stores, subset(rows, name))
                 if store is None or store.is_kept
-                else LookedUpTable(table, stores, store)
+                else LookupTable(table, stores, store)
             )
         for window in app.windows:
             if window.schema.name in names:

@@ -10,7 +10,7 @@ from mesh.model.names import app_of_token
 from mesh.plan.bind.group import bind_group
 from mesh.plan.dependencies import joined_aggregations, union, uses_of
 from mesh.plan.guarantees import describe_delivery, guarantee_of
-from mesh.plan.stores import is_looked_up
+from mesh.plan.stores import is_lookup_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +87,7 @@ def _group_lines(group: GroupSpec, bounds: ScaleBounds | None) -> list[str]:
         ("delivery", _deliveries(group)),
         ("queries", _queries(group)),
         ("aggregations", _aggregations(group)),
-        ("databases", tuple(f"{name} is read there" for name in _looked_up(group))),
+        ("databases", tuple(f"{name} is read there" for name in _lookup_tables(group))),
         ("cached", _cached(group)),
     ):
         if names:
@@ -119,14 +119,14 @@ def _aggregations(group: GroupSpec) -> tuple[str, ...]:
     return tuple(aggregation.schema.name for aggregation in bind_group(group).aggregations)
 
 
-def _looked_up(group: GroupSpec) -> tuple[str, ...]:
+def _lookup_tables(group: GroupSpec) -> tuple[str, ...]:
     """Its tables whose rows stay in their database, and aggregations in stores that it joins."""
     if group.kind is not GroupKind.QUERIES:
         return ()
     app = bind_group(group)
     joined = joined_aggregations(app)
     return (
-        *(t.schema.name for t in app.tables if is_looked_up(t)),
+        *(t.schema.name for t in app.tables if is_lookup_table(t)),
         *(
             one.schema.name
             for one in app.aggregations
@@ -136,13 +136,13 @@ def _looked_up(group: GroupSpec) -> tuple[str, ...]:
 
 
 def _cached(group: GroupSpec) -> tuple[str, ...]:
-    """Those of ``_looked_up`` with a cache, whose reads are not repeated."""
-    if not _looked_up(group):
+    """Those of ``_lookup_tables`` with a cache, whose reads are not repeated."""
+    if not _lookup_tables(group):
         return ()
     stores = {t.schema.name: find(t.annotations, "store") for t in bind_group(group).tables}
     return tuple(
         name
-        for name in _looked_up(group)
+        for name in _lookup_tables(group)
         if (store := stores.get(name)) is not None and find(store.annotations, "cache") is not None
     )
 
@@ -191,7 +191,7 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
         "delivery": list(_deliveries(group)),
         "queries": list(_queries(group)),
         "aggregations": list(_aggregations(group)),
-        "looked_up": list(_looked_up(group)),
+        "looked_up": list(_lookup_tables(group)),
         "cached": list(_cached(group)),
         "reads": [_input_values(i) for i in group.inputs],
         "writes": [

@@ -216,7 +216,7 @@ def _as_fork(tree: App, other: str, sinks: bool) -> App:
     """``tree`` under another name, without sources of its own, and without sinks unless wanted."""
     tree = _named(tree, other, without="app:transportchannelcreationenabled")
     elements = tuple(
-        replace(e, annotations=tuple(a for a in e.annotations if _stays(a, sinks)))
+        replace(e, annotations=tuple(a for a in e.annotations if _is_copied(a, sinks)))
         if isinstance(e, StreamDefinition)
         else e
         for e in tree.elements
@@ -224,7 +224,7 @@ def _as_fork(tree: App, other: str, sinks: bool) -> App:
     return replace(tree, elements=elements)
 
 
-def _stays(annotation: Annotation, sinks: bool) -> bool:
+def _is_copied(annotation: Annotation, sinks: bool) -> bool:
     match annotation.name.lower():
         case "sink":
             return sinks

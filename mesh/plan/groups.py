@@ -27,7 +27,7 @@ from mesh.plan.bound import BoundAggregation, BoundApp, BoundPartition, BoundQue
 from mesh.plan.dependencies import Uses, union, uses_of
 from mesh.plan.dist import AGGREGATION_PREFIX, DEFAULT_GROUP, Dist, read_dist
 from mesh.plan.loops import Loop, loops_of, refuse_loops
-from mesh.plan.stores import is_in_file, is_looked_up
+from mesh.plan.stores import is_in_file, is_lookup_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -301,7 +301,7 @@ def _refuse_scattered(groups: tuple[Group, ...], tables: Sequence[BoundTable]) -
     stored |= {one.schema.name for one in aggregations if find(one.annotations, "store")}
     files = {table.schema.name for table in tables if is_in_file(table.annotations)}
     # They are read from their database, by any instance.
-    anywhere = {table.schema.name for table in tables if is_looked_up(table)} - files
+    anywhere = {table.schema.name for table in tables if is_lookup_table(table)} - files
 
     def also(kind: str, name: str) -> str:
         is_shareable = kind == "table" and name in stored and name not in files

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import Query
     from mesh.plan.bound import BoundQuery
 
-_LOOKED_UP: Final = (SourceKind.TABLE, SourceKind.AGGREGATION)
+_LOOKUPS: Final = (SourceKind.TABLE, SourceKind.AGGREGATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +93,8 @@ def _nodes(elements: Sequence[Sequence[tuple[Query, BoundQuery]]]) -> Iterator[_
 
         for tree, query in queries:
             action = query.action
-            is_stream = isinstance(action, Insert) and action.kind not in _LOOKED_UP
-            reads = frozenset(own(n) for n, kind in query.inputs if kind not in _LOOKED_UP)
+            is_stream = isinstance(action, Insert) and action.kind not in _LOOKUPS
+            reads = frozenset(own(n) for n, kind in query.inputs if kind not in _LOOKUPS)
             yield _Node(tree, query, reads, own(query.target.name) if is_stream else "")
 
 

@@ -129,7 +129,7 @@ def stored_table_of(table: BoundTable) -> StoreOptions | None:
     return store
 
 
-def is_looked_up(table: BoundTable) -> bool:
+def is_lookup_table(table: BoundTable) -> bool:
     """Whether a table's rows stay in its database; options that are wrong are not looked at."""
     annotation = find(table.annotations, "store")
     if annotation is None:

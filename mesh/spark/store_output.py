@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mesh.model.stored import Database, StoredTable, StoreTarget
     from mesh.operators.aggregations.bucket_reads import BucketReads
     from mesh.operators.executor import Executor
-    from mesh.operators.tables.looked_up import LookedUpTable
+    from mesh.operators.tables.lookup_table import LookupTable
     from mesh.store.refusals import RefusedRow
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class StoreOutput:
         self._kept: dict[StoreWriter, list[StoredTable]] = {}
         self._tables: dict[str, StoredTable] = {}
         self._writer_of: dict[str, StoreWriter] = {}
-        self._looked_up: Sequence[LookedUpTable] = ()
+        self._lookup_tables: Sequence[LookupTable] = ()
         self._buckets: Sequence[BucketReads] = ()
         #: Of writers whose database may refuse rows: the positions up to which the last two calls
         #: of ``refused`` had returned them.
@@ -118,8 +118,8 @@ class StoreOutput:
             return None
         made = cls(targets, executor.producer, epoch, app)
         made._describe(executor)
-        made._looked_up = executor.looked_up
-        for table in made._looked_up:
+        made._lookup_tables = executor.lookup_tables
+        for table in made._lookup_tables:
             writer = made._writer_of[table.stored.name]
             table.find_rows = partial(writer.find, table.stored)
         made._buckets = executor.bucket_reads
@@ -145,9 +145,9 @@ class StoreOutput:
     def prepare(self) -> None:
         """Forget rows of databases before a run, unless it continues one that is not written."""
         self._continues = any(self._rows.values())
-        if self._looked_up and not self._continues:
+        if self._lookup_tables and not self._continues:
             now_ms = time.monotonic_ns() // 1_000_000
-            for table in self._looked_up:
+            for table in self._lookup_tables:
                 table.settle(now_ms)
         for reads in self._buckets:
             reads.begin_run(is_settled=not self._continues)

@@ -30,7 +30,7 @@ from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
 from mesh.operators.on_demand import answer
 from mesh.operators.stored import pieces_of, stores_of
-from mesh.operators.tables.looked_up import LookedUpTable
+from mesh.operators.tables.lookup_table import LookupTable
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import Answer as Reads
 from mesh.plan.bound import SourceKind
@@ -104,7 +104,7 @@ def answer_task(task: AnswerTask) -> Answer | None:
             continue
         # The state has none of their rows, and those of another question are old.
         for table in stores.tables.values():
-            if isinstance(table, LookedUpTable):
+            if isinstance(table, LookupTable):
                 table.find_rows = _reader(table, bound(task.app_text).name)
                 table.forget()
         try:
@@ -239,7 +239,7 @@ def _finder(
     return found
 
 
-def _reader(table: LookedUpTable, app: str) -> Callable[[Clause], pa.RecordBatch]:
+def _reader(table: LookupTable, app: str) -> Callable[[Clause], pa.RecordBatch]:
     def found(clause: Clause) -> pa.RecordBatch:
         where = database(table.target.options, app)
         rows, has_more = read(where, table.stored, clause, READ_MAX)

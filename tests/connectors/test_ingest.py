@@ -62,7 +62,7 @@ class Writer:
         marker_cache.clear()
         key = (self.options.connection, self.options.marker_prefix, self.options.epoch)
         marker_cache._caches()[key] = self._cache
-        return publish.Publisher(self.connection, self.options, stays=True)
+        return publish.Publisher(self.connection, self.options, is_long_lived=True)
 
     def write(self, *runs: pa.RecordBatch) -> None:
         for run in runs:

@@ -181,12 +181,12 @@ def test_signs_of_life_of_an_idle_reader_are_recorded(
     monkeypatch.setattr(tail, "_SILENT_BEATS", 300)
     broker.create("A")
     tails.follow("a", "A", 0)
-    heard_s = {tails._by_key["a"].heard_s}
-    while len(heard_s) < 4:
+    last_activity_s = {tails._by_key["a"].last_activity_s}
+    while len(last_activity_s) < 4:
         wait_any([tails.connection], (), 1.0)
         assert tails.receive() == set()
         assert tails.ready() == []
-        heard_s.add(tails._by_key["a"].heard_s)
+        last_activity_s.add(tails._by_key["a"].last_activity_s)
     broker.publish("ev.A", b"0")
     assert come(tails, "a", 1)[0] == [(1, b"0")]
 

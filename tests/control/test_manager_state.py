@@ -10,8 +10,8 @@ from mesh.control.manager_state import (
     ActionPerformed,
     Instruction,
     LeaseWritten,
-    Looked,
     ManagerState,
+    Observed,
     Perform,
     WriteLease,
 )
@@ -25,7 +25,7 @@ def test_a_manager_leads_before_it_places_in_the_story() -> None:
     state = ManagerState(Candidate("m1", ""), SETTINGS)
     noted: list[JournalEntry] = []
 
-    def after(event: Looked | LeaseWritten | ActionPerformed, line: str) -> Instruction:
+    def after(event: Observed | LeaseWritten | ActionPerformed, line: str) -> Instruction:
         instructions = state.handle(event, snapshot(line), wall_ms=DECIDED_MS)
         noted.extend(
             replace(one, at_ms=one.at_ms or NOTED_MS)
@@ -35,7 +35,7 @@ def test_a_manager_leads_before_it_places_in_the_story() -> None:
         return instructions[-1]
 
     seen = "now=0 workers=w1:0 apps=A:g*1"
-    assert isinstance(after(Looked(), seen), WriteLease)
+    assert isinstance(after(Observed(), seen), WriteLease)
     assert isinstance(after(LeaseWritten(), f"{seen} lease=m1@5"), Perform)
     after(ActionPerformed(), f"{seen} lease=m1@5")
 

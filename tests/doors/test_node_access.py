@@ -83,7 +83,7 @@ def test_a_slow_look_up_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from threading import Event
 
     go_on = Event()
-    real = near_hosts._looked_up
+    real = near_hosts._resolved
 
     def look_up(name: str, flags: int = 0) -> Any:
         if flags:
@@ -91,7 +91,7 @@ def test_a_slow_look_up_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
         go_on.wait(20)
         return real("10.0.0.1", socket.AI_NUMERICHOST)
 
-    monkeypatch.setattr(near_hosts, "_looked_up", look_up)
+    monkeypatch.setattr(near_hosts, "_resolved", look_up)
     monkeypatch.setattr(near_hosts, "_WAIT_S", 0.01)
     near_hosts._known.clear()
     with pytest.raises(UnavailableError, match="looked up"):

@@ -49,7 +49,7 @@ class Writer:
         self.connection = Connection(self.options.connection)
 
     def publisher(self) -> publish.Publisher:
-        return publish.Publisher(self.connection, self.options, stays=True)
+        return publish.Publisher(self.connection, self.options, is_long_lived=True)
 
     def write(self, *runs: pa.RecordBatch) -> None:
         for run in runs:

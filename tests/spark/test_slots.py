@@ -296,14 +296,14 @@ def test_a_stay_is_over_before_its_slot_and_the_next_one_finds_it(
     mesh.publish("Numbers", {"n": 1})
     mesh.rows("Sums", 1)
     mesh.until("sums", lambda told: told[-1].messages_in == 1)
-    rows = [row for one in slots for row in one.stay(0.0).to_pylist()]
+    rows = [row for one in slots for row in one.keep_alive(0.0).to_pylist()]
     assert [(row["instance"], row["events_in"], row["events_out"]) for row in rows] == [
         ("A-sums-1", 1, 1)
     ]
     # It works between two stays.
     mesh.publish("Numbers", {"n": 2})
     assert mesh.rows("Sums", 2) == [[1], [3]]
-    assert [one.stay(0.0).num_rows for one in slots].count(0) >= 1
+    assert [one.keep_alive(0.0).num_rows for one in slots].count(0) >= 1
     slot._found = slots[0]
     assert of_this_process(slots[0].options) is slots[0]
     slot._found = None
@@ -317,7 +317,7 @@ def test_a_slot_that_no_task_finds_ends(
     monkeypatch.setattr(slot, "_LEASE_S", 0.0)
     slots = shared.runs[0].slots
     for one in slots:
-        one.stay(0.0)
+        one.keep_alive(0.0)
     while not all(one.has_ended for one in slots):
         shared._ending.wait(0.01)
 

@@ -12,7 +12,7 @@ from mesh.language.parser import parse
 from mesh.operators.executor import Executor
 from mesh.plan.bind import bind
 from mesh.spark.store_output import StoreOutput
-from tests.store.test_looked_up import APP, change, looked_up
+from tests.store.test_lookup_table import APP, change, in_database
 from tests.store.test_tables import Event, events_of, runs_of
 from tests.support.databases import new_database
 from tests.support.recorder import stored
@@ -33,7 +33,7 @@ class Failing:
     """
 
     def __init__(self, store: TestDatabase, events: list[Event]) -> None:
-        self.app = bind(parse(APP.replace("{store}", looked_up(store))))
+        self.app = bind(parse(APP.replace("{store}", in_database(store))))
         self.store, self.events, self.epoch = store, events, 0
         self.kept: tuple[int, Any] = (0, None)
         self.foreign = 0

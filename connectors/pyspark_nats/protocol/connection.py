@@ -232,9 +232,9 @@ class Connection:
         return self._open is not None and self._open.is_readable(wait_s)
 
     @property
-    def heard_s(self) -> float:
+    def last_activity_s(self) -> float:
         """When the server was last heard of, monotonic, seconds; 0 while it is closed."""
-        return self._open.heard_s if self._open is not None else 0.0
+        return self._open.last_activity_s if self._open is not None else 0.0
 
     def fileno(self) -> int | None:
         """The file descriptor of the socket; None while it is closed."""

@@ -259,7 +259,7 @@ class Link:
         return self._transport.wait(wait_s)
 
     @property
-    def heard_s(self) -> float:
+    def last_activity_s(self) -> float:
         """When bytes last arrived, monotonic, seconds."""
         return self._progress_s
 

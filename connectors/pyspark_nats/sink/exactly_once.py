@@ -59,7 +59,7 @@ class ExactlyOncePublisher:
     """Publishes the rows of one task in atomic batches, and in ingest batches where it can."""
 
     def __init__(
-        self, connection: Connection, options: SinkOptions, origin: Origin, *, stays: bool
+        self, connection: Connection, options: SinkOptions, origin: Origin, *, is_long_lived: bool
     ) -> None:
         """Publish over a connection.
 
@@ -67,7 +67,7 @@ class ExactlyOncePublisher:
             connection: to a server.
             options: of the sink.
             origin: the task.
-            stays: whether later tasks of its producers run in this thread, as a rule.
+            is_long_lived: whether later tasks of its producers run in this thread, as a rule.
         """
         self._connection = connection
         self._options = options
@@ -76,7 +76,7 @@ class ExactlyOncePublisher:
         self._cache = cache_for(options)
         self._markers = ProducerMarkers(connection, options, origin, self._cache)
         self._states: dict[Pair, ProducerState] = {}
-        is_ingested = stays and origin.batch_id is None
+        is_ingested = is_long_lived and origin.batch_id is None
         self._ingest = IngestPath(connection, options, origin, self._cache) if is_ingested else None
         #: Batches without an ack, oldest first.
         self._pending: deque[PendingBatch] = deque()

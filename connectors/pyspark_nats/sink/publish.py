@@ -33,7 +33,7 @@ class Publisher:
         options: SinkOptions,
         origin: Origin | None = None,
         *,
-        stays: bool = False,
+        is_long_lived: bool = False,
     ) -> None:
         """Publish over a connection.
 
@@ -41,10 +41,12 @@ class Publisher:
             connection: to a server.
             options: of the sink.
             origin: the task.
-            stays: whether later tasks of its producers run in this thread, as a rule: then rows are
-                published in ingest batches, where the stream takes them.
+            is_long_lived: whether later tasks of its producers run in this thread, as a rule: then
+                rows are published in ingest batches, where the stream takes them.
         """
-        self._atomic = ExactlyOncePublisher(connection, options, origin or Origin(), stays=stays)
+        self._atomic = ExactlyOncePublisher(
+            connection, options, origin or Origin(), is_long_lived=is_long_lived
+        )
         self._path: _Path = (
             self._atomic if options.is_exact else AtLeastOncePublisher(connection, options)
         )

@@ -94,12 +94,12 @@ class DataWaiter:
                     left_s = deadline_s - time.monotonic()
                     if left_s <= 0:
                         break
-                    if self._heard(sids, left_s):
+                    if self._has_message(sids, left_s):
                         now = self._settled(start, is_due)
                         if not is_due(now):
                             # Other subjects, or not enough: later messages are found by polling.
                             left_s = deadline_s - time.monotonic()
-                            self._heard(set(), max(0.0, min(left_s, _POLL_S)))
+                            self._has_message(set(), max(0.0, min(left_s, _POLL_S)))
                             now = self._probe(start)
                     else:
                         now = self._probe(start)
@@ -178,7 +178,7 @@ class DataWaiter:
             for subject in self._options.subjects_of(info.name) or info.subjects
         }
 
-    def _heard(self, sids: set[int], wait_s: float) -> bool:
+    def _has_message(self, sids: set[int], wait_s: float) -> bool:
         """Whether a message arrived within ``wait_s``; without subscriptions it waits a little.
 
         A query that is to halt waits no longer.

@@ -79,7 +79,7 @@ class _Tail(Generic[K]):
     messages_max: int = _MESSAGES_FIRST
     bytes_max: int = _BYTES_FIRST
     #: When it was last heard of, monotonic, seconds.
-    heard_s: float = 0.0
+    last_activity_s: float = 0.0
     #: Messages that the caller has not taken, and how many the stream has after them.
     waiting: list[Messages] = field(default_factory=list)
     pending: int = 0
@@ -132,7 +132,9 @@ class Tails(Generic[K]):
         def step() -> None:
             self._drop_lost()
             sid, inbox = self._connection.new_inbox_tree()
-            tail = _Tail(key, stream, made.name, made.server, sid, inbox, heard_s=time.monotonic())
+            tail = _Tail(
+                key, stream, made.name, made.server, sid, inbox, last_activity_s=time.monotonic()
+            )
             self._by_key[key] = self._by_sid[sid] = tail
             self._ask(tail)
 
@@ -168,7 +170,7 @@ class Tails(Generic[K]):
         now_s = time.monotonic()
         silent_s = _SILENT_BEATS * self._beat_s
         for tail in list(self._by_key.values()):
-            if now_s - tail.heard_s > silent_s:
+            if now_s - tail.last_activity_s > silent_s:
                 self.forget(tail.key)
         return before - self._by_key.keys()
 
@@ -208,7 +210,7 @@ class Tails(Generic[K]):
         tail = self._by_key.get(key)
         if tail is None or not (tail.waiting or (tail.pending and tail.asked)):
             return 0.0
-        return tail.heard_s + _SOON_S
+        return tail.last_activity_s + _SOON_S
 
     @property
     def check_s(self) -> float:
@@ -223,8 +225,8 @@ class Tails(Generic[K]):
             DisconnectedError: it is not.
         """
         now_s = time.monotonic()
-        quiet_s = now_s - max(self._connection.heard_s, self._pinged_s)
-        if self._pinged_s > self._connection.heard_s:
+        quiet_s = now_s - max(self._connection.last_activity_s, self._pinged_s)
+        if self._pinged_s > self._connection.last_activity_s:
             if quiet_s > _ANSWERS_S:
                 raise DisconnectedError("the server is silent")
         elif quiet_s > _QUIET_S:
@@ -310,7 +312,7 @@ class Tails(Generic[K]):
             tail = self._by_sid.get(sid)
             if tail is None:
                 continue
-            tail.heard_s = now_s
+            tail.last_activity_s = now_s
             try:
                 self._received(tail, mine)
             except DisconnectedError:
@@ -324,7 +326,7 @@ class Tails(Generic[K]):
         for sid in sids:
             tail = self._by_sid.get(sid) if sid is not None else None
             if tail is not None:
-                tail.heard_s = now_s
+                tail.last_activity_s = now_s
         return found.where(np.array([sid is None for sid in sids]))
 
     def _divided(self, found: frames.Frames) -> Iterator[tuple[int, frames.Frames]]:

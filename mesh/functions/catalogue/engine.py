@@ -100,11 +100,11 @@ SCALARS: Final = signatures(
     Kind.SCALAR,
     runs=True,
     rules={"convert": _object_becomes_a_string},
-    dooms={"cast": _only_a_bool_casts_to_bool},
+    restrictions={"cast": _only_a_bool_casts_to_bool},
 ) | signatures(
     _INTERNAL,
     Kind.SCALAR,
-    dooms={"incrementalAggregator:getAggregationStartTime": _time_is_long},
+    restrictions={"incrementalAggregator:getAggregationStartTime": _time_is_long},
 )
 #: Aggregators by name: valid in the select part of a query, also nested or in expressions.
 AGGREGATORS: Final = signatures(_AGGREGATORS, Kind.AGGREGATOR, runs=True)

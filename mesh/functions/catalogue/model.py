@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     #: A check of several arguments together: the objection to arguments that fit one by one.
     Rule = Callable[[tuple["Argument", ...]], "Objection | None"]
     #: Why the engine accepts a call and then fails at run time on every event, in a sentence.
-    Doom = Callable[[tuple["Argument", ...]], "str | None"]
+    Restriction = Callable[[tuple["Argument", ...]], "str | None"]
 
 ANY: Final = frozenset(AttributeType)
 NUMBER: Final = frozenset(NUMERIC)
@@ -103,7 +103,7 @@ class Overload:
     #: Attributes that a stream function adds to its events, in order.
     adds: tuple[Attribute, ...] = ()
     rule: Rule | None = None
-    doom: Doom | None = None
+    restriction: Restriction | None = None
 
 
 class Kind(StrEnum):

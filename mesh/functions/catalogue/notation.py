@@ -40,7 +40,7 @@ from mesh.model.types import NUMERIC, Attribute, AttributeType
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.functions.catalogue.model import Doom, Result, Rule
+    from mesh.functions.catalogue.model import Restriction, Result, Rule
 
 _LINE: Final = re.compile(r"(?P<name>[\w:]+)\((?P<inside>[^)]*)\)(?: -> (?P<result>.+))?")
 _GROUPS: Final = {"any": ANY, "number": NUMBER, "scalar": ANY - OBJECT}
@@ -54,7 +54,7 @@ def signatures(
     *,
     runs: bool = False,
     rules: Mapping[str, Rule] | None = None,
-    dooms: Mapping[str, Doom] | None = None,
+    restrictions: Mapping[str, Restriction] | None = None,
 ) -> dict[str, Signature]:
     """The signatures that ``text`` lists, by name; lines of one name are forms of one call.
 
@@ -63,22 +63,22 @@ def signatures(
         kind: of all.
         runs: whether this version executes them.
         rules: by name, ``Overload.rule`` of all forms.
-        dooms: by name, ``Overload.doom`` of all forms.
+        restrictions: by name, ``Overload.restriction`` of all forms.
     """
     overloads: dict[str, list[Overload]] = {}
     for line in filter(None, re.sub(r",\n\s+", ", ", text).splitlines()):
         match = _LINE.fullmatch(line)
         assert match is not None, line
         name, inside, result = match.groups()
-        rule, doom = (rules or {}).get(name), (dooms or {}).get(name)
-        overloads.setdefault(name, []).append(_overload(inside, result, kind, rule, doom))
+        rule, restriction = (rules or {}).get(name), (restrictions or {}).get(name)
+        overloads.setdefault(name, []).append(_overload(inside, result, kind, rule, restriction))
     return {
         name: Signature(name, kind, tuple(forms), runs=runs) for name, forms in overloads.items()
     }
 
 
 def _overload(
-    inside: str, result: str | None, kind: Kind, rule: Rule | None, doom: Doom | None
+    inside: str, result: str | None, kind: Kind, rule: Rule | None, restriction: Restriction | None
 ) -> Overload:
     parameters: list[Parameter] = []
     more = None
@@ -89,10 +89,12 @@ def _overload(
         else:
             parameters.append(parameter)
     if result is None:
-        return Overload(tuple(parameters), more=more, rule=rule, doom=doom)
+        return Overload(tuple(parameters), more=more, rule=rule, restriction=restriction)
     if kind in (Kind.STREAM_FUNCTION, Kind.STREAM_PROCESSOR):
         return Overload(tuple(parameters), more=more, adds=_attributes(result))
-    return Overload(tuple(parameters), _result(result, parameters), more, rule=rule, doom=doom)
+    return Overload(
+        tuple(parameters), _result(result, parameters), more, rule=rule, restriction=restriction
+    )
 
 
 def _parameter(text: str) -> tuple[Parameter, bool]:

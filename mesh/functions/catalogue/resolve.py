@@ -58,7 +58,7 @@ def resolve(
             continue
         objection = _object(overload, given)
         if objection is None:
-            fails = overload.doom(given) if overload.doom is not None else None
+            fails = overload.restriction(given) if overload.restriction is not None else None
             return Resolution(signature, overload, _result(overload.result, given), fails)
         progress = _progress(overload, given, objection)
         if progress > furthest:

@@ -123,7 +123,7 @@ WINDOWS: Final = signatures(
         "session": _latency_within_gap,
         "sort": _sorted_by,
     },
-    dooms={
+    restrictions={
         "externalTimeBatch": _divides_by_time,
         "lossyFrequent": _within_bounds,
         "timeBatch": _never_ends,

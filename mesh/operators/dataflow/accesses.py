@@ -161,11 +161,11 @@ class _KeyFinder:
         assigned: dict[str, BoundExpression] = {
             one.attribute.name: one.value for one in action.assignments
         } or {output.name: output.expression for output in self._query.outputs}
-        stays = all(
+        is_constant = all(
             own not in assigned or self._event_attribute(assigned[own]) == event
             for own, event in keys
         )
-        return keys if stays else ()
+        return keys if is_constant else ()
 
     def reorders(self, action: Insert | Delete | Update) -> bool:
         """Whether the order of the table's rows depends on when the action happens.

@@ -240,8 +240,8 @@ def forget(w: PatternMemory, instances: Array) -> None:
     w.local[keys, QUEUE] = NONE
     w.local[keys, QUEUE_END] = NONE
     tasks = int(w.scalars[memory_layout.TASKS])
-    stays = ~np.isin(w.tasks[:tasks, memory_layout.TASK_KEY], keys)
-    kept = w.tasks[:tasks][stays]
+    retained = ~np.isin(w.tasks[:tasks, memory_layout.TASK_KEY], keys)
+    kept = w.tasks[:tasks][retained]
     order = np.lexsort((kept[:, memory_layout.TASK_NUMBER], kept[:, memory_layout.TASK_TIME]))
     # Sorted rows are a heap.
     w.tasks[: len(kept)] = kept[order]

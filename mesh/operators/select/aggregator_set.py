@@ -99,9 +99,9 @@ class Aggregators:
             else:
                 whose = self._resets_of[number]
                 if whose not in shared:
-                    looked_at = ~stopped(frame, events) if frame.failures else None
+                    processed = ~stopped(frame, events) if frame.failures else None
                     # An event without aggregators leaves its group as fresh as before.
-                    shared[whose] = self._resets[whose].fresh(own, events, looked_at, self._version)
+                    shared[whose] = self._resets[whose].fresh(own, events, processed, self._version)
                 fresh = shared[whose]
             value = site.aggregate.run(argument, Batch(own, events.kind, fresh))
             frame.add(AGGREGATES, f"{self._prefix}{number}", value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mesh.operators.base import State, namespaced, restore_subset
 from mesh.operators.environment import current
 from mesh.operators.tables.app_table import AppTable
-from mesh.operators.tables.looked_up import LookedUpTable
+from mesh.operators.tables.lookup_table import LookupTable
 from mesh.operators.tables.numbered import NumberedTable
 from mesh.operators.tables.written import WrittenTable
 from mesh.plan.stores import stored_table_of
@@ -35,7 +35,7 @@ class Tables(dict[str, AppTable]):
                 kind = WrittenTable if definition.primary_key else NumberedTable
                 self[name] = kind(definition, current(), store)
             else:
-                self[name] = LookedUpTable(definition, current(), store)
+                self[name] = LookupTable(definition, current(), store)
 
     def channels(self, name: str) -> tuple[str, ...]:
         """The channel of a table's changes, if it is in a store."""

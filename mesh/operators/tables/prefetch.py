@@ -17,7 +17,7 @@ from mesh.operators.expressions import conjunction
 from mesh.operators.frame import Frame
 from mesh.operators.joins.aggregation_lookup import AggregationLookup
 from mesh.operators.joins.lookup_input import of_table
-from mesh.operators.tables.looked_up import LookedUpCondition, LookedUpTable
+from mesh.operators.tables.lookup_table import LookupCondition, LookupTable
 from mesh.plan.bound import (
     AggregateCall,
     BinaryExpression,
@@ -53,8 +53,8 @@ class Prefetch:
 
     def __init__(self, app: BoundApp, tables: Mapping[str, AppTable]) -> None:
         """Compile them; inside of ``using``."""
-        self._tables = {n: t for n, t in tables.items() if isinstance(t, LookedUpTable)}
-        self._wanted: dict[str, list[tuple[int, LookedUpCondition]]] = {}
+        self._tables = {n: t for n, t in tables.items() if isinstance(t, LookupTable)}
+        self._wanted: dict[str, list[tuple[int, LookupCondition]]] = {}
         self._asked: dict[str, list[tuple[int, AggregationLookup]]] = {}
         inside = (query for partition in app.partitions for query in partition.queries)
         stored = {one.schema.name for one in app.aggregations if stored_in(one) is not None}
@@ -62,7 +62,7 @@ class Prefetch:
             for stream, step, lookup in _aggregations(query, stored):
                 self._asked.setdefault(stream, []).append((step, lookup))
             for stream, step, table, on in self._conditions(query):
-                condition = LookedUpCondition(on, self._tables[table])
+                condition = LookupCondition(on, self._tables[table])
                 self._wanted.setdefault(stream, []).append((step, condition))
 
     def load(self, entering: Iterable[tuple[str, EventBatch]]) -> None:

@@ -109,11 +109,11 @@ class SlidingRowQueue:
         self._par[[Q_SIZE, Q_HEAD, Q_FIRST, Q_LATEST]] = argument, head, head, latest
         self._due = np.empty(0, dtype=np.int64)
         for numbers, due in times:
-            stays = numbers >= head
-            if stays.any():
+            retained = numbers >= head
+            if retained.any():
                 last = int(numbers[-1])
                 self._room(last + 1 - head)
-                self._due[numbers[stays] - head] = due[stays]
+                self._due[numbers[retained] - head] = due[retained]
 
     @property
     def head(self) -> int:

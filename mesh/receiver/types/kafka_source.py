@@ -160,7 +160,7 @@ class KafkaSource:
     def _look(self) -> list[tuple[str, int]]:
         """The partitions that this instance reads, by topic and number."""
         assert self._consumer is not None
-        self._looked_s = time.monotonic()
+        self._checked_s = time.monotonic()
         own: list[tuple[str, int]] = []
         for topic in self._topics:
             found = self._consumer.list_topics(topic, timeout=_CALL_S).topics[topic]
@@ -177,7 +177,7 @@ class KafkaSource:
 
     async def read(self) -> Batch | None:
         """The records that have arrived; None after a short wait."""
-        if time.monotonic() - self._looked_s > _LOOK_S:
+        if time.monotonic() - self._checked_s > _LOOK_S:
             found = await self._in_thread(self._look)
             if found != self._own:
                 raise ShardsChangedError

@@ -85,7 +85,7 @@ class TracedTask:
         )
         count, has_rows = 0, False
 
-        def looked() -> Iterator[pa.RecordBatch]:
+        def traced() -> Iterator[pa.RecordBatch]:
             nonlocal count
             for batch in batches:
                 if trace is not None:
@@ -94,7 +94,7 @@ class TracedTask:
                 yield batch.drop_columns([self.column])
 
         try:
-            for rows in self.task(looked()):
+            for rows in self.task(traced()):
                 has_rows = has_rows or rows.num_rows > 0
                 told = trace.publishing_parent() if trace is not None and rows.num_rows else ""
                 yield with_parent(rows, told)

@@ -107,8 +107,10 @@ class RoundPlanner:
         is_first = True
         while True:
             work = self._arrived()
-            heard = self._listener.poll()
-            soon = {name for name, one in self._doubts.items() if one.count < len(_DOUBT_S)} | heard
+            notified = self._listener.poll()
+            soon = {
+                name for name, one in self._doubts.items() if one.count < len(_DOUBT_S)
+            } | notified
             armed = self._listener.listen(
                 {
                     stream: places[0].part.subjects[stream]
@@ -117,7 +119,7 @@ class RoundPlanner:
                 }
             )
             came = {id(item.part) for item in work}
-            work += self._look(heard, armed, came)
+            work += self._look(notified, armed, came)
             self._count = len(work)
             now_s = time.monotonic()
             if work or now_s >= ends_s or (wakes is not None and not is_first):
@@ -309,18 +311,18 @@ class RoundPlanner:
             place.follows, place.is_to_follow = True, False
             yield place
 
-    def _look(self, heard: set[str], armed: set[str], came: set[int]) -> Iterator[WorkItem]:
+    def _look(self, notified: set[str], armed: set[str], came: set[int]) -> Iterator[WorkItem]:
         """The work that is ready now.
 
         Args:
-            heard: streams with a notification.
+            notified: streams with a notification.
             armed: streams just subscribed to again, which may have stored messages in between.
             came: parts whose messages have come by themselves, by their ``id``.
         """
         now_s = time.monotonic()
-        heard = heard & self._readers.keys()
+        notified = notified & self._readers.keys()
         doubted = {stream for stream, doubt in self._doubts.items() if doubt.at_s <= now_s}
-        streams = heard | doubted | (self._again | armed) & self._readers.keys()
+        streams = notified | doubted | (self._again | armed) & self._readers.keys()
         self._again = set()
         wanted = {id(p): p for stream in streams for p in self._readers[stream]}
         wanted |= {id(place): place for place in self._followers(now_s)}
@@ -333,7 +335,7 @@ class RoundPlanner:
         # Numbers of the next looks.  What passed before a subscription may be stored after this.
         counts = {stream: self._doubts[stream].count + 1 for stream in doubted}
         counts |= dict.fromkeys(armed & self._readers.keys(), len(_DOUBT_S))
-        counts |= dict.fromkeys(heard, 0)
+        counts |= dict.fromkeys(notified, 0)
         for place in wanted.values():
             if place.unanswered_s is not None and (place.due_s or 0.0) > now_s:
                 continue

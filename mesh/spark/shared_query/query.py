@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from mesh.logs import fields
 from mesh.spark.session import UNLOGGED, socket_directory
 from mesh.spark.shared_query import members, pacing
+from mesh.spark.shared_query.keep_alive import KeepAlive, interpreted, keep_alive_rows
 from mesh.spark.shared_query.slot_network import Address, LocalDoor, TlsDoor
 from mesh.spark.shared_query.slot_protocol import Admit, Remove
 from mesh.spark.shared_query.slots import SlotLink, Slots, distribute
-from mesh.spark.shared_query.stays import Stays, interpreted, stays
 from mesh.spark.shared_query.work import FAILED, REMOVED, Outcome
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol.connection_options import connection_options
@@ -305,12 +305,14 @@ class SharedQuery:
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", "shared-query")
         # Here the driver reads files of credentials; executors have none.
         nats = connection_options(self._nats)
-        stay = Stays(count, door.address, str(run), nats)
+        keep_alive = KeepAlive(count, door.address, str(run), nats)
         if door.secret is not None:
             # Slots elsewhere have no directory of the session's.
-            stay = replace(stay, directory="", secret=door.secret, report_s=self._report_s)
+            keep_alive = replace(
+                keep_alive, directory="", secret=door.secret, report_s=self._report_s
+            )
         query = (
-            stays(self.session, stay, self._name)
+            keep_alive_rows(self.session, keep_alive, self._name)
             .writeStream.format("noop")
             .options(**UNLOGGED)
             .option("checkpointLocation", str(run / "checkpoint"))

@@ -70,9 +70,9 @@ class Slot:
         self._lock = threading.Lock()
         #: Until when a task has found it, monotonic, seconds.
         self._leased_s = time.monotonic() + _LEASE_S
-        self._is_staying = False
+        self._is_kept_alive = False
         #: When it last looked for commands, monotonic, seconds.
-        self._looked_s = 0.0
+        self._checked_s = 0.0
         self._ended = threading.Event()
         self._error: Exception | None = None
         self.thread = threading.Thread(target=self._run, name="slot", daemon=True)
@@ -83,18 +83,18 @@ class Slot:
         """Whether it serves no longer."""
         return self._ended.is_set()
 
-    def stay(self, stay_s: float) -> pa.RecordBatch:
-        """Wait until the batch is over, or the slot has ended; what was done since the last stay.
+    def keep_alive(self, keep_alive_s: float) -> pa.RecordBatch:
+        """Wait until the batch is over, or the slot has ended; what was done since the last one.
 
         Raises:
             UnavailableError: NATS remained unavailable; other errors that are no member's.
         """
-        self._is_staying = True
+        self._is_kept_alive = True
         try:
-            self._ended.wait(stay_s)
+            self._ended.wait(keep_alive_s)
         finally:
             self._leased_s = time.monotonic() + _LEASE_S
-            self._is_staying = False
+            self._is_kept_alive = False
         if self._error is not None:
             raise self._error
         with self._lock:
@@ -127,7 +127,7 @@ class Slot:
         self._session.send(Hello(os.getpid(), path))
         between = partial(self._obey, serving, _LOOK_S)
         try:
-            while self._is_staying or time.monotonic() < self._leased_s:
+            while self._is_kept_alive or time.monotonic() < self._leased_s:
                 self._obey(serving)
                 serving.round(_WAIT_S, self._session.fileno(), between=between)
                 at_work.rest()
@@ -138,7 +138,7 @@ class Slot:
 
     def _obey(self, serving: Serving, rest_s: float = 0.0) -> None:
         """Perform the commands that have come, if the last look for them is ``rest_s`` ago."""
-        if time.monotonic() - self._looked_s < rest_s:
+        if time.monotonic() - self._checked_s < rest_s:
             return
         while self._session.poll():
             command: Command = self._session.recv()
@@ -147,7 +147,7 @@ class Slot:
                     serving.admit(member, keys)
                 case Remove(name):
                     serving.remove(name)
-        self._looked_s = time.monotonic()
+        self._checked_s = time.monotonic()
 
     def _tell(self, outcomes: tuple[Outcome, ...]) -> None:
         with self._lock:

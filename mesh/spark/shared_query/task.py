@@ -171,7 +171,7 @@ def _run(
     purpose = "publishing" if background is None else "publishing in the background"
     connection = shared(member.sink.connection, purpose)
     origin = Origin(name, part.number, began_ms=item.began_ms, since_ms=done.since_ms)
-    publisher = Publisher(connection, member.sink, origin, stays=True)
+    publisher = Publisher(connection, member.sink, origin, is_long_lived=True)
     errors = member.io.errors[0]
     room = messages_out.room(connection)
     output: list[pa.RecordBatch] = []

@@ -30,8 +30,8 @@ from mesh.control.manager_state import (
     LeaseRefused,
     LeaseUnanswered,
     LeaseWritten,
-    Looked,
     ManagerState,
+    Observed,
     Perform,
     Refusal,
     StartRemoval,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import LeaseRecord
     from mesh.settings import Settings
 
-_LOOKED: Final[Event] = Looked()
+_OBSERVED: Final[Event] = Observed()
 #: Timeout of a write that isn't a heartbeat: nats-py's default.
 WRITE_S = 5.0
 
@@ -166,7 +166,7 @@ class Manager(Node):
     def _lead(self) -> Work:
         records, state = self.watch.records, ManagerState(self.me, self.settings)
         self.state = state
-        news, event = records.news, _LOOKED
+        news, event = records.news, _OBSERVED
         while True:
             for instruction in state.handle(event, records.snapshot(self.now_s)):
                 match instruction:
@@ -178,7 +178,7 @@ class Manager(Node):
                         self.begin(self._remove(state, instruction))
                     case Wait(until_s):
                         yield Sleep(until_s, news)
-                        news, event = records.news, _LOOKED
+                        news, event = records.news, _OBSERVED
                     case JournalEntry():
                         # The simulator has no reader of the journal.
                         continue

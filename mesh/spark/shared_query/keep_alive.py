@@ -1,7 +1,7 @@
-"""Stays of slots in the batches of a shared query.
+"""Keep-alive rows, in whose processing the slots of a shared query serve their parts.
 
-The rows of Spark's own ``rate-micro-batch`` source are the stays: one for each slot and batch.  So
-Spark needs no Python process that plans the query.
+They are of Spark's own ``rate-micro-batch`` source, one for each slot and batch.  So Spark needs no
+Python process that plans the query.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
 #: Duration of a batch, seconds.
-STAY_S: Final = 30.0
+KEEP_ALIVE_S: Final = 30.0
 #: The same for slots on other machines.
 _ENDLESS_S: Final = 1e8
 #: Pause of a batch whose session has ended; Spark begins another at once.
@@ -59,8 +59,8 @@ SCHEMA: Final = _schema()
 
 
 @dataclass(frozen=True, slots=True)
-class Stays:
-    """The function that ``mapInArrow`` applies to the rows of ``stays``; it pickles."""
+class KeepAlive:
+    """The function that ``mapInArrow`` applies to the rows of ``keep_alive_rows``; it pickles."""
 
     #: Number of slots.
     count: int
@@ -73,7 +73,7 @@ class Stays:
     report_s: float | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stay, while the slot of this process serves its parts; one row for each that worked."""
+        """Serve the parts of this process's slot meanwhile; one row for each that worked."""
         # The session needs no operators.
         from mesh.spark.shared_query.serving import REPORT_S
         from mesh.spark.shared_query.slot import SlotOptions, of_this_process
@@ -87,8 +87,8 @@ class Stays:
             self.secret,
             self.report_s or REPORT_S,
         )
-        # The next task could run in another process, so one elsewhere stays until the query ends.
-        stay_s = STAY_S if self.secret is None else _ENDLESS_S
+        # The next task could run in another process, so one elsewhere ends with the query.
+        keep_alive_s = KEEP_ALIVE_S if self.secret is None else _ENDLESS_S
         for rows in batches:
             values: list[Any] = rows.column("value").to_pylist()
             for value in values:
@@ -100,19 +100,21 @@ class Stays:
                     # The session has closed its door, and stops the query.
                     time.sleep(_ENDED_S)
                     continue
-                yield slot.stay(stay_s)
+                yield slot.keep_alive(keep_alive_s)
 
 
-def stays(session: SparkSession, stay: Stays, name: str) -> DataFrame:
+def keep_alive_rows(session: SparkSession, keep_alive: KeepAlive, name: str) -> DataFrame:
     """A streaming query's rows: what was done, by instance and part.
 
     Its Python processes run no functions but those of the same ``name``.
     """
-    count = str(stay.count)
+    count = str(keep_alive.count)
     source = session.readStream.format("rate-micro-batch")
     rows = source.option("rowsPerBatch", count).option("numPartitions", count).load()
     # What ``mapInArrow`` does, without its import of pandas: 22 MB.
-    function = UserDefinedFunction(stay, SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    function = UserDefinedFunction(
+        keep_alive, SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    )
     with _own_processes(session, name):
         column = function(*(rows[one] for one in rows.columns))
     return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), session)

@@ -63,7 +63,7 @@ class Life:
         self.known: list[str] = []
         #: The number of statements, by kind.
         self.reads = 0
-        for table in self.executor.looked_up:
+        for table in self.executor.lookup_tables:
             self._count(table)
 
     def _count(self, table: Any) -> None:
@@ -98,7 +98,7 @@ class Life:
         if self.output is not None:
             self.output.prepare()
         # A cache has at most three rows.
-        assert all(len(table) <= 3 for table in self.executor.looked_up)
+        assert all(len(table) <= 3 for table in self.executor.lookup_tables)
         tables = self.executor._tables.values()
         return [sorted(map(str, table.rows().to_pylist())) for table in tables]
 
@@ -124,7 +124,7 @@ CACHES = (
 )
 
 
-def looked_up(store: TestDatabase, cache: str = "") -> str:
+def in_database(store: TestDatabase, cache: str = "") -> str:
     if not cache:
         return store.store(kept="false")
     return f"{store.store()[:-1]}, {cache})"
@@ -132,7 +132,7 @@ def looked_up(store: TestDatabase, cache: str = "") -> str:
 
 def test_queries_find_what_they_find_in_the_state(store: TestDatabase, lives: list[Life]) -> None:
     events = events_of(50, 4)
-    plain, life = Life("", events), Life(looked_up(store), events)
+    plain, life = Life("", events), Life(in_database(store), events)
     lives += [plain, life]
     for stop in (1, 3, 20, 50):
         plain.run(stop)
@@ -156,7 +156,7 @@ def test_any_cuts_and_caches_find_the_same(
     tmp_path: Path, events: list[Event], cuts: list[int], cache: str
 ) -> None:
     store = new_database(None, tmp_path, f"looked{next(_numbers)}")
-    plain, life = Life("", events), Life(looked_up(store, cache), events)
+    plain, life = Life("", events), Life(in_database(store, cache), events)
     try:
         plain.run(len(events))
         for stop in (*sorted(cuts), len(events)):
@@ -185,7 +185,7 @@ class Small:
         output = StoreOutput.of(self.executor, 1)
         assert output is not None
         self.output, self.at = output, 0
-        (self.table,) = self.executor.looked_up
+        (self.table,) = self.executor.lookup_tables
         self.clauses: list[Any] = []
         find = self.table.find_rows
         assert find is not None
@@ -226,7 +226,7 @@ def change(store: TestDatabase, text: str) -> None:
 
 
 def test_rows_of_other_programs_are_found(store: TestDatabase, smalls: list[Small]) -> None:
-    small = Small(looked_up(store))
+    small = Small(in_database(store))
     smalls.append(small)
     assert small.send(("a", 1)) == []
     insert = "INSERT INTO #T# (#k#, #n#, #f#, #flag#) VALUES "
@@ -245,7 +245,7 @@ def test_rows_of_other_programs_are_found(store: TestDatabase, smalls: list[Smal
 
 
 def test_the_keys_of_a_run_are_one_statement(store: TestDatabase, smalls: list[Small]) -> None:
-    small = Small(looked_up(store))
+    small = Small(in_database(store))
     smalls.append(small)
     small.send(*((f"k{number}", number) for number in range(700)))
     # One by the primary key, and one by the other column.
@@ -265,7 +265,7 @@ def test_a_cache_answers_until_its_rows_are_too_old(
 ) -> None:
     now_ns = [10**18]
     monkeypatch.setattr("mesh.spark.store_output.time.monotonic_ns", lambda: now_ns[0])
-    small = Small(looked_up(store, "@cache(size='10', retention.period='1 min')"))
+    small = Small(in_database(store, "@cache(size='10', retention.period='1 min')"))
     smalls.append(small)
     small.send(("x", 1))
     change(store, "INSERT INTO #T# (#k#, #n#) VALUES ('a', 1)")

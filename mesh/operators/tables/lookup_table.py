@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     Reader = Callable[[Clause], pa.RecordBatch]
 
 
-class LookedUpTable(WrittenTable):
+class LookupTable(WrittenTable):
     """The rows of a table in a database that queries have asked for since the last ``settle``."""
 
     def __init__(
@@ -199,7 +199,7 @@ class LookedUpTable(WrittenTable):
 
     def condition(self, on: BoundExpression | None) -> Condition:
         """See ``AppTable.condition``."""
-        return LookedUpCondition(on, self)
+        return LookupCondition(on, self)
 
     def used(self, slots: Longs) -> None:
         """Note for the cache that rows were found."""
@@ -295,12 +295,12 @@ class LookedUpTable(WrittenTable):
         self._absent = {tuple(key) if isinstance(key, list) else key for key in scalars["absent"]}
 
 
-class LookedUpCondition(WrittenCondition):
+class LookupCondition(WrittenCondition):
     """A condition that loads the rows that may meet it."""
 
-    def __init__(self, on: BoundExpression | None, table: LookedUpTable) -> None:
+    def __init__(self, on: BoundExpression | None, table: LookupTable) -> None:
         super().__init__(on, table)
-        self._looked_up = table
+        self._lookup_table = table
         self._pushed = Pushed(on)
         self._loaded: Frame | None = None
 
@@ -308,14 +308,14 @@ class LookedUpCondition(WrittenCondition):
         """See ``Condition.find``."""
         self.require(frame)
         found = super().find(frame, row)
-        self._looked_up.used(found)
+        self._lookup_table.used(found)
         return found
 
     def pairs(self, frame: Frame) -> tuple[Longs, Longs]:
         """See ``Condition.pairs``."""
         self.require(frame)
         rows, slots = super().pairs(frame)
-        self._looked_up.used(slots)
+        self._lookup_table.used(slots)
         return rows, slots
 
     def require(self, frame: Frame) -> None:
@@ -324,11 +324,11 @@ class LookedUpCondition(WrittenCondition):
             return
         self._loaded = frame
         if self._key is None:
-            self._looked_up.require(self._pushed.lookups(frame))
+            self._lookup_table.require(self._pushed.lookups(frame))
             return
         columns = [equal.values(frame) for equal in self._key]
         keys = columns[0] if len(columns) == 1 else zip(*columns, strict=True)
-        self._looked_up.require_keys(keys)
+        self._lookup_table.require_keys(keys)
 
 
 def _by_key(clause: Clause) -> tuple[AnyKey | None, frozenset[Clause]]:
