@@ -240,8 +240,8 @@ class Listening:
             if getattr(error.orig, "sqlstate", "") != _NO_SLOTS:
                 raise
             raise UnavailableError(
-                "all replication slots are in use, and each source has one: drop one that nobody "
-                "reads, or raise max_replication_slots of the server"
+                "all replication slots are in use, and each source has one: drop one without a "
+                "reader, or raise max_replication_slots of the server"
             ) from None
 
     def _publish(self) -> None:
