@@ -194,7 +194,8 @@ def followed(at: Context, text: str, ask: Callable[[], dict[str, Any]]) -> dict[
             is_begun = _watch(asked, other, name, work)
             if not (is_begun and _is_away(asked) and _is_back(other)):
                 break
-            work.tell(f'app "{name}": its manager has ended; another one continues')
+            # An event, that each line of progress would hide.
+            typer.echo(f'app "{name}": its manager has ended; another one continues', err=True)
         return asked.result()
 
 

@@ -36,7 +36,7 @@ def test_users_and_tokens_are_made_used_and_removed(
             }
             result = CliRunner().invoke(app, list(arguments), env={**known, **environment})
             assert (result.exit_code != 0) == fails, result.output
-            return result.output + result.stderr
+            return result.stdout + result.stderr
 
         arguments = ("user", "add", "eve", "--may", "viewer", "--apps", "Shop*")
         assert "for apps Shop*" in mesh(*arguments, MESH_NEW_PASSWORD="twelve letters")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.nats
 def call(*arguments: object, fails: bool = False) -> str:
     result = CliRunner().invoke(app, ["nats-config", *map(str, arguments)])
     assert (result.exit_code == 1) == fails, result.output
-    return result.output + result.stderr
+    return result.stdout + result.stderr
 
 
 def settings_of(folder: Path, name: str, url: str) -> NatsSettings:

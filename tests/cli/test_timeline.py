@@ -44,7 +44,7 @@ def test_an_apps_past_from_the_command_line(
             }
             result = CliRunner().invoke(app, list(arguments), env=known, input=given)
             assert (result.exit_code != 0) == fails, result.output
-            return result.output + result.stderr
+            return result.stdout + result.stderr
 
         mesh("deploy", "shop.siddhi", "--timeout", "0")
         said = mesh(

@@ -54,7 +54,7 @@ def test_each_is_opened_and_nothing_is_changed(nats_server: NatsServer, tmp_path
     config.write_text(json.dumps(settings))
     done = CliRunner().invoke(app, ["check", str(path), "--config", str(config), "-o", "json"])
     assert done.exit_code == 1, done.output
-    found = json.loads(done.output)
+    found = json.loads(done.stdout)
     problems = [(one["name"], one["problem"]) for one in found]
     assert [name for name, problem in problems if not problem] == [
         "source file", "source http", "source inMemory", "sink file", "sink http 1", "sink http 2",

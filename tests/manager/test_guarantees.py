@@ -254,7 +254,7 @@ def test_guarantees_from_the_command_line(
         def mesh(*arguments: str, fails: bool = False) -> str:
             result = CliRunner().invoke(commands, list(arguments), env=known)
             assert (result.exit_code != 0) == fails, result.output
-            return result.output + result.stderr
+            return result.stdout + result.stderr
 
         shown = mesh("plan", "a.siddhi", "--on-cluster")
         assert all(failure in shown for failure in Failure)

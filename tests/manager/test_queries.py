@@ -183,7 +183,7 @@ async def test_an_instance_that_is_not_there_is_named_and_never_left_out(
         ("from Prices select", "MESH-L104"),
         ("from Prices on zz == 1", "MESH-L202"),
         ("from Orders", "MESH-L217"),
-        ("select 'a' as item insert into Unused", "MESH-P900"),
+        ("select 'a' as item insert into Unused", "MESH-A403"),
         ("delete Prices on Prices.item == 'a'", "MESH-A403"),
         ("from Prices", "MESH-A413"),
         ("from Prices on n < 3 select item, n, price as p, item as i", "MESH-A413"),
