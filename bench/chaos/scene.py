@@ -171,6 +171,34 @@ class Scene:
         """Let time pass: for faults that last."""
         await asyncio.sleep(seconds)
 
+    async def shows(self, pattern: str) -> None:
+        """Wait until the status of an instance has an error that matches a pattern."""
+
+        async def is_shown() -> bool:
+            status = await self.outside.service.status(self.name)
+            told = [*(one.error for one in status.instances), status.cure]
+            return any(text and re.search(pattern, text) for text in told)
+
+        await self.outside.until(f'an error "{pattern}" of {self.name}', is_shown)
+
+    async def check_written(self, without: str = "") -> None:
+        """Check that no row so far is doubled, wrong or out of order; there may be more to come.
+
+        ``without``: a stream that is gone.
+        """
+        found = {}
+        for stream in {*app.OUTPUTS} - {without}:
+            read = await self.outside.messages(
+                names.js_stream(self.name, stream), names.subject(self.name, stream)
+            )
+            found[stream] = [list(json.loads(message.data).values()) for message in read]
+        # The event under way may be stored, and not acknowledged yet.
+        sent = [self.event(number) for number in range(self.published + 1)]
+        expected = await asyncio.to_thread(app.expected, sent, self.text)
+        compared = compare(found, {stream: expected[stream] for stream in found}, app.UNORDERED)
+        if compared.doubled or compared.disordered:
+            raise ScenarioError(f"wrong rows before the remedy: {compared.told}")
+
     # --- actions
 
     def hit(self) -> None:
