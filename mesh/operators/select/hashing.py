@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.native import bare, inner
+from mesh.operators.native import bare
 
 if TYPE_CHECKING:
     from mesh.operators.base import Longs
@@ -27,7 +27,7 @@ _BYTES_MAX: Final = 2**31 - 1
 SEED: Final = np.uint64(secrets.randbits(64))
 
 
-@inner
+@bare
 def scatter(number: Any) -> Any:
     """The bits of a whole number, each of which depends on all of them."""
     mixed = np.uint64(number)
