@@ -221,7 +221,7 @@ STORES_INSIDE: Final = frozenset(
     {
         "type", "username", "password", "jdbc.driver.name", "table.name", "field.length",
         "table.check.query", "pool.properties", "use.collation", "allow.null.values", "kept",
-        "on.error",
+        "on.error", "isautocommit",
     }
 )  # fmt: skip
 
