@@ -92,7 +92,8 @@ async def _run(plan: LocalPlan, folder: Path | None) -> None:
 @asynccontextmanager
 async def running(plan: LocalPlan, say: Callable[[str], None]) -> AsyncIterator[LocalCluster]:
     """A cluster with a context file for the commands; ended in order at the end."""
-    from mesh.cli import context, local
+    from mesh.cli import local
+    from mesh.client import context
 
     loop = asyncio.get_running_loop()
     # From here on Ctrl-C and SIGTERM cancel this task, so that all children are ended.
@@ -116,10 +117,10 @@ async def running(plan: LocalPlan, say: Callable[[str], None]) -> AsyncIterator[
 
 async def wait_until_up(cluster: LocalCluster) -> None:
     """Return when the manager answers; raise if a process ends earlier."""
-    from mesh.cli.client import Client
+    from mesh.client import Client
 
     with Client(cluster.context) as client:
-        while not await asyncio.to_thread(client.health):
+        while not await asyncio.to_thread(client.is_up):
             cluster.watch_once()
             await asyncio.sleep(0.1)
 

@@ -22,8 +22,7 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mesh.cli.client import Client
-    from mesh.cli.context import Context
+    from mesh.client import Client, Context
 
 #: Free space below which a worker's states or a server's store soon don't fit.
 _DISK_BYTES: Final = 2 * 10**9
@@ -88,7 +87,7 @@ def of_machine() -> Iterator[Finding]:
 def of_cluster(context: Context) -> Iterator[Finding]:
     """The manager and the NATS server of a context, if it names them."""
     if context.server:
-        from mesh.cli.client import Client
+        from mesh.client import Client
 
         with Client(context) as client:
             manager = _asked("manager", lambda: _manager(client))
@@ -214,7 +213,7 @@ def _manager(client: Client) -> str:
 
 
 async def _nats(context: Context) -> str:
-    from mesh.cli import wire
+    from mesh.client import wire
 
     async with wire.connected(context) as client:
         return f"{client.connected_server_version}, {context.nats}"

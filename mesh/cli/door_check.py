@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mesh.cli.client import Client
 from mesh.cli.options import ConfigOption, OutputOption, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
 from mesh.cli.variables import VarOption, filled, given_variables
+from mesh.client import Client
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 FileArgument = Annotated[Path, typer.Argument(help="An app.", exists=True, dir_okay=False)]
 

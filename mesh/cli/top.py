@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mesh.cli.client import Client
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show_json
+from mesh.client import Client
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 #: Lines besides the rows of apps and nodes: headings, rules and the first line.
 _FRAME_LINES: Final = 13

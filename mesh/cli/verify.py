@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mesh.cli.client import Client
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
+from mesh.client import Client
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 AppsArgument = Annotated[
     list[str] | None, typer.Argument(help="Names of apps; all of them without one.", metavar="APP")

@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from mesh.cli.apps import deploy_and_wait
-from mesh.cli.client import Client
 from mesh.cli.deploy_outcome import describe_deploy
 from mesh.cli.output import show_error
 from mesh.cli.variables import filled
+from mesh.client import Client
 from mesh.errors import MeshError, all_errors
 from mesh.plan.build import plan
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 SUFFIX: Final = ".siddhi"
 #: A file that is left alone for so long is complete: editors write one in several steps.

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mesh.cli.client import Client
 from mesh.cli.output import show_table
+from mesh.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -40,7 +40,7 @@ def measured_there(
 ) -> dict[str, Any]:
     """The same, measured by a manager; errors as above."""
     with Client(cluster) as client:
-        return client.what_if(text, at_rate, round(keys), cores)
+        return client.what_if(text, at_rate=at_rate, keys=round(keys), cores=cores)
 
 
 def _samples(path: Path) -> dict[str, tuple[str, ...]]:

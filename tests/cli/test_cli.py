@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from mesh.cli import demo_run, demo_view, local, wire
+from mesh.cli import demo_run, demo_view, local
 from mesh.cli.apps import deploy_and_wait
-from mesh.cli.client import Client
 from mesh.cli.commands import app
+from mesh.client import Client, wire
 from mesh.errors import MeshError
 from mesh.settings import Settings
 from pyspark_nats.arrow import ipc_stream
@@ -53,7 +53,7 @@ def test_help_and_client_commands_load_nothing_heavy(alone: Path) -> None:
     program = (
         "import sys\n"
         "from mesh.cli.commands import app\n"
-        "import mesh.cli.client, mesh.cli.events\n"
+        "import mesh.client, mesh.cli.events\n"
         "app(['--help'], standalone_mode=False)\n"
         "heavy = {'pyspark', 'pyarrow', 'pandas', 'numpy', 'mesh.plan'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -255,7 +255,7 @@ def test_a_longer_wait_of_a_deploy_has_its_reason(
     states: list[str], timeout_s: float, said: list[str]
 ) -> None:
     client = Mock()
-    client.update.return_value = {"app": "Shop"}
+    client.deploy.return_value = {"app": "Shop"}
     client.wait_running.side_effect = [{"state": s, "reason": "no session"} for s in states]
     heard: list[str] = []
     answer = deploy_and_wait(client, "an app", timeout_s, say=heard.append)

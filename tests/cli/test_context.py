@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.cli import context, local_nats, wire
-from mesh.cli.context import Context
+from mesh.cli import local_nats
+from mesh.client import Context, context, wire
 from mesh.errors import MeshError
 from mesh.jetstream import server
 
@@ -169,7 +169,7 @@ def test_a_request_that_nats_does_not_answer_is_told_of(nats_server: NatsServer)
 
 
 def test_a_manager_on_this_machine_that_does_not_listen_yet_is_waited_for_with_a_line() -> None:
-    from mesh.cli.client import Client
+    from mesh.client import Client
 
     said: list[str] = []
     with socket.socket() as bound:
