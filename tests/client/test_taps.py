@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,12 +19,16 @@ pytestmark = pytest.mark.nats
 
 
 @pytest.fixture
-async def at(nats_server: NatsServer) -> client.Context:
+def at(nats_server: NatsServer) -> client.Context:
     """A context with the stream Orders of the app Shop."""
-    nats = await connect(NatsSettings(url=nats_server.url), "test")
-    subjects = [names.subject("Shop", "Orders")]
-    await nats.jetstream().add_stream(name=names.js_stream("Shop", "Orders"), subjects=subjects)
-    await close(nats)
+
+    async def make() -> None:
+        nats = await connect(NatsSettings(url=nats_server.url), "test")
+        subjects = [names.subject("Shop", "Orders")]
+        await nats.jetstream().add_stream(name=names.js_stream("Shop", "Orders"), subjects=subjects)
+        await close(nats)
+
+    asyncio.run(make())
     return client.Context(server="http://127.0.0.1:9", nats=nats_server.url)
 
 
