@@ -466,11 +466,14 @@ class AccountOperations:
         result: str = "",
         q: str = "",
     ) -> list[dict[str, Any]]:
-        """Who asked for what, from where, with which result: the last entries that fit."""
+        """The last entries of the audit that fit: user, request, source and result."""
 
     @operation("GET", "/.well-known/oauth-protected-resource", Public.OPEN)
     def provider(self) -> dict[str, Any]:
         """The identity provider whose tokens are accepted, and the client of ``mesh login``."""
+
+
+_ELEMENTS: Final = tuple(f"/siddhi-apps/{one}" for one in ("tables", "windows", "aggregations"))
 
 
 class OriginalOperations:
@@ -490,13 +493,7 @@ class OriginalOperations:
     def sources(self) -> list[dict[str, Any]]:
         """Sources or sinks of all apps."""
 
-    @operation(
-        "GET",
-        "/siddhi-apps/queries",
-        _VIEW,
-        also=("/siddhi-apps/tables", "/siddhi-apps/windows", "/siddhi-apps/aggregations"),
-        about=About.HANDLER,
-    )
+    @operation("GET", "/siddhi-apps/queries", _VIEW, also=_ELEMENTS, about=About.HANDLER)
     def all_elements(self) -> list[dict[str, Any]]:
         """Queries, tables, windows or aggregations of all apps."""
 

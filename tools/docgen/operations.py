@@ -43,7 +43,8 @@ def _request(one: Operation[..., Any]) -> str:
     given = [p.name for p in one.parameters if p.place is ParameterPlace.QUERY]
     query = f"<br>`?{'`, `'.join(given)}`" if given else ""
     first, *others = one.paths
-    more = "".join(f", `{path}`" for path in others)
+    parent = first.rpartition("/")[0]
+    more = "".join(f", `{path.removeprefix(f'{parent}/')}`" for path in others)
     return f"`{one.method} {first}`{more}{query}"
 
 
