@@ -46,7 +46,7 @@ _QUIET_S: Final = 2.0
 _SETTLED_S: Final = 0.5
 _LAST_S: Final = 0.3
 _READY_S: Final = 120.0
-#: What compiling native loops may take before that, on a machine that does something else as well.
+#: Longest compilation of native loops before that, on a machine with other load, seconds.
 _COMPILE_S: Final = 1200.0
 #: The demo fails after this time without an output while events wait.
 _STUCK_S: Final = 60.0

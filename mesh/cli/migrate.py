@@ -18,6 +18,7 @@ from mesh.cli.output import (
     show_json,
     show_table,
     shown_path,
+    writes,
 )
 from mesh.errors import MeshError
 
@@ -142,17 +143,11 @@ def _write(target: Path, done: Sequence[_Done]) -> None:
                 hint="Name another directory: nothing has been written.",
             )
     for file, text in contents.items():
-        try:
+        with writes(file):
             file.parent.mkdir(parents=True, exist_ok=True)
             # Settings may hold passwords.
             file.touch(mode=0o600 if file.suffix in _SETTINGS else 0o644, exist_ok=True)
             file.write_bytes(text.encode())
-        except OSError as error:
-            raise MeshError(
-                "MESH-U125",
-                f'file "{shown_path(file)}" can\'t be written',
-                detail=f"{error.strerror or error}.",
-            ) from error
 
 
 def _values(one: _Done) -> dict[str, Any]:

@@ -89,6 +89,19 @@ def read_source(path: Path) -> str:
     raise MeshError("MESH-U120", f'file "{shown_path(path)}" can\'t be read', detail=detail)
 
 
+@contextmanager
+def writes(path: Path) -> Iterator[None]:
+    """Report what keeps the block from writing a file: MESH-U125."""
+    try:
+        yield
+    except OSError as error:
+        raise MeshError(
+            "MESH-U125",
+            f'file "{shown_path(path)}" can\'t be written',
+            detail=f"{error.strerror or error}.",
+        ) from error
+
+
 def shown_path(path: Path) -> str:
     """A path as text, for any bytes in its name; ``<stdin>`` for standard input."""
     if str(path) == "-":

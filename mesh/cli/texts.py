@@ -11,7 +11,7 @@ import typer
 
 # typer reads the annotations when the command line is built.
 from mesh.cli.options import FilesArgument, OutputOption  # noqa: TC001
-from mesh.cli.output import Output, read_source, show_error, show_json, shown_path
+from mesh.cli.output import Output, read_source, show_error, show_json, shown_path, writes
 from mesh.cli.variables import NameOption, VarOption, given_variables, stem_of
 from mesh.errors import MeshError, all_errors
 
@@ -139,7 +139,8 @@ def format_files(
                 sys.stdout.buffer.write(formatted.encode("utf-8"))
                 sys.stdout.buffer.flush()
             elif formatted != text:
-                _write(file, formatted)
+                with writes(file):
+                    file.write_bytes(formatted.encode("utf-8"))
                 typer.echo(f"{name} formatted")
         except MeshError as error:
             failed = True
@@ -154,17 +155,6 @@ def _difference(text: str, formatted: str, name: str) -> str:
         text.splitlines(), formatted.splitlines(), name, f"{name} (formatted)", lineterm=""
     )
     return "".join(f"{line}\n" for line in lines)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_bytes(text.encode("utf-8"))
-    except OSError as error:
-        raise MeshError(
-            "MESH-U125",
-            f'file "{shown_path(file)}" can\'t be written',
-            detail=f"{error.strerror or error}.",
-        ) from error
 
 
 def _refuse_standard_input_twice(files: Sequence[Path]) -> None:

@@ -262,7 +262,7 @@ def test_a_later_start_has_the_ports_passwords_and_certificate_of_the_first(
     tmp_path: Path,
 ) -> None:
     def begun(ports: tuple[str, ...]) -> tuple[str, str, bytes]:
-        """What a start prints before its manager is up, the context, and the certificate."""
+        """The printed lines of a start before its manager is up, the context, the certificate."""
         (running,) = [running_dev(tmp_path, ports=ports)]
         started = next(running)
         said = started.wait_for("password").split("The manager")[0]

@@ -41,7 +41,7 @@ def test_forms_have_fields(form: str) -> None:
     assert all(field["attributes"]["label"] for field in fields)
 
 
-#: What files of a checklist's example contain.
+#: Pattern in each file of a checklist's example.
 EXAMPLES = {
     "str:charFrequency": r"charFrequency",
     "lossyFrequent": r"lossyFrequent",
