@@ -49,6 +49,8 @@ until_said() {{
 """
 #: Parts of outputs that differ from run to run, with the words of the files for them.
 VARYING = (
+    # Progress, before its times are replaced.
+    (re.compile(r"(?m)^.* \([^()\n]*\d+ s[^()\n]*\) \.\.\.\n"), ""),
     (re.compile(r" {3,}"), "  "),
     (re.compile(r"(?<=//)(\w+):[^@\s]+(?=@)"), r"\1:PASSWORD"),
     (re.compile(r"(127\.0\.0\.1|localhost):\d{4,5}"), r"\1:PORT"),
@@ -65,7 +67,6 @@ VARYING = (
     # The counters of an instance are reported a moment later.
     (re.compile(r"(?<=  running  )\d[ \d.]*"), ".."),
     (re.compile(r"─+"), "─"),
-    (re.compile(r"(?m)^.* \([^()\n]*\d+ s[^()\n]*\) \.\.\.\n"), ""),
 )
 
 
