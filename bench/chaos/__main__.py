@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench import measuring
 from bench.chaos import disks, namespaces, report
+from bench.chaos.faults import machines
 from bench.chaos.run import Outcome, play, said
 from bench.chaos.scenario import CALM
 from bench.chaos.scenarios import SCENARIOS
@@ -147,6 +148,10 @@ def _why_not(scenario: Scenario) -> str:
         return "PostgreSQL 15 is not installed"
     if scenario.topology is Topology.APART:
         return namespaces.why_not()
+    if scenario.needs_clocks and not machines.FAKETIME.exists():
+        return "libfaketime is not installed"
+    if scenario.needs_mounts:
+        return disks.why_not()
     return disks.why_not() if scenario.topology is Topology.DISKS else ""
 
 

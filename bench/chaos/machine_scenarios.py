@@ -33,17 +33,34 @@ SCENARIOS: Final = (
         topology=Topology.DISKS,
     ),
     Scenario(
-        "input-stream-deleted",
-        "the input of an app deleted, then undeployed and deployed",
-        machines.stream_deleted(app.INPUT),
-        (
-            r"will start again <app>-.* does not exist",
-            r"placed <app>-sums-1 on .*deployed",
-            r"runs <app>-sums-1",
-        ),
-        is_lossy=True,
-        has_one_server=True,
+        "jetstream-full-unreserved",
+        "the store of JetStream at its limit, no room reserved",
+        machines.store_full_unreserved,
+        (r"will start again <app>-.*JetStream has no room", r"runs <app>-"),
+        topology=Topology.DISKS,
     ),
+    *(
+        Scenario(
+            f"{name}-stream-deleted",
+            f"the {name} of an app deleted, then undeployed and deployed",
+            machines.stream_deleted(stream),
+            (
+                r"will start again <app>-.* does not exist",
+                r"placed <app>-sums-1 on .*deployed",
+                r"runs <app>-sums-1",
+            ),
+            is_lossy=True,
+            has_one_server=True,
+        )
+        for name, stream in (("input", app.INPUT), ("output", "Counts"))
+    ),
+    Scenario(
+        "shm-full",
+        "no room in /dev/shm of a worker",
+        machines.shared_memory_full,
+        needs_mounts=True,
+    ),
+    Scenario("clocks-off", "clocks of workers an hour off", machines.clocks_off, needs_clocks=True),
     Scenario("files-scarce", "a worker may open 8 more files", machines.files_scarce),
     Scenario(
         "records-foreign", "unreadable and foreign records in the buckets", machines.records_foreign

@@ -48,6 +48,10 @@ class Scenario:
     scene: type[Scene] = Scene
     #: Whether the app has an aggregation in PostgreSQL as well, which is played with.
     has_database: bool = False
+    #: Whether it mounts directories of its own.
+    needs_mounts: bool = False
+    #: Whether it sets clocks, by libfaketime.
+    needs_clocks: bool = False
     #: Events a second.
     rate: int = RATE
     #: Maximum time for which outputs may stop longer than the servers elect; None for any.

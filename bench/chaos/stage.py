@@ -21,7 +21,7 @@ from mesh.testing.processes import Processes
 from tools.links import Links
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
 MANAGERS: Final = ("m1", "m2")
 WORKERS: Final = ("w1", "w2")
@@ -101,11 +101,18 @@ class Stage:
                 shutil.copy(log, kept)
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def start(self, *names: str) -> None:
-        """Start managers (m..) and workers (w..) that don't run; a worker is ready later."""
+    def start(self, *names: str, prefix: Sequence[str] = (), **variables: str) -> None:
+        """Start managers (m..) and workers (w..) that don't run; a worker is ready later.
+
+        Args:
+            names: of the processes.
+            prefix: a command that executes theirs.
+            variables: of their environment besides their own.
+        """
         for name in names:
             role = "manager" if name.startswith("m") else "worker"
-            self.processes.start(name, role, **self.environment(name))
+            environment = self.environment(name) | variables
+            self.processes.start(name, role, prefix=prefix, **environment)
 
     def environment(self, name: str) -> dict[str, str]:
         """Environment of a process of this name."""

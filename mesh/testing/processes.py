@@ -14,7 +14,7 @@ import psutil
 from mesh.child_process import die_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 #: Time for a regular end of a process before it is killed, seconds.
@@ -36,16 +36,23 @@ class Processes:
     def __repr__(self) -> str:
         return f"Processes({', '.join(sorted(self._running))})"
 
-    def start(self, name: str, role: str, **environment: str) -> None:
+    def start(
+        self, name: str, role: str, *, prefix: Sequence[str] = (), **environment: str
+    ) -> None:
         """Start ``mesh ROLE`` under a name that no running process has."""
         assert name not in self._running, f"{name} runs already"
-        self._running[name] = self.spawn(name, role, **environment)
+        self._running[name] = self.spawn(name, role, prefix=prefix, **environment)
 
-    def spawn(self, log_name: str, role: str, **environment: str) -> subprocess.Popen[bytes]:
-        """Start ``mesh ROLE`` without keeping it; the caller ends it."""
+    def spawn(
+        self, log_name: str, role: str, *, prefix: Sequence[str] = (), **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """Start ``mesh ROLE`` without keeping it; the caller ends it.
+
+        ``prefix`` is a command that executes it, such as ``unshare``.
+        """
         with (self.directory / f"{log_name}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "mesh.cli", role],
+                [*prefix, sys.executable, "-m", "mesh.cli", role],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

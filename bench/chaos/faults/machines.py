@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
+import os
 import re
 import resource
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 from nats.js.errors import APIError, NotFoundError
 
 from bench.chaos import app
+from bench.chaos.disks import Disks
 from bench.chaos.scene import ScenarioError
+from bench.chaos.stage import PAST_TERMS_S, WORKERS
 from mesh.jetstream import custody, kv
+from mesh.jetstream.connection import api_call
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -33,6 +39,18 @@ _RECORDS: Final = (
     b"", b"{}", b"null", b"[1]", b"no JSON", b"\xff", b'{"holder": 3}',
     b'{"id": "x", "role": "boss", "incarnation": "x", "address": "", "beat": 1}',
     b'{"id": "x", "role": "worker", "incarnation": "x", "address": "", "beat": 1, "new": {}}',
+)  # fmt: skip
+#: Time of an answer of JetStream, seconds.
+ANSWER_S: Final = 20.0
+#: Debian's package libfaketime, or a file that a variable names.
+FAKETIME: Final = Path(
+    os.environ.get("FAKETIME_LIBRARY", "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+)
+#: Runs a command with a /dev/shm of its own.
+_SHM_BYTES: Final = 1 << 20
+_SMALL_SHM: Final = (
+    "unshare", "--mount", "sh", "-c",
+    f'mount -t tmpfs -o size={_SHM_BYTES} tmpfs /dev/shm && exec "$0" "$@"',
 )  # fmt: skip
 #: Groups of an app beside the one under load.
 _GROUPS: Final = 1_200_000
@@ -128,6 +146,31 @@ async def store_full(scene: Scene) -> None:
     await scene.flow(200)
 
 
+async def store_full_unreserved(scene: Scene) -> None:
+    """The same for an app whose streams have no room reserved: nothing is stored meanwhile."""
+    outside = scene.outside
+    for stream in (app.INPUT, *app.OUTPUTS):
+        name = names.js_stream(scene.name, stream)
+        config = (await outside.js.stream_info(name)).as_dict()["config"]
+        call = f"STREAM.UPDATE.{name}"
+        answer = await api_call(outside.client, call, config | {"max_bytes": -1}, ANSWER_S)
+        if "error" in answer:
+            raise ScenarioError(f"{name} keeps its room: {answer['error']}")
+    js, filler = outside.js, "filler"
+    await js.add_stream(name=filler, subjects=[filler])
+    scene.hit()
+    try:
+        for size in (1_000_000, 1_000, 1):
+            with contextlib.suppress(APIError):
+                while True:
+                    await js.publish(filler, bytes(size))
+        await scene.shows(r"JetStream has no room")
+    finally:
+        await js.delete_stream(filler)
+    await outside.until_running(scene.name)
+    await scene.flow(200)
+
+
 def stream_deleted(stream: str) -> Callable[[Scene], Awaitable[None]]:
     """A stream of the app is deleted under load; an operator follows the remedy of the fault.
 
@@ -153,6 +196,77 @@ def stream_deleted(stream: str) -> Callable[[Scene], Awaitable[None]]:
         await scene.flow(200)
 
     return play
+
+
+async def shared_memory_full(scene: Scene) -> None:
+    """A worker's /dev/shm has no room: it starts and runs so."""
+    worker = scene.holder
+    scene.hit()
+    await asyncio.to_thread(scene.stage.processes.end, worker)
+    scene.stage.start(worker, prefix=_SMALL_SHM)
+    shm = Path(f"/proc/{scene.stage.processes.pid(worker)}/root/dev/shm")
+    await outside_full(scene, shm)
+    await scene.outside.until_ready(worker)
+    await scene.order(scene.other, "draining")
+    await scene.moved(scene.other)
+    await scene.flow(300)
+    await scene.order(scene.other, "open")
+    scene.stage.processes.kill_session(worker)
+    await scene.flow(100)
+    await scene.outside.until_running(scene.name)
+
+
+async def outside_full(scene: Scene, directory: Path) -> None:
+    """Fill a small disk of another mount namespace, once it is there."""
+    await scene.outside.until(f"{directory} is small", lambda: _size_of(directory) == _SHM_BYTES)
+    Disks.fill(directory)
+
+
+def _size_of(directory: Path) -> int:
+    with contextlib.suppress(OSError):
+        found = os.statvfs(directory)
+        return found.f_blocks * found.f_frsize
+    return 0
+
+
+async def clocks_off(scene: Scene) -> None:
+    """Clocks of both workers are an hour ahead, then an hour behind, then right again."""
+    stage = scene.stage
+    offset = stage.directory / "offset"
+    offset.write_text("+0")
+    faked = {
+        "LD_PRELOAD": str(FAKETIME),
+        "FAKETIME_TIMESTAMP_FILE": str(offset),
+        "FAKETIME_CACHE_DURATION": "1",
+        # A clock that is set leaves this one alone.
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        # Its timed waits would not end.
+        "FAKETIME_SKIP_CMDS": "java",
+    }
+    try:
+        for worker in WORKERS:
+            await asyncio.to_thread(stage.processes.end, worker)
+            stage.start(worker, **faked)
+            await scene.outside.until_ready(worker)
+        await scene.outside.until_running(scene.name)
+        await scene.flow(100)
+        scene.hit()
+        before = _places(scene), scene.pids()
+        for text in ("+3600", "-3600", "+0"):
+            offset.write_text(text)
+            # Past the terms of heartbeats, leases and retries.
+            await scene.passing(2 * PAST_TERMS_S)
+            if (_places(scene), scene.pids()) != before:
+                raise ScenarioError(f"clocks at {text} have moved something")
+        await scene.flow(100)
+    finally:
+        for worker in WORKERS:
+            if stage.processes.is_alive(worker):
+                await asyncio.to_thread(stage.processes.end, worker)
+
+
+def _places(scene: Scene) -> dict[str, tuple[str, int]]:
+    return {one.instance: (one.worker, one.epoch) for one in scene.assignments()}
 
 
 async def files_scarce(scene: Scene) -> None:
