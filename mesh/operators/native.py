@@ -1,13 +1,22 @@
-"""Native loops: Numba's ``njit``, with a cache that can't be stale (``loop_cache``)."""
+"""Native loops: Numba's ``njit``, with a cache that can't be stale (``loop_cache``).
+
+A loop with a signature is compiled for it, and for nothing else, when it is first called.  Numba
+does so when a module is imported, which would compile the loops of every window for an app that
+has none; ``compile_declared`` does it for all at once.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from inspect import isfunction
+from typing import TYPE_CHECKING, Any, Final
 
 import numba
 from numba import types as types
 
 from mesh.operators.loop_cache import CACHE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Types of arrays in signatures: of int64 by dimension, of int8 and of truth values; ``READ1`` is
 #: that of int64 that a loop does not change.
@@ -17,11 +26,41 @@ BYTE1 = types.Array(types.int8, 1, "C")
 BOOL1 = types.Array(types.boolean, 1, "C")
 
 
+#: For each loop with a signature of the modules that are imported, a call that compiles it once.
+_DECLARED: Final[list[Callable[[], Any]]] = []
+
+
 def njit(*arguments: Any, **options: Any) -> Any:
-    """``numba.njit`` with a cache for compiled code; called with signatures or as a decorator."""
+    """``numba.njit`` with a cache for compiled code; called with a signature or as a decorator."""
     setattr(numba.config, "CACHE_DIR", str(CACHE))  # noqa: B010
     compiler: Any = numba.njit
-    return compiler(*arguments, cache=True, **options)
+    if not arguments or isfunction(arguments[0]):
+        return compiler(*arguments, cache=True, **options)
+    (signature,) = arguments
+    return lambda function: _declare(compiler(cache=True, **options)(function), signature)
+
+
+def _declare(loop: Any, signature: Any) -> Any:
+    """A loop that is compiled for its signature at the first call, whatever its arguments are."""
+    entry: Any = None
+
+    def compile_once(*_: Any) -> Any:
+        nonlocal entry
+        if entry is None:
+            entry = loop.compile(signature)
+            loop.disable_compile()
+        return entry
+
+    # Numba asks this for the form of arguments that no compiled form fits, and calls it.
+    loop._compile_for_args = compile_once
+    _DECLARED.append(compile_once)
+    return loop
+
+
+def compile_declared() -> None:
+    """Compile, or load, each loop with a signature of the modules that are imported."""
+    for compile_once in _DECLARED:
+        compile_once()
 
 
 def bare(*arguments: Any, **options: Any) -> Any:
@@ -43,7 +82,7 @@ def inner(function: Any) -> Any:
 
 
 def native(*signature: Any) -> Any:
-    """``bare`` for a loop with a signature: compiled when its module is first imported."""
+    """``bare`` for a loop with a signature: compiled for it alone, when it is first called."""
     return bare(*signature, error_model="numpy")
 
 

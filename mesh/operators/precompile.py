@@ -1,7 +1,7 @@
 """Ahead-of-time compilation of the native loops: ``python -m mesh.operators.precompile``.
 
-Numba compiles a loop when it is first called, or when its module is first imported, and keeps the
-result beside the source, or in ``NUMBA_CACHE_DIR``.  All loops together take about a minute of
+Numba compiles a loop when it is first called, and keeps the result beside the source, or in
+``NUMBA_CACHE_DIR``.  All loops together take about a minute of
 processor time, which would delay the first query.  So an app with every operator is run once when
 mesh is installed, or else before a worker starts its first instance, patterns in a process beside
 the others.  A file records that this is done, for this content of the sources and this kind of
@@ -11,7 +11,6 @@ processor.
 from __future__ import annotations
 
 import fcntl
-import importlib
 import shutil
 import subprocess
 import sys
@@ -80,14 +79,6 @@ end;
 _EVENTS: Final = 40
 
 
-#: The module of the loop that takes longest, and modules with loops that don't need it.
-_LONGEST: Final = "mesh.operators.patterns.nfa"
-_OTHERS: Final = (
-    "aggregations.loops", "joins.join_loop", "output_rate.live_rows_native", "select.aggregates",
-    "select.extremes", "windows.registry",
-)  # fmt: skip
-
-
 def compile_once() -> None:
     """Compile the loops unless that is done; one process at a time, the others wait for it."""
     loop_cache.CACHE.mkdir(parents=True, exist_ok=True)
@@ -112,26 +103,20 @@ def _drop_others() -> None:
 def compile_loops() -> None:
     """Compile the loops that are not yet cached; those of patterns in a process beside this one."""
     command = [sys.executable, "-m", "mesh.operators.precompile", "patterns"]
-    started = subprocess.Popen(command, stdout=subprocess.PIPE, preexec_fn=die_with_parent())
-    with started as beside:
-        for module in _OTHERS:
-            importlib.import_module(f"mesh.operators.{module}")
-        # An import of the executor compiles the largest loop, unless that is cached by then.
-        assert beside.stdout is not None
-        beside.stdout.readline()
+    with subprocess.Popen(command, preexec_fn=die_with_parent()) as beside:
         _run(_WINDOWS + _JOINS)
+        _compile_declared()
     if beside.returncode:
         _run(_PATTERNS)
     loop_cache.CACHE.mkdir(parents=True, exist_ok=True)
     loop_cache.compiled_mark().touch()
 
 
-def _compile_patterns() -> None:
-    """Compile the loops of patterns, and say when the largest is done."""
-    importlib.import_module(_LONGEST)
-    sys.stdout.write("imported\n")
-    sys.stdout.flush()
-    _run(_PATTERNS)
+def _compile_declared() -> None:
+    """Compile the loops with a signature that no query has run."""
+    from mesh.operators.native import compile_declared
+
+    compile_declared()
 
 
 def _run(queries: str) -> None:
@@ -178,6 +163,6 @@ def _rows(app: BoundApp, stream: str) -> pa.RecordBatch:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        _compile_patterns()
+        _run(_PATTERNS)
     else:
         compile_once()

@@ -79,6 +79,7 @@ def _load_loops() -> None:
     from mesh.language.parser import parse
     from mesh.operators import loop_cache
     from mesh.operators.executor import Executor, InputRun
+    from mesh.operators.native import compile_declared
     from mesh.plan.bind import bind
 
     if not loop_cache.is_compiled():
@@ -91,6 +92,8 @@ def _load_loops() -> None:
     times = np.array([1, 2000], dtype=np.int64)
     executor = Executor(bind(parse(_WARM_UP)), ["O", "P"])
     executor.run([InputRun("S", times, times, rows)], {"S": 2000})
+    # Those of other windows, joins and aggregations: here once, and not in each slot.
+    compile_declared()
 
 
 def _release(library: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,3 +58,44 @@ def test_the_cache_is_named_after_all_files_that_are_compiled_into_loops() -> No
             if name in used:
                 assert str(path) in looked_at, f"{name}, that {module.__name__} has of {path.name}"
     assert loops > 100
+
+
+PROGRAM = """
+import mesh.operators.executor
+from mesh.operators import loop_cache, native
+from mesh.operators.windows import sliding
+import numpy as np
+
+loops = sorted(path.name for path in loop_cache.CACHE.rglob("*.nbc"))
+assert loops == [], loops
+assert sliding.delay_loop.signatures == []
+
+
+@native.native(native.types.int64(native.LONG1))
+def total(values):
+    found = 0
+    for value in values:
+        found += value
+    return found
+
+
+assert total(np.arange(5)) == 10
+assert len(total.signatures) == 1
+try:
+    total(np.arange(5.0))
+except TypeError:
+    print("refused")
+"""
+
+
+def test_an_import_compiles_nothing_and_a_loop_is_compiled_for_its_signature_alone(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    said = subprocess.run(
+        [sys.executable, str(program)], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (said.returncode, said.stdout) == (0, "refused\n"), said.stderr
