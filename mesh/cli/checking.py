@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from mesh.cli.variables import typed
 from mesh.errors import MeshError, all_errors
 from mesh.language.naming import named
-from mesh.language.parser import parse_app
 from mesh.language.substitution import substitute
-from mesh.plan.bind import bind
+from mesh.plan.bind import bind, parse_bindable
 from mesh.plan.build import plan
+from mesh.plan.diagnostics import place_of
 from mesh.plan.notes import noted_options, unread_sources
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Checked:
 
     def with_warnings_as_errors(self) -> Checked:
         """The same result with warnings as errors."""
-        found = sorted((*self.errors, *self.warnings), key=_place)
+        found = sorted((*self.errors, *self.warnings), key=place_of)
         return replace(self, errors=tuple(found), warnings=())
 
 
@@ -55,7 +55,7 @@ def check(text: str, variables: Mapping[str, str], name: str = "") -> Checked:
     """
     try:
         written = named(typed(substitute(text, variables)), name)
-        app = parse_app(written)
+        app = parse_bindable(written)
     except MeshError as error:
         return _checked(None, all_errors(error))
     try:
@@ -74,15 +74,10 @@ def check(text: str, variables: Mapping[str, str], name: str = "") -> Checked:
 
 
 def _checked(app: str | None, found: Iterable[MeshError]) -> Checked:
-    in_order = sorted(found, key=_place)
+    in_order = sorted(found, key=place_of)
     return Checked(
         app,
         (),
         tuple(error for error in in_order if error.code != NOT_RUN_YET),
         tuple(error for error in in_order if error.code == NOT_RUN_YET),
     )
-
-
-def _place(error: MeshError) -> tuple[int, int]:
-    at = error.position
-    return (at.line, at.column) if at else (0, 0)

@@ -1,11 +1,13 @@
 """Parser from SiddhiQL text to a syntax tree: whole apps, on-demand queries, single expressions.
 
 An error ends its statement but not the parse.  Parsing resumes after the next ``;``, or at a word
-that can only start a statement, so one text may have several errors.
+that can only start a statement, so one text may have several errors, and the other statements are
+known.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from mesh.errors import MeshError, MeshErrors
@@ -34,6 +36,7 @@ from mesh.language.syntax import (
 
 if TYPE_CHECKING:
     from mesh.language.syntax import Expression
+    from mesh.language.tokens import Token
 
 _STARTS: Final = ("define", "from", "partition")
 _MISSING_SEMICOLON: Final = "Is a ';' missing before it?"
@@ -52,12 +55,31 @@ def parse_app(text: str) -> App:
 
 def parse_with_cursor(text: str) -> tuple[App, Cursor]:
     """The syntax tree of a whole app, and the cursor that read it, with its layout records."""
+    reading = read_app(text)
+    if reading.errors:
+        raise MeshErrors(reading.errors)
+    return reading.app, reading.cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A text as far as it can be read."""
+
+    #: The statements without an error.
+    app: App
+    errors: tuple[MeshError, ...]
+    #: The statements with an error: their tokens, in order.
+    unread: tuple[tuple[Token, ...], ...]
+    cursor: Cursor
+
+
+def read_app(text: str) -> Reading:
+    """The statements of ``text`` that can be parsed, and the errors of the others."""
     try:
         refuse_siddhi3(text)
     except MeshError as error:
-        raise MeshErrors((error,)) from None
-    cursor = Cursor(text)
-    return _App(cursor).whole(), cursor
+        return Reading(App((), ()), (error,), (), Cursor(text))
+    return _App(Cursor(text)).read()
 
 
 def parse_on_demand_query(text: str) -> OnDemandQuery:
@@ -105,26 +127,27 @@ class _App:
         self._annotations: list[Annotation] = []
         self._elements: list[Element] = []
         self._has_queries = False
+        self._unread: list[tuple[Token, ...]] = []
 
-    def whole(self) -> App:
+    def read(self) -> Reading:
         cursor = self._cursor
         self._app_annotations()
         while not (self._errors and cursor.is_at_end):
-            start = cursor.at
+            start = read = cursor.at
             try:
                 self._elements.append(self._element())
+                read = cursor.at
                 if cursor.is_at_end:
                     cursor.unended.add(cursor.at - 1)
                 else:
                     self._semicolon()
             except MeshError as error:
                 self._errors.append(error)
-                self._recover(start)
+                self._recover(start, read)
             if cursor.is_at_end or len(self._errors) >= _ERRORS_MAX:
                 break
-        if self._errors:
-            raise MeshErrors(self._errors[:_ERRORS_MAX])
-        return App(tuple(self._annotations), tuple(self._elements))
+        app = App(tuple(self._annotations), tuple(self._elements))
+        return Reading(app, tuple(self._errors[:_ERRORS_MAX]), tuple(self._unread), cursor)
 
     def _app_annotations(self) -> None:
         cursor = self._cursor
@@ -138,7 +161,7 @@ class _App:
                     cursor.fail("'define'", hint="No ';' follows annotations.")
             except MeshError as error:
                 self._errors.append(error)
-                self._recover(start)
+                self._recover(start, start)
 
     def _semicolon(self) -> None:
         """Consume the ``;`` between elements; without one, continue if the next element is here."""
@@ -214,14 +237,15 @@ class _App:
         queries: list[Query] = []
         try:
             while True:
-                start = cursor.at
+                start = read = cursor.at
                 try:
                     queries.append(self._partition_query())
+                    read = cursor.at
                     if not cursor.accept(";"):
                         self._expect_end_of_partition()
                 except MeshError as error:
                     self._errors.append(error)
-                    self._recover(start, in_partition=True)
+                    self._recover(start, read, in_partition=True)
                 is_hopeless = len(self._errors) >= _ERRORS_MAX
                 if cursor.sees_word("end") or cursor.is_at_end or is_hopeless:
                     break
@@ -275,12 +299,16 @@ class _App:
 
     # Recovery after an error
 
-    def _recover(self, start: int, *, in_partition: bool = False) -> None:
+    def _recover(self, start: int, read: int, *, in_partition: bool = False) -> None:
         """Advance to a point where a statement may start, at least one token past ``start``.
 
         That is after a ``;``, or at a word that starts both a statement and a line; in a partition
-        also at its ``end``.
+        also at its ``end``.  The tokens from ``read`` to there are recorded as unread.
         """
+        self._skip_statement(start, in_partition=in_partition)
+        self._unread.append(self._cursor.tokens[read : self._cursor.at])
+
+    def _skip_statement(self, start: int, *, in_partition: bool) -> None:
         cursor = self._cursor
         if cursor.at == start and not (in_partition and cursor.sees_word("end")):
             if cursor.accept(";"):

@@ -26,7 +26,7 @@ from mesh.language.syntax import (
     find,
 )
 from mesh.model.app import AppSpec, GroupKind, GroupSpec
-from mesh.plan.bind import bind
+from mesh.plan.bind import bind, parse_bindable
 from mesh.plan.channels import (
     PARTITIONS,
     ChannelLayout,
@@ -73,7 +73,7 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
     """
     if isinstance(app, str):
         text = named(app)
-        tree = parse(text)
+        tree = parse_bindable(text)
         # Positions of what is stored are those of the text with the name.
         text = str(text)
     else:

@@ -61,12 +61,17 @@ class Diagnostics:
         Raises:
             MeshError: the only one, or several as ``MeshErrors``.
         """
-        if not self._errors:
-            return
-        ordered = sorted(self._errors, key=_place)[:ERRORS_MAX]
-        raise ordered[0] if len(ordered) == 1 else MeshErrors(ordered)
+        found = self.found
+        if found:
+            raise found[0] if len(found) == 1 else MeshErrors(found)
+
+    @property
+    def found(self) -> tuple[MeshError, ...]:
+        """The recorded errors, in the order of the text."""
+        return tuple(sorted(self._errors, key=place_of)[:ERRORS_MAX])
 
 
-def _place(error: MeshError) -> tuple[int, int]:
+def place_of(error: MeshError) -> tuple[int, int]:
+    """Line and column of an error, to sort by; those without a position are first."""
     at = error.position
     return (at.line, at.column) if at is not None else (0, 0)

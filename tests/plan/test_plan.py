@@ -93,6 +93,30 @@ def test_case_files(path: Path, rewrite: bool) -> None:
     case_files.check(path, planned, rewrite=rewrite)
 
 
+def test_an_unread_statement_hides_no_error_of_the_others() -> None:
+    unread = "from Unread[;"
+    hidden = 0
+    for case in case_files.read(CASES / "names_and_types.txt"):
+        given = f"@App:name('A') {case.given.removeprefix('app')}"
+        try:
+            parse(given)
+        except MeshError:
+            continue
+        before = {str(e) for e in _errors(given) if e.code.startswith("MESH-L2")}
+        after = {str(error) for error in _errors(f"{given}\n{unread}")}
+        assert before < after, case.given
+        hidden += len(before)
+    assert hidden > 20
+
+
+def _errors(text: str) -> tuple[MeshError, ...]:
+    try:
+        plan(text)
+    except MeshError as error:
+        return all_errors(error)
+    return ()
+
+
 @pytest.fixture(scope="module")
 def example() -> AppPlan:
     return plan(paths.EXAMPLE.read_text())

@@ -33,14 +33,17 @@ def bind(app: App) -> BoundApp:
     problems, names = Diagnostics(), Names()
     bound = None
     with contextlib.suppress(TooManyErrors):
-        bound = _bind(app, names, problems)
+        bound = bind_app(app, names, problems)
     problems.raise_any()
     assert bound is not None, "what could not be bound has been told"
     return bound
 
 
-def _bind(app: App, names: Names, problems: Diagnostics) -> BoundApp:
-    """Bind the correct parts of ``app``; errors in the others go to ``problems``."""
+def bind_app(app: App, names: Names, problems: Diagnostics) -> BoundApp:
+    """Bind the correct parts of ``app``; errors in the others go to ``problems``.
+
+    ``names`` may have names already: of parts that can't be read.
+    """
     check_app(app.annotations, problems)
     defined = bind_definitions(app.definitions, names, problems)
     queries: list[BoundQuery] = []
