@@ -79,9 +79,9 @@ class Managers(Processes):
             f"mesh: {{name: {mesh}}}\nnats: {{url: '{url}'}}\n"
             "manager: {id: m, port: 0, anonymous: true}\n"
         )
-        self._running[mesh] = self.spawn(mesh, "manager", MESH_MANAGER_ID="m", CONFIG=str(config))
+        self._running[mesh] = self._start(mesh, "manager", MESH_MANAGER_ID="m", CONFIG=str(config))
 
-    def spawn(self, log_name: str, role: str, **environment: str) -> subprocess.Popen[bytes]:
+    def _start(self, log_name: str, role: str, **environment: str) -> subprocess.Popen[bytes]:
         config = environment.pop("CONFIG")
         with (self.directory / f"{log_name}.log").open("ab") as log:
             return subprocess.Popen(

@@ -151,9 +151,10 @@ async def store_full_unreserved(scene: Scene) -> None:
     outside = scene.outside
     for stream in (app.INPUT, *app.OUTPUTS):
         name = names.js_stream(scene.name, stream)
-        config = (await outside.js.stream_info(name)).as_dict()["config"]
+        found = await outside.js.stream_info(name)
+        config: dict[str, Any] = found.as_dict()["config"]  # type: ignore[assignment]  # of JSON
         call = f"STREAM.UPDATE.{name}"
-        answer = await api_call(outside.client, call, config | {"max_bytes": -1}, ANSWER_S)
+        answer = await api_call(outside.client, call, {**config, "max_bytes": -1}, ANSWER_S)
         if "error" in answer:
             raise ScenarioError(f"{name} keeps its room: {answer['error']}")
     js, filler = outside.js, "filler"
