@@ -1,6 +1,7 @@
 """Script functions of an app: ``define function f[python] return T { .. }``.
 
-The body is that of a Python function with the argument ``data``, the list of its arguments:
+``mesh.functions.javascript`` has the bodies in JavaScript.  One in Python is that of a Python
+function with the argument ``data``, the list of its arguments:
 
     define function ratio[python] return double { return data[0] / data[1] };
 
@@ -22,7 +23,7 @@ import re
 import textwrap
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ import pyarrow.compute as pc
 
 from mesh.errors import MeshError, Position
 from mesh.functions.engine import cast_number
+from mesh.functions.javascript import JavaScriptBody
 from mesh.functions.objects import ValueSet, from_python, python_value
 from mesh.functions.rows import fail_rows, from_values, object_values, python_values
 from mesh.functions.script_switch import SWITCH
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mesh.functions.rows import Function, Rows
+    from mesh.functions.script_contract import Body, Script
 
 #: The comment that marks a body as vectorised.
 _VECTORISED: Final = re.compile(r"\s*#\s*vectori[sz]ed\b")
@@ -49,35 +52,11 @@ _concat: Any = pa.concat_arrays
 _SAFE_NAMES: Final = {"np": np, "pa": pa, "pc": pc}
 
 
-class Script(Protocol):
-    """A function as the app defines it."""
-
-    @property
-    def name(self) -> str:
-        """The name in calls."""
-        ...
-
-    @property
-    def type(self) -> AttributeType:
-        """The declared result type."""
-        ...
-
-    @property
-    def body(self) -> str:
-        """The text between its brackets."""
-        ...
-
-    @property
-    def position(self) -> Position:
-        """The position of its name in the definition."""
-        ...
-
-
 def compile_scripts(scripts: Iterable[Script]) -> dict[str, Function]:
     """The functions by name.
 
     Raises:
-        MeshError: MESH-L228, a body is no Python; with its line in the app.
+        MeshError: as ``compile_script``.
     """
     return {script.name: compile_script(script) for script in scripts}
 
@@ -86,8 +65,8 @@ def compile_script(script: Script) -> Function:
     """The function that ``script`` defines; the module describes the calls.
 
     Raises:
-        MeshError: MESH-L228, its body is no Python, with its line in the app; MESH-S131 in a
-            process that runs none.
+        MeshError: MESH-L228, its body is not in its language, with its line in the app; MESH-S131
+            in a process that runs none; MESH-C134, the engine of the language is not installed.
     """
     where = os.environ.get(SWITCH)
     if where == "false":
@@ -96,9 +75,11 @@ def compile_script(script: Script) -> Function:
         raise MeshError(
             "MESH-S131",
             f'function "{script.name}" is not run by a manager',
-            hint="Workers run it; ask about a group without functions in Python.",
+            hint="Workers run it; ask about a group without functions of its own.",
             position=script.position,
         )
+    if script.language == "javascript":
+        return _scalar(JavaScriptBody(script))
     body = _Body(script)
     return _vectorised(body) if _VECTORISED.match(script.body) else _scalar(body)
 
@@ -108,7 +89,7 @@ def not_allowed(script: Script) -> MeshError:
     return MeshError(
         "MESH-S131",
         f'function "{script.name}" is not run: functions.python is false',
-        hint="Compute it in SiddhiQL, or have the cluster's operator allow Python functions.",
+        hint="Compute it in SiddhiQL, or have the cluster's operator allow functions of apps.",
         position=script.position,
     )
 
@@ -117,7 +98,7 @@ class _Body:
     """The compiled body, and its text for messages."""
 
     def __init__(self, script: Script) -> None:
-        self.name, self.type = script.name, script.type
+        self.name = script.name
         self.lines = script.body.splitlines()
         self.file = f"<function {script.name}>"
         namespace: dict[str, Any] = dict(_SAFE_NAMES)
@@ -181,7 +162,7 @@ def _dedented(body: str) -> str:
     return first.strip() + newline + textwrap.dedent(rest)
 
 
-def _scalar(body: _Body) -> Function:
+def _scalar(body: Body) -> Function:
     def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
         columns = [_arguments(argument.spread(rows.length)) for argument in arguments]
         data = zip(*columns, strict=True) if columns else iter([()] * rows.length)

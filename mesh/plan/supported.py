@@ -129,7 +129,7 @@ def _check_aggregation(aggregation: BoundAggregation) -> None:
 
 
 def _check_script(script: BoundScript) -> None:
-    if script.language != "python":
+    if script.language not in ("javascript", "python"):
         raise not_supported(
             f"functions in {script.language} (define function)",
             script.position,

@@ -29,6 +29,7 @@ ACCEPTED: Final = {
     "psycopg-binary": "LGPL: an extra, unchanged",
     "axe-playwright-python": "MIT in its repository; tests only",
     "pyftpdlib": "MIT in its licence file; tests only",
+    "quickjs-ng": "MIT in its licence file",
 }
 _PERMISSIVE: Final = re.compile(
     r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|Zlib|CC0|0BSD|CNRI|Unlicense|HPND"

@@ -89,8 +89,6 @@ _KINDS: Final = {
     "store s3": "Use rdbms, or the sink s3.",
     "store azuretable": "Use rdbms.",
     "store gridgain": "Use rdbms.",
-    "script language javascript": "Write it in Python: define function f[python] return int "
-    "{ return data[0] }.",
 }
 
 #: By namespace of functions, windows and stream functions, a sentence.

@@ -117,7 +117,7 @@ _DOCUMENTED: Final = {
 
 
 #: Those that no connector declares.
-_RUN: Final = {Role.STORE: {"rdbms"}, Role.SCRIPT: {"python"}}
+_RUN: Final = {Role.STORE: {"rdbms"}, Role.SCRIPT: {"javascript", "python"}}
 
 
 def _table(role: Role) -> dict[str, Extension]:
