@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,21 @@ class MeshError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (self.code, self.message, self.detail, self.hint, self.position))
+
+
+def error_of(values: Mapping[str, Any]) -> MeshError:
+    """The error of JSON values as ``MeshError.to_dict`` has them; several if they say so."""
+    several = values.get("errors") or ()
+    if len(several) > 1:
+        return MeshErrors([error_of(one) for one in several])
+    at = values.get("position")
+    return MeshError(
+        str(values["code"]),
+        str(values["message"]),
+        detail=values.get("detail"),
+        hint=values.get("hint"),
+        position=Position(**at) if at else None,
+    )
 
 
 def _rebuild(

@@ -27,7 +27,7 @@ AUDIT_MAX: Final = 1000
 _DAY_MS: Final = 86_400_000
 
 
-class Accounts:
+class AccountService:
     """Calls on accounts, for the user of a request."""
 
     def __init__(self, access: Access) -> None:

@@ -24,7 +24,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from mesh.api.hosts import hostname, is_loopback, netloc
-from mesh.api.permissions import ANY_USER, SIGN_IN, is_known, needed
+from mesh.api.permissions import OPEN_PATHS, SIGN_IN, is_known, needed
 from mesh.api.rates import RateLimits
 from mesh.api.responses import refusal_of
 from mesh.api.users import Credentials, parse_basic
@@ -43,6 +43,7 @@ from mesh.model.access import (
     within,
 )
 from mesh.model.access import needed as permission_needed
+from mesh.model.operation import ANY_USER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -69,11 +70,6 @@ _PENDING_OF_ADDRESS_MAX: Final = 8
 #: Failed checks of one user from one address, and from all, and those a second after them.
 _FAILURES: Final = (10.0, 50.0)
 _FAILURES_PER_S: Final = (0.1, 0.2)
-#: Probes, and the identity provider to sign in at; they need no user and say nothing of apps and
-#: nodes.
-OPEN_PATHS: Final = frozenset(
-    {"/health", "/health/live", "/health/ready", "/.well-known/oauth-protected-resource"}
-)
 #: Kind of the sessions of ``POST /login/{product}``, and the prefix of their tokens.
 LOGIN: Final = "login"
 LOGIN_PREFIX: Final = f"{PREFIX}{LOGIN}_"

@@ -1,15 +1,4 @@
-"""Events through the REST API: failed events and their replay, and events for tests.
-
-    GET    /error-handler               [{"app", "count"}]
-    GET    /error-handler/{app}         ?limit=100&before=ID, the last ones, oldest first
-    GET    /error-handler/{app}/{id}    one
-    POST   /error-handler/{app}/replay  {"ids": [..]}, {"all": true}, {"id": .., "event": {..}}
-                                        or {"id": .., "payload": ".."}; "to": "stream" sends what
-                                        a sink has refused to all readers of its stream
-    DELETE /error-handler/{app}/{id}    200, 404
-    DELETE /error-handler/{app}         ?all=true, or ?olderThan=SECONDS
-    POST   /simulation/single           {"siddhiAppName", "streamName", "data", "timestamp"}
-    POST   /simulation/feed             a list of these, sent in order; or a simulation to store
+"""Handlers of events: failed events and their replay, and events for tests.
 
 A replayed event is published to its stream like an event from outside: all readers get it.  What a
 source or sink has refused goes to that alone.
@@ -23,22 +12,23 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.api.feeds import FeedRoutes
-from mesh.api.paths import route
-from mesh.api.responses import Json, json_body, number, parameter, user_of
+from mesh.api.responses import json_body, user_of
+from mesh.api.routing import serves
+from mesh.api.visible import visible_apps
 from mesh.errors import MeshError
 from mesh.model.access import Permission, require
 from mesh.model.events import SimulatedEvent
+from mesh.model.foreign_operations import SimulationOperations
+from mesh.model.operation import parameter_error
+from mesh.model.operations import EventOperations
 
 if TYPE_CHECKING:
     from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import Route
 
     from mesh.manager.service import ManagerService
 
 #: Of one feed; longer ones are for ``mesh publish``.
 BODY_BYTES_MAX: Final = 16_000_000
-LIST_MAX: Final = 1000
 FEED_MAX: Final = 10_000
 #: The end of the year 9999.
 TIME_MAX_MS: Final = 253_402_300_799_999
@@ -47,88 +37,63 @@ ID_MAX: Final = 2**63
 
 
 class EventRoutes:
-    """Routes of events, one method each."""
+    """Handlers of events."""
 
     def __init__(self, service: ManagerService) -> None:
         self._service = service
-        self._simulations = FeedRoutes(service)
+        self._feeds = FeedRoutes(service)
 
-    def routes(self) -> list[Route]:
-        """For the application."""
-        one, app = "/error-handler/{app}/{id}", "/error-handler/{app}"
-        return [
-            route("/error-handler", self.counts, "GET"),
-            route(f"{app}/replay", self.replay, "POST"),
-            route(one, self.one, "GET"),
-            route(one, self.discard, "DELETE"),
-            route(app, self.some, "GET"),
-            route(app, self.discard_many, "DELETE"),
-            route("/simulation/single", self.single, "POST"),
-            route("/simulation/feed", self.feed, "POST"),
-            *self._simulations.routes(),
-        ]
-
-    async def counts(self, request: Request) -> Response:
-        """Number of failed events of each app."""
-        apps = [status.app for status in await self._service.apps()]
+    @serves(EventOperations.failed_counts)
+    async def counts(self, request: Request) -> Any:
+        apps = [status.app for status in await visible_apps(self._service)]
         count = self._service.events.failed_count
-        return Json([{"app": app, "count": await count(app)} for app in apps])
+        return [{"app": app, "count": await count(app)} for app in apps]
 
-    async def some(self, request: Request) -> Response:
-        """The last failed events of an app, oldest first."""
-        limit = int(number(request, "limit", 100, LIST_MAX))
-        before = int(number(request, "before", 0, 2**63)) or None
-        return Json(await self._service.events.failed(request.path_params["app"], limit, before))
+    @serves(EventOperations.failed, EventOperations.errors)
+    async def failed(
+        self, request: Request, app: str, limit: int, before: int | None = None
+    ) -> Any:
+        return await self._service.events.failed(app, limit, before or None)
 
-    async def one(self, request: Request) -> Response:
-        """One failed event."""
-        path = request.path_params
-        return Json(await self._service.events.failed_one(path["app"], path["id"]))
+    @serves(EventOperations.failed_one)
+    async def one(self, request: Request, app: str, id: int) -> Any:
+        return await self._service.events.failed_one(app, id)
 
-    async def replay(self, request: Request) -> Response:
-        """Send failed events again: some, all, or one as it should have been."""
+    @serves(EventOperations.replay)
+    async def replay(self, request: Request, app: str) -> Any:
         values = await json_body(request, BODY_BYTES_MAX)
         ids, data = _chosen(values)
         to = values.get("to", "door")
         if to not in ("door", "stream"):
             raise _not_a_request('"to" is "door" or "stream"')
-        app, is_to_stream = request.path_params["app"], to == "stream"
-        return Json(
-            await self._service.events.replay(
-                app, ids, data, by=user_of(request), to_stream=is_to_stream
-            )
+        return await self._service.events.replay(
+            app, ids, data, by=user_of(request), to_stream=to == "stream"
         )
 
-    async def discard(self, request: Request) -> Response:
-        """Discard one failed event."""
-        path = request.path_params
-        await self._service.events.failed_one(path["app"], path["id"])
-        return Json(
-            await self._service.events.discard(path["app"], [path["id"]], by=user_of(request))
-        )
+    @serves(EventOperations.discard)
+    async def discard(self, request: Request, app: str, id: int) -> Any:
+        await self._service.events.failed_one(app, id)
+        return await self._service.events.discard(app, [id], by=user_of(request))
 
-    async def discard_many(self, request: Request) -> Response:
-        """Discard all failed events of an app, or the old ones."""
-        app = request.path_params["app"]
-        if "olderThan" in request.query_params:
-            age_s = number(request, "olderThan", 0.0, 1e9)
-            count = await self._service.events.discard_older(app, age_s, by=user_of(request))
-            left = await self._service.events.failed_count(app)
-            return Json({"app": app, "count": count, "left": left})
-        if request.query_params.get("all") != "true":
-            given = request.query_params.get("all", "")
-            raise parameter("all", given, "true, unless olderThan says how old they must be")
-        return Json(await self._service.events.discard(app, None, by=user_of(request)))
+    @serves(EventOperations.discard_many)
+    async def discard_many(
+        self, request: Request, app: str, all: bool | None, older_than_s: float | None
+    ) -> Any:
+        events = self._service.events
+        if older_than_s is not None:
+            count = await events.discard_older(app, older_than_s, by=user_of(request))
+            return {"app": app, "count": count, "left": await events.failed_count(app)}
+        if not all:
+            wanted = "true, unless olderThan says how old they must be"
+            raise parameter_error("all", "" if all is None else "false", wanted)
+        return await events.discard(app, None, by=user_of(request))
 
-    async def single(self, request: Request) -> Response:
-        """Send one event."""
+    @serves(EventOperations.simulate)
+    async def single(self, request: Request) -> Any:
         return await self._send([_event(await json_body(request, BODY_BYTES_MAX))])
 
-    async def feed(self, request: Request) -> Response:
-        """Send several events, in order, or store a simulation.
-
-        Events of an app that comes later are sent after those of the first.
-        """
+    @serves(SimulationOperations.feed)
+    async def feed(self, request: Request) -> Any:
         values = await json_body(request, BODY_BYTES_MAX)
         if "action" in request.query_params:
             raise MeshError(
@@ -137,7 +102,7 @@ class EventRoutes:
                 hint="POST /simulation/feed/NAME?action=run",
             )
         if not isinstance(values, list):
-            return await self._simulations.create(request, values)
+            return await self._feeds.create(request, values)
         if len(values) > FEED_MAX:
             raise MeshError(
                 "MESH-A413",
@@ -146,13 +111,14 @@ class EventRoutes:
             )
         return await self._send([_event(value) for value in values])
 
-    async def _send(self, events: list[tuple[str, SimulatedEvent]]) -> Response:
+    async def _send(self, events: list[tuple[str, SimulatedEvent]]) -> Any:
         for app in {app for app, _ in events}:
             require(Permission.DATA_WRITE, app)
         sent = 0
+        # Events of an app that comes later are sent after those of the first.
         for app, run in groupby(events, key=_app_of):
             sent += await self._service.events.send(app, [event for _, event in run])
-        return Json({"status": "OK", "message": f"events sent: {sent}", "events": sent})
+        return {"status": "OK", "message": f"events sent: {sent}", "events": sent}
 
 
 def _app_of(given: tuple[str, SimulatedEvent]) -> str:

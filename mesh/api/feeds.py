@@ -1,17 +1,4 @@
-"""Simulations through the REST API, in the words of the system before this one.
-
-    POST   /simulation/feed                 a configuration; 201, 409 for a name that is taken
-    GET    /simulation/feed                 those that can run, and the others with the reason
-    GET    /simulation/feed/{feed}          the configuration
-    PUT    /simulation/feed/{feed}          another one, also of another name
-    POST   /simulation/feed/{feed}          ?action=run, pause, resume or stop; 403 and 409 where
-                                            its state does not fit
-    DELETE /simulation/feed/{feed}
-    GET    /simulation/feed/{feed}/status   RUN, PAUSE or STOP
-    GET    /simulation/files                names of CSV files
-    POST   /simulation/files                one in the field ``file`` of a form
-    PUT    /simulation/files/{file}         another content
-    DELETE /simulation/files/{file}
+"""Handlers of simulations, in the words of the system before this one.
 
 An answer is ``{"status", "message"}``; configurations are JSON within the message.  Files belong to
 all simulations, so changes need the permission for every app.
@@ -27,17 +14,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from mesh.api.paths import route
-from mesh.api.responses import Json, error_type, json_body, parameter, user_of
+from mesh.api.responses import Json, error_type, json_body, user_of
+from mesh.api.routing import serves
 from mesh.errors import MeshError
 from mesh.model.access import Permission, require, sees
+from mesh.model.foreign_operations import SimulationOperations
+from mesh.model.operation import parameter_error
 from mesh.model.simulation import BYTES_MAX, feed_of
 from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.routing import Route
 
     from mesh.manager.service import ManagerService
 
@@ -49,26 +37,10 @@ _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9 ._-]{0,80}\.csv\Z")
 
 
 class FeedRoutes:
-    """Routes of simulations, one method each."""
+    """Handlers of simulations."""
 
     def __init__(self, service: ManagerService) -> None:
         self._feeds = service.feeds
-
-    def routes(self) -> list[Route]:
-        """For the application; events for ``POST /simulation/feed`` are another module's."""
-        one, file = "/simulation/feed/{feed}", "/simulation/files/{file}"
-        return [
-            route("/simulation/feed", self.all, "GET"),
-            route(one, self.one, "GET"),
-            route(one, self.update, "PUT"),
-            route(one, self.operate, "POST"),
-            route(one, self.delete, "DELETE"),
-            route(f"{one}/status", self.status, "GET"),
-            route("/simulation/files", self.files, "GET"),
-            route("/simulation/files", self.upload, "POST"),
-            route(file, self.upload, "PUT"),
-            route(file, self.delete_file, "DELETE"),
-        ]
 
     async def create(self, request: Request, values: Any) -> Response:
         """Store a simulation."""
@@ -79,8 +51,8 @@ class FeedRoutes:
             return _refused(error, HTTPStatus.CONFLICT, "MESH-A409")
         return _said(HTTPStatus.CREATED, f"stored simulation '{name}'")
 
+    @serves(SimulationOperations.feeds)
     async def all(self, request: Request) -> Response:
-        """The simulations that can run, and those that can't."""
         active: list[Any] = []
         inactive: list[Any] = []
         for values, reason in await self._feeds.known():
@@ -92,76 +64,70 @@ class FeedRoutes:
                 active.append(values)
         return _told({"activeSimulations": active, "inActiveSimulations": inactive})
 
-    async def one(self, request: Request) -> Response:
-        """The configuration of a simulation."""
-        return _told({"Simulation configuration": await self._visible(request)})
+    @serves(SimulationOperations.feed_of)
+    async def one(self, request: Request, feed: str) -> Response:
+        return _told({"Simulation configuration": await self._visible(feed)})
 
-    async def update(self, request: Request) -> Response:
-        """Replace a simulation; it stops."""
+    @serves(SimulationOperations.update_feed)
+    async def update(self, request: Request, feed: str) -> Response:
         values = await json_body(request, BYTES_MAX)
-        name = await self._changed(request)
+        name = await self._changed(feed)
         _require_for(values)
         await self._feeds.update(name, values, by=user_of(request))
         return _said(HTTPStatus.OK, f"changed simulation '{name}'")
 
-    async def operate(self, request: Request) -> Response:
-        """Run, pause, resume or stop a simulation."""
-        given = request.query_params.get("action", "")
-        action = given.lower()
-        if action not in ACTIONS:
-            raise parameter("action", given, f"one of {', '.join(ACTIONS)}")
-        name = await self._changed(request)
-        status, text = await self._feeds.operate(name, action, by=user_of(request))
+    @serves(SimulationOperations.operate_feed)
+    async def operate(self, request: Request, feed: str, action: str) -> Response:
+        if action.lower() not in ACTIONS:
+            raise parameter_error("action", action, f"one of {', '.join(ACTIONS)}")
+        name = await self._changed(feed)
+        status, text = await self._feeds.operate(name, action.lower(), by=user_of(request))
         if status != HTTPStatus.OK:
             error = MeshError("MESH-A409", f"simulation '{name}' {text}")
             return _refused(error, HTTPStatus(status), error.code)
         return _said(HTTPStatus.OK, f"{text} simulation '{name}'")
 
-    async def delete(self, request: Request) -> Response:
-        """Delete a simulation; it stops."""
-        name = await self._changed(request)
+    @serves(SimulationOperations.delete_feed)
+    async def delete(self, request: Request, feed: str) -> Response:
+        name = await self._changed(feed)
         await self._feeds.delete(name)
         return _said(HTTPStatus.OK, f"deleted simulation '{name}'")
 
-    async def status(self, request: Request) -> Response:
-        """The state of a simulation, and the number of its events."""
-        await self._visible(request)
-        found = await self._feeds.status(request.path_params["feed"])
+    @serves(SimulationOperations.feed_status)
+    async def status(self, request: Request, feed: str) -> Response:
+        await self._visible(feed)
+        found = await self._feeds.status(feed)
         more = {"events": found.events, "reason": found.reason}
         return _said(HTTPStatus.OK, str(found.state), **more)
 
-    async def files(self, request: Request) -> Response:
-        """The names of files."""
-        return Json(await self._feeds.files())
+    @serves(SimulationOperations.files)
+    async def files(self, request: Request) -> Any:
+        return await self._feeds.files()
 
-    async def upload(self, request: Request) -> Response:
-        """Store a file, or another content of one."""
-        known = request.path_params.get("file")
+    @serves(SimulationOperations.upload, SimulationOperations.replace_file)
+    async def upload(self, request: Request, file: str | None = None) -> Response:
         name, data = _file_of(request, await read_body(request, FILE_BYTES_MAX + _FORM_BYTES))
-        if known is None:
+        if file is None:
             await self._feeds.put_file(name, data, is_new=True)
             return _said(HTTPStatus.CREATED, f"stored file '{name}'")
-        await self._feeds.put_file(_csv(known), data, is_new=False)
-        return _said(HTTPStatus.OK, f"replaced file '{known}' by file '{name}'")
+        await self._feeds.put_file(_csv(file), data, is_new=False)
+        return _said(HTTPStatus.OK, f"replaced file '{file}' by file '{name}'")
 
-    async def delete_file(self, request: Request) -> Response:
-        """Delete a file."""
-        name = request.path_params["file"]
-        await self._feeds.delete_file(name)
-        return _said(HTTPStatus.OK, f"deleted file '{name}'")
+    @serves(SimulationOperations.delete_file)
+    async def delete_file(self, request: Request, file: str) -> Response:
+        await self._feeds.delete_file(file)
+        return _said(HTTPStatus.OK, f"deleted file '{file}'")
 
-    async def _visible(self, request: Request) -> dict[str, Any]:
+    async def _visible(self, name: str) -> dict[str, Any]:
         """The configuration of a simulation whose apps the user may see; MESH-A404."""
-        name = request.path_params["feed"]
         found = await self._feeds.configuration(name)
         if not all(sees(Permission.APPS_VIEW, app) for app in feed_of(found).apps):
             raise MeshError("MESH-A404", f'simulation "{name}" does not exist')
         return found
 
-    async def _changed(self, request: Request) -> str:
+    async def _changed(self, name: str) -> str:
         """The name of a simulation that the user may change; MESH-A404, MESH-A403."""
-        _require_for(await self._visible(request))
-        name: str = request.path_params["feed"]
+        _require_for(await self._visible(name))
         return name
 
 

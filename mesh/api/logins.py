@@ -1,8 +1,5 @@
 """Sign-in with a password for a short-lived token, as the system before this one had it.
 
-POST /login/{product}     username, password, grantType=password; grantType=refresh_token renews
-POST /logout/{product}    ends the login whose token the request has
-
     {"authUser": "ada", "pID": "mesh_login_..", "lID": "mesh_login_..", "validityPeriod": 1800}
 
 The token is a session like those of the pages: the bucket has its digest, every manager knows it,
@@ -18,17 +15,17 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs
 
 from mesh.api.auth import LOGIN, LOGIN_PREFIX, logged
-from mesh.api.paths import route
 from mesh.api.responses import Json, error_type
+from mesh.api.routing import serves
 from mesh.errors import MeshError
 from mesh.jetstream.sessions import AGE_MS, IDLE_MS
 from mesh.model.access import ANYONE, current
+from mesh.model.foreign_operations import OriginalOperations
 from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.routing import Route
 
     from mesh.api.auth import Access
     from mesh.jetstream.sessions import Sessions
@@ -39,20 +36,13 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class LoginRoutes:
-    """Routes of logins, one method each."""
+    """Handlers of logins."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
-    def routes(self) -> list[Route]:
-        """For the application."""
-        return [
-            route("/login/{product}", self.login, "POST"),
-            route("/logout/{product}", self.logout, "POST"),
-        ]
-
-    async def login(self, request: Request) -> Response:
-        """Sign in for a token that ends soon, or renew one."""
+    @serves(OriginalOperations.login)
+    async def login(self, request: Request, product: str) -> Response:
         form = await _form(request)
         match form.get("grantType"):
             case "password":
@@ -64,8 +54,8 @@ class LoginRoutes:
                 message = f"Grant type '{other or ''}' is not supported."
                 return _refused(HTTPStatus.BAD_REQUEST, "grantType_not_supported", message)
 
-    async def logout(self, request: Request) -> Response:
-        """End the login whose token the request has, at every manager."""
+    @serves(OriginalOperations.logout)
+    async def logout(self, request: Request, product: str) -> Any:
         name = _name(request)
         if (current.get() or ANYONE).how != LOGIN or name is None:
             raise MeshError(
@@ -75,7 +65,7 @@ class LoginRoutes:
                 hint="Send the token of POST /login/{product} as Authorization: Bearer.",
             )
         await self._sessions.end(name)
-        return Json({"type": "success", "message": "the login has ended"})
+        return {"type": "success", "message": "the login has ended"}
 
     @property
     def _sessions(self) -> Sessions:

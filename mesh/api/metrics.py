@@ -25,7 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector, CollectorRegistry
 
 import mesh
-from mesh.api.paths import REQUEST_SECONDS
+from mesh.api.routing import REQUEST_SECONDS
 from mesh.control.lifecycle import AppState
 from mesh.model.histogram import BATCH_BOUNDS_S, LATENCY_BOUNDS_S
 

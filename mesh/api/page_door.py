@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from mesh.api.account_service import Accounts
+from mesh.api.account_service import AccountService
 from mesh.api.auth import LOGIN, PATH_MAX, logged
 from mesh.errors import MeshError
 from mesh.jetstream.audit_entries import AuditEntry
@@ -33,7 +33,7 @@ class PageDoor:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self.accounts = Accounts(access)
+        self.accounts = AccountService(access)
 
     @property
     def is_open(self) -> bool:

@@ -65,25 +65,6 @@ def with_status(app: Any) -> dict[str, Any]:
     return {**values, "status": STATUSES.get(values.get("state", ""), "inactive")}
 
 
-def parameter(name: str, given: str, wanted: str) -> MeshError:
-    """The error for a value of request parameter ``name``: MESH-A400."""
-    return MeshError("MESH-A400", f'parameter "{name}" is {wanted}, not {given!r}')
-
-
-def number(request: Request, name: str, default: float, most: float) -> float:
-    """The number in parameter ``name``, from 0 to ``most``; MESH-A400 otherwise."""
-    given = request.query_params.get(name)
-    if given is None:
-        return default
-    try:
-        value = float(given)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= most:
-        raise parameter(name, given, f"a number from 0 to {most:g}")
-    return value
-
-
 async def app_text(request: Request) -> str:
     """The text of an app in the body, with its name; MESH-A415 and MESH-A400 for another body.
 

@@ -1,31 +1,7 @@
-"""Routes of the REST API: requests to calls of the service, results and errors to JSON.
+"""The REST API: handlers of apps, of node orders and of probes, and errors as JSON.
 
-    POST   /siddhi-apps                 201 and Location, 200 when it runs already, 400, 409;
-                                        ?from=earliest, latest, a sequence or a time; ?name=
-                                        of a text that has none, here and below
-    PUT    /siddhi-apps                 201; 200, also for a running app that continues; 409
-                                        when that loses what ?reset=GROUP or ?replace=true gives up
-    GET    /siddhi-apps                 names, ?isActive=true of those that run; ?details=true
-    GET    /siddhi-apps/{app}           {"content": text, "streams": {..}}
-    GET    /siddhi-apps/{app}/status    ?wait=running&timeout=30 answers when it runs, or in time
-    GET    /siddhi-apps/{app}/story     what happened to it and why, also after it was undeployed
-    GET    /siddhi-apps/{app}/verification  faults and risks of what NATS stores of it
-    GET    /siddhi-apps/{app}/guarantees  what holds on this cluster through which failures
-    GET    /siddhi-apps/{app}/errors    ?limit=100, the last events that could not be read
-    POST   /siddhi-apps/plan            the plan and the changes of a text, which is not deployed
-    POST   /siddhi-apps/what-if         the needs of a text at a rate, measured
-    POST   /siddhi-apps/check           its sources and sinks, each opened where it would run
-    PUT    /siddhi-apps/{app}           pauses an app that runs, resumes one that is paused;
-                                        ?active=true or false says which
-    POST   /siddhi-apps/{app}/scale     ?group=g&parallel=4, the status; 422 where it can't be
-    DELETE /siddhi-apps/{app}           200
-    POST   /nodes/{node}/cordon         it gets nothing new; /uncordon ends that, /drain empties it
-    GET    /health, /health/live        200; these and the next need no user
-    GET    /health/ready                200, or 503 with the reasons
-
-Routes of the cluster are in ``mesh.api.monitoring``, of failed events and tests in
-``mesh.api.events`` and ``mesh.api.error_entries``, of backups in ``mesh.api.backups``, of queries
-in ``mesh.api.queries``.  An error is ``{"code", "message"}`` with ``detail``, ``hint`` and
+``mesh.model.operations`` has the table of all operations; ``mesh.api.routing`` makes routes of it,
+and ``docs/cli.md`` its list.  An error is ``{"code", "message"}`` with ``detail``, ``hint`` and
 ``position`` where there are any.
 """
 
@@ -33,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -44,31 +20,23 @@ from mesh.api.auth import SECURITY_HEADERS, Guard
 from mesh.api.backups import BackupRoutes
 from mesh.api.error_entries import ErrorEntryRoutes
 from mesh.api.events import EventRoutes
+from mesh.api.feeds import FeedRoutes
 from mesh.api.logins import LoginRoutes
 from mesh.api.monitoring import Monitoring
-from mesh.api.openapi import openapi
-from mesh.api.originals import Originals
-from mesh.api.paths import route
+from mesh.api.openapi import document
+from mesh.api.originals import OriginalRoutes
 from mesh.api.queries import QueryRoutes
-from mesh.api.responses import (
-    Json,
-    app_text,
-    error_type,
-    number,
-    parameter,
-    user_of,
-    values_of,
-    with_status,
-)
+from mesh.api.responses import Json, error_type, user_of, values_of, with_status
+from mesh.api.routing import routes_of, serves
 from mesh.api.scim import ScimRoutes
 from mesh.api.secrets import SecretRoutes
 from mesh.api.timeline import TimeRoutes
-from mesh.api.visible import VisibleService, require_for_text
+from mesh.api.visible import visible_apps
 from mesh.errors import MeshError, MeshErrors
 from mesh.jetstream.refusals import NATS_ERRORS, unreachable
 from mesh.logs import fields
-from mesh.model.access import Permission
 from mesh.model.begin import parse_start_position
+from mesh.model.operations import AppOperations, ClusterOperations
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -79,8 +47,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-WAIT_S_MAX: Final = 300.0
-ERRORS_MAX: Final = 1000
 #: Statuses of texts that this cluster can't have.
 REFUSALS: Final = {
     # A running app can't have another text.
@@ -108,42 +74,14 @@ ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
 
 def make_app(service: ManagerService, access: Access) -> Starlette:
     """The ASGI application over ``service``, for the users of ``access``."""
-    service = cast("ManagerService", VisibleService(service))
-    routes = Routes(service)
-    made = Starlette(
-        routes=[
-            *Monitoring(service).routes(),
-            *Originals(service).routes(),
-            *ErrorEntryRoutes(service).routes(),
-            *EventRoutes(service).routes(),
-            *BackupRoutes(service).routes(),
-            *TimeRoutes(service).routes(),
-            *QueryRoutes(service).routes(),
-            *AccountRoutes(access).routes(),
-            *LoginRoutes(access).routes(),
-            *SecretRoutes(access).routes(),
-            *ScimRoutes(access).routes(),
-            route("/openapi.json", openapi, "GET"),
-            route("/siddhi-apps", routes.apps, "GET"),
-            route("/siddhi-apps", routes.deploy, "POST"),
-            route("/siddhi-apps", routes.update, "PUT"),
-            route("/siddhi-apps/plan", routes.preview, "POST"),
-            route("/siddhi-apps/what-if", routes.what_if, "POST"),
-            route("/siddhi-apps/check", routes.check, "POST"),
-            route("/siddhi-apps/{app}", routes.app, "GET"),
-            route("/siddhi-apps/{app}", routes.switch, "PUT"),
-            route("/siddhi-apps/{app}", routes.undeploy, "DELETE"),
-            route("/siddhi-apps/{app}/status", routes.status, "GET"),
-            route("/siddhi-apps/{app}/scale", routes.scale, "POST"),
-            route("/siddhi-apps/{app}/story", routes.story, "GET"),
-            route("/siddhi-apps/{app}/verification", routes.verification, "GET"),
-            route("/siddhi-apps/{app}/guarantees", routes.guarantees, "GET"),
-            route("/siddhi-apps/{app}/errors", routes.errors, "GET"),
-            route("/nodes/{node}/{order}", routes.order_node, "POST"),
-            route("/health", routes.health, "GET"),
-            route("/health/live", routes.health, "GET"),
-            route("/health/ready", routes.ready, "GET"),
-        ],
+    parts = (
+        AppRoutes(service), Monitoring(service), OriginalRoutes(service), EventRoutes(service),
+        ErrorEntryRoutes(service), FeedRoutes(service), BackupRoutes(service),
+        TimeRoutes(service), QueryRoutes(service), AccountRoutes(access), LoginRoutes(access),
+        SecretRoutes(access), ScimRoutes(access),
+    )  # fmt: skip
+    return Starlette(
+        routes=routes_of(service, parts),
         middleware=[Middleware(Guard, access=access)],
         exception_handlers={
             MeshError: _refuse,
@@ -152,178 +90,130 @@ def make_app(service: ManagerService, access: Access) -> Starlette:
             Exception: _fail,
         },
     )
-    made.state.service = service
-    return made
 
 
-class Routes:
-    """Routes of apps and node orders, one method each."""
+class AppRoutes:
+    """Handlers of apps, node orders and probes."""
 
     def __init__(self, service: ManagerService) -> None:
         self._service = service
 
-    async def deploy(self, request: Request) -> Response:
-        """Deploy the text of the body."""
-        text = await app_text(request)
-        await require_for_text(self._service, Permission.APPS_MANAGE, text)
-        begin = parse_start_position(request.query_params.get("from", "earliest"))
-        done = await self._service.deploy(text, by=user_of(request), begin=begin)
-        status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
-        return Json(_deployed(done), status, headers={"Location": f"/siddhi-apps/{done.app}"})
+    @serves(AppOperations.create)
+    async def create(self, request: Request, text: str, begin: str) -> Response:
+        position = parse_start_position(begin)
+        return _deployed(await self._service.deploy(text, by=user_of(request), begin=position))
 
-    async def update(self, request: Request) -> Response:
-        """Deploy the text of the body in place of the app of its name."""
-        text = await app_text(request)
-        await require_for_text(self._service, Permission.APPS_MANAGE, text)
-        replace = request.query_params.get("replace", "false")
-        if replace not in ("true", "false"):
-            raise parameter("replace", replace, "true or false")
+    @serves(AppOperations.deploy)
+    async def deploy(
+        self, request: Request, text: str, begin: str, replace: bool, reset: list[str]
+    ) -> Response:
+        position = parse_start_position(begin)
         done = await self._service.update(
-            text,
-            by=user_of(request),
-            replace=replace == "true",
-            reset=request.query_params.getlist("reset"),
-            begin=parse_start_position(request.query_params.get("from", "earliest")),
+            text, by=user_of(request), replace=replace, reset=reset, begin=position
         )
-        status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
-        return Json(_deployed(done), status, headers={"Location": f"/siddhi-apps/{done.app}"})
+        return _deployed(done)
 
-    async def preview(self, request: Request) -> Response:
-        """The plan of the text of the body, and the changes to the app of its name."""
-        text, reset = await app_text(request), request.query_params.getlist("reset")
-        await require_for_text(self._service, Permission.APPS_MANAGE, text)
-        return Json(await self._service.preview(text, reset=reset))
+    @serves(AppOperations.plan)
+    async def plan(self, request: Request, text: str, reset: list[str]) -> Any:
+        return await self._service.preview(text, reset=reset)
 
-    async def what_if(self, request: Request) -> Response:
-        """The needs of the text of the body at a rate."""
-        text, asked = await app_text(request), request.query_params
-        await require_for_text(self._service, Permission.APPS_MANAGE, text)
-        keys = round(number(request, "keys", 1000, 1e9))
-        cores = round(number(request, "cores", 0, 1024))
-        rates = asked.getlist("at_rate")
-        return Json(await self._service.what_ifs.what_if(text, rates, keys, cores))
+    @serves(AppOperations.what_if)
+    async def what_if(
+        self, request: Request, text: str, at_rate: list[str], keys: int, cores: int
+    ) -> Any:
+        return await self._service.what_ifs.what_if(text, at_rate, keys, cores)
 
-    async def check(self, request: Request) -> Response:
-        """Open each source and sink of the text of the body where it would run, and a sample."""
-        text = await app_text(request)
-        await require_for_text(self._service, Permission.APPS_MANAGE, text)
-        return Json(await self._service.check(text))
+    @serves(AppOperations.check)
+    async def check(self, request: Request, text: str) -> Any:
+        return await self._service.check(text)
 
-    async def switch(self, request: Request) -> Response:
-        """Pause an app, or resume it if it is paused."""
-        name, by = request.path_params["app"], user_of(request)
-        active = request.query_params.get("active")
+    @serves(AppOperations.switch)
+    async def switch(self, request: Request, app: str, active: bool | None) -> Any:
         if active is None:
-            state = values_of(await self._service.status(name)).get("state")
-            active = "true" if state == "paused" else "false"
-        if active not in ("true", "false"):
-            raise parameter("active", active, "true or false")
-        if active == "true":
-            return Json(with_status(await self._service.resume(name, by=by)))
-        return Json(with_status(await self._service.pause(name, by=by)))
+            state = values_of(await self._service.status(app)).get("state")
+            active = state == "paused"
+        order = self._service.resume if active else self._service.pause
+        return with_status(await order(app, by=user_of(request)))
 
-    async def scale(self, request: Request) -> Response:
-        """Have another number of instances of a group."""
-        given = request.query_params
-        parallel, group = given.get("parallel", ""), given.get("group", "")
-        if not (parallel.isascii() and parallel.isdigit() and len(parallel) < 6):
-            raise parameter("parallel", parallel, "a whole number")
-        by = user_of(request)
-        name = request.path_params["app"]
-        return Json(with_status(await self._service.scale(name, group, int(parallel), by=by)))
+    @serves(AppOperations.scale)
+    async def scale(self, request: Request, app: str, group: str, parallel: int) -> Any:
+        return with_status(await self._service.scale(app, group, parallel, by=user_of(request)))
 
-    async def undeploy(self, request: Request) -> Response:
-        """Remove an app with its channels and its state."""
-        name = request.path_params["app"]
-        await self._service.undeploy(name, by=user_of(request))
-        return Json({"app": name, "type": "success", "message": f'app "{name}" is being removed'})
+    @serves(AppOperations.undeploy)
+    async def undeploy(self, request: Request, app: str) -> Any:
+        await self._service.undeploy(app, by=user_of(request))
+        return {"app": app, "type": "success", "message": f'app "{app}" is being removed'}
 
-    async def apps(self, request: Request) -> Response:
-        """Names of apps, with ``isActive`` of those that run, or don't; ``details`` has states."""
-        found = await self._service.apps()
-        is_active = request.query_params.get("isActive")
-        if request.query_params.get("details") == "true":
-            return Json([with_status(app) for app in found])
-        if is_active is None:
-            return Json([app.app for app in found])
-        if is_active.lower() not in ("true", "false"):
-            raise parameter("isActive", is_active, "true or false")
-        told = [with_status(app) for app in found]
-        wanted = is_active.lower() == "true"
-        return Json([app["app"] for app in told if (app["status"] == "active") == wanted])
+    @serves(AppOperations.apps)
+    async def apps(self, request: Request, details: bool, is_active: bool | None) -> Any:
+        found = [with_status(app) for app in await visible_apps(self._service)]
+        if details:
+            return found
+        return [app["app"] for app in found if is_active in (None, app["status"] == "active")]
 
-    async def app(self, request: Request) -> Response:
-        """One app's text and the streams that clients can publish or read."""
-        spec = await self._service.app(request.path_params["app"])
+    @serves(AppOperations.app)
+    async def app(self, request: Request, app: str) -> Any:
+        spec = await self._service.app(app)
         streams = {
             channel.stream.name: {a.name: a.type for a in channel.stream.attributes}
             for channel in spec.channels
         }
-        return Json({"content": spec.text, "streams": streams})
+        return {"content": spec.text, "streams": streams}
 
-    async def status(self, request: Request) -> Response:
-        """The state of one app and its instances, at once or when it runs."""
-        name = request.path_params["app"]
-        wait = request.query_params.get("wait")
+    @serves(AppOperations.status)
+    async def status(self, request: Request, app: str, wait: str | None, timeout_s: float) -> Any:
         if wait is None:
-            return Json(with_status(await self._service.status(name)))
-        if wait != "running":
-            raise parameter("wait", wait, "running")
-        timeout_s = number(request, "timeout", 30.0, WAIT_S_MAX)
-        return Json(with_status(await self._service.wait_running(name, timeout_s)))
+            return with_status(await self._service.status(app))
+        return with_status(await self._service.wait_running(app, timeout_s))
 
-    async def verification(self, request: Request) -> Response:
-        """Faults and risks of an app, from what NATS stores of it now."""
-        app = request.path_params["app"]
+    @serves(AppOperations.verify)
+    async def verification(self, request: Request, app: str) -> Any:
         found = values_of(await self._service.verification.verify(app))
         faults = sum(one["severity"] == "fault" for one in found)
         counts = {"faults": faults, "risks": len(found) - faults}
-        return Json({"app": app, **counts, "findings": found})
+        return {"app": app, **counts, "findings": found}
 
-    async def guarantees(self, request: Request) -> Response:
-        """The guarantees of an app through failures, by channel, state, source and sink."""
-        return Json(await self._service.guarantees.of_app(request.path_params["app"]))
+    @serves(AppOperations.guarantees)
+    async def guarantees(self, request: Request, app: str) -> Any:
+        return await self._service.guarantees.of_app(app)
 
-    async def story(self, request: Request) -> Response:
-        """The journal of one app, in order."""
-        return Json(await self._service.story(request.path_params["app"]))
+    @serves(AppOperations.story)
+    async def story(self, request: Request, app: str) -> Any:
+        return await self._service.story(app)
 
-    async def errors(self, request: Request) -> Response:
-        """The last events of one app that could not be read, oldest first."""
-        limit = int(number(request, "limit", 100, ERRORS_MAX))
-        return Json(await self._service.events.failed(request.path_params["app"], limit))
-
-    async def health(self, request: Request) -> Response:
-        """Show that the process answers and can reach NATS again; no user is needed."""
+    @serves(ClusterOperations.health)
+    async def health(self, request: Request) -> Any:
         if self._service.is_live():
-            return Json({"status": "up"})
+            return {"status": "up"}
         return Json({"status": "down"}, HTTPStatus.SERVICE_UNAVAILABLE)
 
-    async def ready(self, request: Request) -> Response:
-        """Whether this manager can serve: NATS is reached, and its view is fresh."""
+    @serves(ClusterOperations.ready)
+    async def ready(self, request: Request) -> Any:
         reasons = self._service.unready_reasons()
         values = {"status": "not ready" if reasons else "ready", "reasons": list(reasons)}
         return Json(values, HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK)
 
-    async def order_node(self, request: Request) -> Response:
-        """Cordon, uncordon or drain a worker."""
-        order = request.path_params["order"]
+    @serves(ClusterOperations.order_node)
+    async def order_node(self, request: Request, node: str, order: str) -> Any:
         if order not in ORDERS:
             raise MeshError(
                 "MESH-A404",
                 f'"{order}" is no order for a worker',
                 detail=f"Orders are: {', '.join(ORDERS)}.",
             )
-        by = user_of(request)
-        name = request.path_params["node"]
-        return Json(await self._service.order_node(name, ORDERS[order], by=by))
+        return await self._service.order_node(node, ORDERS[order], by=user_of(request))
+
+    @serves(ClusterOperations.openapi)
+    async def openapi(self, request: Request) -> Any:
+        return document()
 
 
-def _deployed(done: Any) -> dict[str, Any]:
+def _deployed(done: Any) -> Response:
     """The answer to a deploy, with the keys of the system before this one."""
     told = "deployed" if done.is_new else "is up to date"
-    values: dict[str, Any] = values_of(done)
-    return {"type": "success", "message": f'app "{done.app}" {told}', **values}
+    values = {"type": "success", "message": f'app "{done.app}" {told}', **values_of(done)}
+    status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
+    return Json(values, status, headers={"Location": f"/siddhi-apps/{done.app}"})
 
 
 def status_of(error: MeshError) -> int:

@@ -1,12 +1,5 @@
 """Provisioning of users and groups by an identity provider: SCIM 2.0 (RFC 7643, RFC 7644).
 
-    GET    /scim/v2/ServiceProviderConfig, /ResourceTypes, /Schemas
-    GET    /scim/v2/Users         ?filter=userName eq "ada"&startIndex=1&count=100&sortBy=userName
-    POST   /scim/v2/Users         201 and Location; 409 for a name that is taken
-    POST   /scim/v2/Users/.search
-    GET, PUT, PATCH, DELETE  /scim/v2/Users/{resource}
-    and the same for /scim/v2/Groups
-
 A provisioned user signs in at the identity provider, never with a password here: passwords are
 neither accepted nor kept.  The names of its groups, and its roles, are mapped to grants as the
 claim of roles is (``oidc.roles``).  ``active: false`` and DELETE end its sessions and tokens.
@@ -26,18 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from starlette.responses import Response
 
-from mesh.api.account_service import Accounts
-from mesh.api.paths import route
+from mesh.api.account_service import AccountService
+from mesh.api.routing import serves
 from mesh.api.scim_changes import with_filters
 from mesh.errors import MeshError
 from mesh.jetstream.provisioning import GROUP, NAMES, USER, identity_name
+from mesh.model.foreign_operations import ScimOperations
 from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from starlette.requests import Request
-    from starlette.routing import Route
 
     from mesh.api.auth import Access
 
@@ -50,7 +43,7 @@ _MEDIA: Final = "application/scim+json"
 _ENDPOINTS: Final = {USER: "Users", GROUP: "Groups"}
 
 
-class Scim(Response):
+class ScimJson(Response):
     """JSON of SCIM."""
 
     media_type = _MEDIA
@@ -64,7 +57,7 @@ def _answers_errors(handler: Handler) -> Handler:
     """Have errors of a handler answered as SCIM has them."""
 
     @functools.wraps(handler)
-    async def checked(routes: Any, request: Request) -> Response:
+    async def checked(routes: Any, request: Request, **_values: Any) -> Response:
         try:
             from pydantic import ValidationError
             from scim2_models import Error, SCIMException
@@ -78,53 +71,30 @@ def _answers_errors(handler: Handler) -> Handler:
             return await handler(routes, request)
         except ValidationError as error:
             (first, *_) = Error.from_validation_errors(error)
-            return Scim(first.model_dump(), first.status or 400)
+            return ScimJson(first.model_dump(), first.status or 400)
         except SCIMException as error:
-            return Scim(error.to_error().model_dump(), error.status)
+            return ScimJson(error.to_error().model_dump(), error.status)
         except MeshError as error:
             if not error.code.startswith("MESH-A4"):
                 raise
             status = int(error.code[6:])
             detail = f"{error.message} [{error.code}]"
-            return Scim(Error(status=status, detail=detail).model_dump(), status)
+            return ScimJson(Error(status=status, detail=detail).model_dump(), status)
 
     return checked
 
 
 class ScimRoutes:
-    """Routes of provisioning, one method each."""
+    """Handlers of provisioning."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._accounts = Accounts(access)
+        self._accounts = AccountService(access)
         self._turn = asyncio.Lock()
 
-    def routes(self) -> list[Route]:
-        """For the application."""
-        made = [
-            route(f"{_BASE}/ServiceProviderConfig", self.config, "GET"),
-            route(f"{_BASE}/ResourceTypes", self.resource_types, "GET"),
-            route(f"{_BASE}/ResourceTypes/{{kind}}", self.resource_types, "GET"),
-            route(f"{_BASE}/Schemas", self.schemas, "GET"),
-            route(f"{_BASE}/Schemas/{{urn}}", self.schemas, "GET"),
-            route(f"{_BASE}/.search", self.search, "POST"),
-        ]
-        for name in _ENDPOINTS.values():
-            one = f"{_BASE}/{name}/{{resource}}"
-            made += [
-                route(f"{_BASE}/{name}", self.query, "GET"),
-                route(f"{_BASE}/{name}", self.create, "POST"),
-                route(f"{_BASE}/{name}/.search", self.search, "POST"),
-                route(one, self.show, "GET"),
-                route(one, self.replace, "PUT"),
-                route(one, self.change, "PATCH"),
-                route(one, self.delete, "DELETE"),
-            ]
-        return [*made, route(f"{_BASE}/{{unknown}}", self.unknown, "GET")]
-
+    @serves(ScimOperations.config)
     @_answers_errors
     async def config(self, request: Request) -> Response:
-        """The parts of SCIM that are supported."""
         from scim2_models import ServiceProviderConfig
 
         url = f"{_base(request)}{_BASE}/ServiceProviderConfig"
@@ -144,11 +114,11 @@ class ScimRoutes:
                 "meta": {"resourceType": "ServiceProviderConfig", "location": url},
             }
         )  # fmt: skip
-        return Scim(found.model_dump())
+        return ScimJson(found.model_dump())
 
+    @serves(ScimOperations.resource_types)
     @_answers_errors
     async def resource_types(self, request: Request) -> Response:
-        """The kinds of resources, or one."""
         from scim2_models import ResourceType
 
         found = []
@@ -158,9 +128,9 @@ class ScimRoutes:
             found.append({**one.model_dump(), "meta": _meta("ResourceType", url)})
         return _chosen(found, request.path_params.get("kind"), "resource type")
 
+    @serves(ScimOperations.schemas)
     @_answers_errors
     async def schemas(self, request: Request) -> Response:
-        """The schemas of the resources, or one."""
         found = []
         for model in _models().values():
             one = model.to_schema().model_dump()
@@ -168,21 +138,21 @@ class ScimRoutes:
             found.append({**one, "meta": _meta("Schema", url)})
         return _chosen(found, request.path_params.get("urn"), "schema")
 
+    @serves(ScimOperations.resources)
     @_answers_errors
     async def query(self, request: Request) -> Response:
-        """Resources that a filter of the URL accepts."""
         return self._found(request, dict(request.query_params), (_kind(request),))
 
+    @serves(ScimOperations.search)
     @_answers_errors
     async def search(self, request: Request) -> Response:
-        """Resources that a filter of the body accepts."""
         path = request.url.path
         kinds = tuple(_ENDPOINTS) if path == f"{_BASE}/.search" else (_kind(request),)
         return self._found(request, await _object(request), kinds)
 
+    @serves(ScimOperations.provision)
     @_answers_errors
     async def create(self, request: Request) -> Response:
-        """Provision a resource."""
         from scim2_models import Context
 
         kind = _kind(request)
@@ -194,18 +164,18 @@ class ScimRoutes:
             await self._store(kind, made, None)
         shown = self._shown(request, kind, made.id)
         location = {"Location": shown["meta"]["location"]}
-        return Scim(shown, 201, headers=location)
+        return ScimJson(shown, 201, headers=location)
 
+    @serves(ScimOperations.resource)
     @_answers_errors
     async def show(self, request: Request) -> Response:
-        """One resource."""
         kind, id_ = _kind(request), request.path_params["resource"]
         self._stored(kind, id_)
-        return Scim(self._shown(request, kind, id_))
+        return ScimJson(self._shown(request, kind, id_))
 
+    @serves(ScimOperations.replace_resource)
     @_answers_errors
     async def replace(self, request: Request) -> Response:
-        """Replace a resource."""
         from scim2_models import Context
 
         kind, id_ = _kind(request), request.path_params["resource"]
@@ -217,11 +187,11 @@ class ScimRoutes:
             given.replace(known)
             given.id = id_
             await self._store(kind, given, known)
-        return Scim(self._shown(request, kind, id_))
+        return ScimJson(self._shown(request, kind, id_))
 
+    @serves(ScimOperations.change_resource)
     @_answers_errors
     async def change(self, request: Request) -> Response:
-        """Change parts of a resource."""
         from scim2_models import Context, PatchOp
 
         kind, id_ = _kind(request), request.path_params["resource"]
@@ -233,22 +203,22 @@ class ScimRoutes:
             changed = known.model_copy(deep=True)
             if wanted.patch(changed):
                 await self._store(kind, changed, known)
-        return Scim(self._shown(request, kind, id_))
+        return ScimJson(self._shown(request, kind, id_))
 
+    @serves(ScimOperations.delete_resource)
     @_answers_errors
     async def delete(self, request: Request) -> Response:
-        """Remove a resource; a user loses sessions and tokens."""
         kind, id_ = _kind(request), request.path_params["resource"]
         async with self._turn:
             known = self._stored(kind, id_)
             await self._accounts.directory.put_resource(kind, id_, None)
             if kind == USER:
                 await self._accounts.end_provisioned(identity_name(known["userName"]))
-        return Scim(None, 204)
+        return ScimJson(None, 204)
 
+    @serves(ScimOperations.unknown)
     @_answers_errors
     async def unknown(self, request: Request) -> Response:
-        """The answer for other endpoints."""
         from scim2_models import NotFoundException
 
         raise NotFoundException(detail="there is no such endpoint")
@@ -310,7 +280,7 @@ class ScimRoutes:
             one.model_dump(scim_ctx=Context.RESOURCE_QUERY_RESPONSE, response_parameters=wanted)
             for one in models[start : start + count]
         ]
-        return Scim(_listed(shown, len(models), start + 1))
+        return ScimJson(_listed(shown, len(models), start + 1))
 
     def _shown(self, request: Request, kind: str, id_: str) -> dict[str, Any]:
         """A resource, with the attributes that the request asks for."""
@@ -376,11 +346,11 @@ def _chosen(found: list[dict[str, Any]], wanted: str | None, what: str) -> Respo
     from scim2_models import NotFoundException
 
     if wanted is None:
-        return Scim(_listed(found))
+        return ScimJson(_listed(found))
     one = next((one for one in found if one["id"] == wanted), None)
     if one is None:
         raise NotFoundException(detail=f"there is no {what} {wanted!r}")
-    return Scim(one)
+    return ScimJson(one)
 
 
 async def _object(request: Request) -> dict[str, Any]:

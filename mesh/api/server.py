@@ -31,7 +31,6 @@ from mesh.signals import end
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.applications import Starlette
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.api.oidc import Provider
@@ -113,7 +112,7 @@ class ApiServer:
         service: ManagerService,
         settings: ManagerSettings,
         listener: Listener,
-        front: Callable[[Starlette, PageDoor], ASGIApp] | None = None,
+        front: Callable[[ASGIApp, PageDoor], ASGIApp] | None = None,
         *,
         directory: Directory | None = None,
         audit: Audit | None = None,
@@ -152,8 +151,8 @@ class ApiServer:
             public_url=settings.public_url,
             limits=RateLimits(settings.requests_per_s, 2 * settings.requests_per_s),
         )
-        made = make_app(service, access)
-        app: ASGIApp = made if front is None else front(made, PageDoor(access))
+        app: ASGIApp = make_app(service, access)
+        app = app if front is None else front(app, PageDoor(access))
         config = uvicorn.Config(
             _Stopping(_PublicScheme(app) if settings.public_url.startswith("https:") else app),
             lifespan="off",

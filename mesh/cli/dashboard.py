@@ -11,7 +11,6 @@ import typer
 from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annotations
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
     from starlette.types import ASGIApp
 
     from mesh.api.page_door import PageDoor
@@ -65,8 +64,8 @@ async def _serve(settings: Settings) -> None:
         directory = Directory(js, replicas)
         audit = Audit(service.client, replicas, settings.manager.audit_bytes, clock)
 
-        def pages(app: Starlette, door: PageDoor) -> ASGIApp:
-            return make_pages(service, door, clock, app.routes)
+        def pages(app: ASGIApp, door: PageDoor) -> ASGIApp:
+            return make_pages(service, door, clock)
 
         works = {"users": directory.follow, "audit": audit.follow}
         following = [tasks.create_task(Restarting(*one)()) for one in works.items()]

@@ -14,7 +14,6 @@ from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from starlette.applications import Starlette
     from starlette.types import ASGIApp
 
     from mesh.api.page_door import PageDoor
@@ -96,8 +95,8 @@ async def _manage(settings: Settings) -> None:
         js = service.client.jetstream()
         directory = Directory(js, replicas)
 
-        def front(app: Starlette, door: PageDoor) -> ASGIApp:
-            return Front(app, make_pages(service, door, clock, app.routes))
+        def front(app: ASGIApp, door: PageDoor) -> ASGIApp:
+            return Front(app, make_pages(service, door, clock))
 
         async with asyncio.TaskGroup() as tasks:
             following = [

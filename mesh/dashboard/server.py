@@ -55,10 +55,9 @@ from mesh.model import names
 from mesh.model.access import Permission
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, MutableMapping
+    from collections.abc import MutableMapping
 
     from starlette.requests import Request
-    from starlette.routing import BaseRoute
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.api.page_door import PageDoor
@@ -173,10 +172,8 @@ class _AppName(StringConvertor):
 register_url_convertor("page_app", _AppName())
 
 
-def make_pages(
-    service: ManagerService, door: PageDoor, clock: Clock, of_api: Iterable[BaseRoute] = ()
-) -> Starlette:
-    """The pages of a cluster, for the users of ``door``; one of them shows the routes of an API."""
+def make_pages(service: ManagerService, door: PageDoor, clock: Clock) -> Starlette:
+    """The pages of a cluster, for the users of ``door``."""
     board = Board(service, clock)
     frame = Frame(board, door)
 
@@ -184,7 +181,6 @@ def make_pages(
         return frame.refusal(request, _refusal_of(error))
 
     one = "/apps/{app:page_app}"
-    documented = api.ApiPage([route for route in of_api if isinstance(route, Route)])
 
     def pair(path: str, show: Any, act: Any, look: Needs, send: Needs) -> list[Route]:
         """A page and its form."""
@@ -226,7 +222,7 @@ def make_pages(
             *of_users("/users/{user}", users.one, users.act, _ADMIN),
             *of_users("/audit", audit.show, None, _ADMIN),
             *of_users("/account", account.show, account.act, _SELF),
-            Route("/docs", frame.page(documented.show, _SELF, _SELF), methods=["GET"]),
+            Route("/docs", frame.page(api.show, _SELF, _SELF), methods=["GET"]),
             Route("/login", partial(sign_in.enter, frame), methods=["GET", "POST"]),
             Route("/login/oidc", partial(sign_in.begin, frame), methods=["GET"]),
             Route("/login/oidc/callback", partial(sign_in.arrive, frame), methods=["GET"]),

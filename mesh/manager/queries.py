@@ -19,7 +19,7 @@ from anyio import CapacityLimiter
 
 from mesh.bounded_process import BoundedProcess
 from mesh.bounds import Bound
-from mesh.errors import MeshError, not_supported
+from mesh.errors import MeshError, error_of, not_supported
 from mesh.functions.script_switch import OF_MANAGERS
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.refusals import unreachable
@@ -27,7 +27,7 @@ from mesh.logs import fields
 from mesh.manager import table_changes
 from mesh.manager.query_answer import QueryAnswer
 from mesh.model import codec, names
-from mesh.model.question import Answer, Question, error_of, from_message, is_inbox, query_of
+from mesh.model.question import Answer, Question, from_message, is_inbox, query_of
 from mesh.signals import end
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import orjson
 
-from mesh.errors import MeshError, Position
+from mesh.errors import MeshError
 from mesh.model import codec
 
 _LENGTH: Final = 4
@@ -122,18 +122,6 @@ def from_message(data: bytes) -> tuple[Reply, bytes]:
     length = int.from_bytes(data[:_LENGTH], "big")
     head = codec.decode(Reply, data[_LENGTH : _LENGTH + length])
     return head, data[_LENGTH + length :]
-
-
-def error_of(values: Mapping[str, Any]) -> MeshError:
-    """An error from the form of ``MeshError.to_dict``."""
-    at = values.get("position")
-    return MeshError(
-        str(values.get("code", "MESH-A500")),
-        str(values.get("message", "the question failed")),
-        detail=values.get("detail"),
-        hint=values.get("hint"),
-        position=Position(**at) if at else None,
-    )
 
 
 def too_many_rows(count: int, rows_max: int) -> MeshError:

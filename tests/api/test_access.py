@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -12,8 +13,8 @@ import pytest
 from starlette.routing import Route
 
 from mesh.api import permissions, users
-from mesh.api.auth import OPEN_PATHS, Access
-from mesh.api.permissions import ANY_USER, ROUTES, SIGN_IN, template
+from mesh.api.auth import Access
+from mesh.api.permissions import OPEN_PATHS, ROUTES, SIGN_IN, template
 from mesh.api.rates import RateLimits
 from mesh.api.users import Users
 from mesh.errors import MeshError
@@ -21,6 +22,7 @@ from mesh.jetstream import directory as directory_module
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import Directory, DirectoryUser, Token
 from mesh.model.access import ALL, ROLES, Grant, Permission, permissions_of, within
+from mesh.model.operation import ANY_USER
 from mesh.settings import NatsSettings
 from tests.support.api import TEXT, FakeService
 from tests.support.api_users import access_of, app_of, client_of
@@ -55,7 +57,7 @@ def _routes() -> list[str]:
 
 def test_every_route_has_a_permission() -> None:
     missing = set(_routes()) - set(ROUTES)
-    assert not missing, f"give these a permission in mesh/api/permissions.py: {missing}"
+    assert not missing, f"give these a permission in mesh/model/operations.py: {missing}"
 
 
 def test_a_route_without_a_permission_is_reached_by_no_user(
@@ -400,3 +402,9 @@ async def test_a_user_has_a_bounded_number_of_tokens_and_expired_ones_go(
         await make("ada", 9)
         last = await make("eve", 10)
         assert {one.id for one in directory.tokens.values() if one.user == "eve"} == {last.id}
+
+
+def test_no_handler_lists_apps_without_the_filter_of_grants() -> None:
+    api = Path(permissions.__file__).parent
+    found = {path.name for path in api.glob("*.py") if "service.apps()" in path.read_text("utf-8")}
+    assert found == {"visible.py"}

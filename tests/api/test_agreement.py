@@ -53,7 +53,7 @@ async def test_the_same_cluster_is_the_same_everywhere(cluster: Cluster) -> None
         clock = SystemClock()
         api = ApiServer(
             service, OPEN, listen(OPEN),
-            lambda app, door: Front(app, make_pages(service, door, clock, app.routes)),
+            lambda app, door: Front(app, make_pages(service, door, clock)),
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(api.run)

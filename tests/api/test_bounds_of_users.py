@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from mesh.api import users
-from mesh.api.account_service import Accounts
+from mesh.api.account_service import AccountService
 from mesh.api.auth import Access
 from mesh.api.page_door import PageDoor
 from mesh.api.routes import make_app
@@ -168,7 +168,7 @@ async def test_a_new_password_is_long_enough(password: str) -> None:
     access, _ = access_of(ada=(Grant(ALL),))
     values = {"name": "bob", "password": password, "may": ["viewer"]}
     with pytest.raises(MeshError) as refused:
-        await Accounts(access).put_user(ANYONE, values)
+        await AccountService(access).put_user(ANYONE, values)
     assert refused.value.code == "MESH-A101"
     assert "at least 12" in (refused.value.detail or "")
     users.check_password("bob", f"{password}{'x' * 12}")

@@ -11,8 +11,8 @@ import pytest
 from starlette.routing import Route
 
 from mesh.api.auth import Access
-from mesh.api.paths import AppName, EntryId
 from mesh.api.routes import make_app, status_of
+from mesh.api.routing import AppName, EntryId
 from mesh.errors import MeshError
 from tests.support.api import OPEN, TEXT, TEXT_PLAIN, FakeService, served
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from mesh.api.routes import WAIT_S_MAX
 from mesh.api.server import ApiServer, listen
 from mesh.cli.client import Client
 from mesh.cli.context import Context
@@ -91,7 +90,7 @@ async def test_a_command_waits_for_longer_than_one_request(monkeypatch: pytest.M
     serving = asyncio.create_task(api.run())
     with Client(Context(api.url)) as client:
         # More than the API takes in one request.
-        found = await asyncio.to_thread(client.wait_running, "Shop", 2 * WAIT_S_MAX)
+        found = await asyncio.to_thread(client.wait_running, "Shop", 600)
     api.stop()
     await serving
     assert found["state"] == "running"

@@ -18,7 +18,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from mesh.api.metrics import ClusterValues, Own, exposition
-from mesh.api.paths import REQUEST_SECONDS
+from mesh.api.routing import REQUEST_SECONDS
 from mesh.manager.prometheus import EXPRESSIONS
 from mesh.model.cluster import StatisticsLevel
 from mesh.model.histogram import BATCH_BOUNDS_S, LATENCY_BOUNDS_S

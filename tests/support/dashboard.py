@@ -133,7 +133,7 @@ async def site(
         await directory.ready()
         api = ApiServer(
             service, made, listen(made),
-            lambda app, door: Front(app, make_pages(service, door, clock, app.routes)),
+            lambda app, door: Front(app, make_pages(service, door, clock)),
             directory=directory, audit=audit, sessions=sessions,
             provider=make_provider(oidc, clock) if oidc is not None else None,
         )  # fmt: skip

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.api.openapi import document
 from mesh.dashboard.rendering import View
+from mesh.model.operations import SECTIONS, section_title
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from starlette.requests import Request
-    from starlette.routing import Route
 
-#: Titles of groups, and the first parts of their paths; what is in none comes last.
-_GROUPS: Final = (
-    ("Apps", ("siddhi-apps",)),
-    ("Queries", ("stores",)),
-    ("Failed events", ("error-handler",)),
-    ("Simulations", ("simulation",)),
-    ("Cluster", ("overview", "history", "nodes", "managers", "resourceClusterWorkers",
-                 "statistics", "system-details", "metrics", "health")),
-    ("Users and access", ("me", "users", "tokens", "secrets", "audit", "login", "logout",
-                          "permissions")),
-    ("Provisioning", ("scim",)),
-)  # fmt: skip
-_OTHERS: Final = "This document"
 #: Operations that a search leaves are open if they are so few.
 _OPEN_MAX: Final = 5
 _QUERY_MAX: Final = 200
@@ -40,6 +29,8 @@ class Operation:
 
     method: str
     path: str
+    #: Title of its section.
+    section: str
     summary: str
     access: str
     #: Name, place, values, and whether it must be given.
@@ -72,37 +63,28 @@ class Operation:
         return shlex.join([*parts, server + self.path])
 
 
-class ApiPage:
-    """The page of the routes of one API."""
-
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._routes = routes
-        self._operations: tuple[Operation, ...] = ()
-
-    async def show(self, request: Request) -> View:
-        """The operations that fit the words of a search, in groups."""
-        # The document is made at the first look, not at the start of a manager.
-        self._operations = self._operations or operations_of(document(self._routes))
-        text = request.query_params.get("q", "")[:_QUERY_MAX]
-        found = [one for one in self._operations if one.fits(text.lower().split())]
-        values = {
-            "text": text,
-            "groups": list(_grouped(found)),
-            "count": len(found),
-            "all": len(self._operations),
-            "is_open": bool(text) and len(found) <= _OPEN_MAX,
-            "server": str(request.base_url).rstrip("/"),
-        }
-        return View("api.html", values)
+async def show(request: Request) -> View:
+    """The operations that fit the words of a search, in the sections of the table."""
+    text = request.query_params.get("q", "")[:_QUERY_MAX]
+    found = [one for one in operations() if one.fits(text.lower().split())]
+    values = {
+        "text": text,
+        "groups": [(section, list(own)) for section, own in groupby(found, _section_of)],
+        "count": len(found),
+        "all": len(operations()),
+        "is_open": bool(text) and len(found) <= _OPEN_MAX,
+        "server": str(request.base_url).rstrip("/"),
+    }
+    return View("api.html", values)
 
 
-def operations_of(found: Mapping[str, Any]) -> tuple[Operation, ...]:
-    """The operations of an OpenAPI document, in its order."""
-    return tuple(
-        _operation(method.upper(), path, values)
-        for path, methods in found["paths"].items()
-        for method, values in methods.items()
-    )
+@functools.cache
+def operations() -> tuple[Operation, ...]:
+    """The operations of the OpenAPI document, section by section and by path."""
+    paths = document()["paths"]
+    found = [_operation(m.upper(), path, one) for path in paths for m, one in paths[path].items()]
+    titles = [section_title(one) for one in SECTIONS]
+    return tuple(sorted(found, key=lambda one: titles.index(one.section)))
 
 
 def _operation(method: str, path: str, values: Mapping[str, Any]) -> Operation:
@@ -121,7 +103,13 @@ def _operation(method: str, path: str, values: Mapping[str, Any]) -> Operation:
         ]
     access = values["description"].removeprefix("Permission: ").rstrip(".")
     return Operation(
-        method, path, values["summary"], access or "open, without a user", tuple(parameters), media
+        method,
+        path,
+        values["tags"][0],
+        values["summary"],
+        access or "open, without a user",
+        tuple(parameters),
+        media,
     )
 
 
@@ -137,9 +125,5 @@ def _values_of(schema: Mapping[str, Any]) -> str:
     return f"list of {_values_of(schema['items'])}" if "items" in schema else kind
 
 
-def _grouped(found: Sequence[Operation]) -> Iterable[tuple[str, list[Operation]]]:
-    titles = {part: title for title, parts in _GROUPS for part in parts}
-    for title in (*(title for title, _ in _GROUPS), _OTHERS):
-        own = [one for one in found if titles.get(one.path.split("/")[1], _OTHERS) == title]
-        if own:
-            yield title, own
+def _section_of(one: Operation) -> str:
+    return one.section
