@@ -1,6 +1,6 @@
 """Native loops: Numba's ``njit``, with a cache that can't be stale (``loop_cache``).
 
-A loop with a signature is compiled for it, and for nothing else, when it is first called.  Numba
+A loop with signatures is compiled for them, and for nothing else, when it is first called.  Numba
 does so when a module is imported, which would compile the loops of every window for an app that
 has none; ``compile_declared`` does it for all at once.
 """
@@ -26,30 +26,33 @@ BYTE1 = types.Array(types.int8, 1, "C")
 BOOL1 = types.Array(types.boolean, 1, "C")
 
 
-#: For each loop with a signature of the modules that are imported, a call that compiles it once.
+#: For each loop with signatures of the modules that are imported, a call that compiles it once.
 _DECLARED: Final[list[Callable[[], Any]]] = []
 
 
 def njit(*arguments: Any, **options: Any) -> Any:
-    """``numba.njit`` with a cache for compiled code; called with a signature or as a decorator."""
+    """``numba.njit`` with a cache for compiled code; called with signatures or as a decorator."""
     setattr(numba.config, "CACHE_DIR", str(CACHE))  # noqa: B010
     compiler: Any = numba.njit
     if not arguments or isfunction(arguments[0]):
         return compiler(*arguments, cache=True, **options)
-    (signature,) = arguments
-    return lambda function: _declare(compiler(cache=True, **options)(function), signature)
+    (given,) = arguments
+    signatures = given if isinstance(given, list) else [given]
+    return lambda function: _declare(compiler(cache=True, **options)(function), signatures)
 
 
-def _declare(loop: Any, signature: Any) -> Any:
-    """A loop that is compiled for its signature at the first call, whatever its arguments are."""
-    entry: Any = None
+def _declare(loop: Any, signatures: list[Any]) -> Any:
+    """A loop that is compiled for its signatures at the first call, whatever its arguments are."""
+    is_compiled = False
 
     def compile_once(*_: Any) -> Any:
-        nonlocal entry
-        if entry is None:
-            entry = loop.compile(signature)
+        nonlocal is_compiled
+        if not is_compiled:
+            for signature in signatures:
+                loop.compile(signature)
             loop.disable_compile()
-        return entry
+            is_compiled = True
+        return loop
 
     # Numba asks this for the form of arguments that no compiled form fits, and calls it.
     loop._compile_for_args = compile_once

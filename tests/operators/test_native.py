@@ -81,6 +81,15 @@ def total(values):
 
 assert total(np.arange(5)) == 10
 assert len(total.signatures) == 1
+
+
+@native.njit([native.types.int64(native.types.int64), native.types.float64(native.types.float64)])
+def twice(value):
+    return value * 2
+
+
+assert (twice(2), twice(0.5)) == (4, 1.0)
+assert len(twice.signatures) == 2
 try:
     total(np.arange(5.0))
 except TypeError:
