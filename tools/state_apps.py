@@ -44,6 +44,17 @@ def _windows(output: str) -> str:
 
 
 APPS: Final[dict[str, str]] = {
+    "windows-unique": """
+from S#window.unique:ever(k) select k, i, d insert all events into O1;
+from S#window.unique:first(k, i) select k, i, d insert all events into O2;
+from S#window.unique:length(k, 3) select k, sum(d) as t insert all events into O3;
+from S#window.unique:time(k, 300 millisec) select k, sum(d) as t insert all events into O4;
+from S#window.unique:lengthBatch(i, 4) select k, sum(d) as t insert all events into O5;
+from S#window.unique:timeBatch(i, 300 millisec) select k, sum(d) as t insert all events into O6;
+from S#window.unique:firstLengthBatch(i, 4) select k, d insert all events into O7;
+from S#window.unique:firstTimeBatch(k, 300 millisec, 7) select k, d insert all events into O8;
+from S#unique:deduplicate(i, 500 millisec)#window.length(4) select k, sum(d) as t insert into O9;
+""",
     "windows-current": _windows(""),
     "windows-all": _windows("all events"),
     "aggregators": """

@@ -13,7 +13,9 @@ from mesh.functions.catalogue import (
     AGGREGATORS,
     DOCUMENTED_FUNCTIONS,
     DOCUMENTED_STREAM_FUNCTIONS,
+    DOCUMENTED_WINDOWS,
     SCALARS,
+    STATEFUL_STREAM_FUNCTIONS,
     STREAM_FUNCTIONS,
     WINDOWS,
     Requirement,
@@ -71,6 +73,9 @@ _FUNCTIONS: Final = frozenset(
 )
 _AGGREGATORS: Final = frozenset(s.bound_name for s in AGGREGATORS.values() if s.runs)
 _STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
+#: Stream functions with a state.
+_PROCESSORS: Final = frozenset(STATEFUL_STREAM_FUNCTIONS)
+_WINDOWS: Final = WINDOWS | DOCUMENTED_WINDOWS
 _ARITHMETIC: Final = frozenset(map(BinaryOperator, "+-*/%"))
 #: Inputs that deliver events to a query.
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
@@ -124,6 +129,8 @@ def _check_definitions(app: BoundApp) -> None:
 def _check_aggregation(aggregation: BoundAggregation) -> None:
     check_aggregation(aggregation)
     _check_stream(aggregation.input)
+    for handler in aggregation.input.handlers:
+        _refuse_processor(handler, "in an aggregation")
     for output in aggregation.outputs:
         _check_expression(output.expression)
 
@@ -236,14 +243,28 @@ def _article(kind: SourceKind) -> str:
 def _check_stream(source: BoundStream) -> None:
     if source.kind not in EVENT_SOURCES:
         raise not_supported(f"reading {_article(source.kind)}", source.position)
-    for handler in source.handlers:
+    for place, handler in enumerate(source.handlers):
         _check_handler(handler)
+        is_late = any(isinstance(earlier, Window) for earlier in source.handlers[:place])
+        if is_late or source.kind is SourceKind.WINDOW:
+            _refuse_processor(handler, "after a window")
+
+
+def _refuse_processor(handler: BoundHandler, where: str) -> None:
+    """Refuse a stream function with a state, which precedes the window of a plain query."""
+    if isinstance(handler, BoundStreamFunction) and handler.name in _PROCESSORS:
+        raise not_supported(
+            f"stream function {handler.name} {where}",
+            handler.position,
+            hint="Put it into an earlier query that inserts into a stream of its own.",
+        )
 
 
 def _check_join(source: BoundJoin) -> None:
     for side in (source.left, source.right):
         for handler in side.handlers:
             _check_handler(handler)
+            _refuse_processor(handler, "in a join")
         if side.kind is SourceKind.AGGREGATION and side.handlers:
             raise not_supported("a filter of an aggregation", side.position)
     if source.on is not None:
@@ -270,7 +291,7 @@ def _check_handler(handler: BoundHandler) -> None:
 
 
 def _check_window(window: Window) -> None:
-    signature = WINDOWS.get(window.name)
+    signature = _WINDOWS.get(window.name)
     if signature is None or not signature.runs:
         raise _absent(f"windows of kind {window.name}", window.name, window.position)
     if window.fails is not None:

@@ -20,11 +20,13 @@ from tests.support import windows_driver as driver
 from tests.support.paths import CASES
 
 DIRECTORY = CASES / "windows"
-FILES = {path.stem: driver.read(path) for path in sorted(DIRECTORY.glob("*.jsonl"))}
+#: Windows of the engine with its answers, and of extensions with answers of this version.
+OF_THE_ENGINE = sorted(path.stem for path in DIRECTORY.glob("*.jsonl"))
+FILES = {path.stem: driver.read(path) for path in sorted(DIRECTORY.rglob("*.jsonl"))}
 WINDOWS = sorted(FILES)
 
 
-@pytest.mark.parametrize("name", WINDOWS)
+@pytest.mark.parametrize("name", OF_THE_ENGINE)
 def test_a_window_does_what_the_reference_engine_does(name: str) -> None:
     wrong = [case.app for case in FILES[name] if driver.run(case) != case.calls]
     assert wrong == []

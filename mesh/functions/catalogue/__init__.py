@@ -13,6 +13,9 @@ from mesh.functions.catalogue.documented import (
     DOCUMENTED_STREAM_FUNCTIONS as DOCUMENTED_STREAM_FUNCTIONS,
 )
 from mesh.functions.catalogue.documented import DOCUMENTED_WINDOWS as DOCUMENTED_WINDOWS
+from mesh.functions.catalogue.documented import (
+    STATEFUL_STREAM_FUNCTIONS as STATEFUL_STREAM_FUNCTIONS,
+)
 from mesh.functions.catalogue.engine import AGGREGATORS as AGGREGATORS
 from mesh.functions.catalogue.engine import INCREMENTAL_AGGREGATORS as INCREMENTAL_AGGREGATORS
 from mesh.functions.catalogue.engine import SCALARS as SCALARS

@@ -123,13 +123,14 @@ _NAMESPACES: Final = {
     "throughput": "Use count() of a window timeBatch(1 sec).",
     "timeseries": _OUTSIDE,
     "unitconversion": "Multiply by the factor: select metres * 3.28084 as feet.",
-    "unique": "Use group by with last values, or a table with @PrimaryKey and update or insert.",
     "vader": _OUTSIDE,
 }
 #: By full name, where the namespace has others that run.
 _NAMES: Final = {
     "str:groupConcat": "unionSet(createSet(a)) has the values of a window, each once.",
     "evalScript": _SCRIPT,
+    "unique:externalTimeBatch": "Use externalTimeBatch with group by, which emits a row a key.",
+    "unique:timeLengthBatch": "Use unique:timeBatch or unique:lengthBatch.",
     "hopping": "Use time with 'output snapshot every ..', or timeBatch.",
     "expression": "Use length, time or externalTime, and filter before or after it.",
     "expressionBatch": "Use lengthBatch, timeBatch or externalTimeBatch.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.functions.catalogue.model import Kind
+from mesh.functions.catalogue.model import Argument, Kind
 from mesh.functions.catalogue.notation import signatures
 
 _FUNCTIONS: Final = """
@@ -223,8 +223,11 @@ map:tokenize(map object, map object ..) -> key object, value object
 list:tokenize(list object, list object ..) -> index int, value object
 """
 
-_STREAM_PROCESSORS: Final = """
+_STATEFUL: Final = """
 unique:deduplicate(unique.key scalar, time.interval int|long constant)
+"""
+
+_STREAM_PROCESSORS: Final = """
 reorder:akslack(timestamp long, correlation.field number)
 reorder:akslack(timestamp long, correlation.field number, batch.size long constant)
 reorder:akslack(timestamp long, correlation.field number, batch.size long constant,
@@ -251,34 +254,55 @@ expressionBatch(expression string)
 expressionBatch(expression string, include.triggering.event bool)
 expressionBatch(expression string, include.triggering.event bool, stream.current.event bool)
 hopping(window.time int|long constant, hop.time int|long constant)
-unique:ever(unique.key scalar, unique.key scalar ..)
 unique:externalTimeBatch(key scalar, timestamp long, time int|long constant)
 unique:externalTimeBatch(key scalar, timestamp long, time int|long constant, start int constant)
 unique:externalTimeBatch(key scalar, timestamp long, time int|long constant, start int constant,
     timeout int|long constant)
 unique:externalTimeBatch(key scalar, timestamp long, time int|long constant, start int constant,
     timeout int|long constant, replace.timestamp bool constant)
-unique:first(unique.key scalar, unique.key scalar ..)
-unique:firstLengthBatch(unique.key scalar, window.length int constant)
-unique:firstTimeBatch(unique.key scalar, window.time int|long constant)
-unique:firstTimeBatch(unique.key scalar, time int|long constant, start int|long constant)
-unique:length(unique.key scalar, window.length int constant)
-unique:lengthBatch(unique.key scalar, window.length int constant)
-unique:time(unique.key scalar, window.time int|long constant)
-unique:timeBatch(unique.key scalar, window.time int|long constant)
-unique:timeBatch(unique.key scalar, window.time int|long constant, start int|long constant)
 unique:timeLengthBatch(key scalar, time int|long constant, length int constant)
 unique:timeLengthBatch(key scalar, time int|long constant, start int|long constant,
     length int constant)
 """
+_WINDOWS_THAT_RUN: Final = """
+unique:ever(unique.key scalar attribute, unique.key scalar attribute ..)
+unique:first(unique.key scalar attribute, unique.key scalar attribute ..)
+unique:firstLengthBatch(unique.key scalar attribute, window.length int constant)
+unique:firstTimeBatch(unique.key scalar attribute, window.time int|long constant)
+unique:firstTimeBatch(unique.key scalar attribute, time int|long constant,
+    start int|long constant)
+unique:length(unique.key scalar attribute, window.length int constant)
+unique:lengthBatch(unique.key scalar attribute, window.length int constant)
+unique:time(unique.key scalar attribute, window.time int|long constant not-negative)
+unique:timeBatch(unique.key scalar attribute, window.time int|long constant)
+unique:timeBatch(unique.key scalar attribute, window.time int|long constant,
+    start int|long constant)
+"""
+
+
+def _takes_time(arguments: tuple[Argument, ...]) -> str | None:
+    span = arguments[1].value
+    if isinstance(span, int) and span <= 0:
+        return "A batch that takes no time never lets the first event through."
+    return None
+
 
 #: Scalar functions and aggregators of extensions, by name.
 DOCUMENTED_FUNCTIONS: Final = signatures(_FUNCTIONS, Kind.SCALAR, runs=True) | signatures(
     _AGGREGATORS, Kind.AGGREGATOR
 )
+#: Stream processors of extensions that have a state, by name.
+STATEFUL_STREAM_FUNCTIONS: Final = signatures(_STATEFUL, Kind.STREAM_PROCESSOR, runs=True)
 #: Stream processors of extensions, by name.
-DOCUMENTED_STREAM_FUNCTIONS: Final = signatures(
-    _TOKENIZERS, Kind.STREAM_PROCESSOR, runs=True
-) | signatures(_STREAM_PROCESSORS, Kind.STREAM_PROCESSOR)
+DOCUMENTED_STREAM_FUNCTIONS: Final = (
+    signatures(_TOKENIZERS, Kind.STREAM_PROCESSOR, runs=True)
+    | STATEFUL_STREAM_FUNCTIONS
+    | signatures(_STREAM_PROCESSORS, Kind.STREAM_PROCESSOR)
+)
 #: Windows of extensions and of later versions of the engine, by name.
-DOCUMENTED_WINDOWS: Final = signatures(_WINDOWS, Kind.WINDOW)
+DOCUMENTED_WINDOWS: Final = signatures(_WINDOWS, Kind.WINDOW) | signatures(
+    _WINDOWS_THAT_RUN,
+    Kind.WINDOW,
+    runs=True,
+    restrictions={"unique:firstTimeBatch": _takes_time, "unique:timeBatch": _takes_time},
+)

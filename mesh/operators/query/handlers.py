@@ -13,6 +13,7 @@ from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.failures import lost
 from mesh.operators.frame import Frame
 from mesh.operators.query.late_selection import schema_needed
+from mesh.operators.query.processors import PROCESSORS, StreamProcessor
 from mesh.operators.query.stream_functions import StreamFunction
 from mesh.operators.windows import make_window, time_columns
 from mesh.plan.bound import BoundFilter, BoundStreamFunction, Window
@@ -140,13 +141,15 @@ class Handlers:
         needed: BoundQuery | None = None,
     ) -> None:
         self._timer_path = timer_path
-        self._steps: list[Filter | TimeFilter | StreamFunction | None] = []
+        self._steps: list[Filter | TimeFilter | StreamFunction | StreamProcessor | None] = []
         self.schema = schema
         self.window: WindowOperator | None = None
         for handler in handlers:
             match handler:
                 case BoundFilter():
                     self._steps.append(Filter(handler))
+                case BoundStreamFunction() if handler.name in PROCESSORS:
+                    self._steps.append(StreamProcessor(handler, self.schema, timer_path))
                 case BoundStreamFunction():
                     function = StreamFunction(handler, self.schema)
                     self.schema = function.schema
@@ -158,12 +161,17 @@ class Handlers:
                     )
                     self._steps += [TimeFilter(handler), None]
 
+    @property
+    def processors(self) -> list[StreamProcessor]:
+        """The stream functions with a state."""
+        return [step for step in self._steps if isinstance(step, StreamProcessor)]
+
     def before_window(self, events: EventBatch, failures: Failures) -> EventBatch:
         """The events that reach the window, which is the last handler."""
         for step in self._steps[:-1]:
             if isinstance(step, Filter | TimeFilter):
                 events = step.process(events, failures)
-            elif step is not None:
+            elif isinstance(step, StreamFunction):
                 events = _computed(step, events, failures)
         return events
 
@@ -172,6 +180,9 @@ class Handlers:
         for step in self._steps:
             if isinstance(step, Filter | TimeFilter):
                 events = step.process(events, failures)
+            elif isinstance(step, StreamProcessor):
+                before, events = events, step.process(events, timeline)
+                failures.take(_failed(step.failures, len(before)), before)
             elif step is None:
                 assert self.window is not None, "None is the window's step"
                 events = with_timer_path(self.window.process(events, timeline), self._timer_path)

@@ -9,6 +9,7 @@ from mesh.operators.base import merge
 from mesh.operators.frame import Frame
 from mesh.operators.query.handlers import Handlers
 from mesh.operators.query.late_selection import LateSelection, can_select_late
+from mesh.operators.query.processors import ProcessorsAndWindow
 from mesh.operators.query.results import Results, RunningQuery
 from mesh.operators.select.aggregates import Expiry
 from mesh.operators.windows import RowRefWindow, kind_of
@@ -75,7 +76,9 @@ class StreamQuery(RunningQuery):
             is_partitioned=is_partitioned,
             begins_anew=not is_silent,
         )
-        super().__init__("window", self._window, results)
+        processors = self._handlers.processors
+        held = ProcessorsAndWindow(processors, self._window) if processors else self._window
+        super().__init__("window", held, results)
         self._following: LateSelection | None = None
         if follows:
             assert isinstance(self._window, RowRefWindow), "those windows alone are followed"

@@ -44,6 +44,8 @@ class Emitter:
         self.time: list[int] = []
         #: Times of timers that were set, in order.
         self.alarms: list[int] = []
+        #: Where chunks end within what one call emits.
+        self.ends: list[int] = []
         #: The event is the first of all, and arrives at the time at which the window began.
         self.begins = False
 
@@ -52,6 +54,10 @@ class Emitter:
         self.row.append(row)
         self.kind.append(kind)
         self.time.append(time_ms)
+
+    def end_chunk(self) -> None:
+        """Begin another chunk with the next event, though the cause is the same."""
+        self.ends.append(len(self.row))
 
 
 class WindowContents(Protocol):

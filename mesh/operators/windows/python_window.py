@@ -48,15 +48,14 @@ class PythonWindow:
     order in which they were set, one that is set to an earlier time with the one before it.
     """
 
-    #: The engine marks none of these as a batch, not even those of cron.
-    is_batch = False
-
     def __init__(
         self,
         make: Callable[[], WindowContents],
         columns: Callable[[pa.RecordBatch], Sequence[list[Any]]],
         context: WindowContext,
     ) -> None:
+        #: The engine marks most of these as none, not even those of cron.
+        self.is_batch = context.is_batch
         self._make = make
         self._columns = columns
         self._schema = context.schema
@@ -240,12 +239,14 @@ class _Run:
         self._closed = 0
 
     def close(self, order: int, clock: int, path: int, instance: int) -> None:
-        """End a chunk: the events that were emitted since the last one."""
-        length = len(self.sink.row) - self._closed
-        if length:
-            chunk = self._window.chunk_of((order, clock, path))
-            self.chunks.append((length, order, clock, path, chunk, instance))
-            self._closed += length
+        """End a chunk, or several: the events that were emitted since the last one."""
+        for end in (*self.sink.ends, len(self.sink.row)):
+            length = end - self._closed
+            if length:
+                chunk = self._window.chunk_of((order, clock, path))
+                self.chunks.append((length, order, clock, path, chunk, instance))
+                self._closed = end
+        self.sink.ends.clear()
         if self.sink.alarms:
             self._window.set_timers(instance, self.sink, clock)
 

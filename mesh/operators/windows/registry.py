@@ -6,7 +6,7 @@ To add a window: write its operator, add one entry to ``WINDOWS``, and declare i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
 from mesh.functions import catalogue
@@ -15,12 +15,21 @@ from mesh.operators.windows import external_batch, row_queue, sliding, tumbling
 from mesh.operators.windows import window_loop as m
 from mesh.operators.windows.cron import CronBatch
 from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
+from mesh.operators.windows.java_hash_order import places, spread
 from mesh.operators.windows.kind import TickOrder, WindowContext, WindowKind
 from mesh.operators.windows.native_window import NativeWindow, WindowSpec
 from mesh.operators.windows.python_window import PythonWindow
 from mesh.operators.windows.row_ref_window import RowRefWindow
 from mesh.operators.windows.session import Sessions, session_keys
 from mesh.operators.windows.sort import SortWindow, sort_keys
+from mesh.operators.windows.unique import (
+    UniqueEver,
+    UniqueFirst,
+    UniqueLength,
+    UniqueLengthBatch,
+    UniqueTime,
+    UniqueTimeBatch,
+)
 from mesh.plan.bound import Constant
 
 if TYPE_CHECKING:
@@ -28,6 +37,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from mesh.operators.windows.contents import WindowContents
     from mesh.operators.windows.kind import Maker, WindowOperator
     from mesh.plan.bound import Window
 
@@ -201,6 +211,62 @@ def _cron(window: Window, context: WindowContext) -> WindowOperator:
     return PythonWindow(lambda: CronBatch(schedule), lambda rows: [], context)
 
 
+def _unique(make: Callable[[Window], Callable[[], WindowContents]], keys: slice) -> Maker:
+    """A window by the keys among its arguments; ``make`` returns what makes its contents."""
+
+    def maker(window: Window, context: WindowContext) -> WindowOperator:
+        names = [_column(window, index) for index in range(len(window.arguments))[keys]]
+        return PythonWindow(make(window), _unique_keys(names, window.name in _BY_VALUE), context)
+
+    return maker
+
+
+def _unique_keys(
+    names: list[str], is_by_value: bool
+) -> Callable[[pa.RecordBatch], Sequence[list[Any]]]:
+    """Each event's key as text, and the code that decides its order in the original's map."""
+    texts = keys_of(names)
+
+    def keys(rows: pa.RecordBatch) -> Sequence[list[Any]]:
+        (found,) = texts(rows)
+        codes = places(rows.column(names[0])) if is_by_value else map(spread, found)
+        return [found, list(codes)]
+
+    return keys
+
+
+def _unique_length_batch(*, keeps_first: bool) -> Callable[[Window], Callable[[], WindowContents]]:
+    def make(window: Window) -> Callable[[], WindowContents]:
+        size = _integer(window, 1)
+        return lambda: UniqueLengthBatch(size, keeps_first=keeps_first)
+
+    return make
+
+
+def _unique_time_batch(*, keeps_first: bool) -> Callable[[Window], Callable[[], WindowContents]]:
+    def make(window: Window) -> Callable[[], WindowContents]:
+        span_ms = _integer(window, 1)
+        start_ms = _integer(window, 2) if len(window.arguments) > 2 else None
+        return lambda: UniqueTimeBatch(span_ms, start_ms, keeps_first=keeps_first)
+
+    return make
+
+
+def _unique_length(window: Window) -> Callable[[], WindowContents]:
+    size = _integer(window, 1)
+    return lambda: UniqueLength(size)
+
+
+def _unique_time(window: Window) -> Callable[[], WindowContents]:
+    span_ms = _integer(window, 1)
+    return lambda: UniqueTime(span_ms)
+
+
+#: Windows whose map has the values of keys; the others have texts.
+_BY_VALUE: Final = ("unique:lengthBatch", "unique:timeBatch")
+_ALL, _FIRST = slice(None), slice(1)
+
+
 # Late selection
 
 
@@ -223,7 +289,7 @@ def _registered(*kinds: WindowKind) -> dict[str, WindowKind]:
     return {kind.name: kind for kind in kinds}
 
 
-_SIGNATURES: Final = catalogue.WINDOWS
+_SIGNATURES: Final = {**catalogue.WINDOWS, **catalogue.DOCUMENTED_WINDOWS}
 #: Windows that run, by name.
 WINDOWS: Final = _registered(
     WindowKind(
@@ -307,6 +373,41 @@ WINDOWS: Final = _registered(
         holds_what_it_emits=True,
         can_select_late=_has_length,
         tick_order=TickOrder(may_leave_early=True),
+    ),
+    WindowKind(
+        _SIGNATURES["unique:ever"], _unique(lambda _: UniqueEver, _ALL), emits_on_arrival=True
+    ),
+    WindowKind(_SIGNATURES["unique:first"], _unique(lambda _: UniqueFirst, _ALL)),
+    WindowKind(
+        _SIGNATURES["unique:firstLengthBatch"],
+        _unique(_unique_length_batch(keeps_first=True), _FIRST),
+        is_batch=True,
+    ),
+    WindowKind(
+        _SIGNATURES["unique:firstTimeBatch"],
+        _unique(_unique_time_batch(keeps_first=True), _FIRST),
+        is_batch=True,
+        has_timers=True,
+    ),
+    WindowKind(
+        _SIGNATURES["unique:length"], _unique(_unique_length, _FIRST), emits_on_arrival=True
+    ),
+    WindowKind(
+        _SIGNATURES["unique:lengthBatch"],
+        _unique(_unique_length_batch(keeps_first=False), _FIRST),
+        is_batch=True,
+    ),
+    WindowKind(
+        _SIGNATURES["unique:time"],
+        _unique(_unique_time, _FIRST),
+        has_timers=True,
+        emits_on_arrival=True,
+    ),
+    WindowKind(
+        _SIGNATURES["unique:timeBatch"],
+        _unique(_unique_time_batch(keeps_first=False), _FIRST),
+        is_batch=True,
+        has_timers=True,
     ),
 )
 

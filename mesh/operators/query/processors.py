@@ -1,0 +1,120 @@
+"""Stream functions with a state: ``S#unique:deduplicate(key, 30 sec)``.
+
+Each precedes the query's window, if there is one.  Its state is that of a window in Python: rows,
+contents and timers of each partition instance.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from mesh.functions.rows import object_values
+from mesh.operators.base import namespaced, subset, with_timer_path
+from mesh.operators.expressions import compile_expression
+from mesh.operators.failures import lost
+from mesh.operators.frame import Frame
+from mesh.operators.windows.deduplicate import Deduplicate
+from mesh.operators.windows.kind import WindowContext
+from mesh.operators.windows.python_window import PythonWindow
+from mesh.plan.bound import BoundStreamFunction, Constant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from mesh.operators.base import EventBatch, Longs, State, Timeline
+    from mesh.operators.windows import WindowOperator
+    from mesh.operators.windows.contents import WindowContents
+    from mesh.plan.bound import BoundExpression, BoundStream
+
+
+def _constant(arguments: Sequence[BoundExpression], index: int) -> Any:
+    argument = arguments[index]
+    assert isinstance(argument, Constant), "the catalogue accepts a constant here"
+    return argument.value
+
+
+def _deduplicate(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]:
+    span_ms = int(_constant(arguments, 1))
+    return lambda: Deduplicate(span_ms)
+
+
+#: By name, the maker of contents; they receive the values of all arguments.
+PROCESSORS: Final[Mapping[str, Callable[..., Callable[[], WindowContents]]]] = {
+    "unique:deduplicate": _deduplicate,
+}
+
+
+def has_processor(source: BoundStream) -> bool:
+    """Whether one of these is among the handlers of ``source``."""
+    return any(isinstance(h, BoundStreamFunction) and h.name in PROCESSORS for h in source.handlers)
+
+
+class StreamProcessor:
+    """One stream function with a state.
+
+    ``schema``: that of its output; ``failures``: the input events of the last call that failed,
+    with the reasons; failed events are not processed.
+    """
+
+    def __init__(self, handler: BoundStreamFunction, schema: pa.Schema, timer_path: int) -> None:
+        self.schema = schema
+        self._timer_path = timer_path
+        self._arguments = [compile_expression(argument) for argument in handler.arguments]
+        #: Values of the arguments of the events that are being processed.
+        self._values: list[list[Any]] = []
+        self.failures: dict[int, str] = {}
+        context = WindowContext(schema, timer_path, True, schema.names, False, False)
+        make = PROCESSORS[handler.name](handler.arguments)
+        self.window = PythonWindow(make, lambda rows: self._values, context)
+
+    def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
+        """The events that it emits, and those of its timers."""
+        self.failures = {}
+        if len(events):
+            frame = Frame.of_events(events)
+            vectors = [evaluate(frame).spread(len(events)) for evaluate in self._arguments]
+            columns = [object_values(vector) for vector in vectors]
+            self.failures = frame.failures
+            if frame.failures:
+                kept = np.flatnonzero(~lost(frame, events))
+                events = events.take(kept)
+                columns = [[column[row] for row in kept.tolist()] for column in columns]
+            self._values = [list(column) for column in columns]
+        made = self.window.process(events, timeline)
+        return with_timer_path(made, self._timer_path)
+
+
+class ProcessorsAndWindow:
+    """The stream functions with a state of a query, and its window, if any, as one operator."""
+
+    def __init__(
+        self, processors: Sequence[StreamProcessor], window: WindowOperator | None
+    ) -> None:
+        self._parts: dict[str, WindowOperator] = {
+            f"function{place}": one.window for place, one in enumerate(processors)
+        }
+        if window is not None:
+            self._parts["window"] = window
+
+    def next_time(self) -> int | None:
+        """Due time of the earliest timer; None without one."""
+        times = (part.next_time() for part in self._parts.values())
+        return min((time for time in times if time is not None), default=None)
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these partition instances."""
+        for part in self._parts.values():
+            part.forget(instances)
+
+    def snapshot(self) -> State:
+        """The states of all."""
+        return namespaced({name: part.snapshot() for name, part in self._parts.items()})
+
+    def restore(self, state: State) -> None:
+        """Restore what ``snapshot`` returned."""
+        for name, part in self._parts.items():
+            part.restore(subset(state, name))

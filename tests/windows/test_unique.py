@@ -1,0 +1,144 @@
+"""``unique:..`` windows: as the engine's where keys never repeat, as documented where they do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mesh.operators.windows.java_hash_order import places, spread
+from tests.support import windows_driver as driver
+from tests.support.paths import CASES
+
+DIRECTORY = CASES / "windows"
+EXTENSIONS = DIRECTORY / "extensions"
+#: Windows of the engine, with the argument before which the key stands in those of the extension.
+SAME = {
+    "length": ("unique:length",),
+    "time": ("unique:time",),
+    "lengthBatch": ("unique:lengthBatch", "unique:firstLengthBatch"),
+    "timeBatch": ("unique:timeBatch", "unique:firstTimeBatch"),
+}
+
+
+def numbered(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The steps with another ``v`` in each event, which has the time of its arrival."""
+    made, count = [], 0
+    for step in steps:
+        if "data" in step:
+            k, _, d, t = step["data"]
+            made.append({"data": [k, count, d, t], "ts": None})
+            count += 1
+        elif "events" in step:
+            rows = [data for _, data in step["events"]]
+            events = [[None, [k, count + i, d, t]] for i, (k, _, d, t) in enumerate(rows)]
+            made.append({**step, "events": events})
+            count += len(events)
+        else:
+            made.append(step)
+    return made
+
+
+def by_number(calls: list[driver.Call], engine: str) -> list[Any]:
+    """Batches without their order, that of a map, and without the time, that of the batch."""
+    if "Batch" not in engine:
+        return calls
+    return [
+        (sorted(row[1] for _, row in current), sorted((row[1], time) for time, row in expired))
+        for current, expired in calls
+    ]
+
+
+@pytest.mark.parametrize(("engine", "unique"), [(e, u) for e, us in SAME.items() for u in us])
+def test_a_window_of_keys_that_never_repeat_is_the_engines(engine: str, unique: str) -> None:
+    compared = 0
+    for case in driver.read(DIRECTORY / f"{engine}.jsonl"):
+        size, *others = case.arguments
+        if len(others) > 1 or any(isinstance(one, bool) for one in others):
+            continue
+        if size == 0 or (isinstance(size, dict) and size["long"] == 0):
+            continue
+        with_keys = replace(case, steps=numbered(case.steps))
+        ours = replace(with_keys, window=unique, arguments=[["v"], size, *others])
+        expected = driver.run(with_keys)
+        assert by_number(driver.run(ours), engine) == by_number(expected, engine), case.app
+        compared += len(expected)
+    assert compared > 20
+
+
+def held(calls: list[driver.Call]) -> list[list[Any]]:
+    """The events in a sliding window after each call."""
+    window: list[Any] = []
+    states = []
+    for current, expired in calls:
+        for _, row in expired:
+            if row in window:
+                window.remove(row)
+        window += [row for _, row in current]
+        states.append(list(window))
+    return states
+
+
+@pytest.mark.parametrize("name", ["ever", "length", "time"])
+def test_a_sliding_window_holds_the_latest_event_of_each_key(name: str) -> None:
+    for case in driver.read(EXTENSIONS / f"unique-{name}.jsonl"):
+        if case.arguments[1:] == [0]:
+            continue
+        attributes = ["kvdt".index(a[0]) for a in case.arguments if isinstance(a, list)]
+        size = case.arguments[-1] if name == "length" else None
+        # Events that are sent at once would be one call.
+        single = [step for step in case.steps if "events" not in step]
+        for rows in held(driver.run(replace(case, steps=single))):
+            keys = [tuple(row[a] for a in attributes) for row in rows]
+            assert len(set(keys)) == len(keys), case.app
+            assert size is None or len(keys) <= size
+
+
+def sent(*rows: tuple[str, int]) -> list[dict[str, Any]]:
+    return [{"data": [k, v, 0.5, 0], "ts": None} for k, v in rows]
+
+
+@pytest.mark.parametrize(
+    ("window", "arguments", "emitted", "expired"),
+    [
+        # "the previous event expires and new event is kept within the window"
+        ("unique:length", [["k"], 10], [1, 2, 3, 4, 5], [1, 3]),
+        ("unique:length", [["k"], 1], [1, 2, 3, 4, 5], [1, 2, 3, 4]),
+        # "the existing event expires, and is replaced with the latest one"
+        ("unique:ever", [["k"]], [1, 2, 3, 4, 5], [1, 3]),
+        # "When a new event arrives with a key that is already in the window, that event is not
+        # processed by the window."
+        ("unique:first", [["k"]], [1, 2, 5], []),
+        # "the previous event is replaced by the new event"
+        ("unique:lengthBatch", [["k"], 3], [4, 2, 5], []),
+        ("unique:firstLengthBatch", [["k"], 3], [1, 2, 5], []),
+    ],
+)
+def test_the_documented_examples(
+    window: str, arguments: list[Any], emitted: list[int], expired: list[int]
+) -> None:
+    steps = sent(("a", 1), ("b", 2), ("a", 3), ("a", 4), ("c", 5))
+    calls = driver.run(driver.Case(window, arguments, steps, []))
+    assert [row[1] for current, _ in calls for _, row in current] == emitted
+    assert [row[1] for _, gone in calls for _, row in gone] == expired
+
+
+def test_the_hash_codes_of_values_are_those_of_java() -> None:
+    """Taken from a Java shell: ``Long.hashCode(-5L)`` and so on, before their halves are mixed."""
+
+    def mixed(code: int) -> int:
+        return (code & 0xFFFFFFFF) ^ ((code & 0xFFFFFFFF) >> 16)
+
+    cases: list[tuple[pa.Array[Any], list[int]]] = [
+        (pa.array([5, -5, None], pa.int32()), [5, -5, 0]),
+        (pa.array([5, -5, 1 << 40], pa.int64()), [5, 4, 256]),
+        (pa.array([1.5, -0.0], pa.float64()), [1073217536, -2147483648]),
+        (pa.array(np.array([1.5, -2.0], np.float32)), [1069547520, -1073741824]),
+        (pa.array([True, False]), [1231, 1237]),
+    ]
+    for column, codes in cases:
+        assert list(places(column)) == [mixed(code) for code in codes]
+    assert list(places(pa.array(["ab"]))) == [spread("ab")] == [mixed(3105)]
