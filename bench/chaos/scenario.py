@@ -50,7 +50,7 @@ class Scenario:
     has_database: bool = False
     #: Whether it mounts directories of its own.
     needs_mounts: bool = False
-    #: Whether it sets clocks, by libfaketime.
+    #: Whether it moves clocks, by a library that is compiled for it.
     needs_clocks: bool = False
     #: Events a second.
     rate: int = RATE

@@ -8,6 +8,9 @@ import json
 import os
 import re
 import resource
+import shutil
+import struct
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,10 +45,9 @@ _RECORDS: Final = (
 )  # fmt: skip
 #: Time of an answer of JetStream, seconds.
 ANSWER_S: Final = 20.0
-#: Debian's package libfaketime, or a file that a variable names.
-FAKETIME: Final = Path(
-    os.environ.get("FAKETIME_LIBRARY", "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
-)
+#: A library that moves the clock of a process, compiled where the machine has a compiler.
+_CLOCK: Final = Path(__file__).parent.parent / "clock_offset.c"
+COMPILER: Final = shutil.which("cc")
 #: Runs a command with a /dev/shm of its own.
 _SHM_BYTES: Final = 1 << 20
 _SMALL_SHM: Final = (
@@ -233,32 +235,28 @@ def _size_of(directory: Path) -> int:
 async def clocks_off(scene: Scene) -> None:
     """Clocks of both workers are an hour ahead, then an hour behind, then right again."""
     stage = scene.stage
-    offset = stage.directory / "offset"
-    offset.write_text("+0")
-    faked = {
-        "LD_PRELOAD": str(FAKETIME),
-        "FAKETIME_TIMESTAMP_FILE": str(offset),
-        "FAKETIME_CACHE_DURATION": "1",
-        # A clock that is set leaves this one alone.
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        # Its timed waits would not end.
-        "FAKETIME_SKIP_CMDS": "java",
-    }
+    library, offset = stage.directory / "clock.so", stage.directory / "offset"
+    assert COMPILER is not None
+    command = COMPILER, "-shared", "-fPIC", "-o", str(library), str(_CLOCK), "-ldl"
+    await asyncio.to_thread(subprocess.run, command, check=True)
+    offset.write_bytes(struct.pack("=q", 0))
+    moved = {"LD_PRELOAD": str(library), "MESH_CLOCK_OFFSET": str(offset)}
     try:
         for worker in WORKERS:
             await asyncio.to_thread(stage.processes.end, worker)
-            stage.start(worker, **faked)
+            stage.start(worker, **moved)
             await scene.outside.until_ready(worker)
         await scene.outside.until_running(scene.name)
         await scene.flow(100)
         scene.hit()
         before = _places(scene), scene.pids()
-        for text in ("+3600", "-3600", "+0"):
-            offset.write_text(text)
+        for seconds in (3600, -3600, 0):
+            with offset.open("r+b") as file:
+                file.write(struct.pack("=q", seconds))
             # Past the terms of heartbeats, leases and retries.
             await scene.passing(2 * PAST_TERMS_S)
             if (_places(scene), scene.pids()) != before:
-                raise ScenarioError(f"clocks at {text} have moved something")
+                raise ScenarioError(f"clocks moved by {seconds} s have moved something")
         await scene.flow(100)
     finally:
         for worker in WORKERS:
