@@ -32,13 +32,6 @@ SCENARIOS: Final = (
         machines.store_full,
         topology=Topology.DISKS,
     ),
-    Scenario(
-        "jetstream-full-unreserved",
-        "the store of JetStream at its limit, no room reserved",
-        machines.store_full_unreserved,
-        (r"will start again <app>-.*JetStream has no room", r"runs <app>-"),
-        topology=Topology.DISKS,
-    ),
     *(
         Scenario(
             f"{name}-stream-deleted",

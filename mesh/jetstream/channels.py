@@ -18,6 +18,7 @@ from nats.js.errors import (
 from mesh.errors import MeshError
 from mesh.jetstream import journal, kv, snapshots
 from mesh.jetstream.connection import RECONNECT_S, api_call
+from mesh.jetstream.refusals import NO_ROOM
 from mesh.logs import fields
 from mesh.model import names
 
@@ -38,8 +39,6 @@ _NAME_IN_USE = 10058
 #: The server has removed the directory of all streams with the last one, while it created this one.
 _NO_STORE = 10049
 _OVERLAP = 10065
-#: Of the servers (resources, storage, memory) and of the account (storage, memory, streams).
-_NO_ROOM = frozenset({10023, 10047, 10028, 10002, 10035, 10005, 10120})
 #: The first version of the server with ingest batches.
 _INGEST_SINCE: Final = (2, 14)
 #: No suitable peers for placement: a server is away, or there are too few.
@@ -281,7 +280,7 @@ def _hint(err_code: int | None) -> str | None:
     """The remedy for a stream that can't be made."""
     if err_code == _OVERLAP:
         return "Another stream holds the subject mesh.>, or a part of it: 'nats stream ls'."
-    if err_code in _NO_ROOM:
+    if err_code in NO_ROOM:
         return (
             "JetStream has no room for the bytes that a channel reserves: lower channels.max_bytes,"
             " undeploy apps, or raise max_file_store of the servers, or the limits of the account."

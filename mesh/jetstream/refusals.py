@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
-from nats.js.errors import BucketNotFoundError
+from nats.js.errors import APIError, BucketNotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream import kv
@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 NATS_ERRORS: Final = (NatsError, NatsTimeoutError)
 
 
+#: Of the servers (resources, storage, memory) and of the account (storage, memory, streams).
+NO_ROOM: Final = frozenset({10023, 10047, 10028, 10002, 10035, 10005, 10120})
+_MAKE_ROOM: Final = (
+    "Free room ('nats stream ls', 'nats stream purge'), or raise max_file_store of the servers or"
+    " the limits of the account."
+)
+
+
+def no_room(error: Exception) -> str:
+    """The refusal of a write for which JetStream has no room, in words; empty for other errors."""
+    if isinstance(error, APIError) and error.err_code in NO_ROOM:
+        return f"JetStream has no room: {error.description}"
+    return ""
+
+
 def unreachable(error: Exception) -> MeshError:
     """The error for a call that NATS did not answer: MESH-A503; MESH-N127 without its bucket."""
     if isinstance(error, BucketNotFoundError):
@@ -30,6 +45,8 @@ def unreachable(error: Exception) -> MeshError:
             detail="It was deleted while the cluster ran.",
             hint="The managers make it again within seconds; try again then.",
         )
+    if reason := no_room(error):
+        return MeshError("MESH-A503", reason, hint=_MAKE_ROOM)
     return MeshError(
         "MESH-A503",
         "NATS did not answer",

@@ -45,6 +45,7 @@ from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_opt
 from mesh.jetstream.copies import Copies
 from mesh.jetstream.custody import Custody
 from mesh.jetstream.journal import Journal
+from mesh.jetstream.refusals import no_room
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.manager.autoscaling import Autoscaling
@@ -91,6 +92,8 @@ class Manager:
     #: Spans of the leader's actions.
     tracer: Tracer = field(default_factory=Tracer)
     state: ManagerState = field(init=False)
+    #: Why JetStream refused the lease, so that no manager can lead; empty once it was written.
+    refusal: str = ""
 
     def __post_init__(self) -> None:
         self.state = ManagerState(self.presence.candidate, self.settings)
@@ -169,8 +172,13 @@ class Manager:
             await self.view.check(bucket, key)
             return LeaseRefused()
         except UNREACHABLE as error:
-            log.debug("lease not written", extra=fields(error=error))
+            refusal = no_room(error)
+            is_new = refusal and not self.refusal
+            self.refusal = refusal
+            extra = fields(error=refusal or error)
+            log.log(logging.ERROR if is_new else logging.DEBUG, "lease not written", extra=extra)
             return LeaseUnanswered()
+        self.refusal = ""
         self.view.took_write(bucket, key, asked.record, taken)
         return LeaseWritten()
 
@@ -268,6 +276,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
         ends.push_async_callback(manager.resign)
         service = ManagerService(client, view, settings, clock, name=name, notes=journal)
         service.tracer, service.custody = tracer, custody
+        service.refusal_of_lease = lambda: manager.refusal
         ends.push_async_callback(service.queries.stop)
         await service.queries.start()
         copies = Copies(client, journal, lambda: manager.leads)

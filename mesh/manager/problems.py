@@ -125,9 +125,9 @@ def problems_of_cluster(
             Concern.CLUSTER,
             "",
             "unreachable",
-            "this manager does not see the cluster",
+            "this manager can't serve",
             reason,
-            "check that the NATS servers run and that this machine reaches them",
+            "check that the NATS servers run, have room, and can be reached from this machine",
             "mesh nodes",
         )
         for reason in unready

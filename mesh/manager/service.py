@@ -94,6 +94,8 @@ class ManagerService:
         self._notes = notes
         self._name = name
         self.custody: custody.Custody | None = None
+        #: Why JetStream refuses what the manager writes; empty if it does not.
+        self.refusal_of_lease: Callable[[], str] = str
         self._desired = DesiredState(client, view, clock)
         self._waits = Bound(WAITS_MAX, "requests wait for an app to run")
         self._stories = Bound(STORIES_MAX, "requests wait for a story")
@@ -200,7 +202,8 @@ class ManagerService:
         """Reasons why this manager can't serve now; none if it is ready."""
         ttl_s, is_connected = self._settings.worker.ttl_s, self._client.is_connected
         reasons = manager_reasons(self._view.snapshot(), ttl_s, is_connected=is_connected)
-        return (*reasons, *custody.reasons(self.custody.missing if self.custody else ()))
+        missing = custody.reasons(self.custody.missing if self.custody else ())
+        return (*reasons, *missing, *filter(None, [self.refusal_of_lease()]))
 
     def is_live(self) -> bool:
         """Whether the connection to NATS is there, or may come back."""

@@ -19,10 +19,10 @@ from nats.js.errors import APIError, NotFoundError
 
 from bench.chaos import app
 from bench.chaos.disks import Disks
+from bench.chaos.faults import requests
 from bench.chaos.scene import ScenarioError
 from bench.chaos.stage import PAST_TERMS_S, WORKERS
 from mesh.jetstream import custody, kv
-from mesh.jetstream.connection import api_call
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -133,33 +133,11 @@ async def outputs_purged(scene: Scene) -> None:
 
 
 async def store_full(scene: Scene) -> None:
-    """The store of JetStream has no room for a while: its limit, not its disk."""
+    """The store of JetStream has no room for a while: its limit, not its disk, to the last byte.
+
+    Nothing is stored meanwhile, so that nobody can lead, and managers say why.
+    """
     js, filler = scene.outside.js, "filler"
-    await js.add_stream(name=filler, subjects=[filler])
-    payload = bytes(1_000_000)
-    scene.hit()
-    try:
-        with contextlib.suppress(APIError):
-            while True:
-                await js.publish(filler, payload)
-        await scene.passing(_FULL_S)
-    finally:
-        await js.delete_stream(filler)
-    await scene.flow(200)
-
-
-async def store_full_unreserved(scene: Scene) -> None:
-    """The same for an app whose streams have no room reserved: nothing is stored meanwhile."""
-    outside = scene.outside
-    for stream in (app.INPUT, *app.OUTPUTS):
-        name = names.js_stream(scene.name, stream)
-        found = await outside.js.stream_info(name)
-        config: dict[str, Any] = found.as_dict()["config"]  # type: ignore[assignment]  # of JSON
-        call = f"STREAM.UPDATE.{name}"
-        answer = await api_call(outside.client, call, {**config, "max_bytes": -1}, ANSWER_S)
-        if "error" in answer:
-            raise ScenarioError(f"{name} keeps its room: {answer['error']}")
-    js, filler = outside.js, "filler"
     await js.add_stream(name=filler, subjects=[filler])
     scene.hit()
     try:
@@ -167,10 +145,10 @@ async def store_full_unreserved(scene: Scene) -> None:
             with contextlib.suppress(APIError):
                 while True:
                     await js.publish(filler, bytes(size))
-        await scene.shows(r"JetStream has no room")
+        await requests.says_why(scene, "m1", "JetStream has no room")
     finally:
         await js.delete_stream(filler)
-    await outside.until_running(scene.name)
+    await scene.outside.until_running(scene.name)
     await scene.flow(200)
 
 
