@@ -48,3 +48,17 @@ def use(name: str) -> None:
     if "mesh.model.names" in sys.modules:
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def use_first(name: str) -> None:
+    """Make ``name`` that of this process, unless names in NATS are fixed: MESH-U105.
+
+    A program that only uses a library is not started again.
+    """
+    if "mesh.model.names" in sys.modules:
+        raise MeshError(
+            "MESH-U105",
+            f'this process belongs to mesh "{of_process()}", not to "{name}"',
+            hint=f"Set {VARIABLE}={name} before the program starts.",
+        )
+    os.environ[VARIABLE] = checked(name)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
-from mesh.cli.client import ask
+from mesh.cli.client import Client
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, show_rows
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 _PANEL = "Users"
 
@@ -87,15 +86,16 @@ def add_user(
         typer.echo(f'user "{name}" {"added to" if is_new else "has a new password in"} {file}')
         return
     words = sorted(read_permissions(may or ""))
-    values = {"name": name, "password": new_password, "may": words, "apps": apps}
-    ask(at, "POST", "/users", json=values)
+    with Client(at) as client:
+        client.put_user(name, password=new_password, may=words, apps=apps)
     typer.echo(f'user "{name}" may {", ".join(words)} for apps {apps}')
 
 
 @takes_cluster
 def list_users(*, output: OutputOption = Output.TEXT, at: Context) -> None:
     """List the users of the cluster's directory; those of users files are not shown."""
-    found = ask(at, "GET", "/users")
+    with Client(at) as client:
+        found = client.users()
     rows = [{"user": one["name"], **_shown(one["grants"])} for one in found]
     _show(output, found, rows)
 
@@ -103,7 +103,8 @@ def list_users(*, output: OutputOption = Output.TEXT, at: Context) -> None:
 @takes_cluster
 def remove_user(name: Annotated[str, typer.Argument(help="User name.")], *, at: Context) -> None:
     """Remove a user and its tokens, at every manager at once."""
-    ask(at, "DELETE", f"/users/{quote(name, safe='')}")
+    with Client(at) as client:
+        client.delete_user(name)
     typer.echo(f'user "{name}" is removed')
 
 
@@ -123,14 +124,15 @@ def add_token(
     from mesh.model.access import read_permissions
 
     words = sorted(read_permissions(may or ""))
-    values = {"name": name, "days": days, "may": words, "apps": apps}
-    typer.echo(ask(at, "POST", "/tokens", json=values)["token"])
+    with Client(at) as client:
+        typer.echo(client.make_token(name, days=days, may=words, apps=apps)["token"])
 
 
 @takes_cluster
 def list_tokens(*, output: OutputOption = Output.TEXT, at: Context) -> None:
     """List your tokens; those of all users with the permission `admin`."""
-    found = ask(at, "GET", "/tokens")
+    with Client(at) as client:
+        found = client.tokens()
     rows = [
         {
             "id": one["id"],
@@ -149,7 +151,8 @@ def remove_token(
     id: Annotated[str, typer.Argument(help="Id of the token.")], *, at: Context
 ) -> None:
     """Revoke a token."""
-    ask(at, "DELETE", f"/tokens/{quote(id, safe='')}")
+    with Client(at) as client:
+        client.delete_token(id)
     typer.echo(f"token {id} is revoked")
 
 
@@ -162,7 +165,8 @@ def audit(
     at: Context,
 ) -> None:
     """Show who asked for what, from where, and with which result, the newest last."""
-    found = ask(at, "GET", "/audit", params={"limit": limit, "user": of})
+    with Client(at) as client:
+        found = client.audit(limit=limit, user=of)
     rows = [
         {
             "time": _time(one["at_ms"]),

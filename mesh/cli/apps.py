@@ -40,7 +40,8 @@ from mesh.model.names import app_of_token
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.cli.context import Context
+    from mesh.client import Context
+    from mesh.model.answers import InstanceAnswer
 
 _PANEL = "Apps of a cluster"
 #: Longest wait for a manager on this machine that is starting, seconds.
@@ -159,11 +160,12 @@ def deploy_and_wait(
     of a history that the text names is shown.
     """
     started_s = time.monotonic()
-    update = partial(client.update, text, replace=replace, reset=reset, begin=begin)
+    wanted: Any = {"replace": replace, "reset": reset, "begin": begin}
     if at is not None and _has_history(text):
-        done = followed(at, text, partial(update, has_history=True))
+        # That may take long.
+        done = followed(at, text, partial(client.patient().deploy, text, **wanted))
     else:
-        done = update()
+        done = client.deploy(text, **wanted)
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
         answer["status"] = client.wait_running(done["app"], timeout_s)
@@ -311,8 +313,8 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
     for instance in found["instances"]:
         if instance.get("error"):
             typer.echo(f"{instance['instance']}: {instance['error']}")
-        if instance.get("retry_at_ms"):
-            again = datetime.fromtimestamp(instance["retry_at_ms"] / 1000, UTC)
+        if at_ms := instance.get("retry_at_ms"):
+            again = datetime.fromtimestamp(at_ms / 1000, UTC)
             typer.echo(f"  it is started again at {again:%H:%M:%S} UTC")
         if instance.get("reason"):
             typer.echo(f"{instance['instance']}: {instance['reason']}")
@@ -320,7 +322,7 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
                 typer.echo(f"  hint: {instance['cure']}")
 
 
-def _standby(instance: dict[str, Any]) -> str | None:
+def _standby(instance: InstanceAnswer) -> str | None:
     if not instance.get("standby"):
         return instance.get("standby_reason")
     megabytes = instance.get("standby_bytes", 0) / 1e6

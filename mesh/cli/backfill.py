@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
-    from mesh.cli.context import Context
+    from mesh.client import Context
     from mesh.progress import Work
+
+R = TypeVar("R")
 
 #: Interval of the lines of progress, seconds.
 _TELL_S: Final = 1.0
@@ -167,17 +170,19 @@ def backfill_and_wait(
     client: Client, at: Context, text: str, inputs: Sequence[HistoryInput], timeout_s: float
 ) -> dict[str, Any]:
     """Deploy an app after its history, with progress on standard error; the outcome."""
-    which = {
-        "stream": [one.stream for one in inputs],
-        "path": [one.path for one in inputs],
-        "time": [one.time for one in inputs],
-        "until": [one.until or "" for one in inputs],
-    }
-    done = followed(at, text, lambda: client.backfill(text, which))
+    deploy = partial(
+        client.backfill,
+        text,
+        stream=[one.stream for one in inputs],
+        path=[one.path for one in inputs],
+        time=[one.time for one in inputs],
+        until=[one.until or "" for one in inputs],
+    )
+    done = followed(at, text, deploy)
     return with_status(client, done, done["app"], timeout_s)
 
 
-def followed(at: Context, text: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def followed(at: Context, text: str, ask: Callable[[], R]) -> R:
     """The answer to a deploy with a history, with its progress on standard error meanwhile.
 
     When its manager ends in the middle, ``ask`` is called again: the next manager continues from
@@ -199,7 +204,7 @@ def followed(at: Context, text: str, ask: Callable[[], dict[str, Any]]) -> dict[
         return asked.result()
 
 
-def _watch(asked: Future[dict[str, Any]], other: Client, name: str, work: Work) -> bool:
+def _watch(asked: Future[R], other: Client, name: str, work: Work) -> bool:
     """Show the progress until there is an answer; whether there was any."""
     is_begun = False
     while not wait([asked], _TELL_S).done:
@@ -210,7 +215,7 @@ def _watch(asked: Future[dict[str, Any]], other: Client, name: str, work: Work) 
     return is_begun
 
 
-def _is_away(asked: Future[dict[str, Any]]) -> bool:
+def _is_away(asked: Future[R]) -> bool:
     error = asked.exception()
     return isinstance(error, MeshError) and error.code == "MESH-U112"
 
@@ -219,7 +224,7 @@ def _is_back(other: Client) -> bool:
     """Wait for a manager that answers; whether there is one in time."""
     ends_s = time.monotonic() + _BACK_S
     while time.monotonic() < ends_s:
-        if other.health():
+        if other.is_up():
             return True
         time.sleep(_TELL_S)
     return False

@@ -12,7 +12,7 @@ from mesh.cli.options import AppArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, show, show_rows
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 _PANEL = "Apps of a cluster"
 
@@ -51,7 +51,8 @@ def backups(
     """
     with Client(at) as client:
         if delete is not None:
-            done = client.delete_backups(app, None if delete == "all" else delete)
+            is_all = delete == "all"
+            done = client.delete_backups(app) if is_all else client.delete_backup(app, delete)
             show(output, done, f"{done['deleted']} deleted")
             return
         found = client.backups(app)
@@ -98,10 +99,8 @@ def restore(
 
     Example: `mesh restore Temperature --at 2026-11-21T20:30Z`
     """
-    given = {"revision": revision, "before": before, "as": other}
-    which = {name: value for name, value in given.items() if value is not None}
     with Client(at) as client:
-        done = client.restore(app, **which, replay="true" if replay else "false")
+        done = client.restore(app, revision=revision, before=before, other=other, replay=replay)
     told = f"{done['behind']} messages are read again" if done["replays"] else "nothing is replayed"
     where = f'app "{done["app"]}" continues from revision {done["revision"]}'
     show(output, done, f"{where}: {told}")

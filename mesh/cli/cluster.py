@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,8 @@ from mesh.cli.output import Output, counted, show, show_json, show_rows
 from mesh.progress import working
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
+    from mesh.model.answers import InstanceAnswer, NodeAnswer
 
 
 _PANEL = "Nodes of a cluster"
@@ -102,9 +103,8 @@ def drain(
             while done["instances"] and time.monotonic() < deadline_s:
                 work.tell(done=total - done["instances"], total=total)
                 time.sleep(_LOOK_S)
-                done = next(
-                    (n for n in client.nodes() if _is_worker(n, node)), {**done, "instances": 0}
-                )
+                gone: NodeAnswer = {**done, "instances": 0}
+                done = next((n for n in client.nodes() if _is_worker(n, node)), gone)
         left = _left(client, node) if done["instances"] else []
     if output is Output.JSON:
         show_json({**done, "left": left})
@@ -122,23 +122,23 @@ def drain(
         raise typer.Exit(1)
 
 
-def _left(client: Client, node: str) -> list[dict[str, Any]]:
+def _left(client: Client, node: str) -> list[InstanceAnswer]:
     """The instances that are still on ``node``, with the reason."""
     return [i for app in client.apps() for i in app["instances"] if i["worker"] == node]
 
 
-def _is_worker(node: dict[str, Any], name: str) -> bool:
+def _is_worker(node: NodeAnswer, name: str) -> bool:
     return bool(node["role"] == "worker" and node["id"] == name)
 
 
-def _admits(node: dict[str, Any]) -> str | None:
+def _admits(node: NodeAnswer) -> str | None:
     """A worker's admission, with the reason if it is not open."""
     if node["role"] != "worker" or node["presence"] == "gone":
         return None
     return f"{node['admits']}: it {node['why']}" if node["why"] else str(node["admits"])
 
 
-def _filled(node: dict[str, Any]) -> str | None:
+def _filled(node: NodeAnswer) -> str | None:
     if node["role"] != "worker":
         return None
     most = f" of {node['capacity']}" if node["capacity"] else ""

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mesh.cli.context import described
 from mesh.cli.options import OutputOption, takes_cluster_and_nats
 from mesh.cli.output import Output, show
+from mesh.client.context import described
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 context_commands = typer.Typer(no_args_is_help=True, help="Address of the cluster.")
 

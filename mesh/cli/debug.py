@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -12,7 +12,8 @@ from mesh.cli.options import AppArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, show
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
+    from mesh.model.answers import StoryAnswer
 
 debug_commands = typer.Typer(no_args_is_help=True, help="Events with their causes.")
 
@@ -41,7 +42,7 @@ def story(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) 
     show(output, found, "\n".join(map(line, found)))
 
 
-def line(entry: dict[str, Any]) -> str:
+def line(entry: StoryAnswer) -> str:
     """An entry as one line."""
     at = datetime.fromtimestamp(entry["at_ms"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     cause = f": {entry['cause']}" if entry["cause"] else ""

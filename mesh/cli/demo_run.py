@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from mesh.cli import shipped, wire
+from mesh.cli import shipped
 from mesh.cli.client import Client
 from mesh.cli.demo_view import Tally
 from mesh.cli.deploy_outcome import describe_deploy
 from mesh.cli.dev import wait_until_up
+from mesh.client import wire
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.operators import loop_cache
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from mesh.cli.demo_view import View
     from mesh.cli.local import LocalCluster
+    from mesh.model.answers import DeployAnswer, StatusAnswer
 
 APP: Final = "Temperature"
 INPUT: Final = "TempStream"
@@ -102,7 +104,7 @@ class Demo:
             async with wire.connected(cluster.context) as nats:
                 js = nats.jetstream(publish_async_max_pending=2 * _WINDOW)
                 deployed_s = time.monotonic()
-                done = await asyncio.to_thread(client.deploy, text)
+                done = await asyncio.to_thread(client.create, text)
                 for stream in OUTPUTS:
                     await self._listen(js, stream)
                 await self._tell_running(client, done, deployed_s)
@@ -135,7 +137,7 @@ class Demo:
     ) -> None:
         """Publish the rest steadily, and kill the worker of the group with state meanwhile."""
         status = await asyncio.to_thread(client.status, APP)
-        self.killed = next(i["worker"] for i in status["instances"] if i["group"] == STATEFUL)
+        self.killed = next(str(i["worker"]) for i in status["instances"] if i["group"] == STATEFUL)
         (child,) = (child for child in cluster.children if child.name == self.killed)
         count = len(self.events)
         self.view.say(f"{count - start:,} events at {STEADY_RATE}/s; kill -9 of {self.killed}:")
@@ -145,7 +147,7 @@ class Demo:
         self.is_killed, self.stateful_row_s = True, time.monotonic()
         await self._publish_steadily(js, before, count)
 
-    async def _tell_running(self, client: Client, done: dict[str, Any], deployed_s: float) -> None:
+    async def _tell_running(self, client: Client, done: DeployAnswer, deployed_s: float) -> None:
         """Wait until the app runs, and report the time."""
         status = await asyncio.to_thread(client.wait_running, done["app"], _READY_S)
         is_running = status["state"] == "running"
@@ -240,7 +242,7 @@ class Demo:
         subject = names.subject(APP, INPUT)
         return await js.publish_async(subject, orjson.dumps(event), headers=headers)
 
-    async def _until_complete(self, client: Client, quiet_s: float = _QUIET_S) -> dict[str, Any]:
+    async def _until_complete(self, client: Client, quiet_s: float = _QUIET_S) -> StatusAnswer:
         """Return the status once no instance lags and no output has arrived for a while."""
         began_s, least_s = time.monotonic(), quiet_s
         while True:

@@ -80,7 +80,7 @@ def dev(
 
 
 async def _run(plan: LocalPlan, folder: Path | None) -> None:
-    from mesh.cli.context import described
+    from mesh.client.context import described
 
     async with running(plan, typer.echo) as cluster:
         for line in (*cluster.notes, *described(cluster.context)):
@@ -100,7 +100,8 @@ async def _run(plan: LocalPlan, folder: Path | None) -> None:
 @asynccontextmanager
 async def running(plan: LocalPlan, say: Callable[[str], None]) -> AsyncIterator[LocalCluster]:
     """A cluster with a context file for the commands; ended in order at the end."""
-    from mesh.cli import context, local
+    from mesh.cli import local
+    from mesh.client import context
 
     loop = asyncio.get_running_loop()
     # From here on Ctrl-C and SIGTERM cancel this task, so that all children are ended.
@@ -128,7 +129,7 @@ async def wait_until_up(cluster: LocalCluster) -> None:
     from mesh.cli.client import Client
 
     with working("the manager starts"), Client(cluster.context) as client:
-        while not await asyncio.to_thread(client.health):
+        while not await asyncio.to_thread(client.is_up):
             cluster.watch_once()
             await asyncio.sleep(0.1)
 

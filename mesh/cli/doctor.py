@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from mesh.cli.client import Client
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 #: Free space below which a worker's states or a server's store soon don't fit.
 _DISK_BYTES: Final = 2 * 10**9
@@ -214,7 +214,7 @@ def _manager(client: Client) -> str:
 
 
 async def _nats(context: Context) -> str:
-    from mesh.cli import wire
+    from mesh.client import wire
 
     async with wire.connected(context) as client:
         return f"{client.connected_server_version}, {context.nats}"

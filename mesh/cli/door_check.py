@@ -15,7 +15,7 @@ from mesh.cli.variables import VarOption, filled, given_variables
 from mesh.progress import working
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 FileArgument = Annotated[Path, typer.Argument(help="An app.", exists=True, dir_okay=False)]
 

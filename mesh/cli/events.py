@@ -6,20 +6,20 @@ import asyncio
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster_and_nats
 from mesh.cli.output import Output, counted, show, show_error
+from mesh.client import taps
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh.cli.context import Context
-    from mesh.jetstream.channel_reader import Message
+    from mesh.client import Context
 
 _PANEL = "Events"
 StreamArgument = Annotated[str, typer.Argument(help="Stream of the app.", metavar="STREAM")]
@@ -54,14 +54,14 @@ def publish(
 
     Example: `mesh publish Temperature TempStream readings.csv`
     """
-    from mesh.cli import wire
+    from mesh.client import wire
 
     is_csv = csv or file.suffix.lower() == ".csv"
     schema = _schema(at, app, stream) if is_csv else {}
     with _lines(file) as lines:
         events = wire.csv_events(lines, schema) if is_csv else wire.json_lines(lines)
-        sent = asyncio.run(_publish(at, app, stream, events, time))
-    told = f"{counted(sent, 'event')} published to {subject_of(app, stream)}"
+        sent = asyncio.run(taps.publish(at, app, stream, events, time))
+    told = f"{counted(sent, 'event')} published to {taps.subject_of(at, app, stream)}"
     show(output, {"app": app, "stream": stream, "events": sent}, told)
 
 
@@ -107,7 +107,7 @@ def _schema(at: Context, app: str, stream: str) -> dict[str, str]:
     from mesh.cli.client import Client
 
     with Client(at) as client:
-        streams: dict[str, dict[str, str]] = client.app(app)["streams"]
+        streams = client.app(app)["streams"]
     if stream not in streams:
         raise MeshError(
             "MESH-U123",
@@ -117,100 +117,24 @@ def _schema(at: Context, app: str, stream: str) -> dict[str, str]:
     return streams[stream]
 
 
-def subject_of(app: str, stream: str) -> str:
-    """The subject of a stream; MESH-U121 for names that can't be."""
-    from mesh.model import names
-
-    if not names.is_app_name(app) or not stream.isidentifier():
-        raise MeshError("MESH-U121", f'"{app}" and "{stream}" are no app and stream')
-    return names.subject(app, stream)
-
-
-async def _publish(at: Context, app: str, stream: str, events: Iterator[bytes], time: str) -> int:
-    from mesh.cli import wire
-    from mesh.model.names import EVENT_TIME_HEADER
-
-    subject = subject_of(app, stream)
-    async with wire.connected(checked(at)) as client:
-        publisher = wire.Publisher(client, subject)
-        try:
-            for data in events:
-                headers = {EVENT_TIME_HEADER: _time(data, time)} if time else None
-                await publisher.send(data, headers)
-            await publisher.settle()
-        except wire.NoStreamError as error:
-            raise MeshError(
-                "MESH-N111",
-                f'no channel takes "{subject}"',
-                detail=_stored(publisher.stored) if publisher.stored else None,
-                hint=f'Is the app deployed, and does it define and read "{stream}"? mesh apps',
-            ) from error
-        except (wire.RefusedError, TimeoutError) as error:
-            told = f"{str(error) or 'No answer in time'}. {_stored(publisher.stored)}"
-            raise MeshError("MESH-N112", "events were not accepted", detail=told) from error
-    return publisher.stored
-
-
-def _stored(count: int) -> str:
-    return f"{counted(count, 'event')} stored before."
-
-
-def _time(data: bytes, name: str) -> str:
-    try:
-        return str(int(orjson.loads(data)[name]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise MeshError(
-            "MESH-U124", f'event has no time in "{name}"', detail=f"{data[:100]!r}."
-        ) from error
-
-
-def checked(at: Context) -> Context:
-    """The context, if it names NATS; otherwise MESH-U111."""
-    if not at.nats:
-        raise MeshError(
-            "MESH-U111",
-            "no NATS named",
-            hint="--nats or MESH_NATS_URL names it; 'mesh dev' writes it into the context file.",
-        )
-    return at
-
-
 async def _tap(
     at: Context, app: str, stream: str, count: int, from_start: bool, output: Output
 ) -> None:
-    from mesh.cli import wire
-
-    subject_of(app, stream)
     left = count or sys.maxsize
-    read = wire.stored if from_start else wire.live
-    async with (
-        wire.connected(checked(at)) as client,
-        contextlib.aclosing(read(client, app, stream)) as messages,
-    ):
-        async for message in messages:
-            for line in _shown(message, output)[:left]:
-                sys.stdout.write(line + "\n")
-                left -= 1
+    tap = taps.AsyncTap(at, app, stream, from_start=from_start, skip=show_error)
+    async with tap as events:
+        async for one in events:
+            sys.stdout.write(_line(one, output) + "\n")
             sys.stdout.flush()
+            left -= 1
             if left <= 0:
                 return
 
 
-def _shown(message: Message, output: Output) -> list[str]:
-    from mesh.cli import wire
-    from mesh.model.names import EVENT_TIME_HEADER
-
-    headers = message.headers or {}
-    try:
-        events = wire.decode(message.data, message.content_type or "")
-    except MeshError as error:
-        show_error(error)
-        return []
-    if output is Output.JSON:
-        time_ms = headers.get(EVENT_TIME_HEADER, "")
-        at_ms = int(time_ms) if time_ms.isascii() and time_ms.isdigit() else message.time_ms
-        more = {"subject": message.subject, "time_ms": at_ms}
-        if message.sequence:
-            more["sequence"] = message.sequence
-        events = [{**more, "event": event} for event in events]
-    return [orjson.dumps(event).decode() for event in events]
+def _line(one: taps.StreamEvent, output: Output) -> str:
+    if output is not Output.JSON:
+        return orjson.dumps(one.event).decode()
+    values: dict[str, Any] = {"subject": one.subject, "time_ms": one.time_ms}
+    if one.sequence:
+        values["sequence"] = one.sequence
+    return orjson.dumps({**values, "event": one.event}).decode()

@@ -14,7 +14,7 @@ from mesh.cli.output import Output, counted, show, show_rows
 from mesh.connect.spec import Kind, value_of
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 _PANEL = "Apps of a cluster"
 
@@ -51,7 +51,7 @@ def errors(
     Example: `mesh errors Temperature --limit 5`
     """
     with Client(at) as client:
-        found = client.failed(app, limit)
+        found = client.failed(app, limit=limit)
     # A failure in a group with state is identified by its query, others by their message.
     rows = [
         (e["id"], e["stream"], e.get("sequence"), e.get("query"), e.get("reason"), _short(e))
@@ -91,9 +91,11 @@ def replay(
     if event and (chosen is None or len(chosen) != 1):
         raise typer.BadParameter("needs exactly one ID", param_hint="--event")
     with Client(at) as client:
-        done = client.replay(
-            app, chosen, _event(event) if event else None, to_stream=to is To.STREAM
-        )
+        where: Any = "stream" if to is To.STREAM else None
+        if event:
+            done = client.replay(app, id=(chosen or [0])[0], event=_event(event), to=where)
+        else:
+            done = client.replay(app, ids=chosen, all=chosen is None or None, to=where)
     told = f"{counted(len(done['ids']), 'failed event')} replayed, {done['left']:,} left"
     show(output, done, told)
 
@@ -122,7 +124,9 @@ def discard(
     older_than_s = None if older_than is None else _age_s(older_than)
     with Client(at) as client:
         if chosen is None:
-            done = client.discard_many(app, older_than_s)
+            done = client.discard_many(
+                app, all=older_than_s is None or None, older_than_s=older_than_s
+            )
             count = done["count"] if older_than is not None else len(done["ids"])
         else:
             done = {"app": app, "left": 0}

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
-    from mesh.cli.context import Context
     from mesh.cli.local_nats import LocalKeys
+    from mesh.client import Context
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ def start(plan: LocalPlan) -> LocalCluster:
     """
     from mesh.api import users
     from mesh.certificate import has_days_left, self_signed
-    from mesh.cli import context as contexts
+    from mesh.client import context as contexts
 
     directory = plan.directory.absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -9,7 +9,7 @@ import typer
 from mesh.cli.options import takes_cluster
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 
 def add_to(app: typer.Typer) -> None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mesh.cli import context
-from mesh.cli.context import Context
+from mesh import mesh_name
 from mesh.cli.output import Output
+from mesh.client import Context, context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,32 +30,34 @@ _PANEL = "Address of the cluster"
 _ServerOption = Annotated[
     str | None,
     typer.Option(
-        "--server", envvar="MESH_SERVER", metavar="URL", rich_help_panel=_PANEL,
+        "--server", envvar=context.VARIABLES["server"], metavar="URL", rich_help_panel=_PANEL,
         help="URL of a manager's REST API, as in https://localhost:9543.",
     ),
 ]  # fmt: skip
 _UserOption = Annotated[
     str | None,
-    typer.Option("--user", envvar="MESH_USER", rich_help_panel=_PANEL, help="User name."),
+    typer.Option(
+        "--user", envvar=context.VARIABLES["user"], rich_help_panel=_PANEL, help="User name."
+    ),
 ]
 _PasswordOption = Annotated[
     str | None,
     typer.Option(
-        "--password", envvar="MESH_PASSWORD", rich_help_panel=_PANEL,
+        "--password", envvar=context.VARIABLES["password"], rich_help_panel=_PANEL,
         help="Password; the environment hides it from other users.",
     ),
 ]  # fmt: skip
 _TokenOption = Annotated[
     str | None,
     typer.Option(
-        "--token", envvar="MESH_TOKEN", rich_help_panel=_PANEL,
+        "--token", envvar=context.VARIABLES["token"], rich_help_panel=_PANEL,
         help="API token, in place of user and password.",
     ),
 ]  # fmt: skip
 _CaOption = Annotated[
     str | None,
     typer.Option(
-        "--ca", envvar="MESH_CA", metavar="FILE", rich_help_panel=_PANEL,
+        "--ca", envvar=context.VARIABLES["ca"], metavar="FILE", rich_help_panel=_PANEL,
         help="Certificate of the authority that signed the manager's.",
     ),
 ]  # fmt: skip
@@ -66,7 +68,7 @@ _InsecureOption = Annotated[
 _NatsOption = Annotated[
     str | None,
     typer.Option(
-        "--nats", envvar="MESH_NATS_URL", metavar="URL", rich_help_panel=_PANEL,
+        "--nats", envvar=context.VARIABLES["nats"], metavar="URL", rich_help_panel=_PANEL,
         help="URL of NATS, as in nats://localhost:4222.",
     ),
 ]  # fmt: skip
@@ -128,7 +130,10 @@ def _with_options(command: Callable[..., None], options: dict[str, Any]) -> Call
     def with_context(**given: Any) -> None:
         named = {name: given.pop(name) for name in options}
         file = named.pop("context")
-        command(at=context.find(named, file), **given)
+        at = context.find(named, file)
+        if at.mesh:
+            mesh_name.use(at.mesh)
+        command(at=at, **given)
 
     # A command's module imports Context for the type checker alone.
     taken = inspect.signature(command, eval_str=True, locals={"Context": Context})

@@ -16,7 +16,7 @@ from mesh.cli.variables import NameOption, VarOption, filled, given_variables, s
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
     from mesh.model.app import AppSpec
 
 OldArgument = Annotated[
@@ -134,11 +134,11 @@ def _guarantees(text: str, cluster: Context, output: Drawing) -> None:
     if output in (Drawing.DOT, Drawing.SVG):
         raise typer.BadParameter("--on-cluster has no picture: --output text or json")
     with Client(cluster) as client:
-        found = client.preview(text)
+        found = client.plan(text)
     if output is Drawing.JSON:
         show_json(found["guarantees"])
     else:
-        show(found["guarantees"])
+        show(found["guarantees"] or {})
 
 
 def _what_if(

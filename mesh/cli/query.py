@@ -16,7 +16,8 @@ from mesh.cli.options import AppArgument, takes_cluster
 from mesh.cli.output import counted, show_json, show_table
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
+    from mesh.model.answers import RowsAnswer
 
 
 class Form(StrEnum):
@@ -75,11 +76,11 @@ def query(
     """
     wanted = dict(map(_position, min_position or []))
     with Client(at) as client:
-        answer = client.query(app, query, wanted, partial=partial)
+        answer = client.query(app, query, min_position=wanted, partial=partial)
         _show(answer, output)
         while watch is not None:
             time.sleep(watch)
-            before, answer = answer, client.query(app, query, wanted, partial=partial)
+            before, answer = answer, client.query(app, query, min_position=wanted, partial=partial)
             if answer["records"] != before["records"]:
                 _show(answer, output)
 
@@ -99,7 +100,7 @@ def _cells(row: list[Any]) -> list[str | None]:
     ]
 
 
-def _show(answer: dict[str, Any], output: Form) -> None:
+def _show(answer: RowsAnswer, output: Form) -> None:
     names = [column["name"] for column in answer["details"]]
     if "changed" in answer and output is not Form.JSON:
         typer.echo(f"{counted(answer['changed'], 'row')} changed")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote
 
 import typer
 
-from mesh.cli.client import ask
+from mesh.cli.client import Client
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, show
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 secret_commands = typer.Typer(no_args_is_help=True, help="Secrets of apps.")
 
@@ -49,20 +48,22 @@ def set_secret(name: _NameArgument, *, apps: _AppsOption = "", at: Context) -> N
         value = typer.prompt("Value", hide_input=True, confirmation_prompt=True)
     else:
         value = sys.stdin.read().removesuffix("\n")
-    query = f"?apps={quote(apps, safe='')}" if apps else ""
-    ask(at, "PUT", f"/secrets/{quote(name, safe='')}{query}", content=value.encode())
+    with Client(at) as client:
+        client.put_secret(name, value, apps=apps)
     typer.echo(f'secret "{name}" is stored')
 
 
 @takes_cluster
 def list_secrets(*, output: OutputOption = Output.TEXT, at: Context) -> None:
     """List the names of secrets, with their apps; values are shown to no user."""
-    found = ask(at, "GET", "/secrets")
+    with Client(at) as client:
+        found = client.secrets()
     show(output, found, "\n".join(f"{one['name']}  {one['apps']}" for one in found))
 
 
 @takes_cluster
 def remove_secret(name: _NameArgument, *, at: Context) -> None:
     """Remove a secret; instances that run keep theirs until they start again."""
-    ask(at, "DELETE", f"/secrets/{quote(name, safe='')}")
+    with Client(at) as client:
+        client.delete_secret(name)
     typer.echo(f'secret "{name}" is removed')

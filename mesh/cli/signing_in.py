@@ -20,13 +20,13 @@ import httpx
 import typer
 
 from mesh.api.oidc import is_secure
-from mesh.cli import logins
-from mesh.cli.logins import Login, ask_tokens, failed, login_of
+from mesh.client import logins
+from mesh.client.logins import Login, ask_tokens, failed, login_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 METADATA: Final = "/.well-known/oauth-protected-resource"
 _DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
@@ -42,7 +42,7 @@ def sign_in(at: Context, *, browser: bool) -> None:
     path = _path(at)
     nobody = replace(at, user="", password="", token="", login="")
     with Client(nobody) as client:
-        about = client.ask("GET", METADATA)
+        about = client.provider()
     if not is_secure(at.server):
         raise failed(f"Tokens are not sent to {at.server}, which has no TLS.")
     of, endpoints = provider_of(about)
@@ -52,7 +52,7 @@ def sign_in(at: Context, *, browser: bool) -> None:
     else:
         made = by_browser(of, endpoints["authorization_endpoint"], scopes, _open)
     with Client(replace(nobody, token=made.access_token)) as client:
-        user = client.ask("GET", "/me")["user"]
+        user = client.me()["user"]
     logins.keep(path, at.server, made)
     typer.echo(f"signed in at {at.server} as {user}")
 

@@ -18,7 +18,7 @@ from mesh.errors import MeshError, all_errors
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.cli.checking import Checked
+    from mesh.client.checking import Checked
 
 DeployableOption = Annotated[
     bool,
@@ -52,7 +52,7 @@ def validate(
 
     Example: `mesh validate examples/temperature.siddhi --var THRESHOLD=30`
     """
-    from mesh.cli.checking import Checked, check
+    from mesh.client.checking import Checked, check
     from mesh.language.substitution import variables_for
 
     _refuse_standard_input_twice(files)

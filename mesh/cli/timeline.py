@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from mesh.cli.variables import VarOption, filled, given_variables
 from mesh.progress import working
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
     from mesh.progress import Work
 
 PANEL = "An app's past"
@@ -60,7 +61,8 @@ def compare(
         with working(f'"{app}" and "{other}" read their input', at_most_s=timeout) as work:
             rested = _wait_rest(client, (app, other), timeout, work)
         with working(f'the outputs of "{app}" and "{other}" are compared'):
-            found = {**client.compare(app, other, stream or [], names), "at_rest": rested}
+            found = client.compare(app, other, stream=stream or [], key=names)
+        found["at_rest"] = rested
     show(output, found, "\n".join(compared_lines(found)))
     if found["differs"]:
         raise typer.Exit(1)
@@ -87,7 +89,7 @@ def promote(
     Example: `mesh promote ShopNext --replaces Shop`
     """
     with Client(at) as client:
-        done = client.promote(other, replaces)
+        done = client.promote(other, replaces=replaces)
         done = with_status(client, done, done["app"], timeout)
     state = f" and is {done['status']['state']}" if "status" in done else ""
     told = f'app "{done["app"]}" has the text of "{other}"{state}; the fork is removed'
@@ -158,7 +160,7 @@ def why(
     Example: `mesh why Shop DearOrders 17`
     """
     with Client(at) as client:
-        found = client.why(app, stream, sequence, index)
+        found = client.why(app, stream, sequence, index=index)
     show(output, found, "\n".join(lineage_lines(found)))
 
 
@@ -220,29 +222,16 @@ def fork(
 
     Example: `mesh fork Shop --as ShopNext --text next.siddhi`
     """
-    given = {"as": other, "from": begin, "until": until, "sinks": "true" if sinks else "false"}
-    which = {name: value for name, value in given.items() if value is not None}
+    source = "" if text is None else read_source(text)
+    shown = contextlib.nullcontext() if text is None else pointing_at(text, source, output)
     with Client(at) as client:
-        done = _forked(client, app, text, which, given_variables(var), output)
+        with shown:
+            own = None if text is None else filled(source, given_variables(var), text)
+            done = client.fork(app, other, own, begin=begin, until=until, sinks=sinks)
         done = with_status(client, done, other, timeout)
     show(output, done, describe_fork(done, begin))
     if not done.get("running", True):
         raise typer.Exit(1)
-
-
-def _forked(
-    client: Client,
-    app: str,
-    file: Path | None,
-    which: dict[str, str],
-    given: dict[str, str],
-    output: Output,
-) -> dict[str, Any]:
-    if file is None:
-        return client.fork(app, None, **which)
-    text = read_source(file)
-    with pointing_at(file, text, output):
-        return client.fork(app, filled(text, given, file), **which)
 
 
 def describe_fork(done: dict[str, Any], begin: str) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 #: Lines besides the rows of apps and nodes: headings, rules and the first line.
 _FRAME_LINES: Final = 13

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
-from mesh.cli.events import StreamArgument, checked, subject_of
+from mesh.cli.events import StreamArgument  # noqa: TC001 - typer reads it
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster_and_nats
 from mesh.cli.output import Output, show_json, show_table
 from mesh.errors import MeshError
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient
     from nats.aio.msg import Msg
 
-    from mesh.cli.context import Context
+    from mesh.client import Context
+    from mesh.model.answers import InstanceAnswer
     from mesh.model.app import AppSpec
 
 #: Kinds of connections in a trace event: clients, routes, gateways, JetStream, leaf nodes.
@@ -181,10 +182,10 @@ async def _traced(
     from nats.js.errors import Error as JetStreamError
     from nats.js.errors import NoStreamResponseError
 
-    from mesh.cli import wire
+    from mesh.client import taps, wire
 
-    subject = subject_of(app, stream)
-    async with wire.connected(checked(at)) as client:
+    subject = taps.subject_of(at, app, stream)
+    async with wire.connected(taps.checked(at)) as client:
         spec = await _spec(client, app)
         ways = steps(spec, stream)
         arrivals: dict[str, float] = {}
@@ -293,17 +294,17 @@ async def _sinks(
     return [], []
 
 
-def _status(at: Context, app: str) -> list[dict[str, Any]]:
+def _status(at: Context, app: str) -> list[InstanceAnswer]:
     from mesh.cli.client import Client
 
     with Client(at) as client:
-        return list(client.status(app)["instances"])
+        return client.status(app)["instances"]
 
 
 async def _spec(client: NatsClient, app: str) -> AppSpec:
     from nats.js.errors import KeyNotFoundError, NotFoundError
 
-    from mesh.cli import wire
+    from mesh.client import wire
 
     try:
         return await wire.spec_of(client, app)

@@ -44,25 +44,11 @@ def filled(text: str, given: Mapping[str, str], file: Path, name: str | None = N
     A text without a name gets ``name``, else the one of its file.
     """
     # Most commands have this module and no text.
+    from mesh.client.references import typed
     from mesh.language.naming import named
     from mesh.language.substitution import substitute, variables_for
 
     return named(typed(substitute(text, variables_for(text, given))), name or stem_of(file))
-
-
-def typed(text: str) -> str:
-    """A text with the types of its references, if this process has their file.
-
-    Raises:
-        MeshError: MESH-C131 for a file that can't be read.
-    """
-    from mesh import settings
-    from mesh.connect.references import types_of
-    from mesh.plan.typed_references import needs_types, with_types
-
-    if not needs_types(text):
-        return text
-    return with_types(text, types_of(settings.load().receiver.refs_file))
 
 
 def stem_of(file: Path) -> str:

@@ -12,7 +12,7 @@ from mesh.cli.output import Output, show_json, show_table
 from mesh.progress import working
 
 if TYPE_CHECKING:
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 AppsArgument = Annotated[
     list[str] | None, typer.Argument(help="Names of apps; all of them without one.", metavar="APP")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 SUFFIX: Final = ".siddhi"
 #: A file that is left alone for so long is complete: editors write one in several steps.

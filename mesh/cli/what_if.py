@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mesh.cli.context import Context
+    from mesh.client import Context
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -42,7 +42,7 @@ def measured_there(
 ) -> dict[str, Any]:
     """The same, measured by a manager; errors as above."""
     with working("a manager measures the groups"), Client(cluster) as client:
-        return client.what_if(text, at_rate, round(keys), cores)
+        return client.what_if(text, at_rate=at_rate, keys=round(keys), cores=cores)
 
 
 def _samples(path: Path) -> dict[str, tuple[str, ...]]:

@@ -14,9 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from mesh.api.server import ApiServer, listen
-from mesh.cli.client import Client
-from mesh.cli.context import Context
 from mesh.cli.top import screen
+from mesh.client import Client, Context
 from mesh.clock import SystemClock
 from mesh.dashboard import shown
 from mesh.dashboard.server import Front, make_pages

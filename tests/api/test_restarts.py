@@ -7,11 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import pytest
 
 from mesh.api.server import ApiServer, listen
-from mesh.cli.client import Client
-from mesh.cli.context import Context
+from mesh.client import Client, Context
 from tests.support.api import OPEN, TEXT, FakeService
 
 if TYPE_CHECKING:
@@ -65,16 +63,14 @@ def test_a_request_that_a_stop_cuts_short_gets_an_answer() -> None:
 
 
 def test_a_command_that_waits_for_an_app_asks_the_manager_again() -> None:
-    def ask(url: str) -> dict[str, Any]:
+    def ask(url: str) -> Any:
         with Client(Context(url)) as client:
             return client.wait_running("Shop", 60)
 
     assert asyncio.run(_play(ask, is_back=True))["state"] == "running"
 
 
-async def test_a_command_waits_for_longer_than_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mesh.cli.client._WAIT_S", 0.01)
-
+async def test_a_command_waits_for_longer_than_one_request() -> None:
     class Slow(FakeService):
         """Has an app that runs when it is asked for the fourth time."""
 
@@ -89,6 +85,7 @@ async def test_a_command_waits_for_longer_than_one_request(monkeypatch: pytest.M
     api = ApiServer(Slow(texts={"Shop": TEXT}).as_manager, OPEN, listen(OPEN))
     serving = asyncio.create_task(api.run())
     with Client(Context(api.url)) as client:
+        client.poll_s = 0.01
         # More than the API takes in one request.
         found = await asyncio.to_thread(client.wait_running, "Shop", 600)
     api.stop()

@@ -14,7 +14,7 @@ import pytest
 from mesh.api.oidc import Provider
 from mesh.api.sign_in import CALLBACK, make_sign_in
 from mesh.cli import signing_in as login
-from mesh.cli.logins import ask_tokens, login_of
+from mesh.client.logins import ask_tokens, login_of
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.model.access import ALL, ROLES, Grant

@@ -166,7 +166,7 @@ class _Ending:
     def __exit__(self, *_: object) -> None:
         return
 
-    def backfill(self, _text: str, which: dict[str, list[str]]) -> dict[str, object]:
+    def backfill(self, _text: str, **which: list[str]) -> dict[str, object]:
         assert which["until"] == [""]
         type(self).begun += 1
         # The state is asked for until this call has an answer.
@@ -180,7 +180,7 @@ class _Ending:
         _SHOWN.set()
         return {"reason": "its history is run: Readings, 7 rows"}
 
-    def health(self) -> bool:
+    def is_up(self) -> bool:
         return True
 
 
@@ -203,7 +203,7 @@ def test_a_history_whose_manager_ends_starts_again_with_the_next_one(
 
 def test_a_manager_that_was_never_there_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     class Away(_Ending):
-        def backfill(self, _text: str, which: dict[str, list[str]]) -> dict[str, object]:
+        def backfill(self, _text: str, **which: list[str]) -> dict[str, object]:
             raise MeshError("MESH-U112", "manager can't be reached")
 
     monkeypatch.setattr(backfill, "Client", Away)

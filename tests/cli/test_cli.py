@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from mesh.cli import demo_run, demo_view, local, wire
+from mesh.cli import demo_run, demo_view, local
 from mesh.cli.apps import deploy_and_wait
 from mesh.cli.client import Client
 from mesh.cli.commands import app
-from mesh.cli.context import Context
+from mesh.client import Context, wire
 from mesh.errors import MeshError
 from mesh.progress import working
 from mesh.settings import Settings
@@ -55,7 +55,7 @@ def test_help_and_client_commands_load_nothing_heavy(alone: Path) -> None:
     program = (
         "import sys\n"
         "from mesh.cli.commands import app\n"
-        "import mesh.cli.client, mesh.cli.events\n"
+        "import mesh.client, mesh.cli.events\n"
         "app(['--help'], standalone_mode=False)\n"
         "heavy = {'pyspark', 'pyarrow', 'pandas', 'numpy', 'mesh.plan'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
@@ -255,13 +255,13 @@ def test_a_wait_for_an_app_shows_its_reason_and_how_many_instances_run(
     ]
     told: list[str] = []
     with Client(Context("https://localhost:1")) as client, working("a deploy") as work:
-        monkeypatch.setattr(client, "update", lambda *_, **__: {"app": "Shop"})
+        monkeypatch.setattr(client, "deploy", lambda *_, **__: {"app": "Shop"})
 
         def answer(*_: object, **__: object) -> object:
             told.append(work.line())
             return states.pop(0)
 
-        monkeypatch.setattr(client, "ask", answer)
+        monkeypatch.setattr(client, "call", answer)
         found = deploy_and_wait(client, "an app", 100.0)
     assert found["running"]
     assert [re.sub(r"\d+ s.*\)", "", line) for line in told] == [

@@ -14,10 +14,10 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from mesh.cli import context, kept, local, local_nats, wire
+from mesh.cli import kept, local, local_nats
 from mesh.cli.client import Client
 from mesh.cli.commands import app
-from mesh.cli.context import Context
+from mesh.client import Context, context, wire
 from mesh.errors import MeshError
 from mesh.jetstream import server
 from tests.support.paths import ROOT

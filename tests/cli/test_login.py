@@ -20,10 +20,9 @@ from typer.testing import CliRunner
 from mesh.api import users
 from mesh.api.oidc import make_provider
 from mesh.api.server import ApiServer, listen
-from mesh.cli import context, logins
 from mesh.cli import signing_in as login
-from mesh.cli.client import Client
 from mesh.cli.commands import app
+from mesh.client import Client, context, logins
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.settings import ManagerSettings, OidcSettings
@@ -123,41 +122,41 @@ def test_a_code_is_confirmed_and_commands_use_the_token_until_logout(
     assert context.find({"server": "https://other:1"}).login == str(path)
     assert logins.find(path, "https://other:1") is None
     with Client(context.find({"server": server, "user": "root", "password": "pw"})) as client:
-        assert client.ask("GET", "/me")["user"] == "root"
+        assert client.me()["user"] == "root"
     with Client(context.find({"server": server})) as client:
-        me = client.ask("GET", "/me")
+        me = client.me()
     assert (me["user"], me["grants"][0]["apps"]) == ("oidc:eve", "Shop*")
     assert "signed out" in _shown("logout")
     assert "not signed in" in _shown("logout")
     with Client(context.find({"server": server})) as client, pytest.raises(MeshError, match="A401"):
-        client.ask("GET", "/me")
+        client.me()
 
 
 def test_the_browser_of_this_machine_is_sent_there_and_back(
     idp: IdentityProvider, server: str
 ) -> None:
     with Client(context.find({"server": server})) as client:
-        of, endpoints = login.provider_of(client.ask("GET", login.METADATA))
+        of, endpoints = login.provider_of(client.provider())
     scopes = login.scopes_of({"scopes_supported": ["openid"]}, endpoints)
     made = login.by_browser(of, endpoints["authorization_endpoint"], scopes, Person(idp).follow)
     assert "eyJ" not in repr(made)
     logins.keep(context.config_path().parent / context.LOGINS, server, made)
     with Client(context.find({"server": server})) as client:
-        assert client.ask("GET", "/me")["user"] == "oidc:ada"
+        assert client.me()["user"] == "oidc:ada"
 
 
 def test_an_expired_token_is_renewed_and_a_withdrawn_one_says_so(
     idp: IdentityProvider, server: str
 ) -> None:
     with Client(context.find({"server": server})) as client:
-        of, endpoints = login.provider_of(client.ask("GET", login.METADATA))
+        of, endpoints = login.provider_of(client.provider())
     made = login.by_browser(of, endpoints["authorization_endpoint"], "openid", Person(idp).follow)
     path = context.config_path().parent / context.LOGINS
     for changed in ({"expires_s": 1.0}, {"access_token": "refused"}):
         values = {**_values(made), **changed}
         logins.keep(path, server, logins.Login(**values))
         with Client(context.find({"server": server})) as client:
-            assert client.ask("GET", "/me")["user"] == "oidc:ada"
+            assert client.me()["user"] == "oidc:ada"
         known = logins.find(path, server)
         assert known is not None
         assert known.access_token not in (made.access_token, "refused")
@@ -165,7 +164,7 @@ def test_an_expired_token_is_renewed_and_a_withdrawn_one_says_so(
     idp.revoke(made.refresh_token)
     logins.keep(path, server, logins.Login(**{**_values(made), "expires_s": 1.0}))
     with Client(context.find({"server": server})) as client, pytest.raises(MeshError, match="U114"):
-        client.ask("GET", "/me")
+        client.me()
 
 
 def _values(of: logins.Login) -> dict[str, Any]:
@@ -185,7 +184,7 @@ def test_a_manager_without_a_provider_says_so(tmp_path: Path) -> None:
         Client(context.Context(server=url)) as client,
         pytest.raises(MeshError, match="A404"),
     ):
-        client.ask("GET", login.METADATA)
+        client.provider()
 
 
 def test_a_context_file_has_no_path_of_tokens(tmp_path: Path) -> None:

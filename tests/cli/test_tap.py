@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import orjson
 import pytest
 
-from mesh.cli.context import Context
-from mesh.cli.events import _publish, _tap
+from mesh.cli.events import _tap
 from mesh.cli.output import Output
+from mesh.client import Context, taps
 from mesh.errors import MeshError
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
@@ -71,7 +71,7 @@ async def test_a_file_for_a_stream_that_is_not_there_is_one_error(
 ) -> None:
     at = Context(nats=nats_server.url)
     with pytest.raises(MeshError, match="no channel takes") as raised:
-        await _publish(at, "Shop", "Orders", iter([b"{}"] * 1000), "")
+        await taps.publish(at, "Shop", "Orders", iter([b"{}"] * 1000), "")
     assert raised.value.code == "MESH-N111"
     gc.collect()
     assert "never retrieved" not in caplog.text
@@ -90,7 +90,9 @@ async def test_a_refused_event_ends_a_file_and_the_stored_ones_are_counted(
     finally:
         await close(client)
     with pytest.raises(MeshError, match="not accepted") as raised:
-        await _publish(Context(nats=nats_server.url), "Shop", "Orders", iter([b"{}"] * 5000), "")
+        await taps.publish(
+            Context(nats=nats_server.url), "Shop", "Orders", iter([b"{}"] * 5000), ""
+        )
     assert "100 events stored before." in str(raised.value.detail)
     gc.collect()
     assert "never retrieved" not in caplog.text

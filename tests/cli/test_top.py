@@ -8,7 +8,8 @@ import orjson
 from rich.console import Console
 from typer.testing import CliRunner
 
-from mesh.cli import client, commands
+from mesh import client
+from mesh.cli import commands
 from mesh.cli.top import screen
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
 from mesh.manager.nodes import NodeView

@@ -9,9 +9,8 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from mesh.cli import client as rest
 from mesh.cli import commands, trace
-from mesh.cli.context import Context
+from mesh.client import Context, rest
 from mesh.jetstream import server
 from mesh.jetstream.connection import close, connect
 from mesh.manager.manager import running

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mesh.cli.commands import app
-from mesh.cli.context import Context
 from mesh.cli.watching import changed, deploy_file, removed, texts_of
+from mesh.client import Context
 from tests.cli.test_dev import Dev, running_dev, whole_tree
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from mesh.cli.checking import check
 from mesh.cli.commands import app
+from mesh.client.checking import check
 from mesh.error_codes import PARTS, Entry, catalogue
 from tests.support.paths import ROOT
 from tools.docgen.codes import computed_parts, raised_codes

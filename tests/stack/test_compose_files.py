@@ -17,7 +17,7 @@ import yaml
 from nats.errors import Error as NatsError
 
 import mesh
-from mesh.cli import context
+from mesh.client import context
 from mesh.jetstream import server
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect

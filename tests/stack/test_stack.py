@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 from nats.errors import Error as NatsError
 
-from mesh.cli import context
+from mesh.client import context
 from mesh.jetstream.connection import TlsClient, close, connect
 from mesh.jetstream.server import free_ports
 from mesh.model import names

@@ -13,7 +13,7 @@ import textwrap
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from mesh.cli.checking import check
+from mesh.client.checking import check
 from mesh.error_codes import PARTS, Entry, Example, make_catalogue
 from tools import validity
 

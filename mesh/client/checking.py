@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.cli.variables import typed
+from mesh.client.references import typed
 from mesh.errors import MeshError, all_errors
 from mesh.language.naming import named
 from mesh.language.substitution import substitute

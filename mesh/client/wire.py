@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-    from mesh.cli.context import Context
+    from mesh.client.context import Context
     from mesh.jetstream.channel_reader import Message
     from mesh.model.app import AppSpec
 
@@ -189,15 +189,20 @@ async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]
     return [(channel.js_stream(p), channel.subject(p)) for p in range(channel.partitions)]
 
 
-async def live(client: Client, app: str, stream: str) -> AsyncGenerator[Message, None]:
-    """Messages of a stream from now on, as a client that subscribes gets them."""
-    from mesh.jetstream.channel_reader import Message
-
-    clock = SystemClock()
+async def subscribed(client: Client, app: str, stream: str) -> asyncio.Queue[Msg]:
+    """The messages of a stream that arrive from now on."""
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
     for _, subject in await holders(client, app, stream):
         await client.subscribe(subject, cb=arrived.put)
     await client.flush()
+    return arrived
+
+
+async def live(arrived: asyncio.Queue[Msg]) -> AsyncGenerator[Message, None]:
+    """Messages of a stream as they arrive, as a client that subscribes gets them."""
+    from mesh.jetstream.channel_reader import Message
+
+    clock = SystemClock()
     while True:
         found = await arrived.get()
         headers = found.headers or {}

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import orjson
 
-from mesh.cli.context import LOGINS
+from mesh.client.context import LOGINS
 from mesh.errors import MeshError
 from mesh.private_files import write_private
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from mesh import mesh_name, settings
+from mesh import settings
 from mesh.errors import MeshError
 from mesh.private_files import user_directory, write_private
 from mesh.settings import NatsSettings
@@ -33,6 +33,11 @@ _NATS: Final = (
 )  # fmt: skip
 
 
+#: Variables of the environment, by field of a context.
+VARIABLES: Final = {
+    "server": "MESH_SERVER", "user": "MESH_USER", "password": "MESH_PASSWORD",
+    "token": "MESH_TOKEN", "ca": "MESH_CA", "nats": "MESH_NATS_URL",
+}  # fmt: skip
 #: File of the tokens of 'mesh login', beside that of the contexts.
 LOGINS: Final = "logins.json"
 
@@ -113,11 +118,22 @@ def find(given: dict[str, Any], file: Path | None = None) -> Context:
         base = replace(base, **{f"nats_{name}": getattr(nats, name) for name in _NATS})
         base = replace(base, publisher="", reader="")
     found = replace(base, **values)
-    if found.mesh:
-        mesh_name.use(found.mesh)
     if any(name in values for name in ("user", "password", "token")):
         return found
     return replace(found, login=str((named or config_path()).parent / LOGINS))
+
+
+def address(**given: Any) -> Context:
+    """The context of a program: of ``given``, the environment and the context file; see ``find``.
+
+    Values that are None are those of ``MESH_SERVER``, ``MESH_USER``, ``MESH_PASSWORD``,
+    ``MESH_TOKEN``, ``MESH_CA`` and ``MESH_NATS_URL``.
+    """
+    values = {
+        name: given.get(name) if given.get(name) is not None else os.environ.get(variable)
+        for name, variable in VARIABLES.items()
+    }
+    return find({**given, **values})
 
 
 def _here(values: dict[str, Any]) -> Context | None:
