@@ -59,6 +59,7 @@ WHOLE_PAGES: Final[dict[str, Proof]] = {
     "connectors/README.md": By(
         "tests/connectors/test_spark_pages.py::test_the_readme_is_pasted_whole"
     ),
+    "docs/client.md": By("tests/client/test_page.py::test_the_page_is_pasted_whole"),
     "docs/compose.md": _COMPOSE,
     "docs/connector.md": By(
         "tests/connectors/test_spark_pages.py::test_the_first_page_is_pasted_whole"
