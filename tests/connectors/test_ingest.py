@@ -68,6 +68,16 @@ class Writer:
         for run in runs:
             self.publisher().write(run)
 
+    def write_together(self, *runs: pa.RecordBatch) -> int:
+        """Publish runs that are confirmed together at the end; how many had to wait for that."""
+        made, kept = self.publisher(), 0
+        for run in runs:
+            made.begin_run(0)
+            made.add(run)
+            kept += not made.send()
+        made.finish()
+        return kept
+
     def begin(self, first: int = 0) -> int:
         """Have a batch open; the next position."""
         self.write(rows(first, 3), rows(first + 3, 1000))
@@ -133,6 +143,66 @@ def test_a_large_run_goes_on_when_the_server_wants_to_send_more_acks(
     assert len(one._cache.ingests) == 8
     found = fencing.positions(broker.given, [("S", "p")])["S", "p"]
     assert found.position == at + 2999
+
+
+def test_runs_that_are_confirmed_together_have_one_marker(broker: Any, writer: Any) -> None:
+    one = writer()
+    at = one.begin()
+    before = broker.marker("S", "p").position
+    # No run has as many rows as may be on their way.
+    assert one.write_together(*(rows(at + n, 1) for n in range(100))) == 100
+    assert numbers(broker, "ev.S") == expected(at + 100)
+    markers = broker.call("STREAM.INFO.S", subjects_filter="mesh._marker.>")["state"]["subjects"]
+    assert markers == {"mesh._marker.S.p": 4}
+    assert (before, broker.marker("S", "p").position) == (at - 1, at + 99)
+
+
+def test_not_too_many_rows_wait_for_their_confirmation(broker: Any, writer: Any) -> None:
+    one = writer()
+    at = one.begin()
+    kept = one.write_together(*(rows(at + n, 100) for n in range(0, 2000, 100)))
+    assert 0 < kept < 20
+    assert numbers(broker, "ev.S") == expected(at + 2000)
+
+
+def test_publishers_of_one_connection_receive_the_answers_of_each_other(
+    broker: Any, writer: Any
+) -> None:
+    one = writer()
+    names = ("p", "q", "r")
+    for name in names:
+        one.write(rows(0, 3, name), rows(3, 3, name))
+    made = {name: one.publisher() for name in names}
+    for turn in range(150):
+        for name, publisher in made.items():
+            publisher.begin_run(0)
+            publisher.add(rows(6 + turn * 4, 4, name))
+            publisher.send()
+        if turn == 70:
+            batch = broker.marker("S", "q").ingest
+            fencing.end(broker.connection, "S", "mesh._marker.S.q", batch)
+    for publisher in made.values():
+        publisher.finish()
+    assert sorted(numbers(broker, "ev.S")) == sorted(expected(606) * 3)
+    # Only the one whose batch was ended publishes in another way.
+    assert set(one._cache.paused_s) == {("S", "q")}
+
+
+@pytest.mark.parametrize("at_run", [1, 40, 99])
+def test_runs_on_their_way_are_not_repeated_when_another_writer_has_come(
+    broker: Any, writer: Any, at_run: int
+) -> None:
+    old, new = writer(), writer()
+    at = old.begin()
+    made = old.publisher()
+    for n in range(100):
+        made.begin_run(0)
+        made.add(rows(at + n, 1))
+        made.send()
+        if n == at_run:
+            new.write(rows(at, 60))
+    made.finish()
+    assert numbers(broker, "ev.S") == expected(at + 100)
 
 
 def test_a_core_subscriber_sees_each_row_once(broker: Any, writer: Any) -> None:
@@ -261,6 +331,22 @@ def test_lost_answers_neither_lose_nor_double(
         cutter.close()
     assert cutter.cuts == 1
     assert numbers(broker, "ev.S") == expected(27_000)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("answers", [0, 1, 2, 3, 5])
+def test_lost_answers_to_runs_that_are_confirmed_together_neither_lose_nor_double(
+    broker: Any, writer: Any, nats_server: server.NatsServer, answers: int
+) -> None:
+    cutter = Cutter(nats_server.port, acks=answers, token=b'"type":"ack"')
+    try:
+        one = writer(url=cutter.url)
+        one.write(rows(0, 3), rows(3, 2))
+        one.write_together(*(rows(at, 25) for at in range(5, 5005, 25)))
+    finally:
+        cutter.close()
+    assert cutter.cuts == 1
+    assert numbers(broker, "ev.S") == expected(5005)
 
 
 def test_a_server_that_ends_the_batch_only_costs_time(broker: Any, writer: Any) -> None:

@@ -89,6 +89,20 @@ def test_a_purge_before_each_send_doubles_and_loses_no_row(purges: Purges, write
     assert purges.doubled() == ([], [])
 
 
+def test_the_same_for_runs_that_are_confirmed_together(purges: Purges, writer: Writer) -> None:
+    for point in range(1, POINTS):
+        writer._cache.paused_s.clear()
+        writer.write(rows(purges.at, 3), rows(purges.at + 3, 2))
+        purges.at += 5
+        purges.left = point
+        counts = (3, 1, 40, 2, 1)
+        starts = [purges.at + sum(counts[:n]) for n in range(len(counts))]
+        writer.write_together(*map(rows, starts, counts))
+        purges.at += sum(counts)
+    assert purges.count > POINTS // 2
+    assert purges.doubled() == ([], [])
+
+
 def test_the_same_for_atomic_batches(purges: Purges, broker: Any) -> None:
     options = sink_options.sink_options(broker.given)
     for point in range(1, 6):

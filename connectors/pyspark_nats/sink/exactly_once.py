@@ -72,6 +72,8 @@ class ExactlyOncePublisher:
         self._connection = connection
         self._options = options
         self._origin = origin
+        #: ``Origin.since_ms`` of the rows that are added now.
+        self._since_ms = origin.since_ms
         #: Markers known to this process; those left by an earlier task may be stale.
         self._cache = cache_for(options)
         self._markers = ProducerMarkers(connection, options, origin, self._cache)
@@ -104,6 +106,20 @@ class ExactlyOncePublisher:
             state.waiting.append(mine)
             if sum(part.num_rows for part in state.waiting) >= self._rows_max + self._is_counted:
                 self._cut(state, is_last=False)
+
+    def begin_run(self, since_ms: int) -> None:
+        """Add rows of a further run from now on; ``since_ms`` as that of the origin."""
+        self._since_ms = since_ms
+
+    def send(self) -> bool:
+        """Send the rest; whether all is acknowledged: rows in ingest batches may not be."""
+        for state in self._states.values():
+            self._cut(state, is_last=True)
+        ingest = self._ingest
+        if ingest is not None and ingest.is_under_way and ingest.has_room and not self._pending:
+            return False
+        self.finish()
+        return True
 
     def finish(self) -> None:
         """Send the rest, and wait until all of it is acknowledged."""
@@ -169,7 +185,8 @@ class ExactlyOncePublisher:
             messages_out.check_sizes(whole, messages_out.room(self._connection))
             state.waiting = []
             self._settle()
-            self._ingested(lambda ingest: ingest.send(state, whole))
+            since_ms = self._since_ms
+            self._ingested(lambda ingest: ingest.send(state, whole, since_ms))
         else:
             self._confirm()
         return not state.waiting
@@ -179,7 +196,11 @@ class ExactlyOncePublisher:
         before = state.digest
         if self._is_counted and rows.num_rows:
             state.digest = before.updated(rows)
-        self._pending.append(PendingBatch(state, rows, before, state.digest, is_last=is_last))
+        self._pending.append(
+            PendingBatch(
+                state, rows, before, state.digest, is_last=is_last, since_ms=self._since_ms
+            )
+        )
         self._settle(self._bound)
 
     # --- sending
@@ -202,10 +223,17 @@ class ExactlyOncePublisher:
         except (DisconnectedError, OSError, RefusedError) as error:
             log.info("ingest batches given up: %s", error)
             # The marker shows which of their rows are stored.
-            for state, rows in self._ingest.abandon():
+            for state, runs in self._ingest.abandon():
                 self._markers.forget(state)
-                state.waiting.insert(0, rows)
-                self._cut(state, is_last=True)
+                self._publish_again(state, runs)
+
+    def _publish_again(self, state: ProducerState, runs: list[tuple[pa.RecordBatch, int]]) -> None:
+        """Publish runs in atomic batches, before the rows that wait."""
+        later, since_ms = state.waiting, self._since_ms
+        for rows, self._since_ms in runs:
+            state.waiting = [rows]
+            self._cut(state, is_last=True)
+        state.waiting, self._since_ms = later, since_ms
 
     def _settle(self, bound: BatchBound = batch_bound.NONE) -> None:
         """Continue until all rows are sent, and no more batches pending than ``bound``."""

@@ -10,8 +10,8 @@ a further one:
 
 The server takes a message only if it is the next of its batch.  If it refuses one, because it is
 too large or there is no space, it ends the batch.  So what it has stored is always the first rows.
-A run ends with a *ping* on the marker's subject, whose answer comes after all refusals, and only
-then with a marker.
+Some runs end with a *ping* on the marker's subject, whose answer comes after all refusals, and only
+then with a marker.  Until then the rows are kept here.
 
 The ack of a row or a ping does not mean that the row is on the disk: nats-server 2.14.0 also sends
 it after an error of the file system.  After such an error the stream stores nothing more, so the
@@ -26,11 +26,12 @@ Source:
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import frames, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
 from pyspark_nats.sink import markers, messages_out, row_tags
@@ -60,6 +61,8 @@ _BUSY_S: Final = 4.0
 _MANY_ROWS: Final = 500
 #: Pause after a failure, in which a producer publishes atomic batches, seconds.
 _PAUSE_S: Final = 10.0
+#: Octets of rows that are kept here unconfirmed while others follow.
+_KEPT_BYTES: Final = 1 << 20
 #: Purpose of the inbox for acks of rows.
 _ROWS: Final = "rows"
 
@@ -70,9 +73,13 @@ class _Sent:
 
     state: ProducerState
     ingest: OpenBatch
-    rows: list[pa.RecordBatch] = field(default_factory=list)
-    #: Position of the last row.
+    #: The rows of each run, and the server's time before which none of its input was stored.
+    runs: list[tuple[pa.RecordBatch, int]]
+    #: Position of the last row, and octets of all payloads.
     last: int = -1
+    size: int = 0
+    #: Number of the connection that they were sent over.
+    connection_number: int = 0
 
 
 class IngestPath:
@@ -86,9 +93,8 @@ class IngestPath:
         self._origin = origin
         self._cache = cache
         self._sent: dict[Pair, _Sent] = {}
-        #: Reply subjects of markers, and beginnings of those of rows.
+        #: Reply subjects of markers.
         self._marked: dict[str, OpenBatch] = {}
-        self._by_inbox: dict[str, OpenBatch] = {}
 
     def takes(self, state: ProducerState, rows: pa.RecordBatch) -> bool:
         """Whether rows of a producer can be published here; its batch is over if not."""
@@ -104,7 +110,7 @@ class IngestPath:
             return False
         if pair in self._sent:
             return True
-        if ingest is not None and now_s - ingest.used_s < _BATCH_S:
+        if ingest is not None and now_s - ingest.used_s < _BATCH_S and not ingest.failure:
             self._cache.ingests[pair] = ingest
             return True
         is_busy = now_s - self._cache.published_s.get(pair, -_BUSY_S) < _BUSY_S
@@ -122,8 +128,21 @@ class IngestPath:
         """Whether rows are sent and not confirmed."""
         return bool(self._sent)
 
-    def send(self, state: ProducerState, rows: pa.RecordBatch) -> None:
-        """Send rows; the last of them may be on their way when this returns.
+    @property
+    def has_room(self) -> bool:
+        """Whether another run may follow before this one is confirmed, without waiting for acks."""
+        return all(
+            sent.ingest.sent - sent.ingest.acked < sent.ingest.flow and sent.size < _KEPT_BYTES
+            for sent in self._sent.values()
+        )
+
+    def send(self, state: ProducerState, rows: pa.RecordBatch, since_ms: int) -> None:
+        """Send rows of a run; the last of them may be on their way when this returns.
+
+        Args:
+            state: of their producer.
+            rows: that ``takes`` has accepted.
+            since_ms: the server's time before which no input of the run was stored.
 
         Raises:
             DisconnectedError, OSError, RefusedError: what was sent is in doubt; see ``abandon``.
@@ -134,10 +153,12 @@ class IngestPath:
                 ingest = self._cache.ingests.pop(state.pair, None) or OpenBatch()
                 # Another publisher may use the marker only when all is confirmed.
                 self._cache.markers.pop(state.pair, None)
-            sent = self._sent[state.pair] = _Sent(state, ingest, [rows])
+            sent = self._sent[state.pair] = _Sent(state, ingest, [(rows, since_ms)])
             self._begin(sent)
         else:
-            sent.rows.append(rows)
+            sent.runs.append((rows, since_ms))
+            self._check(sent)
+        sent.size += rows.column("data").nbytes
         sent.last = rows.column("position")[-1].as_py()
         ingest, at = sent.ingest, 0
         while at < rows.num_rows:
@@ -162,14 +183,28 @@ class IngestPath:
             ingest.sent += count
             at, begin = at + count, end
 
+    def _check(self, sent: _Sent) -> None:
+        """Check that rows can follow those of earlier runs.
+
+        Raises:
+            DisconnectedError: some of those may be lost.
+        """
+        if sent.connection_number != self._connection.made:
+            raise DisconnectedError("the connection is not that of the rows before")
+        if sent.ingest.failure:
+            raise DisconnectedError(sent.ingest.failure)
+
     def finish(self) -> None:
         """Return when all rows are stored; errors as for ``send``."""
         if not self._sent:
             return
+        for sent in self._sent.values():
+            self._check(sent)
         self._connection.send(b"".join(self._ping(sent) for sent in self._sent.values()))
         while any(sent.ingest.taken < sent.ingest.sent for sent in self._sent.values()):
             self._receive()
-        for sent in self._sent.values():
+        for pair, sent in self._sent.items():
+            self._cache.stored[pair] = sent.last
             self._mark(sent, sent.last)
         while self._marked:
             self._receive()
@@ -180,20 +215,20 @@ class IngestPath:
             state.sequence, state.is_verified = ingest.sequence, True
             self._cache.published_s[pair] = now_s
             self._cache.ingests[pair] = ingest
-        self._clear()
+        self._sent.clear()
 
-    def abandon(self) -> list[tuple[ProducerState, pa.RecordBatch]]:
-        """Give up what is not confirmed, and return it: it has to be published in another way."""
-        rows = [(sent.state, one) for sent in self._sent.values() for one in sent.rows]
+    def abandon(self) -> list[tuple[ProducerState, list[tuple[pa.RecordBatch, int]]]]:
+        """Give up what is not confirmed, and return it: it has to be published in another way.
+
+        Returns:
+            For each producer the rows of its runs in order, with their times as for ``send``.
+        """
+        runs = [(sent.state, sent.runs) for sent in self._sent.values()]
         for pair in self._sent:
             self._cache.paused_s[pair] = time.monotonic() + _PAUSE_S
-        self._clear()
-        self._marked.clear()
-        return rows
-
-    def _clear(self) -> None:
         self._sent.clear()
-        self._by_inbox.clear()
+        self._marked.clear()
+        return runs
 
     # --- sending
 
@@ -203,8 +238,9 @@ class IngestPath:
         assert marker is not None
         if not self._connection.is_open:
             self._connection.retry_while_unavailable("publishing", lambda: None)
+        sent.connection_number = self._connection.made
         for purpose in (_ROWS, PINGS):
-            self._by_inbox[ingest.reply(self._inbox(purpose))] = ingest
+            self._cache.by_inbox[ingest.reply(self._inbox(purpose))] = ingest
         if not ingest.sequence:
             ingest.sequence = marker.sequence
             self._mark(sent, marker.position)
@@ -278,17 +314,36 @@ class IngestPath:
         while (frame := self._connection.next_frame()) is None:
             self._connection.receive(deadline_s)
         _, subject, header, data = frame
-        inbox, *rest = subject.rsplit(".", 3)
-        ingest = self._by_inbox.get(inbox)
-        if not data and (ingest is not None or subject in self._marked):
-            raise DisconnectedError(f"no responders: {header[:40]!r}")
         marked = self._marked.pop(subject, None)
         if marked is not None:
+            if not data:
+                raise DisconnectedError(f"no responders: {header[:40]!r}")
             marked.sequence = int(Reply(header, data).json()["seq"])
             return
+        inbox, *rest = subject.rsplit(".", 3)
+        ingest = self._cache.by_inbox.get(inbox)
         if ingest is None:
             # A late answer, which is not needed any more.
             return
+        try:
+            self._acked(ingest, inbox, rest, header, data)
+        except (DisconnectedError, RefusedError) as error:
+            if not any(sent.ingest is ingest for sent in self._sent.values()):
+                # It concerns the rows of another publisher of this thread.
+                ingest.failure = str(error)
+                return
+            raise
+
+    def _acked(
+        self, ingest: OpenBatch, inbox: str, rest: list[str], header: bytes, data: bytes
+    ) -> None:
+        """Process the answer to a row or to a ping.
+
+        Raises:
+            DisconnectedError, RefusedError: the server takes no more rows of the batch.
+        """
+        if not data:
+            raise DisconnectedError(f"no responders: {header[:40]!r}")
         try:
             told = Reply(header, data).json()
             is_ack, seq, flow = told["type"] == "ack", int(told["seq"]), int(told["msgs"])

@@ -85,7 +85,9 @@ def vanished(connection: Connection, cache: MarkerCache, prefix: str, pair: Pair
     except DataLossError:
         del cache.acknowledged[pair]
         raise
-    return without_sequence(known)
+    # The marker after its last rows may have been refused for this reason.
+    position = max(known.position, cache.stored.get(pair, -1))
+    return without_sequence(replace(known, position=position))
 
 
 def without_sequence(marker: Marker) -> Marker:

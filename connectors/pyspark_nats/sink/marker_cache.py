@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,9 @@ class MarkerCache:
     markers: dict[Pair, Marker] = field(default_factory=dict)
     #: The last acknowledged marker of each producer; it stays when its cached value is in doubt.
     acknowledged: dict[Pair, Marker] = field(default_factory=dict)
+    #: Position of the last row that the server has said to have stored, by producer; after an error
+    #: of the file system it may be wrong.
+    stored: dict[Pair, int] = field(default_factory=dict)
     #: Streams with checked configuration.
     streams: dict[str, StreamInfo] = field(default_factory=dict)
     #: Markers written since the older ones were purged.
@@ -50,6 +54,9 @@ class MarkerCache:
     #: Inboxes for acks of such batches: of a connection, the number of times it was opened, and a
     #: purpose.
     inboxes: dict[tuple[Connection, int, str], str] = field(default_factory=dict)
+    #: The batches by the beginnings of the subjects of these acks.  Publishers that share a
+    #: connection receive each other's.
+    by_inbox: WeakValueDictionary[str, OpenBatch] = field(default_factory=WeakValueDictionary)
     #: Held when a batch is taken from ``ingests``, with its marker.
     lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -28,6 +28,8 @@ class OpenBatch:
     flow: int = 1
     #: When its last row was sent, monotonic, seconds.
     used_s: float = 0.0
+    #: Why the server takes no more rows of it; empty as far as is known.
+    failure: str = ""
 
     def reply(self, inbox: str) -> str:
         """The reply subject of its messages, up to their number; a gap ends the batch."""

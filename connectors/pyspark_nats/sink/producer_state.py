@@ -74,6 +74,8 @@ class PendingBatch:
     is_last: bool = False
     #: The marker that ends the atomic batch.
     marker: Marker | None = None
+    #: The server's time before which no input of the rows was stored, ms since 1970; 0 if unknown.
+    since_ms: int = 0
 
 
 def check_marker(pair: Pair, marker: Marker, epoch: int, ours: Origin) -> None:
@@ -121,8 +123,8 @@ def skip_published(batch: PendingBatch, ours: Origin) -> bool:
         # The stream may have been created again since an earlier task read the marker.
         state.marker = None
         return True
-    if first and marker.time_ms and ours.since_ms > marker.time_ms + CLOCKS_MS:
-        raise _input_lost(state.pair, marker, ours.since_ms)
+    if first and marker.time_ms and batch.since_ms > marker.time_ms + CLOCKS_MS:
+        raise _input_lost(state.pair, marker, batch.since_ms)
     if batch_id is not None:
         _check_out(batch, marker, first, batch_id)
     if first == len(positions):

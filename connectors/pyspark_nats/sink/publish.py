@@ -21,6 +21,10 @@ class _Path(Protocol):
 
     def add(self, rows: pa.RecordBatch) -> None: ...
 
+    def begin_run(self, since_ms: int) -> None: ...
+
+    def send(self) -> bool: ...
+
     def finish(self) -> None: ...
 
 
@@ -70,6 +74,23 @@ class Publisher:
         """
         if batch.num_rows:
             self._path.add(batch)
+
+    def begin_run(self, since_ms: int) -> None:
+        """Add rows of a further run from now on.
+
+        Args:
+            since_ms: see ``Origin.since_ms``.
+        """
+        self._path.begin_run(since_ms)
+
+    def send(self) -> bool:
+        """Return when everything is sent; errors as for ``add``.
+
+        Returns:
+            Whether everything is acknowledged.  Otherwise it is kept here until ``finish`` has
+            found it stored, or published it again; rows of further runs may be added before that.
+        """
+        return self._path.send()
 
     def finish(self) -> None:
         """Return when everything is acknowledged; errors as for ``add``.
