@@ -301,6 +301,9 @@ class Executor:
     ) -> list[OutputRun]:
         for cells in self._joined:
             cells.position = self.outputs_count + 1
+        if not ready and self._is_still(known_ms, is_by_events):
+            self._now_ms = max(self._now_ms, known_ms)
+            return []
         causes_ms, numbers = causes_of(ready)
         clocks_ms = np.maximum(causes_ms, self._now_ms)
         count = len(clocks_ms)
@@ -336,6 +339,18 @@ class Executor:
         if self.plays_back:
             self._stop_at_timers(max(last_ms, start_ms), now_ms, leaving)
         return self._number(leaving)
+
+    def _is_still(self, until_ms: int, is_by_events: bool) -> bool:
+        """Whether nothing happens up to ``until_ms`` without events: no timer is due by then.
+
+        Most runs end at the time of their last event.
+        """
+        if not self._is_started or self._has_new or self.plays_back:
+            return False
+        if is_by_events and self._periodic:
+            return False
+        times = (node.work.next_time() for node in self._nodes)
+        return all(time is None or time > until_ms for time in times)
 
     def _flow_part(
         self,
