@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.arrow import kernels
-from pyspark_nats.decode import rules
+from pyspark_nats.decode import plans, rules
 from pyspark_nats.decode.arrow_messages import EVENT_TIME as EVENT_TIME
 from pyspark_nats.decode.arrow_messages import decode_arrow
 from pyspark_nats.decode.json_messages import decode_json
@@ -64,7 +64,7 @@ def decode_messages(
     """
     if len(data) != len(content_type):
         raise ValueError(f"{len(data)} payloads and {len(content_type)} content types")
-    schema = pa.schema([pa.field(field.name, field.type) for field in schema])
+    schema = plans.of(schema).schema
     if not pa.types.is_binary(data.type):
         data = data.cast(pa.binary())
     if data.null_count:

@@ -20,8 +20,8 @@ import orjson
 import pyarrow as pa
 
 from pyspark_nats.arrow import kernels
-from pyspark_nats.decode import columns
-from pyspark_nats.decode.limits import USUAL, row_bytes
+from pyspark_nats.decode import columns, plans
+from pyspark_nats.decode.limits import USUAL
 from pyspark_nats.decode.result import part
 from pyspark_nats.decode.values import WrongValueError, reader_of, shown
 
@@ -79,7 +79,7 @@ def decode_each(
         convert: for values that the rules do not know.
     """
     parts: list[Part] = []
-    row_size = row_bytes(schema)
+    row_size = plans.of(schema).row_bytes
     for first, last in _together(data):
         events: list[Any] = []
         message: list[int] = []
@@ -130,7 +130,7 @@ def _rows(
 ) -> list[Part]:
     numbers, places = np.array(message, np.int64), np.array(index, np.int64)
     try:
-        found = columns.columns(events, list(schema), missing, convert)
+        found = columns.columns(events, plans.of(schema).fields, missing, convert)
     except MemoryError:
         raise
     # The rules name the event that fails here, in whatever way.
@@ -160,15 +160,8 @@ def _rows(
 
 def reader_of_json(schema: pa.Schema) -> Callable[[bytes], list[Any]]:
     """``events_of_json``, which keeps all digits of numbers if ``schema`` needs them."""
-    is_exact = any(_holds_decimal(field.type) for field in schema)
-    load = _with_decimals if is_exact else orjson.loads
+    load = _with_decimals if plans.of(schema).holds_decimals else orjson.loads
     return lambda payload: events_of_json(payload, load)
-
-
-def _holds_decimal(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_holds_decimal(kind.field(n).type) for n in range(kind.num_fields))
-    return pa.types.is_decimal(kind)
 
 
 def events_of_json(payload: bytes, load: Callable[[bytes], Any] = orjson.loads) -> list[Any]:
