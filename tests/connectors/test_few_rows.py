@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +46,18 @@ def test_json_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = both(monkeypatch, payloads, lambda: payloads.to_json(rows).to_pylist())
     assert few == many
     assert len(set(few)) == 5
+
+
+def test_json_texts_of_doubles_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(5)
+    edges = [1e-4, math.nextafter(1e-4, 0), 1e9, math.nextafter(1e9, 0), 0.1 + 0.2, 5e-324]
+    powers = [10.0 ** random.uniform(-8, 20) for _ in range(3000)]
+    whole = [float(round(one)) for one in powers]
+    rounded = [round(one, random.randrange(8)) for one in powers]
+    values = [sign * one for one in (*edges, *powers, *whole, *rounded) for sign in (1, -1)]
+    # One by one, as a single number with an exponent has all of a run written in the other way.
+    few = [payloads._texts(pa.array([one]))[0] for one in values]
+    assert few == payloads._values(pa.array(values)).to_pylist()
 
 
 def _atomic(rows: pa.RecordBatch) -> bytes:

@@ -100,7 +100,10 @@ def _texts(column: Array) -> list[str]:
     """``_values`` of few rows, for which a loop costs less than the kernels' calls."""
     kind = column.type
     if pa.types.is_floating(kind):
-        written = zip(column.to_pylist(), column.cast(pa.string()).to_pylist(), strict=True)
+        values = column.to_pylist()
+        if kind.bit_width == 64 and all(map(_is_plain, values)):
+            return [*map(repr, values)]
+        written = zip(values, column.cast(pa.string()).to_pylist(), strict=True)
         return [
             "null"
             if value is None or not math.isfinite(value)
@@ -113,6 +116,11 @@ def _texts(column: Array) -> list[str]:
         return [orjson.dumps(value).decode() for value in column.to_pylist()]
     texts: list[str] = _values(column).to_pylist()
     return texts
+
+
+def _is_plain(value: float | None) -> bool:
+    """Whether Python and Arrow write the shortest text of a number alike: without an exponent."""
+    return value is not None and 1e-4 <= abs(value) < 1e9
 
 
 def _quoted(texts: Array) -> Array:
