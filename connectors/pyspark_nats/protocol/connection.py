@@ -227,6 +227,19 @@ class Connection:
         """
         self._link.gather(count, pause_s)
 
+    def receive_now(self) -> bool:
+        """Keep the bytes that have arrived; whether there are any; False while it is closed.
+
+        Raises:
+            DisconnectedError: the server closed the connection.
+        """
+        return self._open is not None and self._open.receive_now()
+
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes have arrived that ``fileno`` does not show."""
+        return self._open is not None and self._open.has_received
+
     def is_readable(self, wait_s: float = 0.0) -> bool:
         """Whether bytes wait in the socket, or arrive within ``wait_s``."""
         return self._open is not None and self._open.is_readable(wait_s)

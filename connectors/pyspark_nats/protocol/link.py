@@ -254,6 +254,19 @@ class Link:
             self._transport.wake_at(1)
         self._progress_s = time.monotonic()
 
+    def receive_now(self) -> bool:
+        """Keep the bytes that have arrived; whether there are any.
+
+        Raises:
+            DisconnectedError: the server closed the connection.
+        """
+        return self._take_in()
+
+    @property
+    def has_received(self) -> bool:
+        """Whether bytes have arrived that the socket does not show."""
+        return self._transport.has_received
+
     def is_readable(self, wait_s: float) -> bool:
         """Whether bytes wait in the socket, or arrive within ``wait_s``."""
         return self._transport.wait(wait_s)

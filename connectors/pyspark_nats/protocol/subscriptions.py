@@ -67,9 +67,8 @@ class MessageListener:
         """Return the names that received a message since the last poll; they are unsubscribed."""
 
         def step() -> None:
-            while self._take() or self._connection.is_readable():
-                if self._connection.is_readable():
-                    self._connection.receive(time.monotonic() + _ECHO_S)
+            while self._take() or self._connection.receive_now():
+                pass
 
         self._retrying(step)
         found, self._notified = self._notified, set()

@@ -192,9 +192,14 @@ class Transport:
             return 0
         return 0 if self._unsent else self._unsent_of
 
+    @property
+    def has_received(self) -> bool:
+        """Whether ``receive`` returns something that the socket does not show: TLS reads ahead."""
+        return self._end is not None or self._has_more
+
     def wait(self, timeout_s: float, *, to_send: bool = False) -> bool:
         """Whether bytes can be received, or sent if requested, within ``timeout_s``."""
-        if self._end is not None or self._has_more:
+        if self.has_received:
             return True
         self._poll.register(self._socket, select.POLLIN | (select.POLLOUT if to_send else 0))
         # Rounded up, so that a short wait is not zero.

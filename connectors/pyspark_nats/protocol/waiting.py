@@ -28,7 +28,7 @@ def wait_any(
     found: dict[int, Connection | int] = {}
     for connection in connections:
         # Encrypted bytes may have been received already.
-        if connection.is_readable():
+        if connection.has_received:
             return [connection]
         descriptor = connection.fileno()
         if descriptor is not None:

@@ -301,8 +301,7 @@ class Tails(Generic[K]):
 
     def _take_in(self) -> bool:
         """Process the messages that have arrived; whether many more may be there."""
-        if self._connection.is_readable():
-            self._connection.receive(time.monotonic() + 1)
+        self._connection.receive_now()
         found = self._connection.take_frames()
         if not len(found):
             return False

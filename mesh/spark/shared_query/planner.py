@@ -104,8 +104,10 @@ class RoundPlanner:
         if self._readers and time.monotonic() - self._checked_s > _CHECK_S:
             self._listener.check()
             self._checked_s = time.monotonic()
-        is_first = True
+        is_first, has_received = True, False
         while True:
+            if not has_received:
+                self._tails.receive()
             work = self._arrived()
             notified = self._listener.poll()
             soon = {
@@ -124,7 +126,7 @@ class RoundPlanner:
             now_s = time.monotonic()
             if work or now_s >= ends_s or (wakes is not None and not is_first):
                 return work
-            self._wait(min(self._next_s(ends_s), ends_s) - now_s, wakes)
+            has_received = self._wait(min(self._next_s(ends_s), ends_s) - now_s, wakes)
             is_first = False
 
     def close(self) -> None:
@@ -133,16 +135,23 @@ class RoundPlanner:
         self._listener.close()
         self._tails.connection.close()
 
-    def _wait(self, wait_s: float, wakes: int | None) -> None:
-        """Wait until something is there that may be work, at most ``wait_s``."""
+    def _wait(self, wait_s: float, wakes: int | None) -> bool:
+        """Wait until something is there that may be work, at most ``wait_s``.
+
+        Returns:
+            Whether the messages of followed streams that have come are taken in.
+        """
         connections = (self._listener.connection, self._tails.connection)
         others = () if wakes is None else (wakes,)
         ends_s = time.monotonic() + min(wait_s, self._listener.wait_max_s)
         while not self._listener.has_news:
             readable = wait_any(connections, others, ends_s - time.monotonic())
             # Mostly these are signs of life of the consumers, with which there is nothing to do.
-            if readable != [self._tails.connection] or self._tails.receive() or self._tails.ready():
-                return
+            if readable != [self._tails.connection]:
+                break
+            if self._tails.receive() or self._tails.ready():
+                return True
+        return False
 
     # --- members
 
@@ -243,7 +252,6 @@ class RoundPlanner:
 
     def _arrived(self) -> list[WorkItem]:
         """The work that has come by itself."""
-        self._tails.receive()
         found = []
         for place in self._tails.ready():
             item = self._guarded(place, partial(self._taken, place))
