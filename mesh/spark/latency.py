@@ -25,12 +25,13 @@ SAMPLES: Final = 16
 
 
 def sample(column: Any) -> Sample:
-    """Some times of an int64 column of Arrow, in order, and the number that each stands for."""
-    size = len(column)
+    """Some times of an int64 column, in order, and the number that each stands for."""
+    times = column if isinstance(column, np.ndarray) else column.to_numpy(zero_copy_only=False)
+    size = len(times)
     step = max(1, -(-size // SAMPLES))
     # The last one stands for the rest.
     weights = [step] * ((size - 1) // step) + [size - (size - 1) // step * step] if size else []
-    return column.to_numpy(zero_copy_only=False)[::step], weights
+    return times[::step], weights
 
 
 def count(
@@ -39,9 +40,9 @@ def count(
     """The latencies of the events of some runs.
 
     Args:
-        runs: for each, int64 columns of Arrow with the broker's times, ms since 1970, each in
-            order, or samples of them; and when their output was published, by this machine's
-            clock: empty if it was not.
+        runs: for each, int64 columns of Arrow, or arrays, with the broker's times, ms since 1970,
+            each in order, or samples of them; and when their output was published, by this
+            machine's clock: empty if it was not.
 
     Returns:
         The number of events in each bucket of ``LATENCY_BOUNDS_S``, empty without events; and the

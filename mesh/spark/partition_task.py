@@ -420,9 +420,9 @@ def without_skipped(
     return messages
 
 
-def count_messages(sequences: Any) -> int:
+def count_messages(sequences: npt.NDArray[np.int64]) -> int:
     """The number of messages of events, by their sequences, which grow."""
-    return int(np.count_nonzero(np.diff(sequences.to_numpy()))) + bool(len(sequences))
+    return int(np.count_nonzero(np.diff(sequences))) + bool(len(sequences))
 
 
 def _changes(names: Any) -> list[int]:

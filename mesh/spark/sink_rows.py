@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,7 +17,7 @@ from mesh.model.app import Format
 from mesh.model.types import AttributeType
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from pyspark_nats import encode
-from pyspark_nats.arrow import constant, sizes_of
+from pyspark_nats.arrow import FEW, constant, sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -109,12 +110,17 @@ def event_rows(
 
 
 def _ones(count: int) -> Any:
-    return pa.array(np.ones(count, np.int32))
+    return _few_ones().slice(0, count) if count <= FEW else pa.array(np.ones(count, np.int32))
+
+
+@cache
+def _few_ones() -> Any:
+    return pa.array(np.ones(FEW, np.int32))
 
 
 def event_count(rows: pa.RecordBatch) -> int:
     """The number of events in rows for the sink."""
-    return kernels.sum(rows.column(EVENTS_COLUMN)).as_py() or 0
+    return int(rows.column(EVENTS_COLUMN).to_numpy().sum())
 
 
 def for_sink(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -299,12 +305,14 @@ def within_size(
         batches: rows for the sink.
         bytes_max: most bytes of a payload.
     """
-    streams = {c.js_stream(n): c.stream.name for c in io.group.outputs for n in range(c.partitions)}
     for batch in batches:
-        is_large = sizes_of(batch.column("data")) > bytes_max
-        if not is_large.any():
+        sizes = sizes_of(batch.column("data"))
+        if not len(sizes) or sizes.max() <= bytes_max:
             yield batch
             continue
+        outputs = io.group.outputs
+        streams = {c.js_stream(n): c.stream.name for c in outputs for n in range(c.partitions)}
+        is_large = sizes > bytes_max
         yield batch.filter(pa.array(~is_large))
         for row in batch.filter(pa.array(is_large)).to_pylist():
             reason = f"the event is a message of {len(row['data'])} bytes, more than {bytes_max}"

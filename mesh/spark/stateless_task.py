@@ -37,7 +37,9 @@ from pyspark_nats.arrow import rows_at
 if TYPE_CHECKING:
     from mesh.model.app import GroupSpec
     from mesh.model.types import StreamSchema
-    from mesh.operators.base import Longs
+    from mesh.operators.base import Kinds, Longs
+    from pyspark_nats.decode.result import DecodeResult
+    from pyspark_nats.source.messages import Messages
 
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 kernels: Any = pyarrow.compute
@@ -72,13 +74,24 @@ class StatelessTask:
                 yield told
             if not rows.num_rows:
                 continue
-            events, unreadable = rows, rows.slice(0, 0).select(METADATA)
+            events, unreadable = rows, None
             if rows.column("_error").null_count < rows.num_rows:
                 is_unreadable = kernels.is_valid(rows.column("_error"))
                 unreadable = rows.filter(is_unreadable).select(METADATA)
                 events = rows.filter(kernels.invert(is_unreadable))
-            for one in compiled_routes(self.io, self.js_stream):
-                yield from one.run(self.io, events, unreadable)
+            yield from self.run(SourceEvents.of_rows(events), unreadable)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether no message is skipped, or refused."""
+        return not self.io.skips(self.js_stream) and not self.io.refusals(self.js_stream)
+
+    def run(
+        self, events: SourceEvents, unreadable: pa.RecordBatch | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Run all routes; ``unreadable`` has ``METADATA`` of what can't be read, None for none."""
+        for one in compiled_routes(self.io, self.js_stream):
+            yield from one.run(self.io, events, unreadable)
 
     def _refused(
         self, rows: pa.RecordBatch, refused: Mapping[int, str]
@@ -118,6 +131,83 @@ def input_tasks(io: InstanceIO) -> dict[str, StatelessTask]:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceEvents:
+    """Events with their places in the input, n of them."""
+
+    #: The attributes of the events, among other columns.
+    rows: pa.RecordBatch
+    #: int64[n]: the event's message, its index in it, and the server's time of the message.
+    sequence: Longs
+    index: Longs
+    broker_ms: Longs
+    #: int64[n], Arrow, null for events without a time of their own; None if none has one.
+    own_ms: Any | None
+
+    @classmethod
+    def of_rows(cls, batch: pa.RecordBatch) -> SourceEvents:
+        """From rows of the source's typed form, with ``METADATA``."""
+        own_ms = batch.column("_event_time_ms")
+        return cls(
+            batch,
+            _longs(batch.column("_sequence")),
+            _longs(batch.column("_index")),
+            _longs(batch.column("_timestamp_ms")),
+            None if own_ms.null_count == len(own_ms) else own_ms,
+        )
+
+    @classmethod
+    def of_decoded(cls, messages: Messages, decoded: DecodeResult) -> SourceEvents:
+        """From messages, all of which could be read."""
+        sequence, broker_ms = messages.sequence, messages.time_ns // 1_000_000
+        if len(decoded.message) != len(messages) or decoded.index.any():
+            sequence, broker_ms = sequence[decoded.message], broker_ms[decoded.message]
+        own_ms = decoded.event_time_ms
+        is_own = own_ms.null_count < len(own_ms)
+        return cls(decoded.rows, sequence, decoded.index, broker_ms, own_ms if is_own else None)
+
+    def __len__(self) -> int:
+        return len(self.sequence)
+
+    def with_rows(self, rows: pa.RecordBatch) -> SourceEvents:
+        """The same events with other attributes."""
+        return SourceEvents(rows, self.sequence, self.index, self.broker_ms, self.own_ms)
+
+    def take(self, row: Longs, rows: pa.RecordBatch) -> SourceEvents:
+        """Events with attributes ``rows`` that come from the events at ``row``."""
+        own_ms = None if self.own_ms is None else self.own_ms.take(rows_at(row))
+        return SourceEvents(rows, self.sequence[row], self.index[row], self.broker_ms[row], own_ms)
+
+    def metadata(self) -> pa.RecordBatch:
+        """``METADATA`` of readable events."""
+        count = len(self)
+        own_ms = pa.nulls(count, pa.int64()) if self.own_ms is None else self.own_ms
+        places = [pa.array(one) for one in (self.sequence, self.index, self.broker_ms)]
+        none = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]
+        return pa.RecordBatch.from_arrays([*places, own_ms, *none], names=list(METADATA))
+
+    def as_events(self, schema: pa.Schema) -> EventBatch:
+        """Each one as a chunk of its own, ordered by its message and its place in it."""
+        time_ms = self.broker_ms
+        if self.own_ms is not None:
+            time_ms = _longs(kernels.coalesce(self.own_ms, pa.array(time_ms)))
+        whole, current = _ordinary(len(self))
+        return EventBatch(
+            time_ms, time_ms, self.sequence, whole, self.index, current, whole,
+            _of_schema(self.rows, schema),
+        )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _ordinary(count: int) -> tuple[Longs, Kinds]:
+    """Path, and instance, of events from outside, which are 0; and their kind."""
+    assert WHOLE == 0, "one array serves for both"
+    whole = np.zeros(count, dtype=np.int64)
+    current = np.full(count, CURRENT, dtype=np.int8)
+    whole.flags.writeable = current.flags.writeable = False
+    return whole, current
+
+
+@dataclass(frozen=True, slots=True)
 class _CompiledQuery:
     name: str
     source: StreamSchema
@@ -127,33 +217,34 @@ class _CompiledQuery:
     #: Events that entered it, and that it emitted.
     counts: list[int] = field(default_factory=lambda: [0, 0])
 
-    def run(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        """Evaluate the query on n > 0 events with metadata.
+    def run(self, source: SourceEvents) -> tuple[SourceEvents, list[pa.RecordBatch]]:
+        """Evaluate the query on n > 0 events.
 
         Returns:
-            The events that it emits, with the metadata of their source events; and ``_FAILED`` of
+            The events that it emits, with the places of their source events; and ``_FAILED`` of
             the events on which it failed, if they are to be recorded.
         """
-        events = as_events(batch, self.source.arrow)
-        metadata = batch.select(METADATA)
-        last = int(events.clock_ms.max())
-        timeline = Timeline(0, np.maximum.accumulate(events.clock_ms), last)
+        events = source.as_events(self.source.arrow)
+        clocks_ms = np.maximum.accumulate(events.clock_ms)
+        timeline = Timeline(0, clocks_ms, int(clocks_ms[-1]))
         made = self.query.process({self.source.name: [events]}, timeline)
         self.counts[0] += len(events)
         self.counts[1] += len(made)
-        row = _row_numbers(made, events)
-        is_each = len(row) == len(events) and bool((np.diff(row) == 1).all())
-        origin = metadata if is_each else metadata.take(rows_at(row))
-        emitted = pa.RecordBatch.from_arrays(
-            [*made.rows.columns, *origin.columns], names=[*made.rows.schema.names, *METADATA]
-        )
+        is_each = made.order is events.order and made.chunk is events.chunk
+        if is_each:
+            emitted = source.with_rows(made.rows)
+        else:
+            emitted = source.take(_row_numbers(made, events), made.rows)
+        failed: list[pa.RecordBatch] = []
+        if not self.query.failures.found:
+            return emitted, failed
         # The operators collect failures until they are fetched.
         found, self.query.failures.found = self.query.failures.found, []
-        failed = []
+        metadata = source.metadata()
         for lost, reasons, _ in found if self.records_failures else ():
             rows = _row_numbers(lost, events)
             told = failure_events(self.name, self.source.name, events.take(rows), reasons).rows
-            failed.append(_failed(metadata.take(rows), told))
+            failed.append(_failed(metadata.take(rows_at(rows)), told))
         return emitted, failed
 
 
@@ -168,22 +259,22 @@ class _CompiledRoute:
     error_part: str
 
     def run(
-        self, io: InstanceIO, batch: pa.RecordBatch, unreadable: pa.RecordBatch
+        self, io: InstanceIO, events: SourceEvents, unreadable: pa.RecordBatch | None
     ) -> Iterator[pa.RecordBatch]:
         """Rows for the sink, from events and from ``METADATA`` of unreadable ones."""
         failed = []
-        if self.records_unreadable and unreadable.num_rows:
+        if self.records_unreadable and unreadable is not None:
             failed.append(_failed(unreadable))
         count = sum(batch.num_rows for batch in failed)
         for query in self.queries:
-            if not batch.num_rows:
+            if not len(events):
                 break
-            batch, more = query.run(batch)
+            events, more = query.run(events)
             failed += more
         if failed:
             yield self._errors(io, failed, count)
-        if batch.num_rows:
-            yield from self._events(io, batch)
+        if len(events):
+            yield from self._events(io, events)
 
     def _errors(
         self, io: InstanceIO, failed: list[pa.RecordBatch], unreadable: int
@@ -211,22 +302,33 @@ class _CompiledRoute:
         stream = self.route.input.channel.stream.name
         return sink_rows.error_rows(io, stream, messages, errors, self.error_part, queries)
 
-    def _events(self, io: InstanceIO, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _events(self, io: InstanceIO, events: SourceEvents) -> Iterator[pa.RecordBatch]:
         output = self.route.output
-        rows = _of_schema(batch, output.stream.arrow)
-        sequence, index = (_longs(batch.column(name)) for name in ("_sequence", "_index"))
-        position = pa.array(sequence * POSITIONS_PER_MESSAGE + index)
-        times = batch.column("_event_time_ms")
+        rows = _of_schema(events.rows, output.stream.arrow)
+        position = pa.array(events.sequence * POSITIONS_PER_MESSAGE + events.index)
+        yield from channel_rows(
+            output, io.group.text, self.producer, rows, position, events.own_ms,
+            lambda: events.as_events(output.stream.arrow),
+        )  # fmt: skip
 
-        def events() -> EventBatch:
-            return as_events(batch, output.stream.arrow)
 
-        yield from channel_rows(output, io.group.text, self.producer, rows, position, times, events)
+def compiled_routes(io: InstanceIO, js_stream: str) -> tuple[_CompiledRoute, ...]:
+    """The routes that begin at an input, ready to run."""
+    # By identity first: the hash of an instance takes as long as its queries for a few events.  The
+    # entry keeps the instance alive, so no other one has its identity.
+    found = _known.get((id(io), js_stream))
+    if found is None:
+        if len(_known) >= _COMPILED_MAX:
+            _known.clear()
+        found = _known[id(io), js_stream] = io, _compiled(io, js_stream)
+    return found[1]
+
+
+_known: dict[tuple[int, str], tuple[InstanceIO, tuple[_CompiledRoute, ...]]] = {}
 
 
 @lru_cache(maxsize=_COMPILED_MAX)
-def compiled_routes(io: InstanceIO, js_stream: str) -> tuple[_CompiledRoute, ...]:
-    """The routes that begin at an input, ready to run."""
+def _compiled(io: InstanceIO, js_stream: str) -> tuple[_CompiledRoute, ...]:
     return tuple(
         _CompiledRoute(
             one.route,
@@ -268,25 +370,9 @@ def _compiled_query(
     return _CompiledQuery(name, app.stream(query.input_streams[0]), running, records_failures)
 
 
-def as_events(batch: pa.RecordBatch, schema: pa.Schema) -> EventBatch:
-    """Each row as a chunk of its own, ordered by its message and its place in it."""
-    count = batch.num_rows
-    own_ms, broker_ms = batch.column("_event_time_ms"), batch.column("_timestamp_ms")
-    has_own = own_ms.null_count < count
-    time_ms = _longs(kernels.coalesce(own_ms, broker_ms) if has_own else broker_ms)
-    return EventBatch(
-        time_ms,
-        time_ms,
-        _longs(batch.column("_sequence")),
-        np.zeros(count, dtype=np.int64),
-        _longs(batch.column("_index")),
-        np.full(count, CURRENT, dtype=np.int8),
-        np.full(count, WHOLE, dtype=np.int64),
-        _of_schema(batch, schema),
-    )
-
-
 def _of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    if batch.schema.equals(schema):
+        return batch
     found = batch.select(schema.names)
     return found if found.schema.equals(schema) else found.cast(schema)
 

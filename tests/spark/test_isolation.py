@@ -97,11 +97,11 @@ def test_only_who_is_at_work_is_known_as_that(hand: Hand, monkeypatch: pytest.Mo
     hand.publish("A", 1, 2)
     honest, seen = task.run, []
 
-    def run(item: WorkItem) -> task.PartRun:
+    def run(item: WorkItem, **given: Any) -> task.PartRun:
         work = hand.at_work.look()
         assert work is not None
         seen.append((work.instance, item.member.name))
-        return honest(item)
+        return honest(item, **given)
 
     monkeypatch.setattr(task, "run", run)
     # Each of the three streams may bring its messages in a round of its own.
@@ -155,7 +155,7 @@ def test_a_task_asks_for_the_server_before_it_blames_a_stream(
 ) -> None:
     app = begun(hand, "A")
 
-    def unanswered(*_: object) -> task.PartRun:
+    def unanswered(*_: object, **__: object) -> task.PartRun:
         raise UnavailableError("no answer from NATS within 10 s: publishing")
 
     monkeypatch.setattr(task, "run", unanswered)
@@ -174,7 +174,7 @@ def test_a_task_whose_server_is_gone_blames_nobody(
     hand.publish("A", 1)
     monkeypatch.setattr(task, "_SERVER_S", 0.1)
 
-    def unanswered(*_: object) -> task.PartRun:
+    def unanswered(*_: object, **__: object) -> task.PartRun:
         nats_server.stop()
         raise UnavailableError("no answer from NATS within 10 s: publishing")
 

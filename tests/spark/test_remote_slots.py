@@ -80,11 +80,11 @@ def test_a_slot_that_is_killed_loses_and_doubles_nothing(
     dies = threading.Event()
     real = task.run
 
-    def run(item: Any) -> Any:
+    def run(item: Any, **given: Any) -> Any:
         if not dies.is_set():
             dies.set()
             raise EOFError
-        return real(item)
+        return real(item, **given)
 
     monkeypatch.setattr(task, "run", run)
     failed_before = len(shared.runs)
@@ -102,10 +102,10 @@ def test_the_session_sees_what_a_slot_works_for(
     go_on, began = threading.Event(), threading.Event()
     real = task.run
 
-    def run(item: Any) -> Any:
+    def run(item: Any, **given: Any) -> Any:
         began.set()
         assert go_on.wait(30)
-        return real(item)
+        return real(item, **given)
 
     monkeypatch.setattr(task, "run", run)
     mesh.publish("Numbers", {"n": 1})

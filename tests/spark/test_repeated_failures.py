@@ -137,10 +137,10 @@ def test_the_message_is_recorded_and_the_rest_goes_on(
             raise MemoryError("thirteen")
         return stateful(one, runs)
 
-    def run_query(one: Any, batch: Any) -> Any:
-        if 13 in batch.column("n").to_pylist():
+    def run_query(one: Any, events: Any) -> Any:
+        if 13 in events.rows.column("n").to_pylist():
             raise MemoryError("thirteen")
-        return stateless(one, batch)
+        return stateless(one, events)
 
     monkeypatch.setattr(PartitionRun, "_run", run)
     monkeypatch.setattr(stateless_task._CompiledQuery, "run", run_query)

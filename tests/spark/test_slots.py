@@ -115,10 +115,10 @@ def test_a_failure_in_one_slot_is_one_failure_of_the_instance(
     wrong = threading.Event()
     wrong.set()
 
-    def run(item: WorkItem) -> task.PartRun:
+    def run(item: WorkItem, **given: Any) -> task.PartRun:
         if wrong.is_set() and item.member.name == "A-keyed-1":
             raise KeyError("what nobody thought of")
-        return honest(item)
+        return honest(item, **given)
 
     monkeypatch.setattr(task, "run", run)
     # Half of the partitions are another instance's.
@@ -140,7 +140,7 @@ def test_a_slot_that_ends_fails_all_and_only_its_work_is_suspected(
     mesh.start("sums")
     mesh.runs("sums")
 
-    def crash(item: WorkItem) -> task.PartRun:
+    def crash(item: WorkItem, **given: Any) -> task.PartRun:
         # As after a kill: the connection ends in the middle of the work.
         ours = next(s for s in shared.runs[0].slots if threading.current_thread() is s.thread)
         ours._session.close()
@@ -171,9 +171,9 @@ def test_one_that_hangs_is_the_only_suspect(
     mesh.runs("sums")
     honest = task.run
 
-    def hang(item: WorkItem) -> task.PartRun:
+    def hang(item: WorkItem, **given: Any) -> task.PartRun:
         go_on.wait(5)
-        return honest(item)
+        return honest(item, **given)
 
     monkeypatch.setattr(task, "run", hang)
     failed: list[tuple[str, bool]] = []
@@ -196,7 +196,7 @@ def test_a_server_that_is_gone_is_nobodys_fault(
     mesh.runs("sums")
     honest = task.run
 
-    def unanswered(item: WorkItem) -> task.PartRun:
+    def unanswered(item: WorkItem, **given: Any) -> task.PartRun:
         monkeypatch.setattr(task, "run", honest)
         monkeypatch.setattr(task, "is_server_there", lambda member: False)
         raise UnavailableError("no answer from NATS within 10 s: publishing")

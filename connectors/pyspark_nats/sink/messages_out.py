@@ -108,14 +108,16 @@ def with_schema_columns(
 
 
 def with_header_line(rows: pa.RecordBatch, line: bytes | None) -> pa.RecordBatch:
-    """``rows``, which have all columns of ``SCHEMA`` but the last, with this header line, or none.
+    """``rows`` with this header line, or none, as the last column of ``SCHEMA``.
 
-    The caller vouches for the values, as for rows that a program made.
+    Their first columns are the others of ``SCHEMA``; what follows is left out.  The caller vouches
+    for the values, as for rows that a program made.
     """
     lines = pa.nulls(rows.num_rows, pa.binary())
     if line is not None:
         lines = pa.repeat(pa.scalar(line, pa.binary()), rows.num_rows)
-    return pa.RecordBatch.from_arrays([*rows.columns, lines], schema=SCHEMA)
+    columns = rows.columns[: len(SCHEMA) - 1]
+    return pa.RecordBatch.from_arrays([*columns, lines], schema=SCHEMA)
 
 
 def header_lines(headers: Array, *, replaced: Collection[str] = ()) -> Array:

@@ -78,7 +78,7 @@ class Typed:
             CorruptError: a message can't be read and ``corrupt`` is "fail".
         """
         while len(messages):
-            decoded = self._decoded(messages)
+            decoded = self.decoded(messages)
             if decoded.errors and self.corrupt == "fail":
                 message, index, reason = decoded.errors[0]
                 raise CorruptError(
@@ -88,12 +88,13 @@ class Typed:
                     f"{len(decoded.errors)} in this batch.",
                     hint='Set option "corrupt" to "drop", or to "column" for rows with the reason.',
                 )
-            yield from self._bounded(messages, decoded)
+            yield from self.rows_of(messages, decoded)
             if decoded.taken == len(messages):
                 return
             messages = messages.slice(decoded.taken, len(messages))
 
-    def _decoded(self, messages: Messages) -> DecodeResult:
+    def decoded(self, messages: Messages) -> DecodeResult:
+        """The events of some messages, from the first on."""
         if self.content_type:
             content_type: Array = constant(self.content_type, len(messages))
         else:
@@ -108,7 +109,7 @@ class Typed:
             decoded, own_ms, lambda: messages.time_ns // 1_000_000, self.limits
         )
 
-    def _bounded(self, messages: Messages, decoded: DecodeResult) -> Iterator[pa.RecordBatch]:
+    def rows_of(self, messages: Messages, decoded: DecodeResult) -> Iterator[pa.RecordBatch]:
         """All rows in order, in batches of bounded size: events repeat their message's metadata."""
         columns = {name: decoded.rows.column(name) for name in self.schema.names}
         columns["_event_time_ms"] = decoded.event_time_ms

@@ -99,7 +99,7 @@ class SampledTask:
                 found.append(latency.sample(times))
                 if run is None:
                     counts.events_in += len(times)
-                    counts.messages += count_messages(batch.column("_sequence"))
+                    counts.messages += count_messages(batch.column("_sequence").to_numpy())
                 else:
                     counts.messages += len(times)
                 yield batch

@@ -3,6 +3,9 @@
 A part's state stays in memory between runs.  It is stored, and the part's position reported, when
 the part has worked and its last report is a while ago.  Without a crash nothing reads it.  After
 one, the instance goes back to a stored position, and its markers show which output exists.
+
+The output of small runs is sent, and the next run does not wait until the server has acknowledged
+it: that is asked before the report, once for all runs since the last one.
 """
 
 from __future__ import annotations
@@ -30,11 +33,14 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.task import LiveState, PartRun
     from mesh.spark.shared_query.work import WorkItem
     from pyspark_nats.protocol.connection_options import ConnectionOptions
+    from pyspark_nats.sink.publish import Publisher
 
 T = TypeVar("T")
 
 #: Interval of the reports on a busy part, seconds.
 REPORT_S: Final = 1.0
+#: Longest time for which output is not known to be stored, seconds.
+CONFIRM_S: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -56,6 +62,9 @@ class _Served:
     #: Its position and state after its last run; None if reported.
     ends: Offsets | None = None
     live: LiveState | None = None
+    #: Keeps output that is not acknowledged, which has to be by the time ``confirm_s``, monotonic.
+    publisher: Publisher | None = None
+    confirm_s: float = 0.0
     #: Time of the next report, if there is something to report.
     due_s: float = 0.0
     #: Where it reads, and the last sequence that had come at the last report.
@@ -80,6 +89,9 @@ class _Served:
         self.batches.observe(took_ms / 1000)
         self.times.append((run.times, run.published_ms))
         self.ends, self.live = item.ends, run.live
+        if self.publisher is None:
+            self.confirm_s = time.monotonic() + CONFIRM_S
+        self.publisher = run.publisher
         if run.has_committed:
             # Questions need a state that is not older than the rows in the database.
             self.due_s = 0.0
@@ -185,6 +197,7 @@ class Serving:
         """
         now_s = time.monotonic()
         due_s = [one.due_s for one in self._unreported()]
+        due_s += [one.confirm_s for one in self._all() if one.publisher is not None]
         if (rest_s := resting.next_s()) is not None:
             due_s.append(rest_s)
         wait_s = max(0.0, min([wait_s, *(at_s - now_s for at_s in due_s)]))
@@ -199,6 +212,7 @@ class Serving:
                 self._leave(item.member)
             else:
                 self._fail(item.member, str(item.failure))
+        self._confirm_due()
         self._report()
         if rest_s is not None and rest_s <= time.monotonic():
             resting.end_idle()
@@ -223,13 +237,21 @@ class Serving:
             self._settle()
             if not self._planner.has(member.file_name):
                 return
+        served = self._served[member.file_name][part.key]
+        if is_large and not self._confirm(served):
+            return
         started_s, busy_s = time.perf_counter(), time.thread_time()
         run = self._guarded(
-            member, lambda: task.run(item, self._background) if is_large else task.run(item)
+            member,
+            lambda: (
+                task.run(item, self._background)
+                if is_large
+                else task.run(item, publisher=served.publisher)
+            ),
         )
         if run is not None:
             took_ms = (time.perf_counter() - started_s) * 1000
-            self._served[member.file_name][part.key].add(item, run, took_ms)
+            served.add(item, run, took_ms)
             busy_ms = (time.thread_time() - busy_s) * 1000
             charged_ms = pacing.charged_ms(took_ms, busy_ms)
             read = run.messages * part.options.block_count
@@ -240,6 +262,19 @@ class Serving:
         if self._background.owner is not None:
             name, key = self._background.owner
             self._guarded(self._served[name][key].member, self._background.wait)
+
+    def _confirm(self, one: _Served) -> bool:
+        """Wait until the output of a part is acknowledged; False if its member has failed by it."""
+        publisher, one.publisher = one.publisher, None
+        if publisher is not None:
+            self._guarded(one.member, publisher.finish)
+        return self._planner.has(one.member.file_name)
+
+    def _confirm_due(self) -> None:
+        now_s = time.monotonic()
+        for one in self._all():
+            if one.publisher is not None and one.confirm_s <= now_s:
+                self._confirm(one)
 
     def _guarded(self, member: Member, step: Callable[[], T]) -> T | None:
         """The result of a step of a member's; None if the member has failed by it."""
@@ -263,9 +298,11 @@ class Serving:
 
     # --- reports
 
+    def _all(self) -> list[_Served]:
+        return [one for parts in self._served.values() for one in parts.values()]
+
     def _unreported(self) -> Iterator[_Served]:
-        for parts in self._served.values():
-            yield from (one for one in parts.values() if one.is_unreported)
+        return (one for one in self._all() if one.is_unreported)
 
     def _report(self) -> None:
         now_s = time.monotonic()
@@ -274,7 +311,9 @@ class Serving:
         if any((one.member.file_name, one.part.key) == self._background.owner for one in due):
             self._settle()
         for one in due:
-            if one.is_unreported and self._planner.has(one.member.file_name):
+            # Another part of its member may have failed meanwhile.
+            is_served = self._planner.has(one.member.file_name) and self._confirm(one)
+            if is_served and one.is_unreported:
                 self._stored(one, now_s, told)
         if told:
             self._tell(tuple(told))
@@ -303,8 +342,10 @@ class Serving:
             return
         now_s = time.monotonic()
         told: list[Outcome] = []
-        for one in self._served[member.file_name].values():
-            if one.ends is not None and not self._stored(one, now_s, told):
+        for one in list(self._served[member.file_name].values()):
+            if not self._confirm(one) or (
+                one.ends is not None and not self._stored(one, now_s, told)
+            ):
                 return
         resting.end_of(producers.of_parts(member.io, self._served[member.file_name]))
         self._drop(member)

@@ -23,7 +23,7 @@ from mesh.spark.partition_task import (
     count_messages,
     without_skipped,
 )
-from mesh.spark.stateless_task import StatelessTask
+from mesh.spark.stateless_task import SourceEvents, StatelessTask
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import Connection, shared
@@ -32,6 +32,7 @@ from pyspark_nats.sink import messages_out
 from pyspark_nats.sink.origin import Origin
 from pyspark_nats.sink.publish import Publisher
 from pyspark_nats.source import batches
+from pyspark_nats.source.typed_rows import Typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -51,8 +52,8 @@ _SERVER_S: Final = 20.0
 #: The server's time of a message, in rows for groups with state and without.
 _TIME_COLUMNS: Final = ("time_ms", "_timestamp_ms")
 _CLOCK: Final = SystemClock()
-#: Numbers the runs of this process.
-_runs: Final = itertools.count(1)
+#: Numbers the publishers of this process.
+_numbers: Final = itertools.count(1)
 
 
 @dataclass(slots=True)
@@ -97,13 +98,15 @@ class PartRun:
     since_ms: int = 0
     #: None for a group without state.
     live: LiveState | None = None
+    #: The part's publisher, if it keeps output that is not acknowledged yet.
+    publisher: Publisher | None = None
     #: The broker's times of the messages, a column for each batch.
     times: list[Any] = field(default_factory=list)
     #: When the output was published, by this machine's clock, ms since 1970; empty before that.
     published_ms: list[int] = field(default_factory=list)
 
     def published(self) -> None:
-        """Record that the output is published."""
+        """Record that the output is published; the server may still have to acknowledge it."""
         self.published_ms.append(_CLOCK.wall_ms())
 
     @property
@@ -118,12 +121,17 @@ class PartRun:
         return stores is not None and stores.has_committed
 
 
-def run(item: WorkItem, background: BackgroundPublisher | None = None) -> PartRun:
+def run(
+    item: WorkItem,
+    background: BackgroundPublisher | None = None,
+    publisher: Publisher | None = None,
+) -> PartRun:
     """Run a work item: read its ranges, compute, and publish the output.
 
     Args:
         item: the work.
         background: publishes the output after this returns; None to publish it now.
+        publisher: of the part's run before, if that one has left it.
 
     Raises:
         UnavailableError: NATS, or a stream, does not answer; other errors of the member's own.
@@ -136,6 +144,7 @@ def run(item: WorkItem, background: BackgroundPublisher | None = None) -> PartRu
         mesh_app=member.io.assignment.app,
         mesh_instance=member.name,
     )
+    done.publisher = publisher
     try:
         _run(item, done, trace, background)
     except Exception as error:
@@ -152,26 +161,20 @@ def _run(
 ) -> None:
     member, part = item.member, item.part
     assert part is not None
-    # The ends of the ranges are known here, and need no rows of their own.
-    form = replace(part.form, has_markers=False)
-    if trace is not None:
-        form = replace(form, to_batches=_Watched(form.to_batches, trace))
-    rows = (
-        batches.read(part.options, form, item.ranges)
-        if item.messages is None
-        else batches.shaped(form, item.ranges, [item.messages])
-    )
-    first = next(rows, None)
-    done.since_ms = first_input_ms(item.ranges, first)
-    rows = rows if first is None else itertools.chain([first], rows)
-    made = rows_of(item, rows, done)
-    # A name that no other run of the member has, in any process.
-    name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_runs)}"
+    if item.messages is not None and _is_direct(item):
+        made = _without_rows(item, item.messages, done, trace)
+    else:
+        made = _made(item, done, trace)
     # Small runs of other parts are published while a large one is.
     purpose = "publishing" if background is None else "publishing in the background"
     connection = shared(member.sink.connection, purpose)
-    origin = Origin(name, part.number, began_ms=item.began_ms, since_ms=done.since_ms)
-    publisher = Publisher(connection, member.sink, origin, is_long_lived=True)
+    publisher = done.publisher
+    if publisher is None:
+        # A name that no other publisher of the member has, in any process.
+        name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_numbers)}"
+        origin = Origin(name, part.number, began_ms=item.began_ms)
+        publisher = Publisher(connection, member.sink, origin, is_long_lived=True)
+    publisher.begin_run(done.since_ms)
     errors = member.io.errors[0]
     room = messages_out.room(connection)
     output: list[pa.RecordBatch] = []
@@ -183,16 +186,34 @@ def _run(
             else:
                 done.events_out += sink_rows.event_count(out)
             lines = None if trace is None else trace.header_line() or None
-            ready = messages_out.with_header_line(sink_rows.for_sink(out), lines)
+            ready = messages_out.with_header_line(out, lines)
             if background is None:
                 publisher.add(ready)
             else:
                 output.append(ready)
     if background is None:
-        publisher.finish()
+        done.publisher = None if publisher.send() else publisher
         done.published()
     else:
         background.publish((member.file_name, part.key), publisher, output, done.published)
+
+
+def _made(item: WorkItem, done: PartRun, trace: Trace | None) -> Iterator[pa.RecordBatch]:
+    """The output of a work item, by rows of its messages."""
+    part = item.part
+    assert part is not None
+    # The ends of the ranges are known here, and need no rows of their own.
+    form = replace(part.form, has_markers=False)
+    if trace is not None:
+        form = replace(form, to_batches=_Watched(form.to_batches, trace))
+    rows = (
+        batches.read(part.options, form, item.ranges)
+        if item.messages is None
+        else batches.shaped(form, item.ranges, [item.messages])
+    )
+    first = next(rows, None)
+    done.since_ms = first_input_ms(item.ranges, first)
+    return rows_of(item, rows if first is None else itertools.chain([first], rows), done)
 
 
 def rows_of(
@@ -292,6 +313,47 @@ def _processed(
     (done.live,) = task.live
 
 
+def _is_direct(item: WorkItem) -> bool:
+    """Whether the work can be done without rows of the messages that came."""
+    member, part = item.member, item.part
+    assert part is not None
+    is_typed = isinstance(part.form.to_batches, Typed)
+    return is_typed and StatelessTask(member.io, part.key).takes_all
+
+
+def _without_rows(
+    item: WorkItem, messages: Messages, done: PartRun, trace: Trace | None
+) -> Iterator[pa.RecordBatch]:
+    """Run a group without state on messages, of which it needs no row but for the unreadable."""
+    part = item.part
+    assert part is not None
+    typed = part.form.to_batches
+    assert isinstance(typed, Typed)
+    (wanted,) = item.ranges
+    done.since_ms = max(wanted.start_ms, int(messages.time_ns[0]) // 1_000_000)
+    if trace is not None:
+        trace.look(header_values(messages.header, traces.HEADER).to_pylist())
+    return _decoded(item, typed, messages, done)
+
+
+def _decoded(
+    item: WorkItem, typed: Typed, messages: Messages, done: PartRun
+) -> Iterator[pa.RecordBatch]:
+    assert item.part is not None
+    task = StatelessTask(item.member.io, item.part.key)
+    while len(messages):
+        decoded = typed.decoded(messages)
+        if decoded.errors:
+            yield from _without(item, typed.rows_of(messages, decoded), done)
+        elif len(decoded.message):
+            events = SourceEvents.of_decoded(messages, decoded)
+            done.events_in += len(events)
+            done.messages += count_messages(events.sequence)
+            done.times.append(events.broker_ms)
+            yield from task.run(events)
+        messages = messages.slice(decoded.taken, len(messages))
+
+
 def _without(
     item: WorkItem, rows: Iterator[pa.RecordBatch], done: PartRun
 ) -> Iterator[pa.RecordBatch]:
@@ -304,7 +366,7 @@ def _without(
         for batch in rows:
             mine = without_skipped(batch, "_sequence", skips)
             done.events_in += mine.num_rows
-            done.messages += count_messages(mine.column("_sequence"))
+            done.messages += count_messages(mine.column("_sequence").to_numpy())
             done.times.append(batch.column("_timestamp_ms"))
             yield batch
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from mesh.operators.base import CURRENT
 from mesh.operators.executor import CallRun
-from mesh.spark.instance_io import METADATA, InstanceIO
+from mesh.spark.instance_io import InstanceIO
 from mesh.spark.sink_rows import SINK_FIELDS, for_sink
-from mesh.spark.stateless_task import as_events, compiled_routes
+from mesh.spark.stateless_task import SourceEvents, compiled_routes
 from mesh.testing.conformance.spark_host import call_row
 
 if TYPE_CHECKING:
@@ -45,20 +45,19 @@ class CallsTask:
                 continue
             seen: set[str] = set()
             for route in compiled_routes(self.io, self.js_stream):
-                rows = batch
+                source = SourceEvents.of_rows(batch)
                 for query in route.queries:
-                    if not rows.num_rows:
+                    if not len(source):
                         break
-                    rows, _ = query.run(rows)
+                    source, _ = query.run(source)
                     if query.name in self.queries - seen:
-                        yield from _calls(query.name, rows)
+                        yield from _calls(query.name, source)
                     seen.add(query.name)
 
 
-def _calls(query: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The calls of a query, from what it emits with ``METADATA``, step by step."""
-    names = [name for name in rows.schema.names if name not in METADATA]
-    events = as_events(rows, pa.schema([rows.schema.field(name) for name in names]))
+def _calls(query: str, source: SourceEvents) -> Iterator[pa.RecordBatch]:
+    """The calls of a query, from what it emits, step by step."""
+    events = source.as_events(source.rows.schema)
     for place in np.unique(events.order).tolist():
         own = events.where(events.order == place)
         count = len(own)
