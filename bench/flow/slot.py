@@ -1,0 +1,115 @@
+"""What one event costs a slot: ``python -m bench.flow.slot [--app NAME] [--profile FILE]``.
+
+The slot runs in this process, without Spark and the rest of a worker, against a server of its own.
+Another process publishes at a rate.  The figure is the processor time of the slot's thread for each
+run, beside the latency that the other process sees.  One event is one run at a low rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import cProfile
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bench.connector.wire import Access
+from bench.flow.latency import APPS, HEAD
+from bench.flow.meter import Job, Measured
+from mesh.child_process import die_with_parent
+from mesh.jetstream import server
+from tests.support.shared_query import Hand, Instances, admitted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_RATE: Final = 200
+_EVENTS: Final = 2_000
+_WARM_UP: Final = 200
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one app."""
+
+    app: str
+    runs: int
+    #: Processor time of the slot's thread for each run, its waits among it, milliseconds.
+    run_ms: float
+    p50_ms: float
+    p99_ms: float
+    wrong: int
+
+
+def measure(app: str, rate: float, events: int, profile: cProfile.Profile | None = None) -> Cost:
+    """Serve an app of ``bench.flow.latency`` in this thread while events come."""
+    with tempfile.TemporaryDirectory(prefix="bench-slot-") as directory:
+        nats = server.start(Path(directory, "nats"))
+        hand = Hand(Path(directory), nats)
+        try:
+            admitted(hand, Instances(hand, app, app=HEAD + APPS[app]))
+            hand.serving._report_s = 1.0
+            _serve(hand, nats.port, app, _RATE, _WARM_UP)
+            with profile or contextlib.nullcontext():
+                busy_s, runs, found = _serve(hand, nats.port, app, rate, events)
+            wrong = found.repeats + found.missing
+            return Cost(app, runs, busy_s / runs * 1000, found.p50_ms, found.p99_ms, wrong)
+        finally:
+            hand.end()
+            nats.stop()
+
+
+def _serve(
+    hand: Hand, port: int, app: str, rate: float, events: int
+) -> tuple[float, int, Measured]:
+    """Processor time of this thread, seconds, runs, and what the meter saw."""
+    job = Job(Access(port), Access(port), (app,), "Output", rate, events)
+    hand.told.clear()
+    never, held = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.flow.meter", job.to_json()],
+        stdout=subprocess.PIPE, preexec_fn=die_with_parent(),
+    ) as meter:  # fmt: skip
+        began_s = time.thread_time()
+        while meter.poll() is None:
+            hand.serving.round(0.1, never)
+            hand.at_work.rest()
+        busy_s = time.thread_time() - began_s
+        assert meter.stdout is not None
+        found = Measured(**json.loads(meter.stdout.read()))
+    os.close(never)
+    os.close(held)
+    for parts in hand.serving._served.values():
+        hand.told += [one.report() for one in parts.values() if one.ends is not None]
+    return busy_s, sum(outcome.runs for outcome in hand.told), found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, and print a line for each app."""
+    parser = argparse.ArgumentParser(prog="bench.flow.slot", description=__doc__)
+    parser.add_argument("--app", action="append", choices=list(APPS), help="all if not given")
+    parser.add_argument("--rate", type=float, default=_RATE, help="events a second")
+    parser.add_argument("--events", type=int, default=_EVENTS, help="of each app")
+    parser.add_argument("--profile", type=Path, help="keep a profile of the slot in this file")
+    given = parser.parse_args(arguments)
+    profile = cProfile.Profile() if given.profile else None
+    for app in given.app or APPS:
+        cost = measure(app, given.rate, given.events, profile)
+        print(
+            f"{cost.app:10} {cost.run_ms:6.3f} ms of the slot for each of {cost.runs} runs;"
+            f" p50 {cost.p50_ms:.2f} ms, p99 {cost.p99_ms:.2f} ms; {cost.wrong} events wrong",
+            flush=True,
+        )
+    if profile is not None:
+        profile.dump_stats(given.profile)
+
+
+if __name__ == "__main__":
+    main()
