@@ -1,4 +1,4 @@
-"""What decoding needs to know of a schema, computed once: a run of few messages takes no longer."""
+"""Facts about a schema for decoding, computed once: a run of few messages takes no longer."""
 
 from __future__ import annotations
 
