@@ -1,4 +1,4 @@
-"""Processor time of a slot for one event: ``python -m bench.flow.slot [--app NAME] [--profile FILE]``.
+"""Processor time of a slot for one event: ``python -m bench.flow.slot [--app NAME]``.
 
 The slot runs in this process, without Spark and the rest of a worker, against a server of its own.
 Another process publishes at a rate.  The figure is the processor time of the slot's thread for each

@@ -181,8 +181,8 @@ class SourceEvents:
         """``METADATA`` of readable events."""
         count = len(self)
         own_ms = pa.nulls(count, pa.int64()) if self.own_ms is None else self.own_ms
-        places = [pa.array(one) for one in (self.sequence, self.index, self.broker_ms)]
-        none = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]
+        places: list[Any] = [pa.array(one) for one in (self.sequence, self.index, self.broker_ms)]
+        none: list[Any] = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]
         return pa.RecordBatch.from_arrays([*places, own_ms, *none], names=list(METADATA))
 
     def as_events(self, schema: pa.Schema) -> EventBatch:

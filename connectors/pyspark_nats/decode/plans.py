@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ class Plan:
 
     #: Its fields, each of which may be null, without metadata.
     schema: pa.Schema
-    fields: tuple[pa.Field, ...]
+    fields: tuple[pa.Field[Any], ...]
     #: See ``limits.row_bytes``.
     row_bytes: int
     #: Whether numbers have to keep all their digits.
