@@ -26,15 +26,17 @@ def wait_any(
     """
     poll = select.poll()
     found: dict[int, Connection | int] = {}
+    # Encrypted bytes may have been received already.
+    ready: list[Connection | int] = []
     for connection in connections:
-        # Encrypted bytes may have been received already.
-        if connection.has_received:
-            return [connection]
         descriptor = connection.fileno()
-        if descriptor is not None:
+        if connection.has_received:
+            ready.append(connection)
+        elif descriptor is not None:
             found[descriptor] = connection
     found.update((descriptor, descriptor) for descriptor in others)
     for descriptor in found:
         poll.register(descriptor, select.POLLIN)
     # Rounded up, so that a short wait is not zero.
-    return [found[at] for at, _ in poll.poll(max(0, -int(-wait_s * 1000 // 1)))]
+    wait_ms = 0 if ready else max(0, -int(-wait_s * 1000 // 1))
+    return [*ready, *(found[at] for at, _ in poll.poll(wait_ms))]

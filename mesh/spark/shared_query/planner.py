@@ -78,6 +78,9 @@ class RoundPlanner:
     _doubts: dict[str, _Uncertain] = field(default_factory=dict)
     #: Streams to look at again without a notification: their parts have just worked.
     _again: set[str] = field(default_factory=set)
+    #: When the last wait has found that the descriptor which ends it is not readable, monotonic,
+    #: seconds; 0 if it is.
+    calm_s: float = 0.0
     _checked_s: float = 0.0
     _count: int = 0
     #: Time for the next creation of a consumer, and when it may be tried, monotonic, seconds.
@@ -146,6 +149,7 @@ class RoundPlanner:
         ends_s = time.monotonic() + min(wait_s, self._listener.wait_max_s)
         while not self._listener.has_news:
             readable = wait_any(connections, others, ends_s - time.monotonic())
+            self.calm_s = 0.0 if wakes in readable else time.monotonic()
             # Mostly these are signs of life of the consumers, with which there is nothing to do.
             if readable != [self._tails.connection]:
                 break

@@ -154,6 +154,11 @@ class Serving:
         self._background = BackgroundPublisher()
         self._served: dict[str, dict[str, _Served]] = {}
 
+    @property
+    def calm_s(self) -> float:
+        """When a wait last found ``wakes`` not readable, monotonic, seconds; 0 if it is now."""
+        return self._planner.calm_s
+
     def admit(self, member: Member, keys: Collection[str]) -> None:
         """Serve parts of a member from now on."""
         self._served[member.file_name] = {

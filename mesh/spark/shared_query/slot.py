@@ -128,7 +128,9 @@ class Slot:
         between = partial(self._obey, serving, _LOOK_S)
         try:
             while self._is_kept_alive or time.monotonic() < self._leased_s:
-                self._obey(serving)
+                # A wait looks for commands, too.
+                self._checked_s = max(self._checked_s, serving.calm_s)
+                self._obey(serving, _LOOK_S if serving.calm_s else 0.0)
                 serving.round(_WAIT_S, self._session.fileno(), between=between)
                 at_work.rest()
         finally:
