@@ -117,7 +117,7 @@ def format_files(
 
     Example: `mesh format --check examples/temperature.siddhi`
     """
-    from mesh.cli.formatting import canonical
+    from mesh.language.formatting import canonical
 
     _refuse_standard_input_twice(files)
     failed = False

@@ -79,7 +79,12 @@ def read_app(text: str) -> Reading:
         refuse_siddhi3(text)
     except MeshError as error:
         return Reading(App((), ()), (error,), (), Cursor(text))
-    return _App(Cursor(text)).read()
+    return read_with(Cursor(text))
+
+
+def read_with(cursor: Cursor) -> Reading:
+    """As ``read_app``, with a cursor of the caller."""
+    return _App(cursor).read()
 
 
 def parse_on_demand_query(text: str) -> OnDemandQuery:

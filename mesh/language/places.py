@@ -31,6 +31,14 @@ class Places:
         length = max(1, min(stop, self._ends[line]) - start)
         return Position(line + 1, start - self._starts[line] + 1, length)
 
+    def offset(self, line: int, column: int) -> int:
+        """The offset of a place; of one outside of the text the nearest inside."""
+        if line < 1:
+            return 0
+        if line > len(self._ends):
+            return self._ends[-1]
+        return min(self._starts[line - 1] + max(0, column - 1), self._ends[line - 1])
+
     def line(self, offset: int) -> int:
         """The line of an offset, from 1."""
         return bisect_right(self._starts, offset)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from mesh.cli.commands import app
-from mesh.cli.formatting import canonical
 from mesh.client.checking import check
 from mesh.errors import MeshError
+from mesh.language.formatting import canonical
 from mesh.language.layout import format_app
 from mesh.language.substitution import substitute, variables_for
 from tests.support.paths import EXAMPLE
