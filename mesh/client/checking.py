@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from mesh.client.references import typed
-from mesh.errors import MeshError, all_errors
-from mesh.language.naming import named
 from mesh.language.substitution import substitute
-from mesh.plan.bind import bind, parse_bindable
-from mesh.plan.build import plan
+from mesh.language_service.document import NOT_RUN_YET, Document
 from mesh.plan.diagnostics import place_of
-from mesh.plan.notes import noted_options, unread_sources
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-#: Code of valid SiddhiQL that this version does not run.
-NOT_RUN_YET: Final = "MESH-P900"
-#: Codes that planning raises before it binds names and types.
-_OF_THE_NAME: Final = frozenset(("MESH-P101", "MESH-P102"))
+    from mesh.errors import MeshError
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,31 +46,13 @@ def check(text: str, variables: Mapping[str, str], name: str = "") -> Checked:
 
     ``name``: that of the app, if the text has none.
     """
-    try:
-        written = named(typed(substitute(text, variables)), name)
-        app = parse_bindable(written)
-    except MeshError as error:
-        return _checked(None, all_errors(error))
-    try:
-        spec = plan(written).spec
-    except MeshError as error:
-        found = list(all_errors(error))
-    else:
-        groups = tuple(group.name for group in spec.groups)
-        return Checked(spec.name, groups, (), (), (*unread_sources(spec), *noted_options(spec)))
-    if any(error.code in _OF_THE_NAME for error in found):
-        try:
-            bind(app)
-        except MeshError as error:
-            found += all_errors(error)
-    return _checked(app.name, found)
-
-
-def _checked(app: str | None, found: Iterable[MeshError]) -> Checked:
-    in_order = sorted(found, key=place_of)
+    document = Document(text, name, lambda given: typed(substitute(given, variables)))
+    readable, made = document.readable, document.plan
+    is_parsed = readable is not None and not readable.reading.errors
     return Checked(
-        app,
-        (),
-        tuple(error for error in in_order if error.code != NOT_RUN_YET),
-        tuple(error for error in in_order if error.code == NOT_RUN_YET),
+        readable.reading.app.name if readable is not None and is_parsed else None,
+        tuple(group.name for group in made.spec.groups) if made is not None else (),
+        tuple(error for error in document.problems if error.code != NOT_RUN_YET),
+        tuple(error for error in document.problems if error.code == NOT_RUN_YET),
+        document.notes,
     )

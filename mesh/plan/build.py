@@ -81,7 +81,12 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
     name = app_name(tree)
     if name != tree.name:
         tree = with_token(tree)
-    bound = bind(tree)
+    return plan_bound(text, tree, bind(tree), partitions=partitions)
+
+
+def plan_bound(text: str, tree: App, bound: BoundApp, *, partitions: int = PARTITIONS) -> AppPlan:
+    """Plan an app that has a name and is bound; as ``plan``."""
+    name = app_name(tree)
     groups = split_app(tree, bound)
     wiring = layout_channels(bound, groups, partitions, {d.name for d in tree.streams})
     receivers = wiring.connections.receivers

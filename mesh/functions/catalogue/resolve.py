@@ -95,7 +95,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 def describe(signature: Signature) -> str:
     """The forms of a call in plain notation: ``count() or count(value any)``."""
-    *others, last = (f"{signature.name}({_described(o)})" for o in signature.overloads)
+    *others, last = (f"{signature.name}({describe_overload(o)})" for o in signature.overloads)
     return f"{', '.join(others)} or {last}" if others else last
 
 
@@ -218,7 +218,8 @@ def _counted(count: int) -> str:
     return "1 argument" if count == 1 else f"{count} arguments"
 
 
-def _described(overload: Overload) -> str:
+def describe_overload(overload: Overload) -> str:
+    """The parameters of one form: ``value any, type string constant``."""
     parts = [_parameter(parameter) for parameter in overload.parameters]
     if overload.more is not None:
         parts.append(f"{_parameter(overload.more)} ..")

@@ -1,0 +1,306 @@
+"""Completion: what may be written at a place.
+
+The parser says which words and which kinds of names may follow (``grammar``); the analysis of the
+text, the catalogue of functions and the specs of connectors fill in the names.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from mesh.functions.catalogue import EXTENSIONS, Role
+from mesh.language.print_expressions import print_name
+from mesh.language.tokens import TokenKind
+from mesh.language_service.annotation_completion import annotation_proposals, complete_annotation
+from mesh.language_service.annotations import AGGREGATION, APP, PARTITION, QUERY, STREAM, TABLE
+from mesh.language_service.callables import (
+    ALL_STREAM_FUNCTIONS,
+    ALL_WINDOWS,
+    EXPRESSIONS,
+    forms,
+    sentence,
+)
+from mesh.language_service.grammar import expected_after
+from mesh.language_service.proposals import Completion, Proposal, ProposalKind
+from mesh.language_service.statements import READ_AFTER, inputs_of, open_annotations, statement_at
+from mesh.plan.bound import SourceKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mesh.functions.catalogue import Signature
+    from mesh.language_service.document import Document
+    from mesh.language_service.proposals import ClusterStream
+    from mesh.language_service.statements import Piece, Statement
+    from mesh.model.types import Attribute
+    from mesh.plan.bind.names import Names
+
+_INTO_INNER: Final = re.compile(r"\binto\s+#\s*(\w+)", re.IGNORECASE)
+_STARTS: Final = ("define", "from", "partition")
+_STREAM_NAMES: Final = ("the name of a stream",)
+_TABLE_NAMES: Final = ("the name of a table",)
+#: Words that the parser looks for to explain a mistake only.
+_ONLY_HINTS: Final = frozenset(("distinct", "overwrite"))
+#: Where a name may be, these are looked for to explain a mistake, too.
+_NO_NAMES: Final = frozenset(("from", "into"))
+_INTO_TABLES: Final = frozenset((SourceKind.TABLE, SourceKind.WINDOW, SourceKind.STREAM))
+
+
+def complete(
+    document: Document,
+    line: int,
+    column: int,
+    cluster: Sequence[ClusterStream] = (),
+    known: Document | None = None,
+) -> Completion:
+    """Proposals for a place.
+
+    Args:
+        document: the text.
+        line: from 1.
+        column: from 1, in characters.
+        cluster: streams of the connected cluster.
+        known: an earlier version of the text whose analysis is there already; its names are
+            proposed then, so that an answer need not wait for the analysis of this one.
+    """
+    offset = document.places.offset(line, column)
+    known = known or document
+    statement = statement_at(document, offset)
+    if statement.is_in_comment:
+        return Completion(offset, ())
+    names = known.readable.names if known.readable is not None else None
+    open_ = open_annotations(statement.tokens)
+    if open_:
+        return complete_annotation(statement, open_, offset)
+    start = offset
+    tokens = list(statement.tokens)
+    if tokens and tokens[-1].kind is TokenKind.NAME and tokens[-1].end == offset:
+        start = tokens.pop().start
+    elif tokens and tokens[-1].is_text:
+        return Completion(offset, ())
+    return _in_statement(_At(document, statement, tokens, start, names, cluster))
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A place outside of annotations."""
+
+    document: Document
+    statement: Statement
+    #: Before the word that is completed.
+    tokens: list[Piece]
+    start: int
+    names: Names | None
+    cluster: Sequence[ClusterStream]
+
+    def last(self, count: int) -> list[str]:
+        """The last words before the place, in lower case."""
+        return [one.word for one in self.tokens[-count:]]
+
+
+def _in_statement(at: _At) -> Completion:
+    tokens, text = at.tokens, at.document.text
+    if tokens and tokens[-1].text == "@":
+        return Completion(at.start, tuple(_annotations_before_statement(at)))
+    if at.last(3) == ["@", "app", ":"]:
+        own = (one for one in annotation_proposals(APP))
+        named = (
+            Proposal(one.label.partition(":")[2], one.kind, one.detail, one.doc) for one in own
+        )
+        return Completion(at.start, tuple(named))
+    if at.last(2) == ["#", "window"] or at.last(3) == ["#", "window", "."]:
+        return Completion(at.start, tuple(_calls(ALL_WINDOWS, ProposalKind.WINDOW)))
+    if at.last(1) == ["#"]:
+        return Completion(at.start, tuple(_after_hash(at)))
+    start = at.start
+    if len(tokens) > 1 and tokens[-1].text == ":" and tokens[-2].kind is TokenKind.NAME:
+        # ``str:le``: names of functions have their namespace.
+        namespace = tokens[-2]
+        start = namespace.start
+        if len(tokens) > 2 and tokens[-3].text in ("#", "."):
+            table = ALL_STREAM_FUNCTIONS if tokens[-3].text == "#" else ALL_WINDOWS
+            kind = ProposalKind.FUNCTION if tokens[-3].text == "#" else ProposalKind.WINDOW
+        else:
+            table, kind = EXPRESSIONS, ProposalKind.FUNCTION
+        prefix = f"{namespace.text}:"
+        found = [one for one in _calls(table, kind) if one.label.startswith(prefix)]
+        return Completion(start, tuple(found))
+    if tokens and tokens[-1].text == "." and len(tokens) > 1:
+        return Completion(at.start, tuple(_after_dot(at)))
+    before = text[at.statement.start : at.start]
+    expected = expected_after(before, in_partition=at.statement.in_partition)
+    proposals: list[Proposal] = []
+    for what in expected.names:
+        proposals += _named(at, what)
+    if at.last(3)[:2] == ["define", "window"] or _is_window_definition(tokens):
+        is_open = not expected.words and not expected.names and "#" in expected.symbols
+        proposals += _calls(ALL_WINDOWS, ProposalKind.WINDOW) if is_open else []
+    without = _ONLY_HINTS | _NO_NAMES if expected.names else _ONLY_HINTS
+    words = [str(word) for word in expected.words if word not in without]
+    if "end" in words:
+        words.remove("end")
+    if not before.strip():
+        words = ["from", "end"] if at.statement.in_partition else list(_STARTS)
+    if "is" in words:
+        words += ["and", "or"]
+    is_type = "double" in words
+    kind = ProposalKind.TYPE if is_type else ProposalKind.KEYWORD
+    proposals += [Proposal(word, kind) for word in words]
+    unique = {(one.label, one.kind): one for one in proposals}
+    return Completion(at.start, tuple(unique.values()))
+
+
+def _is_window_definition(tokens: Sequence[Piece]) -> bool:
+    words = [piece.word for piece in tokens]
+    return "define" in words and words[words.index("define") + 1 :][:1] == ["window"]
+
+
+def _annotations_before_statement(at: _At) -> list[Proposal]:
+    words = [piece.word for piece in at.statement.whole]
+    is_first = at.statement.start == 0
+    places = [STREAM, TABLE, AGGREGATION, QUERY, PARTITION]
+    if "define" in words:
+        places = words[words.index("define") + 1 :][:1] or places
+    elif "from" in words:
+        places = [QUERY]
+    elif "partition" in words:
+        places = [PARTITION]
+    if at.statement.in_partition:
+        places = [QUERY]
+    if is_first:
+        places = [APP, *places]
+    found = [one for place in places for one in annotation_proposals(place)]
+    return list({one.label: one for one in found}.values())
+
+
+def _after_hash(at: _At) -> list[Proposal]:
+    before = at.tokens[-2].word if len(at.tokens) > 1 else ""
+    inner = [] if at.names is None else _inner_streams(at)
+    if before in READ_AFTER or before == "into":
+        return inner
+    window = Proposal("window.", ProposalKind.KEYWORD, "window", "A window over the stream.")
+    return [window, *_calls(ALL_STREAM_FUNCTIONS, ProposalKind.FUNCTION)]
+
+
+def _inner_streams(at: _At) -> list[Proposal]:
+    names = dict.fromkeys(_INTO_INNER.findall(at.document.text))
+    return [Proposal(name, ProposalKind.STREAM, "inner stream") for name in names]
+
+
+def _after_dot(at: _At) -> list[Proposal]:
+    source = at.tokens[-2]
+    if source.text == "]":
+        source = next((p for p in reversed(at.tokens[:-2]) if p.kind is TokenKind.NAME), source)
+    wanted = str(source.token.value)
+    for prefix, id_ in inputs_of(at.statement):
+        if prefix == wanted:
+            return _attributes(at, id_)
+    return _attributes(at, wanted)
+
+
+def _named(at: _At, what: str) -> list[Proposal]:
+    """Proposals for a kind of name, in the words of the parser."""
+    if at.last(2)[:1] == ["define"]:
+        return _of_cluster(at) if at.last(1) == ["stream"] else []
+    if what in _STREAM_NAMES:
+        if at.last(1) == ["into"]:
+            return _definitions(at, _INTO_TABLES)
+        return _definitions(at, None)
+    if what in _TABLE_NAMES:
+        return _definitions(at, frozenset((SourceKind.TABLE,)))
+    if what == "the name of a window":
+        return _calls(ALL_WINDOWS, ProposalKind.WINDOW)
+    if what == "the name of a stream function":
+        return _calls(ALL_STREAM_FUNCTIONS, ProposalKind.FUNCTION)
+    if what == "a language":
+        runs = [one.name for one in EXTENSIONS[Role.SCRIPT].values() if one.runs]
+        return [Proposal(name, ProposalKind.VALUE, "language") for name in runs]
+    if what == "an attribute of the table":
+        return [Proposal(f"{t.label}.", t.kind, t.detail) for t in _named(at, _TABLE_NAMES[0])]
+    if what in ("an attribute", "an expression"):
+        return _expression(at, has_functions=what == "an expression")
+    return []
+
+
+def _of_cluster(at: _At) -> list[Proposal]:
+    """Definitions of the streams that the cluster has."""
+    return [
+        Proposal(
+            one.name,
+            ProposalKind.STREAM,
+            f"of app {one.app}",
+            f"({one.attributes})",
+            f"{print_name(one.name)} ({one.attributes})",
+        )
+        for one in at.cluster
+    ]
+
+
+def _expression(at: _At, *, has_functions: bool) -> list[Proposal]:
+    inputs = inputs_of(at.statement)
+    found = [one for _, id_ in inputs for one in _attributes(at, id_)]
+    if len(inputs) > 1:
+        found += [
+            Proposal(f"{prefix}.", ProposalKind.STREAM, "event" if prefix != id_ else "stream")
+            for prefix, id_ in inputs
+        ]
+    words = at.tokens
+    if any(piece.word in ("having", "by") for piece in words):
+        found += [Proposal(name, ProposalKind.ATTRIBUTE, "output") for name in _outputs(words)]
+    if not has_functions:
+        return found
+    scripts = at.names.vocabulary.scripts if at.names is not None else ()
+    found += [Proposal(name, ProposalKind.FUNCTION, "function of the app") for name in scripts]
+    return [*found, *_calls(EXPRESSIONS, ProposalKind.FUNCTION)]
+
+
+def _outputs(tokens: Sequence[Piece]) -> list[str]:
+    return [
+        str(after.token.value)
+        for before, after in pairwise(tokens)
+        if before.word == "as" and after.kind is TokenKind.NAME
+    ]
+
+
+def _calls(table: Mapping[str, Signature], kind: ProposalKind) -> list[Proposal]:
+    return [
+        Proposal(name, kind, forms(one)[0], sentence(one), f"{name}(")
+        for name, one in table.items()
+        if one.runs
+    ]
+
+
+def _definitions(at: _At, kinds: Iterable[SourceKind] | None) -> list[Proposal]:
+    if at.names is None:
+        return []
+    names = at.names
+    tables = (names.streams, names.windows, names.tables, names.aggregations)
+    return [
+        Proposal(
+            name if name.startswith("!") else print_name(name),
+            ProposalKind.STREAM,
+            str(one.kind),
+            _shown(one.schema.attributes) if one.schema is not None else "",
+        )
+        for table in tables
+        for name, one in table.items()
+        if kinds is None or one.kind in kinds
+    ]
+
+
+def _shown(attributes: Iterable[Attribute]) -> str:
+    return f"({', '.join(f'{one.name} {one.type}' for one in attributes)})"
+
+
+def _attributes(at: _At, id_: str) -> list[Proposal]:
+    found = at.names.find(id_) if at.names is not None else None
+    schema = found.schema if found is not None else None
+    return [
+        Proposal(
+            print_name(one.name), ProposalKind.ATTRIBUTE, str(one.type), f"Attribute of {id_}."
+        )
+        for one in (schema.attributes if schema is not None else ())
+    ]

@@ -1,0 +1,116 @@
+"""Go to definition, references and rename."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh.errors import MeshError, Position
+from mesh.language.print_expressions import print_name
+from mesh.language.tokens import TokenKind
+from mesh.language_service.document import Document
+from mesh.language_service.symbols import SymbolKind
+
+if TYPE_CHECKING:
+    from mesh.language_service.symbols import Occurrence, Symbol
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A replacement in the text."""
+
+    position: Position
+    text: str
+
+
+def definition(document: Document, line: int, column: int) -> Position | None:
+    """The position of the definition of the name at a place.
+
+    The definition of a stream without one is the first query that inserts into it.
+    """
+    found = document.symbols.at((line, column))
+    if found is None:
+        return None
+    defined = document.symbols.definition(found)
+    return defined.position if defined is not None else None
+
+
+def references(document: Document, line: int, column: int) -> list[Position]:
+    """The positions of all occurrences of the name at a place, its definition among them."""
+    found = document.symbols.at((line, column))
+    if found is None:
+        return []
+    return [one.position for one in _in_order(document.symbols.of(found.symbol))]
+
+
+def renamable(document: Document, line: int, column: int) -> Position | None:
+    """The position of the name at a place, if it can be changed."""
+    found = document.symbols.at((line, column))
+    if found is None or document.symbols.definition(found) is None:
+        return None
+    return found.position
+
+
+def rename(document: Document, line: int, column: int, name: str) -> list[Edit]:
+    """The edits that give the name at a place another one, everywhere.
+
+    Attributes that ``select *`` gives one name are changed together; a selected attribute that
+    keeps its name in the output, or outside, gets ``as``.
+
+    Raises:
+        MeshError: MESH-U184 where there is no name, or the text would have an error afterwards.
+    """
+    found = document.symbols.at((line, column))
+    if found is None or document.symbols.definition(found) is None:
+        raise MeshError(
+            "MESH-U184",
+            "there is no name to change here",
+            hint="Place the cursor on a name of the app.",
+        )
+    if not name.strip():
+        raise MeshError("MESH-U184", "the new name is empty", hint="Give a name.")
+    occurrences = _in_order(document.symbols.of(found.symbol))
+    edits = [_edit(document, one, found.symbol, name) for one in occurrences]
+    after = applied(document, edits)
+    new = [str(one) for one in Document(after, document.name, document.fill).problems]
+    if new and not document.problems:
+        raise MeshError(
+            "MESH-U184",
+            f'"{found.symbol.name}" can\'t become "{name}"',
+            detail=f"The text would have an error: {new[0]}.",
+            hint="Choose a name that nothing else has.",
+        )
+    return edits
+
+
+def applied(document: Document, edits: list[Edit]) -> str:
+    """The text with the edits."""
+    text = document.text
+    for edit in sorted(edits, key=lambda e: (e.position.line, e.position.column), reverse=True):
+        start = document.places.offset(edit.position.line, edit.position.column)
+        text = text[:start] + edit.text + text[start + edit.position.length :]
+    return text
+
+
+def _in_order(occurrences: list[Occurrence]) -> list[Occurrence]:
+    unique = {(one.position.line, one.position.column): one for one in occurrences}
+    return [unique[key] for key in sorted(unique)]
+
+
+def _edit(document: Document, one: Occurrence, symbol: Symbol, name: str) -> Edit:
+    """The edit of one occurrence."""
+    symbols = document.symbols
+    if one.symbol.kind is SymbolKind.QUERY:
+        return Edit(one.position, name)
+    index = document.tokens.get((one.position.line, one.position.column))
+    tokens = document.readable.reading.cursor.tokens if document.readable else ()
+    is_text = index is None or tokens[index].kind is TokenKind.STRING
+    written = name if is_text else print_name(name)
+    if one.output is None:
+        return Edit(one.position, written)
+    is_input = symbols.root(one.symbol) == symbols.root(symbol)
+    is_output = symbols.root(one.output) == symbols.root(symbol)
+    if is_input and is_output:
+        return Edit(one.position, written)
+    own = document.slice(one.position)
+    return Edit(one.position, f"{written} as {own}" if is_input else f"{own} as {written}")

@@ -1,0 +1,83 @@
+"""The group of each query, in a line: strategy, partitions, instances, state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mesh.model.app import Strategy
+from mesh.plan.bound import AggregateCall, BoundPattern, BoundStream, walk
+from mesh.plan.groups import split_app
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.errors import Position
+    from mesh.language.syntax import App
+    from mesh.model.app import GroupInput, GroupSpec
+    from mesh.plan.bound import BoundQuery
+    from mesh.plan.build import AppPlan
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """A query and its group."""
+
+    #: Of its ``from``.
+    position: Position
+    bound: BoundQuery
+    group: GroupSpec
+
+    @property
+    def line(self) -> str:
+        """``group watch, 2 instances | Cards by key card, 8 partitions | pattern, avg``."""
+        group = self.group
+        count = f"{group.parallel} instance{'s' if group.parallel != 1 else ''}"
+        reads = [_read(one) for one in group.inputs]
+        return " | ".join([f"group {group.name}, {count}", *reads, state_of(self.bound)])
+
+
+def planned_queries(app: App, made: AppPlan) -> Iterator[PlannedQuery]:
+    """Each query of a planned app with its group."""
+    specs = {spec.name: spec for spec in made.spec.groups}
+    for group in split_app(app, made.bound):
+        for tree, bound in group.queries:
+            yield PlannedQuery(tree.position, bound, specs[group.name])
+
+
+def state_of(query: BoundQuery) -> str:
+    """The state that a query keeps: ``state: window time, avg``; ``no state``."""
+    kept: dict[str, None] = {}
+    match query.input:
+        case BoundPattern():
+            kept[query.input.kind.name.lower()] = None
+        case BoundStream():
+            sides = [query.input]
+        case _:
+            kept["join"] = None
+            sides = [query.input.left, query.input.right]
+    if not isinstance(query.input, BoundPattern):
+        for side in sides:
+            if side.window is not None:
+                kept[f"window {side.window.name}"] = None
+    for output in query.outputs:
+        for part in walk(output.expression):
+            if isinstance(part, AggregateCall):
+                kept[part.function] = None
+    if query.rate is not None:
+        kept["output rate"] = None
+    if query.is_stateless:
+        return "no state"
+    return f"state: {', '.join(kept)}" if kept else "no state of its own"
+
+
+def _read(one: GroupInput) -> str:
+    channel = one.channel
+    name = channel.stream.name
+    match one.strategy:
+        case Strategy.ALL:
+            return f"{name} all"
+        case Strategy.ROUND_ROBIN:
+            return f"{name} round-robin"
+        case Strategy.BY_KEY:
+            return f"{name} by key {channel.key_text}, {channel.partitions} partitions"
