@@ -132,6 +132,7 @@ bench-flow: $(STAMP)
 
 bench-language: $(STAMP)
 	@$(BIN)/python -m bench.language $(if $(CHECK),--check) $(ARGS)
+	@$(BIN)/python -m bench.language_service $(if $(CHECK),--check)
 
 bench-mesh: $(STAMP)
 	@$(BIN)/python -m bench.mesh $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)

@@ -32,7 +32,11 @@ PARTS: Final = (
     Part("docs", "the pages that mesh help shows, as Markdown", "docs", (".md",)),
     Part("man", "a manual page of each command, for man", ""),
     Part("examples", "apps with their events and the output that is expected", "examples"),
-    Part("editor", "a grammar that highlights SiddhiQL in editors", "examples/editor"),
+    Part(
+        "editor",
+        "an extension of VS Code, and a grammar that highlights SiddhiQL in editors",
+        "examples/editor",
+    ),
     Part("settings", "mesh.yaml with every setting and its default", "conf/mesh.yaml"),
     Part("systemd", "units of systemd; --role prepares a machine with them", "conf/systemd"),
     Part("kubernetes", "kustomize bases and the Helm chart", "conf/kubernetes"),

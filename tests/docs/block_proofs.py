@@ -67,6 +67,9 @@ WHOLE_PAGES: Final[dict[str, Proof]] = {
     "docs/cookbook.md": By(
         "tests/testing/test_examples.py::test_the_cookbook_shows_lines_of_its_apps"
     ),
+    "docs/editor.md": By(
+        "tests/language_service/test_page.py::test_the_example_of_the_page_has_these_answers"
+    ),
     "docs/kubernetes.md": _KUBERNETES,
     "docs/machines.md": _SYSTEMD,
     "docs/migrate.md": By("tests/cli/test_migrate.py::test_the_page_is_followed"),

@@ -1,0 +1,368 @@
+"""The language server: LSP's messages around ``mesh.language_service``.
+
+A version of a document is analysed once, by one thread, after a pause of typing or when a request
+needs it.  Completion doesn't wait: it takes the names of the last analysed version.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from lsprotocol import types as lsp
+from pygls.lsp.server import LanguageServer
+
+import mesh
+from mesh.cli.lsp_values import (
+    COMPLETION_KINDS,
+    SYMBOL_KINDS,
+    diagnostics_of,
+    markdown,
+)
+from mesh.client.references import typed
+from mesh.errors import MeshError, Position
+from mesh.language.formatting import canonical
+from mesh.language.substitution import substitute, variables_for
+from mesh.language_service.completion import complete
+from mesh.language_service.document import Document
+from mesh.language_service.fixes import fixes
+from mesh.language_service.hover import hover
+from mesh.language_service.navigation import definition, references, renamable, rename
+from mesh.language_service.outline import inferred_types, lenses, outline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mesh.language_service.outline import Part
+    from mesh.language_service.proposals import ClusterStream
+
+#: Pause of typing after which errors are shown.
+PAUSE_S: Final = 0.15
+#: Age after which the streams of the cluster are read again.
+_STREAMS_S: Final = 30.0
+
+
+@dataclass(slots=True)
+class _Opened:
+    """A document of the editor in its present version."""
+
+    document: Document
+    version: int
+    #: The last version that was analysed.
+    analysed: Document | None = None
+    #: Of the present version, once it is needed.
+    analysis: asyncio.Task[Document] | None = None
+    pause: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class _Cluster:
+    """The streams of the cluster, read in the background."""
+
+    read: Callable[[], list[ClusterStream]]
+    streams: list[ClusterStream] = field(default_factory=list)
+    task: asyncio.Task[None] | None = None
+    read_at_s: float = float("-inf")
+
+
+class MeshServer(LanguageServer):
+    """The server of one editor."""
+
+    def __init__(
+        self, variables: Mapping[str, str], streams: Callable[[], list[ClusterStream]]
+    ) -> None:
+        super().__init__("mesh", mesh.__version__)
+        self._variables = variables
+        self._cluster = _Cluster(streams)
+        self._opened: dict[str, _Opened] = {}
+        self._analyst = ThreadPoolExecutor(1, "analysis")
+
+    # Documents
+
+    def put(self, uri: str, text: str, version: int) -> None:
+        """Take a new version of a document, and show its errors after a pause."""
+        before = self._opened.get(uri)
+        document = Document(text, PurePosixPath(unquote(urlsplit(uri).path)).stem, self._fill)
+        opened = _Opened(document, version, before.analysed if before is not None else None)
+        self._opened[uri] = opened
+        if before is not None and before.pause is not None:
+            before.pause.cancel()
+        opened.pause = asyncio.create_task(self._show_errors(uri, opened))
+
+    def forget(self, uri: str) -> None:
+        """Forget a document that was closed, with its errors."""
+        opened = self._opened.pop(uri, None)
+        if opened is not None and opened.pause is not None:
+            opened.pause.cancel()
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
+
+    def present(self, uri: str) -> _Opened:
+        """The present version of a document."""
+        return self._opened[uri]
+
+    async def analysed(self, uri: str) -> Document:
+        """The present version of a document, after its analysis."""
+        return await self._analysed(self._opened[uri])
+
+    async def _analysed(self, opened: _Opened) -> Document:
+        if opened.analysis is None:
+            opened.analysis = asyncio.create_task(self._analyse(opened))
+        return await asyncio.shield(opened.analysis)
+
+    async def _analyse(self, opened: _Opened) -> Document:
+        loop = asyncio.get_running_loop()
+        document = opened.document
+        await loop.run_in_executor(self._analyst, document.analyse)
+        opened.analysed = document
+        return document
+
+    async def _show_errors(self, uri: str, opened: _Opened) -> None:
+        await asyncio.sleep(PAUSE_S)
+        document = await self._analysed(opened)
+        found = diagnostics_of(document, lambda position: self.range(uri, position))
+        self.text_document_publish_diagnostics(
+            lsp.PublishDiagnosticsParams(uri, found, version=opened.version)
+        )
+
+    def _fill(self, text: str) -> str:
+        return typed(substitute(text, variables_for(text, self._variables)))
+
+    # Places: LSP counts from 0, in units of UTF-16 unless the editor agrees to others
+
+    def place(self, uri: str, position: lsp.Position) -> tuple[int, int]:
+        """Line and column of a position."""
+        text = self.workspace.get_text_document(uri)
+        found = text.position_codec.position_from_client_units(text.lines, position)
+        return found.line + 1, found.character + 1
+
+    def range(self, uri: str, position: Position) -> lsp.Range:
+        """The range of a position of a document."""
+        start = lsp.Position(position.line - 1, position.column - 1)
+        end = lsp.Position(position.line - 1, position.column - 1 + position.length)
+        text = self.workspace.get_text_document(uri)
+        return text.position_codec.range_to_client_units(text.lines, lsp.Range(start, end))
+
+    # The cluster
+
+    def streams(self) -> Sequence[ClusterStream]:
+        """The streams that were read last; they are read again if that was long ago."""
+        cluster = self._cluster
+        now_s = asyncio.get_running_loop().time()
+        if cluster.task is None and now_s - cluster.read_at_s > _STREAMS_S:
+            cluster.task = asyncio.create_task(self._read_streams())
+        return cluster.streams
+
+    async def _read_streams(self) -> None:
+        cluster = self._cluster
+        cluster.streams = await asyncio.to_thread(cluster.read)
+        cluster.read_at_s = asyncio.get_running_loop().time()
+        cluster.task = None
+
+
+def serve(variables: Mapping[str, str], streams: Callable[[], list[ClusterStream]]) -> None:
+    """Serve an editor over standard input and output, until it ends."""
+    made_server(variables, streams).start_io()
+
+
+def made_server(
+    variables: Mapping[str, str], streams: Callable[[], list[ClusterStream]]
+) -> MeshServer:
+    """A server with all features."""
+    server = MeshServer(variables, streams)
+    _add_documents(server)
+    _add_completion(server)
+    _add_changes(server)
+    _add_names(server)
+    _add_whole_text(server)
+    return server
+
+
+def _add_documents(server: MeshServer) -> None:
+    @server.feature(lsp.INITIALIZED)
+    async def initialized(_: lsp.InitializedParams) -> None:
+        server.streams()
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
+    async def did_open(given: lsp.DidOpenTextDocumentParams) -> None:
+        document = given.text_document
+        server.put(document.uri, document.text, document.version)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
+    async def did_change(given: lsp.DidChangeTextDocumentParams) -> None:
+        uri = given.text_document.uri
+        # pygls has applied the changes.
+        text = server.workspace.get_text_document(uri).source
+        server.put(uri, text, given.text_document.version)
+
+    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
+    async def did_close(given: lsp.DidCloseTextDocumentParams) -> None:
+        server.forget(given.text_document.uri)
+
+
+def _add_completion(server: MeshServer) -> None:
+    @server.feature(
+        lsp.TEXT_DOCUMENT_COMPLETION,
+        lsp.CompletionOptions(trigger_characters=["@", "#", ".", ":", "'", "{", "[", "(", " "]),
+    )
+    async def completion(given: lsp.CompletionParams) -> lsp.CompletionList:
+        uri = given.text_document.uri
+        opened = server.present(uri)
+        if opened.analysed is None:
+            await server.analysed(uri)
+        line, column = server.place(uri, given.position)
+        streams = server.streams()
+        found = complete(opened.document, line, column, streams, opened.analysed)
+        start = opened.document.places.of(found.start, found.start)
+        length = column - start.column if start.line == line else 0
+        replaced = server.range(uri, Position(start.line, start.column, length))
+        items = [
+            lsp.CompletionItem(
+                label=one.label,
+                kind=COMPLETION_KINDS[one.kind],
+                detail=one.detail or None,
+                documentation=markdown(one.doc) if one.doc else None,
+                # In the order of the proposals: names of the text before functions.
+                sort_text=f"{number:04}",
+                text_edit=lsp.TextEdit(replaced, one.insert or one.label),
+            )
+            for number, one in enumerate(found.proposals)
+        ]
+        return lsp.CompletionList(is_incomplete=False, items=items)
+
+
+def _add_changes(server: MeshServer) -> None:
+    @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
+    async def formatting(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
+        text = server.workspace.get_text_document(given.text_document.uri)
+        try:
+            made = await asyncio.to_thread(canonical, text.source)
+        except MeshError:
+            # The errors are shown already.
+            return None
+        whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(text.lines) + 1, 0))
+        return [] if made == text.source else [lsp.TextEdit(whole, made)]
+
+    @server.feature(
+        lsp.TEXT_DOCUMENT_CODE_ACTION,
+        lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix]),
+    )
+    async def code_actions(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+        uri = given.text_document.uri
+        document = await server.analysed(uri)
+        first, last = given.range.start.line + 1, given.range.end.line + 1
+        return [
+            lsp.CodeAction(
+                title=fix.title,
+                kind=lsp.CodeActionKind.QuickFix,
+                is_preferred=True,
+                diagnostics=[
+                    one
+                    for one in given.context.diagnostics
+                    if one.code == fix.error.code
+                    and fix.error.position is not None
+                    and one.range.start.line == fix.error.position.line - 1
+                ],
+                edit=lsp.WorkspaceEdit(
+                    changes={
+                        uri: [lsp.TextEdit(server.range(uri, fix.edit.position), fix.edit.text)]
+                    }
+                ),
+            )
+            for fix in fixes(document, first, last)
+        ]
+
+
+def _add_names(server: MeshServer) -> None:
+    async def asked(given: Any) -> tuple[str, Document, int, int]:
+        uri = given.text_document.uri
+        document = await server.analysed(uri)
+        return uri, document, *server.place(uri, given.position)
+
+    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
+    async def hovered(given: lsp.HoverParams) -> lsp.Hover | None:
+        uri, document, line, column = await asked(given)
+        found = hover(document, line, column)
+        if found is None:
+            return None
+        return lsp.Hover(markdown(found.markdown), server.range(uri, found.position))
+
+    @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
+    async def defined(given: lsp.DefinitionParams) -> lsp.Location | None:
+        uri, document, line, column = await asked(given)
+        found = definition(document, line, column)
+        return lsp.Location(uri, server.range(uri, found)) if found is not None else None
+
+    @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
+    async def used(given: lsp.ReferenceParams) -> list[lsp.Location]:
+        uri, document, line, column = await asked(given)
+        found = references(document, line, column)
+        if not given.context.include_declaration:
+            own = definition(document, line, column)
+            found = [one for one in found if one != own]
+        return [lsp.Location(uri, server.range(uri, one)) for one in found]
+
+    @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
+    async def can_rename(given: lsp.PrepareRenameParams) -> lsp.Range | None:
+        uri, document, line, column = await asked(given)
+        found = renamable(document, line, column)
+        return server.range(uri, found) if found is not None else None
+
+    @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
+    async def renamed(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
+        uri, document, line, column = await asked(given)
+        try:
+            edits = rename(document, line, column, given.new_name)
+        except MeshError as error:
+            text = " ".join(filter(None, (error.message, error.detail, error.hint)))
+            server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Error, text))
+            return None
+        found = [lsp.TextEdit(server.range(uri, one.position), one.text) for one in edits]
+        return lsp.WorkspaceEdit(changes={uri: found})
+
+
+def _add_whole_text(server: MeshServer) -> None:
+    @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+    async def symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+        uri = given.text_document.uri
+        document = await server.analysed(uri)
+        return [_symbol(server, uri, part) for part in outline(document)]
+
+    @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
+    async def hints(given: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+        uri = given.text_document.uri
+        document = await server.analysed(uri)
+        first, last = given.range.start.line + 1, given.range.end.line + 1
+        return [
+            lsp.InlayHint(
+                server.range(uri, one.position).start, one.text, kind=lsp.InlayHintKind.Type
+            )
+            for one in inferred_types(document, first, last)
+        ]
+
+    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
+    async def lens(given: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+        uri = given.text_document.uri
+        document = await server.analysed(uri)
+        return [
+            lsp.CodeLens(server.range(uri, one.position), command=lsp.Command(one.text, ""))
+            for one in lenses(document)
+        ]
+
+
+def _symbol(server: MeshServer, uri: str, part: Part) -> lsp.DocumentSymbol:
+    start, end = server.range(uri, part.start).start, server.range(uri, part.end).end
+    name = server.range(uri, part.position)
+    # The range holds the name.
+    last = max((end, name.end), key=lambda at: (at.line, at.character))
+    return lsp.DocumentSymbol(
+        name=part.name,
+        kind=SYMBOL_KINDS[part.kind],
+        range=lsp.Range(start, last),
+        selection_range=name,
+        detail=part.detail or None,
+        children=[_symbol(server, uri, one) for one in part.parts],
+    )

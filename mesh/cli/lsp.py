@@ -1,0 +1,64 @@
+"""``mesh lsp``: the language server of editors."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import typer
+
+from mesh.cli.options import takes_cluster
+from mesh.cli.variables import VarOption, given_variables
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from mesh.client.context import Context
+    from mesh.language_service.proposals import ClusterStream
+
+#: Apps of the cluster whose streams are proposed.
+_APPS_MAX = 50
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="An app's text")(lsp)
+
+
+@takes_cluster
+def lsp(*, at: Context, var: VarOption = None) -> None:
+    """Serve editors over standard input and output; needs the extra `lsp`.
+
+    Errors, completion, hover, definitions, references, rename, formatting, symbols, fixes, types
+    and plans of SiddhiQL, by the Language Server Protocol. If a cluster can be reached, its streams
+    are proposed. An editor starts the command; see docs/editor.md.
+
+    Example: `mesh lsp --var THRESHOLD=30`
+    """
+    if find_spec("pygls") is None:
+        raise MeshError(
+            "MESH-U185",
+            "the package pygls is not installed",
+            hint="Run: pip install 'nats-event-mesh[lsp]'",
+        )
+    from mesh.cli.language_server import serve
+
+    serve(given_variables(var), lambda: streams_of(at))
+
+
+def streams_of(context: Context) -> list[ClusterStream]:
+    """The streams of the apps of a cluster; none if it can't be reached or asked."""
+    import httpx
+
+    from mesh.client import Client
+    from mesh.language_service.proposals import ClusterStream
+
+    try:
+        with Client(context) as client:
+            found = []
+            for app in [status["app"] for status in client.apps()[:_APPS_MAX]]:
+                for name, types in client.app(app)["streams"].items():
+                    shown = ", ".join(f"{own} {kind}" for own, kind in types.items())
+                    found.append(ClusterStream(app, name, shown))
+            return found
+    except (MeshError, httpx.HTTPError):
+        return []

@@ -1,0 +1,178 @@
+"""``mesh lsp`` as a process, spoken with by the client of pygls: a recorded session."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from lsprotocol import converters
+from lsprotocol import types as lsp
+from pygls.lsp.client import LanguageClient
+from typer.testing import CliRunner
+
+from mesh.cli.commands import app
+from mesh.cli.lsp import streams_of
+from mesh.client import Client
+from mesh.client.context import Context
+from mesh.language_service.proposals import ClusterStream
+from tests.support import paths
+from tests.support.manager_api import manager_api
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+RECORDED = paths.CASES / "language_service" / "session.json"
+URI = "file:///apps/Shop.siddhi"
+#: The emoji are two units of UTF-16 each, and one character.
+TEXT = """define stream Orders (item string, price double, qty int);
+@info(name='dear') @dist(execGroup='dear', parallel='2')
+from Orders[item == '🍏🍐' and price > 10.0] select item, price * qty as total insert into Dear;
+from Dear select totl insert into Out;
+"""
+_TYPED = "\nfrom Dear[to"
+
+
+class _Session:
+    """A client with one open document, and what the server answered."""
+
+    def __init__(self, client: LanguageClient) -> None:
+        self.client = client
+        self.diagnostics: asyncio.Queue[Any] = asyncio.Queue()
+        self.recorded: list[dict[str, Any]] = []
+        self._converter = converters.get_converter()
+
+        def published(given: lsp.PublishDiagnosticsParams) -> None:
+            self.diagnostics.put_nowait(given)
+
+        client.feature(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(published)
+
+    def record(self, what: str, answer: Any) -> Any:
+        self.recorded.append({"asked": what, "answer": self._converter.unstructure(answer)})
+        return answer
+
+    async def errors(self, what: str) -> None:
+        self.record(what, await asyncio.wait_for(self.diagnostics.get(), 60))
+
+    def at(self, part: str, text: str = TEXT) -> dict[str, Any]:
+        """The document, and the position after ``part`` in units of UTF-16."""
+        before = text[: text.index(part) + len(part)]
+        line = before.count("\n")
+        column = len(before.rpartition("\n")[2].encode("utf-16-le")) // 2
+        document = lsp.TextDocumentIdentifier(URI)
+        return {"text_document": document, "position": lsp.Position(line, column)}
+
+
+async def _play(session: _Session) -> None:
+    client, at = session.client, session.at
+    document = lsp.TextDocumentIdentifier(URI)
+    item = lsp.TextDocumentItem(URI, "siddhiql", 1, TEXT)
+    client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+    await session.errors("errors after opening")
+
+    ask: list[tuple[str, Callable[[Any], Awaitable[Any]], Any]] = [
+        ("hover of an attribute", client.text_document_hover_async,
+         lsp.HoverParams(**at("' and pri"))),
+        ("hover of an operator", client.text_document_hover_async,
+         lsp.HoverParams(**at("price *"))),
+        ("definition of a stream", client.text_document_definition_async,
+         lsp.DefinitionParams(**at("from Dear"))),
+        ("references of an attribute", client.text_document_references_async,
+         lsp.ReferenceParams(lsp.ReferenceContext(include_declaration=True), **at("Orders (it"))),
+        ("place of a rename", client.text_document_prepare_rename_async,
+         lsp.PrepareRenameParams(**at("define stream Or"))),
+        ("rename", client.text_document_rename_async,
+         lsp.RenameParams(new_name="Sales", **at("define stream Or"))),
+        ("symbols", client.text_document_document_symbol_async, lsp.DocumentSymbolParams(document)),
+        ("types", client.text_document_inlay_hint_async,
+         lsp.InlayHintParams(document, lsp.Range(lsp.Position(0, 0), lsp.Position(9, 0)))),
+        ("fixes", client.text_document_code_action_async,
+         lsp.CodeActionParams(document, lsp.Range(lsp.Position(3, 0), lsp.Position(3, 9)),
+                              lsp.CodeActionContext([]))),
+        ("formatting", client.text_document_formatting_async,
+         lsp.DocumentFormattingParams(document, lsp.FormattingOptions(4, True))),
+    ]  # fmt: skip
+    for what, call, given in ask:
+        session.record(what, await call(given))
+
+    # The fix is made, as an editor would.
+    wrong = TEXT.index("totl")
+    line, column = TEXT[:wrong].count("\n"), len(TEXT[:wrong].rpartition("\n")[2])
+    fixed = lsp.TextDocumentContentChangePartial(
+        lsp.Range(lsp.Position(line, column), lsp.Position(line, column + 4)), "total"
+    )
+    _change(client, 2, fixed)
+    await session.errors("errors after the fix")
+    lenses = await client.text_document_code_lens_async(lsp.CodeLensParams(document))
+    session.record("lenses", lenses)
+
+    end = lsp.Position(TEXT.count("\n"), 0)
+    _change(client, 3, lsp.TextDocumentContentChangePartial(lsp.Range(end, end), _TYPED))
+    text = TEXT.replace("totl", "total") + _TYPED
+    found = await client.text_document_completion_async(lsp.CompletionParams(**at(_TYPED, text)))
+    assert isinstance(found, lsp.CompletionList)
+    fitting = [one for one in found.items if one.label.startswith("to")]
+    session.record("completion while typing", fitting)
+    await session.errors("errors while typing")
+
+    client.text_document_did_close(lsp.DidCloseTextDocumentParams(document))
+    await session.errors("errors after closing")
+
+
+def _change(client: LanguageClient, version: int, change: Any) -> None:
+    identifier = lsp.VersionedTextDocumentIdentifier(version, URI)
+    client.text_document_did_change(lsp.DidChangeTextDocumentParams(identifier, [change]))
+
+
+async def test_a_client_has_every_feature(tmp_path: Path, rewrite: bool) -> None:
+    client = LanguageClient("tests", "1")
+    session = _Session(client)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
+    environment["XDG_CONFIG_HOME"] = str(tmp_path)
+    await client.start_io(sys.executable, "-m", "mesh.cli", "lsp", env=environment)
+    try:
+        started = await client.initialize_async(
+            lsp.InitializeParams(capabilities=lsp.ClientCapabilities(), process_id=None)
+        )
+        session.record("capabilities", started.capabilities)
+        client.initialized(lsp.InitializedParams())
+        await _play(session)
+        await client.shutdown_async(None)
+        client.exit(None)
+    finally:
+        await client.stop()  # type: ignore[no-untyped-call]  # of pygls
+    recorded = json.dumps(session.recorded, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    if rewrite:
+        RECORDED.write_text(recorded, encoding="utf-8")
+    assert recorded == RECORDED.read_text(encoding="utf-8")
+
+
+@pytest.mark.nats
+def test_streams_of_the_cluster_are_found(nats_server: NatsServer, tmp_path: Path) -> None:
+    text = "@App:name('Shop') define stream Orders (item string, price double);"
+    query = "from Orders[price > 1.0] select item insert into Dear;"
+    with manager_api(nats_server, tmp_path) as url:
+        with Client(Context(url, "ada", "pw")) as client:
+            client.deploy(f"{text} {query}")
+        found = streams_of(Context(url, "ada", "pw"))
+        refused = streams_of(Context(url, "ada", "wrong"))
+    assert ClusterStream("Shop", "Orders", "item string, price double") in found
+    assert ClusterStream("Shop", "Dear", "item string") in found
+    assert refused == []
+    assert streams_of(Context()) == []
+
+
+def test_without_its_library_the_command_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("mesh.cli.lsp.find_spec", lambda _: None)
+    answer = CliRunner().invoke(app, ["lsp"])
+    assert answer.exit_code == 1
+    assert "MESH-U185" in answer.stderr
+    assert "pip install 'nats-event-mesh[lsp]'" in answer.stderr
