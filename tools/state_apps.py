@@ -44,6 +44,12 @@ def _windows(output: str) -> str:
 
 
 APPS: Final[dict[str, str]] = {
+    "collections": """
+from S#window.length(7) select k, str:groupConcat(i, '-', true, 'desc') as a,
+  math:percentile(d, 60.0) as b, json:group(str:concat('[', i, ']')) as c,
+  json:toString(list:collect(d)) as e, map:toJSON(map:collect(i, d)) as f group by k
+  insert all events into O1;
+""",
     "windows-unique": """
 from S#window.unique:ever(k) select k, i, d insert all events into O1;
 from S#window.unique:first(k, i) select k, i, d insert all events into O2;

@@ -18,6 +18,7 @@ from mesh.functions.catalogue import (
     STATEFUL_STREAM_FUNCTIONS,
     STREAM_FUNCTIONS,
     WINDOWS,
+    Kind,
     Requirement,
     instead_of_call,
 )
@@ -71,7 +72,11 @@ _LEVELS_MAX: Final = 200
 _FUNCTIONS: Final = frozenset(
     s.bound_name for s in (*SCALARS.values(), *DOCUMENTED_FUNCTIONS.values()) if s.runs
 )
-_AGGREGATORS: Final = frozenset(s.bound_name for s in AGGREGATORS.values() if s.runs)
+_AGGREGATORS: Final = frozenset(
+    s.bound_name
+    for s in (*AGGREGATORS.values(), *DOCUMENTED_FUNCTIONS.values())
+    if s.runs and s.kind is Kind.AGGREGATOR
+)
 _STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
 #: Stream functions with a state.
 _PROCESSORS: Final = frozenset(STATEFUL_STREAM_FUNCTIONS)

@@ -22,6 +22,11 @@ SELECTS = {
     " maxForever(k) as i, or(k > 0) as j, count() as l group by s insert all events into O;",
     "sets": "from S#window.length(3) select s, sizeOfSet(unionSet(createSet(v))) as n group by s "
     "insert all events into O;",
+    "collections": "from S#window.length(3) select s, str:groupConcat(s, '-', true, 'desc') as a, "
+    "str:groupConcat(k) as b, math:percentile(v, 60.0) as c, "
+    "json:group(str:concat('[', k, ']'), true) as d, json:toString(list:collect(v)) as e, "
+    "map:toJSON(map:collect(k, s)) as f, json:toString(list:merge(list:create(k, v))) as g, "
+    "map:size(map:merge(map:create(s, v))) as h group by s insert all events into O;",
     "batches": "from S#window.lengthBatch(3) select s, sum(v) as t, min(k) as m, "
     "distinctCount(k) as d group by s order by t desc limit 2 insert all events into O;",
     "guards": "from S#window.lengthBatch(3) select (sum(k) > 1 and count() > 2) as a, "

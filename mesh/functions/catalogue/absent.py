@@ -127,7 +127,6 @@ _NAMESPACES: Final = {
 }
 #: By full name, where the namespace has others that run.
 _NAMES: Final = {
-    "str:groupConcat": "unionSet(createSet(a)) has the values of a window, each once.",
     "evalScript": _SCRIPT,
     "unique:externalTimeBatch": "Use externalTimeBatch with group by, which emits a row a key.",
     "unique:timeLengthBatch": "Use unique:timeBatch or unique:lengthBatch.",

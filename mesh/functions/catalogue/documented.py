@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.functions.catalogue.model import Argument, Kind
+from mesh.functions.catalogue.model import Argument, Kind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
 
 _FUNCTIONS: Final = """
@@ -191,26 +191,37 @@ list:sort(list object, order string constant) -> object
 """
 
 _AGGREGATORS: Final = """
-str:groupConcat(key string) -> string
-str:groupConcat(key string, separator string) -> string
-str:groupConcat(key string, separator string, distinct bool) -> string
-str:groupConcat(key string, separator string, distinct bool, order string) -> string
-math:percentile(arg number, p double) -> double
-json:group(json string|object) -> object
-json:group(json string|object, distinct bool) -> object
-json:group(json string|object, enclosing.element string) -> object
-json:group(json string|object, enclosing.element string, distinct bool) -> object
+str:groupConcat(key scalar) -> string
+str:groupConcat(key scalar, separator string constant) -> string
+str:groupConcat(key scalar, separator string constant, distinct bool constant) -> string
+str:groupConcat(key scalar, separator string constant, distinct bool constant,
+    order string constant =asc|desc) -> string
+math:percentile(arg number, p double constant) -> double
+json:group(json string|object) -> string
+json:group(json string|object, distinct bool constant) -> string
+json:group(json string|object, enclosing.element string constant) -> string
+json:group(json string|object, enclosing.element string constant,
+    distinct bool constant) -> string
 json:groupAsObject(json string|object) -> object
-json:groupAsObject(json string|object, distinct bool) -> object
-json:groupAsObject(json string|object, enclosing.element string) -> object
-json:groupAsObject(json string|object, enclosing.element string, distinct bool) -> object
+json:groupAsObject(json string|object, distinct bool constant) -> object
+json:groupAsObject(json string|object, enclosing.element string constant) -> object
+json:groupAsObject(json string|object, enclosing.element string constant,
+    distinct bool constant) -> object
 map:collect(key scalar, value any) -> object
 map:merge(map object) -> object
 list:collect(value any) -> object
-list:collect(value any, is.distinct bool) -> object
+list:collect(value any, is.distinct bool constant) -> object
 list:merge(list object) -> object
-list:merge(list object, is.distinct bool) -> object
+list:merge(list object, is.distinct bool constant) -> object
 """
+
+
+def _is_percent(arguments: tuple[Argument, ...]) -> Objection | None:
+    percent = arguments[1].value
+    if isinstance(percent, float) and 0 < percent <= 100:
+        return None
+    return Objection(Reason.VALUE, "takes a percentage above 0 and up to 100.0", 1)
+
 
 _TOKENIZERS: Final = """
 str:tokenize(input.string string, regex string) -> token string
@@ -289,7 +300,7 @@ def _takes_time(arguments: tuple[Argument, ...]) -> str | None:
 
 #: Scalar functions and aggregators of extensions, by name.
 DOCUMENTED_FUNCTIONS: Final = signatures(_FUNCTIONS, Kind.SCALAR, runs=True) | signatures(
-    _AGGREGATORS, Kind.AGGREGATOR
+    _AGGREGATORS, Kind.AGGREGATOR, runs=True, rules={"math:percentile": _is_percent}
 )
 #: Stream processors of extensions that have a state, by name.
 STATEFUL_STREAM_FUNCTIONS: Final = signatures(_STATEFUL, Kind.STREAM_PROCESSOR, runs=True)

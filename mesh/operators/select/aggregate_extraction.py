@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Aggregators that have no answer to a null.
 FAIL_ON_NULL: Final = frozenset({"and", "or"})
+#: Aggregators that fail on values that are no JSON, no map or no list.
+_FAIL_ON_VALUES: Final = frozenset({"json:group", "json:groupasobject", "list:merge", "map:merge"})
 #: Expressions that don't fail.
 _SAFE = (AggregateCall, BinaryExpression, Column, Constant, UnaryExpression)
 #: The step of columns that hold the values of aggregates.
@@ -121,5 +123,5 @@ def is_safe(expression: BoundExpression) -> bool:
 def may_fail(one: ExtractedAggregate) -> bool:
     """Whether an aggregator fails on some events: later ones process fewer than earlier ones."""
     arguments = one.call.arguments
-    is_answered = one.call.function.lower() not in FAIL_ON_NULL
+    is_answered = one.call.function.lower() not in FAIL_ON_NULL | _FAIL_ON_VALUES
     return not (is_answered and all(map(is_safe, (*one.conditions, *arguments))))

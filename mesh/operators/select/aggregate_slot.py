@@ -20,6 +20,7 @@ from mesh.operators.select.aggregates import (
     Expiry,
     Sum,
 )
+from mesh.operators.select.collections import COLLECTIONS, Collected, collected_items
 from mesh.operators.select.distinct import DistinctCount, UnionSet
 from mesh.operators.select.extremes import WindowExtreme
 from mesh.operators.select.running_extremes import ExtremeEver, ExtremeSince
@@ -69,6 +70,8 @@ def make_aggregate(call: AggregateCall, leaving: Expiry) -> Aggregate:
             return DistinctCount(argument)
         case "unionset":
             return UnionSet()
+        case _ if name in COLLECTIONS:
+            return Collected(call)
         case _:
             raise MeshError(
                 "MESH-O101",
@@ -90,7 +93,11 @@ class AggregateSlot:
         name, arguments = lifted.call.function, lifted.call.arguments
         #: Its name, if it has no answer to a null.
         self.fails_on_null = name if name.lower() in FAIL_ON_NULL else None
-        self._argument = compile_expression(arguments[0]) if arguments else None
+        self._argument: Evaluator | None = None
+        if name.lower() in COLLECTIONS:
+            self._argument = collected_items(lifted.call)
+        elif arguments:
+            self._argument = compile_expression(arguments[0])
         #: Whether it uses no other aggregator's value.
         self.is_apart = not any(map(names_aggregate, (*lifted.conditions, *arguments)))
         self.may_fail = may_fail(lifted)
