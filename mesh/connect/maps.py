@@ -103,6 +103,11 @@ SPECS: Final = (
         extra="avro",
     ),
     _source("protobuf", "Messages by attribute name, or by paths.", *_PROTO, extra="protobuf"),
+    _source(
+        "binary",
+        "Numbers of fixed sizes and texts with their lengths, as the original's source tcp has.",
+        fails=False,
+    ),
     _source("arrow", "An Arrow IPC stream with a column for each attribute."),
     _sink("passThrough", "Events as JSON objects by attribute name."),
     _sink(
@@ -137,6 +142,7 @@ SPECS: Final = (
                doc="Refuse events whose @payload gives no XML."),
         _GROUPS,
     ),
+    _sink("binary", "Numbers of fixed sizes and texts with their lengths, with the event's time."),
     _sink("msgpack", "A MessagePack map by attribute name."),
     _sink(
         "avro",

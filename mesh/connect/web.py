@@ -30,6 +30,36 @@ def _mail_objection(given: Mapping[str, str]) -> str | None:
 
 SPECS: Final = (
     Spec(
+        "tcp",
+        Role.SOURCE,
+        "Receives the messages of the original's TCP protocol, which its sink tcp sends.",
+        (
+            Option("context", doc="Channel of the messages, APP/STREAM by default: sources with"
+                   " others may share host and port."),
+            Option("host", default="0.0.0.0", doc="Address to bind; a system parameter of the"
+                   " original."),
+            Option("port", Kind.NUMBER, "9892", doc="Port to bind; a system parameter there."),
+            *ignored("receiver.threads", "worker.threads", "tcp.no.delay", "keep.alive"),
+            *SOURCE,
+        ),
+        "mesh.receiver.types.tcp:TcpSource",
+        Guarantee.AT_MOST_ONCE,
+        "No message is acknowledged: what is on its way when the source stops is lost.",
+    ),
+    Spec(
+        "tcp",
+        Role.SINK,
+        "Sends each payload as a message of the original's TCP protocol.",
+        (
+            Option("url", Kind.URL, is_required=True, doc="tcp://host:port/context."),
+            *ignored("sync", "worker.threads", "tcp.no.delay", "keep.alive"),
+            *SINK,
+        ),
+        "mesh.receiver.types.tcp:TcpSink",
+        Guarantee.AT_MOST_ONCE,
+        "No message is acknowledged: what is on its way when the connection breaks is lost.",
+    ),
+    Spec(
         "sse-server",
         Role.SINK,
         "Serves server-sent events: browsers listen to the stream with EventSource.",

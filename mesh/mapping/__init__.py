@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.mapping import sinks
 from mesh.mapping.avro import AvroSink, AvroSource
+from mesh.mapping.binary import BinarySink, BinarySource
 from mesh.mapping.encoder import against_json, against_xml
 from mesh.mapping.json_source import JsonPathSource, JsonSource, PlainSource
 from mesh.mapping.properties import PropertySource, split
@@ -134,6 +135,9 @@ def _payload_mapper(
                 is_event=bool(options.get("enclosing.element.as.event")),
                 takes_leaves=bool(options.get("extract.leaf.node.data")),
             )  # fmt: skip
+        case "binary":
+            renamed = [path for name, path in paths.items() if path != name]
+            return _without(renamed, BinarySource(schema), kind)
         case "avro":
             _check_registry(options)
             return AvroSource(
@@ -185,6 +189,8 @@ def sink_mapper(
             return _without(payload, sinks.msgpack_sink(), kind)
         case "arrow":
             return _without(payload, sinks.arrow_sink(), kind)
+        case "binary":
+            return _without(payload, BinarySink(), kind)
         case "avro":
             _check_registry(options)
             head = int(options.get("schema.id") or 0)

@@ -162,6 +162,9 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         "test_a_fork_reads_the_input_from_its_beginning_and_leaves_it_as_it_is"
     ),
     ("docs/connectors.md", "mesh check"): Not("servers of others"),
+    ("docs/connectors.md", "type='tcp'"): Around(
+        "@App:name('A') {} from Readings[value > 40.0] select sensor, value insert into Alarms;"
+    ),
     ("docs/connectors.md", "type='kafka'"): Around(
         "@App:name('A') {} from Readings select sensor insert into T;"
     ),

@@ -42,6 +42,7 @@ ROWS: dict[str, Callable[[pytest.FixtureRequest], AsyncIterator[Use]]] = {
     "rabbitmq": source_uses.rabbitmq_use,
     "mqtt": source_uses.mqtt_use,
     "websocket": source_uses.websocket_use,
+    "tcp": source_uses.tcp_use,
     "cdc": source_uses.cdc_use,
 }
 #: Types whose server takes several seconds to start.

@@ -90,8 +90,8 @@ def test_every_default_is_valid_and_every_name_unique(spec: Spec) -> None:
             "MESH-P900", 'not supported yet: sink "jms"', "use mqtt",
         ),
         (
-            "@sink(type='log', @map(type='binary'))",
-            "MESH-P900", 'not supported yet: sink mapper "binary"', "Use msgpack or arrow.",
+            "@sink(type='log', @map(type='hl7'))",
+            "MESH-P900", 'not supported yet: sink mapper "hl7"', "Use text with @payload.",
         ),
         (
             HTTP.format(

@@ -25,6 +25,7 @@ from mesh.connect.contract import Access
 from mesh.jetstream.server import free_port
 from mesh.model import names
 from mesh.receiver.http_server import HttpServers, Request, Response
+from mesh.receiver.tcp_server import TcpServers
 from mesh.receiver.types.in_memory import subject_of
 from mesh.store.engine import engine_of
 from tests.doors.test_mail_and_objects import Mailbox
@@ -345,6 +346,23 @@ async def mqtt_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
         given = f"url='{url}', topic='good-events/{{{{k}}}}', {JSON}"
         yield Use(f"@sink(type='mqtt', {given})", "#", "level of a topic", arrived)
         listening.cancel()
+
+
+async def tcp_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    seen: list[int] = []
+
+    async def listen(payload: bytes) -> None:
+        take(seen, payload)
+
+    async def arrived(_: Stage) -> list[int]:
+        return seen
+
+    servers = TcpServers()
+    port = await servers.open("127.0.0.1", 0, "c", listen, 9)
+    access = Access(egress=(f"127.0.0.1:{port}",))
+    given = f"url='tcp://127.0.0.1:{port}/c', {CHECKED}"
+    yield Use(f"@sink(type='tcp', {given})", "{", "JSON", arrived, "1", access=access)
+    await servers.close("127.0.0.1", port, "c")
 
 
 async def rdbms_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:

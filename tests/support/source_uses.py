@@ -17,6 +17,7 @@ import websockets.asyncio.server
 from mesh.connect.contract import Access
 from mesh.jetstream.server import free_port
 from mesh.receiver.http_server import HttpServers, Request, Response
+from mesh.receiver.tcp_server import message_of
 from mesh.receiver.types.in_memory import subject_of
 from mesh.store.engine import engine_of
 from tests.doors.test_mqtt import client
@@ -199,6 +200,19 @@ async def websocket_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     async with websockets.asyncio.server.serve(serve, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         yield Use(f"@source(type='websocket', url='ws://127.0.0.1:{port}', {MAP})", send)
+
+
+async def tcp_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    port = free_port()
+
+    async def send(_: Stage) -> None:
+        writer = (await asyncio.open_connection("127.0.0.1", port))[1]
+        for payload in PAYLOADS:
+            writer.write(message_of("s", "c", payload))
+        writer.close()
+        await writer.wait_closed()
+
+    yield Use(f"@source(type='tcp', context='c', host='127.0.0.1', port='{port}', {MAP})", send)
 
 
 async def cdc_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:

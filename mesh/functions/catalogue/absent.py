@@ -23,8 +23,6 @@ _SCRIPT: Final = "Write it in Python: define function f[python] return double { 
 
 #: By role and name of a source, sink, mapper or store, a sentence.
 _KINDS: Final = {
-    "source tcp": "Use http, websocket or nats; or publish JSON to the stream's subject.",
-    "sink tcp": "Use http, websocket-server or nats.",
     "source grpc": "Use http, or publish JSON to the stream's subject.",
     "source grpc-service": "Use http-service, which answers requests.",
     "source grpc-call-response": "Use http-call and http-call-response.",
@@ -69,8 +67,6 @@ _KINDS: Final = {
     "protocol.",
     "sink azuredatalake": _SUBSCRIBE,
     "sink hdfs": _SUBSCRIBE,
-    "source mapper binary": "Use msgpack or arrow.",
-    "sink mapper binary": "Use msgpack or arrow.",
     "source mapper wso2event": "Use json.",
     "sink mapper wso2event": "Use json.",
     "source mapper hl7": "Use text with regular expressions, or xml.",

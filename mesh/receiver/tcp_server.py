@@ -1,0 +1,167 @@
+"""TCP servers of sources: one for each address of a process, divided by the channels of messages.
+
+A message is the original's: byte 2, the number of bytes that follow (4 bytes, big-endian), and then
+session, channel and payload, each after the number of its bytes (4 bytes).  No message is answered;
+a client that sends faster than its events are stored has to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    Handler = Callable[[bytes], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+_PROTOCOL: Final = 2
+_HEAD: Final = struct.Struct(">bi")
+_SIZE: Final = struct.Struct(">i")
+#: Bytes of a message.
+MESSAGE_BYTES_MAX: Final = 64 << 20
+
+
+def message_of(session: str, channel: str, payload: bytes) -> bytes:
+    """A message as it is sent."""
+    parts = [session.encode(), channel.encode(), payload]
+    body = b"".join(_SIZE.pack(len(part)) + part for part in parts)
+    return _HEAD.pack(_PROTOCOL, len(body)) + body
+
+
+def parts_of(body: bytes) -> tuple[str, bytes]:
+    """Channel and payload of a message that follow its head.
+
+    Raises:
+        ValueError: the parts don't fill it.
+    """
+    found: list[bytes] = []
+    at = 0
+    for _ in range(3):
+        if at + _SIZE.size > len(body):
+            raise ValueError("it ends before its payload")
+        (size,) = _SIZE.unpack_from(body, at)
+        at += _SIZE.size
+        if not 0 <= size <= len(body) - at:
+            raise ValueError(f"a part of {size} bytes exceeds it")
+        found.append(body[at : at + size])
+        at += size
+    if at != len(body):
+        raise ValueError(f"{len(body) - at} bytes follow its payload")
+    return found[1].decode(), found[2]
+
+
+@dataclass(slots=True)
+class _Running:
+    server: asyncio.Server
+    port: int
+    clients: set[asyncio.StreamWriter] = field(default_factory=set)
+    handlers: dict[str, Handler] = field(default_factory=dict)
+
+
+class TcpServers:
+    """The servers of one process, by address."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[str, int], _Running] = {}
+
+    async def open(
+        self, host: str, port: int, channel: str, handler: Handler, clients_max: int
+    ) -> int:
+        """Serve a channel; the port, which may have been 0.
+
+        Raises:
+            MeshError: MESH-C133 for an address that can't be bound, or a channel that is served.
+        """
+        running = self._running.get((host, port)) if port else None
+        if running is None:
+            running = await self._start(host, port, clients_max)
+            self._running[host, running.port] = running
+        if channel in running.handlers:
+            raise MeshError(
+                "MESH-C133",
+                f'context "{channel}" of {host}:{running.port} is served already',
+                hint="Give each source tcp a context of its own.",
+            )
+        running.handlers[channel] = handler
+        return running.port
+
+    async def close(self, host: str, port: int, channel: str) -> None:
+        """Serve a channel no more; the last one ends its server."""
+        running = self._running.get((host, port))
+        if running is None:
+            return
+        running.handlers.pop(channel, None)
+        if not running.handlers:
+            del self._running[host, port]
+            running.server.close()
+            for client in list(running.clients):
+                client.close()
+            await running.server.wait_closed()
+
+    async def _start(self, host: str, port: int, clients_max: int) -> _Running:
+        running: _Running
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if len(running.clients) >= clients_max:
+                writer.close()
+                return
+            running.clients.add(writer)
+            try:
+                await _read(reader, running.handlers)
+            except (OSError, EOFError):
+                # The client has left.
+                return
+            except ValueError as error:
+                log.warning("source tcp: a client is disconnected, its message is wrong: %s", error)
+            finally:
+                running.clients.discard(writer)
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+
+        try:
+            server = await asyncio.start_server(serve, host, port)
+        except OSError as error:
+            raise MeshError(
+                "MESH-C133",
+                f"a source can't listen on {host}:{port}",
+                detail=f"{error.strerror or error}.",
+                hint="Another process has it, or the address is not this machine's.",
+            ) from error
+        running = _Running(server, server.sockets[0].getsockname()[1])
+        return running
+
+
+async def _read(reader: asyncio.StreamReader, handlers: dict[str, Handler]) -> None:
+    """Pass the messages of a client on, until it leaves.
+
+    Raises:
+        ValueError: a message is none.
+    """
+    unknown: set[str] = set()
+    while True:
+        protocol, size = _HEAD.unpack(await reader.readexactly(_HEAD.size))
+        if protocol != _PROTOCOL:
+            raise ValueError(f"it begins with byte {protocol}, not {_PROTOCOL}")
+        if not 0 <= size <= MESSAGE_BYTES_MAX:
+            raise ValueError(f"it has {size} bytes, and {MESSAGE_BYTES_MAX} are the most")
+        channel, payload = parts_of(await reader.readexactly(size))
+        handler = handlers.get(channel)
+        if handler is not None:
+            await handler(payload)
+        elif channel not in unknown:
+            unknown.add(channel)
+            log.warning('source tcp: events for the unknown context "%.200s" are dropped', channel)
+
+
+#: Of this process.
+SERVERS: Final = TcpServers()

@@ -1,0 +1,108 @@
+"""Source and sink ``tcp``: the original's binary protocol, see ``mesh.receiver.tcp_server``."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from mesh.connect.contract import Batch, payloads_of
+from mesh.errors import MeshError
+from mesh.receiver.access import check_egress, check_listen
+from mesh.receiver.tcp_server import SERVERS, message_of
+from mesh.receiver.types.arrivals import Arrivals
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mesh.connect.contract import Context, Record
+
+_TOGETHER: Final = 1000
+_WAIT_S: Final = 0.5
+_CALL_S: Final = 10.0
+
+
+class TcpSource:
+    """See ``mesh.connect.contract.Source``."""
+
+    def __init__(self) -> None:
+        self._at: tuple[str, int, str] | None = None
+
+    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+        """Bind the address, unless it is bound, and serve the context."""
+        options = context.options
+        host, port = str(options["host"]), int(options["port"])
+        check_listen(context.access, host, port)
+        channel = str(options.get("context") or f"{context.app}/{context.stream}")
+        self._salt, self._number = secrets.token_hex(4), 0
+        self._arrived: Arrivals[bytes] = Arrivals()
+        bound = await SERVERS.open(host, port, channel, self._take, context.access.connections_max)
+        self._at = host, bound, channel
+
+    async def _take(self, payload: bytes) -> None:
+        self._arrived.put(payload, len(payload))
+        # The client has to wait.
+        await self._arrived.room()
+
+    async def read(self) -> Batch | None:
+        """The messages that have arrived."""
+        self._number += 1
+        messages = await self._arrived.take(self._number, _TOGETHER, _WAIT_S)
+        if not messages:
+            return None
+        names = [f"{self._salt}-{self._number}-{at}" for at in range(len(messages))]
+        return Batch(messages, {"batch": self._number}, None, names)
+
+    async def committed(self, position: Mapping[str, Any]) -> None:
+        """Make room for other messages; no client wants an acknowledgement."""
+        self._arrived.stored(position["batch"])
+
+    async def close(self) -> None:
+        """Serve the context no more."""
+        if self._at is not None:
+            at, self._at = self._at, None
+            await SERVERS.close(*at)
+
+
+class TcpSink:
+    """See ``mesh.connect.contract.Sink``."""
+
+    state: Mapping[str, Any] | None = None
+
+    def __init__(self) -> None:
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+        """Connect."""
+        url = str(context.options["url"])
+        parts = urlsplit(url)
+        if parts.scheme != "tcp" or not parts.hostname or not parts.port:
+            raise MeshError(
+                "MESH-C133",
+                f"url {url} is no address of tcp",
+                hint="Write tcp://host:port/context.",
+            )
+        check_egress(context.access, parts.hostname, parts.port)
+        self._channel = parts.path.removeprefix("/")
+        self._session = secrets.token_hex(8)
+        async with asyncio.timeout(_CALL_S):
+            self._streams = await asyncio.open_connection(parts.hostname, parts.port)
+
+    async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
+        """Send the payloads, each as a message; nothing says whether they have arrived."""
+        assert self._streams is not None, "it is open"
+        reader, writer = self._streams
+        if reader.at_eof() or writer.is_closing():
+            raise ConnectionResetError("the server has closed the connection")
+        for payload in payloads_of(records):
+            writer.write(message_of(self._session, self._channel, payload))
+        async with asyncio.timeout(_CALL_S):
+            await writer.drain()
+        return [None] * len(records)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams[1].close()
