@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from mesh.api.auth import Access
     from mesh.manager.service import ManagerService
+    from mesh.model.app import AppSpec, Channel
 
 log = logging.getLogger(__name__)
 
@@ -177,6 +178,24 @@ class AppRoutes:
     async def guarantees(self, request: Request, app: str) -> Any:
         return await self._service.guarantees.of_app(app)
 
+    @serves(AppOperations.streams)
+    async def streams(self, request: Request, app: str) -> Any:
+        spec = await self._service.app(app)
+        states = {one.subject: values_of(one) for one in await self._service.streams.states(app)}
+        # A stream that is divided by key and is also whole has several channels.
+        channels = [spec.whole_channel(name) for name in {c.stream.name: 0 for c in spec.channels}]
+        return [
+            {
+                "stream": channel.stream.name,
+                "kind": _kind_of(spec, channel.stream.name),
+                "attributes": {a.name: a.type for a in channel.stream.attributes},
+                **states[channel.subject()],
+                "subject": _subject_of(channel),
+            }
+            for channel in channels
+            if channel is not None and channel.subject() in states
+        ]
+
     @serves(AppOperations.story)
     async def story(self, request: Request, app: str) -> Any:
         return await self._service.story(app)
@@ -206,6 +225,20 @@ class AppRoutes:
     @serves(ClusterOperations.openapi)
     async def openapi(self, request: Request) -> Any:
         return document()
+
+
+def _kind_of(spec: AppSpec, stream: str) -> str:
+    """``input`` from outside, ``output`` for outside, or ``inner`` between groups of the app."""
+    if stream not in spec.computed_streams:
+        return "input"
+    read = {one.channel.stream.name for group in spec.groups for one in group.inputs}
+    return "inner" if stream in read else "output"
+
+
+def _subject_of(channel: Channel) -> str:
+    """The subject of a stream's events, with a wildcard for the partitions of a key."""
+    subject = channel.subject()
+    return subject.removesuffix(".0") + ".*" if channel.is_keyed else subject
 
 
 def _deployed(done: Any) -> Response:

@@ -72,7 +72,7 @@ ResetOption = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (deploy, scale, pause, resume, undeploy, status):
+    for command in (deploy, scale, pause, resume, undeploy, status, streams):
         app.command(rich_help_panel=_PANEL)(command)
     app.command("apps", rich_help_panel=_PANEL)(list_apps)
 
@@ -320,6 +320,27 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
             typer.echo(f"{instance['instance']}: {instance['reason']}")
             if instance.get("cure"):
                 typer.echo(f"  hint: {instance['cure']}")
+
+
+@takes_cluster
+def streams(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+    """List an app's streams on the wire: attributes, subjects and stored messages.
+
+    Clients publish to the subject of an input, and read those of all. An app that writes a stream
+    leaves markers in it, which count as messages.
+
+    Example: `mesh streams Temperature`
+    """
+    with Client(at) as client:
+        found = client.streams(app)
+    rows = [
+        (
+            one["stream"], one["kind"], one["subject"], one["messages"],
+            ", ".join(f"{name} {kind}" for name, kind in one["attributes"].items()),
+        )
+        for one in found
+    ]  # fmt: skip
+    show_rows(output, found, ("stream", "kind", "subject", "messages", "attributes"), rows)
 
 
 def _standby(instance: InstanceAnswer) -> str | None:

@@ -134,6 +134,10 @@ class AppOperations:
     ) -> StatusAnswer:
         """The state of an app and its instances, at once, or when it runs or the time is over."""
 
+    @operation("GET", "/siddhi-apps/{app}/streams", _VIEW)
+    def streams(self, app: str) -> list[dict[str, Any]]:
+        """The streams of an app on the wire: attributes, kind, subject, and stored messages."""
+
     @operation("GET", "/siddhi-apps/{app}/story", _VIEW)
     def story(self, app: str) -> list[StoryAnswer]:
         """The journal of an app with actors and causes, also after it was undeployed."""

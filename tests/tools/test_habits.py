@@ -46,7 +46,7 @@ EXAMPLES = {
     "str:charFrequency": r"charFrequency",
     "lossyFrequent": r"lossyFrequent",
     "rabbitmq": r"(?i)rabbitmq",
-    "what-if": r"siddhi-apps/what-if|def _?what_if\b",
+    "streams": r"siddhi-apps/\{app\}/streams|AppOperations\.streams|mesh streams\b",
     "mesh_element_rows": r"mesh_element_rows",
 }
 CHECKLISTS = dict(
