@@ -50,6 +50,12 @@ from S#window.length(7) select k, str:groupConcat(i, '-', true, 'desc') as a,
   json:toString(list:collect(d)) as e, map:toJSON(map:collect(i, d)) as f group by k
   insert all events into O1;
 """,
+    "windows-extrema": """
+from S#window.extrema:maxByLength(d, 4) select k, sum(d) as t insert all events into O1;
+from S#window.extrema:minByTime(k, 300 millisec) select k, sum(d) as t insert all events into O2;
+from S#window.extrema:minByLengthBatch(k, 4) select k, sum(d) as t insert all events into O3;
+from S#window.extrema:maxByTimeBatch(d, 300 millisec) select k, d insert all events into O4;
+""",
     "windows-unique": """
 from S#window.unique:ever(k) select k, i, d insert all events into O1;
 from S#window.unique:first(k, i) select k, i, d insert all events into O2;

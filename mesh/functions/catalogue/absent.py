@@ -92,7 +92,8 @@ _NAMESPACES: Final = {
     "approximate": "Use distinctCount(..) and count(), which are exact.",
     "env": "Write ${NAME} in the text: its value is that of --var, or of the environment.",
     "evalscript": _SCRIPT,
-    "extrema": "Use max(..) and min(..) of a window, or a pattern of three events.",
+    "extrema": "Use the windows extrema:maxByLength, minByTime and the like; or count() group by "
+    "the value, with order by and limit.",
     "geo": _SCRIPT,
     "google": "Use http-call with the address of the service.",
     "graph": _OUTSIDE,

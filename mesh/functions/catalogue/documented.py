@@ -276,6 +276,18 @@ unique:timeLengthBatch(key scalar, time int|long constant, start int|long consta
     length int constant)
 """
 _WINDOWS_THAT_RUN: Final = """
+extrema:maxByLength(attribute number|string attribute, window.length int constant)
+extrema:maxByLengthBatch(attribute number|string attribute, window.length int constant)
+extrema:maxByTime(attribute number|string attribute, window.time int|long constant not-negative)
+extrema:maxByTimeBatch(attribute number|string attribute, window.time int|long constant)
+extrema:maxByTimeBatch(attribute number|string attribute, window.time int|long constant,
+    start.time int|long constant)
+extrema:minByLength(attribute number|string attribute, window.length int constant)
+extrema:minByLengthBatch(attribute number|string attribute, window.length int constant)
+extrema:minByTime(attribute number|string attribute, window.time int|long constant not-negative)
+extrema:minByTimeBatch(attribute number|string attribute, window.time int|long constant)
+extrema:minByTimeBatch(attribute number|string attribute, window.time int|long constant,
+    start.time int|long constant)
 unique:ever(unique.key scalar attribute, unique.key scalar attribute ..)
 unique:first(unique.key scalar attribute, unique.key scalar attribute ..)
 unique:firstLengthBatch(unique.key scalar attribute, window.length int constant)
@@ -294,7 +306,7 @@ unique:timeBatch(unique.key scalar attribute, window.time int|long constant,
 def _takes_time(arguments: tuple[Argument, ...]) -> str | None:
     span = arguments[1].value
     if isinstance(span, int) and span <= 0:
-        return "A batch that takes no time never lets the first event through."
+        return "A window of no time or no length never lets the first event through."
     return None
 
 
@@ -310,10 +322,15 @@ DOCUMENTED_STREAM_FUNCTIONS: Final = (
     | STATEFUL_STREAM_FUNCTIONS
     | signatures(_STREAM_PROCESSORS, Kind.STREAM_PROCESSOR)
 )
+#: Windows whose second argument is above 0.
+_NEED_TIME_OR_LENGTH: Final = (
+    "extrema:maxByLength", "extrema:maxByTimeBatch", "extrema:minByLength",
+    "extrema:minByTimeBatch", "unique:firstTimeBatch", "unique:timeBatch",
+)  # fmt: skip
 #: Windows of extensions and of later versions of the engine, by name.
 DOCUMENTED_WINDOWS: Final = signatures(_WINDOWS, Kind.WINDOW) | signatures(
     _WINDOWS_THAT_RUN,
     Kind.WINDOW,
     runs=True,
-    restrictions={"unique:firstTimeBatch": _takes_time, "unique:timeBatch": _takes_time},
+    restrictions=dict.fromkeys(_NEED_TIME_OR_LENGTH, _takes_time),
 )

@@ -14,6 +14,13 @@ from mesh.functions.cron import Cron
 from mesh.operators.windows import external_batch, row_queue, sliding, tumbling
 from mesh.operators.windows import window_loop as m
 from mesh.operators.windows.cron import CronBatch
+from mesh.operators.windows.extremes_by import (
+    ExtremeByLength,
+    ExtremeByLengthBatch,
+    ExtremeByTime,
+    ExtremeByTimeBatch,
+    extreme_keys,
+)
 from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
 from mesh.operators.windows.java_hash_order import places, spread
 from mesh.operators.windows.kind import TickOrder, WindowContext, WindowKind
@@ -262,6 +269,39 @@ def _unique_time(window: Window) -> Callable[[], WindowContents]:
     return lambda: UniqueTime(span_ms)
 
 
+def _extreme(make: Callable[[Window], Callable[[], WindowContents]]) -> Maker:
+    """A window of the extreme event by its first argument; ``make`` as for ``_unique``."""
+
+    def maker(window: Window, context: WindowContext) -> WindowOperator:
+        largest = window.name.startswith("extrema:max")
+        return PythonWindow(
+            make(window), extreme_keys(_column(window, 0), largest=largest), context
+        )
+
+    return maker
+
+
+def _extreme_by_length(window: Window) -> Callable[[], WindowContents]:
+    size = _integer(window, 1)
+    return lambda: ExtremeByLength(size)
+
+
+def _extreme_by_time(window: Window) -> Callable[[], WindowContents]:
+    span_ms = _integer(window, 1)
+    return lambda: ExtremeByTime(span_ms)
+
+
+def _extreme_by_length_batch(window: Window) -> Callable[[], WindowContents]:
+    size = _integer(window, 1)
+    return lambda: ExtremeByLengthBatch(size)
+
+
+def _extreme_by_time_batch(window: Window) -> Callable[[], WindowContents]:
+    span_ms = _integer(window, 1)
+    start_ms = _integer(window, 2) if len(window.arguments) > 2 else None
+    return lambda: ExtremeByTimeBatch(span_ms, start_ms)
+
+
 #: Windows whose map has the values of keys; the others have texts.
 _BY_VALUE: Final = ("unique:lengthBatch", "unique:timeBatch")
 _ALL, _FIRST = slice(None), slice(1)
@@ -408,6 +448,25 @@ WINDOWS: Final = _registered(
         _unique(_unique_time_batch(keeps_first=False), _FIRST),
         is_batch=True,
         has_timers=True,
+    ),
+    *(
+        kind
+        for name in ("extrema:max", "extrema:min")
+        for kind in (
+            WindowKind(_SIGNATURES[f"{name}ByLength"], _extreme(_extreme_by_length)),
+            WindowKind(_SIGNATURES[f"{name}ByTime"], _extreme(_extreme_by_time), has_timers=True),
+            WindowKind(
+                _SIGNATURES[f"{name}ByLengthBatch"],
+                _extreme(_extreme_by_length_batch),
+                is_batch=True,
+            ),
+            WindowKind(
+                _SIGNATURES[f"{name}ByTimeBatch"],
+                _extreme(_extreme_by_time_batch),
+                is_batch=True,
+                has_timers=True,
+            ),
+        )
     ),
 )
 

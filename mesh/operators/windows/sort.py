@@ -61,12 +61,12 @@ class SortWindow(BoundedContents):
 
     def dump(self) -> Any:
         """Its state as JSON."""
-        return [self._sorted, [[_plain(key), row, time] for key, row, time in self._held]]
+        return [self._sorted, [[plain_key(key), row, time] for key, row, time in self._held]]
 
     def load_dump(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
         self._sorted, held = state
-        self._held = [(_keyed(key), row, time) for key, row, time in held]
+        self._held = [(key_of(key), row, time) for key, row, time in held]
 
 
 class _Descending:
@@ -80,6 +80,9 @@ class _Descending:
     def __lt__(self, other: _Descending) -> bool:
         return other.text < self.text
 
+    def __le__(self, other: _Descending) -> bool:
+        return other.text <= self.text
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Descending) and other.text == self.text
 
@@ -87,7 +90,7 @@ class _Descending:
         return hash(self.text)
 
 
-def _plain(key: tuple[Any, ...]) -> list[Any]:
+def plain_key(key: tuple[Any, ...]) -> list[Any]:
     """A key as JSON: numbers, and texts as hexadecimal digits after their direction."""
     return [
         f"-{part.text.hex()}"
@@ -99,7 +102,8 @@ def _plain(key: tuple[Any, ...]) -> list[Any]:
     ]
 
 
-def _keyed(key: list[Any]) -> tuple[Any, ...]:
+def key_of(key: list[Any]) -> tuple[Any, ...]:
+    """The key that ``plain_key`` wrote."""
     return tuple(
         part
         if not isinstance(part, str)

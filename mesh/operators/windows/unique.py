@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.operators.base import CURRENT, EXPIRED, RESET
 from mesh.operators.windows.contents import encoded
 from mesh.operators.windows.java_hash_order import table_of
+from mesh.operators.windows.periods import Periods
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -270,52 +271,33 @@ class UniqueLengthBatch(_UniqueBatch):
 
 
 class UniqueTimeBatch(_UniqueBatch):
-    """``timeBatch(key, t, start)`` and ``firstTimeBatch``: the keys of a period.
-
-    ``start_ms``: periods begin at multiples of ``span_ms`` after it; None: with the first event.
-    """
+    """``timeBatch(key, t, start)`` and ``firstTimeBatch``: the keys of a period."""
 
     def __init__(self, span_ms: int, start_ms: int | None, *, keeps_first: bool) -> None:
         super().__init__(keeps_first)
-        self._span_ms = span_ms
-        self._start_ms = start_ms
-        self._due_ms: int | None = None
-        #: The period is over at this chunk of events, which belongs to it.
-        self._is_over = False
-        self._now_ms = 0
+        self._periods = Periods(span_ms, start_ms)
 
     def take(
         self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
     ) -> None:
         """Add one event; it waits for the end of the period."""
-        if self._due_ms is None:
-            gone = 0 if self._start_ms is None else (now_ms - self._start_ms) % self._span_ms
-            self._due_ms = now_ms + self._span_ms - gone
-            to.alarms.append(self._due_ms)
-        if now_ms >= self._due_ms and not self._is_over:
-            self._next(now_ms, to)
+        self._periods.enter(now_ms, to)
         self._gather(row, time_ms, values)
 
     def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
         """End the period, unless events have ended it."""
-        if self._due_ms is not None and now_ms >= self._due_ms:
-            self._next(now_ms, to)
-
-    def _next(self, now_ms: int, to: Emitter) -> None:
-        assert self._due_ms is not None, "an event came"
-        self._due_ms += self._span_ms
-        to.alarms.append(self._due_ms)
-        self._is_over, self._now_ms = True, now_ms
+        self._periods.fire(now_ms, to)
 
     def finish(self, to: Emitter) -> None:
         """Emit the batch, if its period is over."""
-        if self._is_over:
-            self._is_over = False
-            self._emit(self._now_ms, to)
+        ends_ms = self._periods.end()
+        if ends_ms is not None:
+            self._emit(ends_ms, to)
 
     def _dump(self) -> Any:
-        return [self._due_ms, super()._dump()]
+        return [self._periods.dump(), super()._dump()]
 
     def _load_dump(self, own: Any) -> None:
-        self._due_ms, batch = own
+        periods, batch = own
+        self._periods.load_dump(periods)
         super()._load_dump(batch)
