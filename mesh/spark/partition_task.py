@@ -44,6 +44,7 @@ from pyspark_nats import decode
 from pyspark_nats.arrow import FEW
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.gc_freeze import freeze_imported
+from pyspark_nats.source.rows import MessageRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -51,9 +52,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from mesh.model.app import Channel, GroupInput
+    from pyspark_nats.source.ranges import StreamRange
 
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 kernels: Any = pyarrow.compute
+
+#: Messages as rows of the source.
+Rows = pa.RecordBatch | MessageRows
 
 #: Kinds of rows of the source.
 MESSAGE, RANGE_START, RANGE_END = 0, 1, 2
@@ -138,6 +143,7 @@ class PartitionRun:
         self.events = 0
         self._partition: Partition | None = None
         self._number = 0
+        self._given_number: int | None = None
         self._inputs: dict[str, GroupInput] = {}
         #: Whether times of clients let time pass in this run.
         self._has_jumped = False
@@ -154,7 +160,14 @@ class PartitionRun:
             }
         yield from self.process(batch.filter(pa.array(kinds == MESSAGE)) if len(edges) else batch)
 
-    def process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def begin(self, number: int, ranges: Iterable[StreamRange]) -> None:
+        """Set the partition and its ranges, which no markers are among the rows for."""
+        self._given_number = number
+        for one in ranges:
+            self.starts[one.stream] = {"sequence": one.start, "time_ms": one.start_ms}
+            self.ends[one.stream] = {"sequence": one.end, "time_ms": one.end_ms}
+
+    def process(self, messages: Rows) -> Iterator[pa.RecordBatch]:
         """Process messages after ``starts``, rows without range markers; return output rows."""
         if messages.num_rows:
             if self._partition is None:
@@ -185,9 +198,7 @@ class PartitionRun:
         return self._partition.executor.next_time()
 
     def _load(self) -> Partition:
-        self._number = next(
-            p for p in self._io.partitions if set(self._io.input_streams(p)) == set(self.starts)
-        )
+        self._number = self._of_starts() if self._given_number is None else self._given_number
         self._inputs = self._io.input_streams(self._number)
         position = Position.of(self.starts, self.starts)
         live = _LIVE.pop(self._key, None)
@@ -227,38 +238,50 @@ class PartitionRun:
         self._partition = partition
         return partition
 
+    def _of_starts(self) -> int:
+        """The partition that reads the streams of the range markers."""
+        streams = set(self.starts)
+        return next(p for p in self._io.partitions if set(self._io.input_streams(p)) == streams)
+
     def _executor(self) -> Executor:
         """The operators of the partition, without state."""
         return executor_of(self._io, self._number, shard())
 
-    def _process(self, messages: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _process(self, messages: Rows) -> Iterator[pa.RecordBatch]:
+        if isinstance(messages, MessageRows):
+            yield from self._process_part(messages.messages.stream, messages)
+            return
         # The source reads stream by stream, so runs of one stream are long.
         bounds = [0, *_changes(messages.column("stream")), messages.num_rows]
         for start, stop in pairwise(bounds):
             js_stream = messages.column("stream")[start].as_py()
-            group_input = self._inputs[js_stream]
-            part = messages.slice(start, stop - start)
-            assert self._partition is not None
-            taken = self._partition.ahead.get(js_stream)
-            if taken is not None:
-                part = part.filter(kernels.greater(part.column("sequence"), taken))
-            part = without_skipped(part, "sequence", self._io.skips(js_stream))
-            if refused := self._io.refusals(js_stream):
-                sequences: list[Any] = part.column("sequence").to_pylist()
-                errors = [(n, 0, refused[s]) for n, s in enumerate(sequences) if s in refused]
-                # By each group that fails at it: another one may process it.
-                name, where = group_input.channel.stream.name, f"p{self._number}"
-                yield sink_rows.refused_messages(self._io, name, part, errors, where)
-                part = without_skipped(part, "sequence", ((one - 1, one) for one in refused))
-            is_event = self._of_channel(part.column("subject"), group_input.channel)
-            if is_event.all():
-                yield from self._process_stream(part, group_input)
-                continue
-            subject = names.change_subject(js_stream, self._io.group.name)
-            for events, change in change_messages.split(part, is_event, subject):
-                yield from self._process_stream(events, group_input)
-                if change is not None:
-                    yield from self._change(change, group_input)
+            yield from self._process_part(js_stream, messages.slice(start, stop - start))
+
+    def _process_part(self, js_stream: str, part: Rows) -> Iterator[pa.RecordBatch]:
+        """Process messages of one stream."""
+        group_input = self._inputs[js_stream]
+        assert self._partition is not None
+        taken = self._partition.ahead.get(js_stream)
+        if taken is not None:
+            part = part.filter(kernels.greater(part.column("sequence"), taken))
+        part = without_skipped(part, "sequence", self._io.skips(js_stream))
+        if refused := self._io.refusals(js_stream):
+            sequences: list[Any] = part.column("sequence").to_pylist()
+            errors = [(n, 0, refused[s]) for n, s in enumerate(sequences) if s in refused]
+            # By each group that fails at it: another one may process it.
+            name, where = group_input.channel.stream.name, f"p{self._number}"
+            yield sink_rows.refused_messages(self._io, name, part, errors, where)
+            part = without_skipped(part, "sequence", ((one - 1, one) for one in refused))
+        is_event = self._of_channel(part.column("subject"), group_input.channel)
+        if is_event.all():
+            yield from self._process_stream(part, group_input)
+            return
+        whole = part.whole() if isinstance(part, MessageRows) else part
+        subject = names.change_subject(js_stream, self._io.group.name)
+        for events, change in change_messages.split(whole, is_event, subject):
+            yield from self._process_stream(events, group_input)
+            if change is not None:
+                yield from self._change(change, group_input)
 
     def _change(self, message: pa.RecordBatch, group_input: GroupInput) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None
@@ -282,16 +305,16 @@ class PartitionRun:
             found = kernels.equal(subjects, channel.subject(self._number))
         return np.asarray(found.to_numpy(zero_copy_only=False), bool)
 
-    def _process_stream(
-        self, messages: pa.RecordBatch, group_input: GroupInput
-    ) -> Iterator[pa.RecordBatch]:
+    def _process_stream(self, messages: Rows, group_input: GroupInput) -> Iterator[pa.RecordBatch]:
         while messages.num_rows:
             taken, rows = self._process_some(messages, group_input)
             yield from rows
+            if taken == messages.num_rows:
+                return
             messages = messages.slice(taken)
 
     def _process_some(
-        self, messages: pa.RecordBatch, group_input: GroupInput
+        self, messages: Rows, group_input: GroupInput
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
         """Process as many messages as may be decoded together: their number, and output rows."""
         decoded = decode.decode_messages(
@@ -309,7 +332,7 @@ class PartitionRun:
         return decoded.taken, self._process_decoded(messages, decoded, group_input)
 
     def _process_decoded(
-        self, messages: pa.RecordBatch, decoded: decode.DecodeResult, group_input: GroupInput
+        self, messages: Rows, decoded: decode.DecodeResult, group_input: GroupInput
     ) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None
         schema = group_input.channel.stream
@@ -409,10 +432,8 @@ class PartitionRun:
         return (self.task.directory, self._io.assignment.instance, self._number)
 
 
-def without_skipped(
-    messages: pa.RecordBatch, column: str, skips: Iterable[tuple[int, int]]
-) -> pa.RecordBatch:
-    """``messages`` without those whose sequence is in a skipped range (after, to]."""
+def without_skipped(messages: Any, column: str, skips: Iterable[tuple[int, int]]) -> Any:
+    """``messages``, ``Rows``, without those whose sequence is in a skipped range (after, to]."""
     for after, to in skips:
         sequence = messages.column(column)
         kept = kernels.or_(kernels.less_equal(sequence, after), kernels.greater(sequence, to))

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mesh.model.types import StreamSchema
     from mesh.operators.executor import OutputRun
     from mesh.spark.instance_io import InstanceIO
+    from pyspark_nats.source.rows import MessageRows
 
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 kernels: Any = pyarrow.compute
@@ -180,7 +181,7 @@ def _sink_rows(
 def error_rows(
     io: InstanceIO,
     stream: str,
-    messages: pa.RecordBatch,
+    messages: pa.RecordBatch | MessageRows,
     errors: Sequence[tuple[int, int, str]],
     part: str,
     queries: Sequence[str | None] | None = None,
@@ -224,7 +225,7 @@ def error_rows(
 def refused_messages(
     io: InstanceIO,
     stream: str,
-    messages: pa.RecordBatch,
+    messages: pa.RecordBatch | MessageRows,
     errors: Sequence[tuple[int, int, str]],
     part: str,
 ) -> pa.RecordBatch:
@@ -236,7 +237,7 @@ def refused_messages(
 
 
 def _data_of(
-    messages: pa.RecordBatch, errors: Sequence[tuple[int, int, str]]
+    messages: pa.RecordBatch | MessageRows, errors: Sequence[tuple[int, int, str]]
 ) -> Iterator[tuple[bytes | None, bool]]:
     """For each error the data to record, and whether it is one event of several."""
     indexes: dict[int, list[int]] = {}

@@ -157,6 +157,62 @@ def marked(
     )
 
 
+class MessageRows:
+    """Messages of one stream as rows of the ``rangeMarkers`` form, each column made when needed.
+
+    Its methods are those of a record batch, which costs more to make than few messages to process.
+    """
+
+    def __init__(self, messages: Messages, event_time_header: str) -> None:
+        self.messages = messages
+        self._header = event_time_header
+        self._columns: dict[str, Array] = {}
+
+    @property
+    def num_rows(self) -> int:
+        """Number of messages."""
+        return len(self.messages)
+
+    def column(self, name: str) -> Array:
+        """A column of ``MARKED``."""
+        found = self._columns.get(name)
+        if found is None:
+            found = self._columns[name] = self._made(name)
+        return found
+
+    def _made(self, name: str) -> Array:
+        messages = self.messages
+        match name:
+            case "sequence":
+                return pa.array(messages.sequence)
+            case "time_ms":
+                return pa.array(messages.time_ns // 1_000_000)
+            case "event_time_ms":
+                return event_times(messages, self._header)
+            case "subject":
+                return messages.subject
+            case "content_type":
+                return header_values(messages.header, "Content-Type")
+            case "data":
+                return messages.data
+            case _:
+                return self.whole().column(name)
+
+    def slice(self, first: int, count: int | None = None) -> MessageRows:
+        """The rows from index ``first`` on, at most ``count``."""
+        end = self.num_rows if count is None else min(self.num_rows, first + count)
+        return MessageRows(self.messages.slice(first, end), self._header)
+
+    def filter(self, mask: Array) -> MessageRows:
+        """The rows where ``mask``, of Arrow and without nulls, is true."""
+        keep = np.asarray(mask.to_numpy(zero_copy_only=False), bool)
+        return MessageRows(self.messages.take(keep), self._header)
+
+    def whole(self) -> pa.RecordBatch:
+        """All columns."""
+        return marked(self.messages, self._header)
+
+
 def raw(messages: Messages) -> pa.RecordBatch:
     """Messages as rows of the plain form."""
     columns = _plain(messages)

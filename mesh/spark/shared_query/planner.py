@@ -108,6 +108,9 @@ class RoundPlanner:
             self._listener.check()
             self._checked_s = time.monotonic()
         is_first, has_received = True, False
+        if self._is_calm:
+            is_first = False
+            has_received = self._wait(min(self._next_s(ends_s), ends_s) - time.monotonic(), wakes)
         while True:
             if not has_received:
                 self._tails.receive()
@@ -131,6 +134,16 @@ class RoundPlanner:
                 return work
             has_received = self._wait(min(self._next_s(ends_s), ends_s) - now_s, wakes)
             is_first = False
+
+    @property
+    def _is_calm(self) -> bool:
+        """Whether there is no work but what is in the sockets, or due at its time."""
+        is_idle = not self._readers and not self._again and not self._tails.ready()
+        return (
+            is_idle
+            and self._tails.connection.is_open
+            and all(place in self._tails for place in self._all() if place.follows)
+        )
 
     def close(self) -> None:
         """Close the connections."""

@@ -32,13 +32,14 @@ from pyspark_nats.sink import messages_out
 from pyspark_nats.sink.origin import Origin
 from pyspark_nats.sink.publish import Publisher
 from pyspark_nats.source import batches
+from pyspark_nats.source.rows import MessageRows
 from pyspark_nats.source.typed_rows import Typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mesh.spark.local_state import Position
-    from mesh.spark.partition_task import Partition
+    from mesh.spark.partition_task import Partition, Rows
     from mesh.spark.shared_query.background import BackgroundPublisher
     from mesh.spark.shared_query.members import InputPartition, Member
     from mesh.spark.shared_query.work import WorkItem
@@ -161,10 +162,10 @@ def _run(
 ) -> None:
     member, part = item.member, item.part
     assert part is not None
-    if item.messages is not None and _is_direct(item):
-        made = _without_rows(item, item.messages, done, trace)
+    if item.messages is None:
+        made = _of_ranges(item, done, trace)
     else:
-        made = _made(item, done, trace)
+        made = _of_messages(item, item.messages, done, trace)
     # Small runs of other parts are published while a large one is.
     purpose = "publishing" if background is None else "publishing in the background"
     connection = shared(member.sink.connection, purpose)
@@ -198,19 +199,35 @@ def _run(
         background.publish((member.file_name, part.key), publisher, output, done.published)
 
 
-def _made(item: WorkItem, done: PartRun, trace: Trace | None) -> Iterator[pa.RecordBatch]:
-    """The output of a work item, by rows of its messages."""
+def _of_messages(
+    item: WorkItem, messages: Messages, done: PartRun, trace: Trace | None
+) -> Iterator[pa.RecordBatch]:
+    """The output of a work item whose messages have come; there is at least one."""
+    member, part = item.member, item.part
+    assert part is not None
+    (wanted,) = item.ranges
+    done.since_ms = max(wanted.start_ms, int(messages.time_ns[0]) // 1_000_000)
+    if trace is not None:
+        trace.look(header_values(messages.header, traces.HEADER).to_pylist())
+    if member.io.group.stateful:
+        rows = MessageRows(messages, part.options.event_time_header)
+        return _with_state(item, iter([rows]), done)
+    typed = part.form.to_batches
+    assert isinstance(typed, Typed), "a group without state reads typed rows"
+    if StatelessTask(member.io, part.key).takes_all:
+        return _decoded(item, typed, messages, done)
+    return _without(item, typed(messages), done)
+
+
+def _of_ranges(item: WorkItem, done: PartRun, trace: Trace | None) -> Iterator[pa.RecordBatch]:
+    """The output of a work item whose messages have to be read."""
     part = item.part
     assert part is not None
     # The ends of the ranges are known here, and need no rows of their own.
     form = replace(part.form, has_markers=False)
     if trace is not None:
         form = replace(form, to_batches=_Watched(form.to_batches, trace))
-    rows = (
-        batches.read(part.options, form, item.ranges)
-        if item.messages is None
-        else batches.shaped(form, item.ranges, [item.messages])
-    )
+    rows = batches.read(part.options, form, item.ranges)
     first = next(rows, None)
     done.since_ms = first_input_ms(item.ranges, first)
     return rows_of(item, rows if first is None else itertools.chain([first], rows), done)
@@ -279,9 +296,7 @@ def _subscribe_own_streams(connection: Connection) -> None:
     connection.replies(answers)
 
 
-def _with_state(
-    item: WorkItem, rows: Iterator[pa.RecordBatch], done: PartRun
-) -> Iterator[pa.RecordBatch]:
+def _with_state(item: WorkItem, rows: Iterator[Rows], done: PartRun) -> Iterator[pa.RecordBatch]:
     member, part = item.member, item.part
     assert part is not None
     restored = frozenset([int(part.key)]) if part.is_restored else frozenset[int]()
@@ -291,8 +306,7 @@ def _with_state(
         broker_ms=partial(_broker_ms, member.sink.connection),
     )  # fmt: skip
     run = PartitionRun(task)
-    run.starts = {r.stream: {"sequence": r.start, "time_ms": r.start_ms} for r in item.ranges}
-    run.ends = {r.stream: {"sequence": r.end, "time_ms": r.end_ms} for r in item.ranges}
+    run.begin(int(part.key), item.ranges)
     # A timer may have fired, and its rows may be published, before any message of this run came.
     timer_ms = run.next_timer_ms()
     if timer_ms is not None:
@@ -302,7 +316,7 @@ def _with_state(
 
 
 def _processed(
-    run: PartitionRun, task: _KeepingTask, rows: Iterator[pa.RecordBatch], done: PartRun
+    run: PartitionRun, task: _KeepingTask, rows: Iterator[Rows], done: PartRun
 ) -> Iterator[pa.RecordBatch]:
     for batch in rows:
         done.messages += batch.num_rows
@@ -311,29 +325,6 @@ def _processed(
     yield from run.finish()
     done.events_in += run.events
     (done.live,) = task.live
-
-
-def _is_direct(item: WorkItem) -> bool:
-    """Whether the work can be done without rows of the messages that came."""
-    member, part = item.member, item.part
-    assert part is not None
-    is_typed = isinstance(part.form.to_batches, Typed)
-    return is_typed and StatelessTask(member.io, part.key).takes_all
-
-
-def _without_rows(
-    item: WorkItem, messages: Messages, done: PartRun, trace: Trace | None
-) -> Iterator[pa.RecordBatch]:
-    """Run a group without state on messages, of which it needs no row but for the unreadable."""
-    part = item.part
-    assert part is not None
-    typed = part.form.to_batches
-    assert isinstance(typed, Typed)
-    (wanted,) = item.ranges
-    done.since_ms = max(wanted.start_ms, int(messages.time_ns[0]) // 1_000_000)
-    if trace is not None:
-        trace.look(header_values(messages.header, traces.HEADER).to_pylist())
-    return _decoded(item, typed, messages, done)
 
 
 def _decoded(
