@@ -42,6 +42,10 @@ REPORT_S: Final = 1.0
 #: Longest time for which output is not known to be stored, seconds.
 CONFIRM_S: Final = 1.0
 
+#: Most reports, and confirmations, of one round: many parts may be due at the same time, and the
+#: others wait for them.
+_REPORTS_MAX: Final = 8
+
 
 @dataclass(slots=True)
 class _Served:
@@ -277,8 +281,10 @@ class Serving:
 
     def _confirm_due(self) -> None:
         now_s = time.monotonic()
-        for one in self._all():
-            if one.publisher is not None and one.confirm_s <= now_s:
+        due = (p for p in self._all() if p.publisher is not None and p.confirm_s <= now_s)
+        for one in sorted(due, key=lambda one: one.confirm_s)[:_REPORTS_MAX]:
+            # Its member may have failed at another part.
+            if self._planner.has(one.member.file_name):
                 self._confirm(one)
 
     def _guarded(self, member: Member, step: Callable[[], T]) -> T | None:
@@ -313,6 +319,7 @@ class Serving:
         now_s = time.monotonic()
         told: list[Outcome] = []
         due = [one for one in self._unreported() if one.due_s <= now_s]
+        due = sorted(due, key=lambda one: one.due_s)[:_REPORTS_MAX]
         if any((one.member.file_name, one.part.key) == self._background.owner for one in due):
             self._settle()
         for one in due:

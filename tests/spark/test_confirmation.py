@@ -1,0 +1,146 @@
+"""Small runs do not wait for the confirmation of their output, which comes before their report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.model.cluster import InstanceState
+from mesh.spark.shared_query import serving
+from pyspark_nats.sink import publish
+from tests.support.shared_query import Hand, Instances, admitted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+
+APP = """@App:name('{name}')
+define stream Numbers (n int);
+@dist(execGroup='large')
+from Numbers[n > 0] select n * 10 as tenfold insert into Large;
+@dist(execGroup='sums')
+from Numbers#window.length(2) select sum(n) as total insert into Sums;
+"""
+SUMS = [[1], *([2 * n - 1] for n in range(2, 61))]
+LARGE = [[10 * n] for n in range(1, 61)]
+
+
+@pytest.fixture
+def hand(tmp_path: Path, nats_server: NatsServer) -> Iterator[Hand]:
+    made = Hand(tmp_path, nats_server)
+    made.serving._report_s = 3600.0
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def finished(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One for each confirmation."""
+    found: list[int] = []
+    finish = publish.Publisher.finish
+
+    def finishing(publisher: Any) -> None:
+        found.append(1)
+        finish(publisher)
+
+    monkeypatch.setattr(publish.Publisher, "finish", finishing)
+    return found
+
+
+def _publish(hand: Hand, first: int, last: int) -> None:
+    """Each event is a run of its own, of each part."""
+    for n in range(first, last + 1):
+        hand.publish("C", n)
+        hand.until_rows("C", "Large", n)
+        hand.until_rows("C", "Sums", n)
+
+
+def _kept(hand: Hand) -> int:
+    parts = (one for parts in hand.serving._served.values() for one in parts.values())
+    return sum(one.publisher is not None for one in parts)
+
+
+def test_runs_are_confirmed_together_before_the_report(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch, finished: list[int]
+) -> None:
+    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+    admitted(hand, Instances(hand, "C", app=APP))
+    _publish(hand, 1, 60)
+    assert _kept(hand) == 2
+    assert len(finished) <= 4
+    hand.serving._report_s = 0.0
+    for parts in hand.serving._served.values():
+        for one in parts.values():
+            one.due_s = 0.0
+    hand.step(0.1)
+    assert _kept(hand) == 0
+    assert hand.rows("C", "Sums") == SUMS
+    assert hand.rows("C", "Large") == LARGE
+
+
+def test_they_are_confirmed_in_time_without_a_report(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "CONFIRM_S", 0.0)
+    admitted(hand, Instances(hand, "C", app=APP))
+    _publish(hand, 1, 5)
+    assert _kept(hand) == 0
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_what_was_sent_over_a_lost_connection_is_stored_once(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch, connected: bool
+) -> None:
+    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+    app = admitted(hand, Instances(hand, "C", app=APP))
+    _publish(hand, 1, 30)
+    assert _kept(hand) == 2
+    parts = [one for parts in hand.serving._served.values() for one in parts.values()]
+    # The parts of a slot have one connection for their output.
+    connection = parts[0].publisher._atomic._connection  # type: ignore[union-attr]
+    connection.close()
+    if connected:
+        # As when another part has opened it again.
+        connection.retry_while_unavailable("connecting", lambda: None)
+    _publish(hand, 31, 60)
+    assert {status.state for status in app.statuses.values()} == {InstanceState.RUNNING}
+    assert hand.rows("C", "Sums") == SUMS
+    assert hand.rows("C", "Large") == LARGE
+
+
+def test_an_instance_that_fails_before_goes_back_to_its_last_report(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+    app = admitted(hand, Instances(hand, "C", app=APP))
+    _publish(hand, 1, 30)
+    assert _kept(hand) == 2
+    finish = publish.Publisher.finish
+    failed: list[Any] = []
+
+    def failing(publisher: Any) -> None:
+        if len(failed) < 2:
+            failed.append(publisher)
+            raise KeyError("what nobody thought of")
+        finish(publisher)
+
+    monkeypatch.setattr(publish.Publisher, "finish", failing)
+    for parts in list(hand.serving._served.values()):
+        for one in parts.values():
+            one.due_s = 0.0
+    hand.step(0.1)
+    assert len(failed) == 2
+    assert _kept(hand) == 0
+    assert {status.state for status in app.statuses.values()} == {InstanceState.RETRYING}
+    for instance in app.by_group.values():
+        instance.tick(1e12)
+    while {status.state for status in app.statuses.values()} != {InstanceState.RUNNING}:
+        hand.step(0.1)
+    _publish(hand, 31, 60)
+    assert hand.rows("C", "Sums") == SUMS
+    assert hand.rows("C", "Large") == LARGE
