@@ -39,6 +39,9 @@ _NAME_IN_USE = 10058
 #: The server has removed the directory of all streams with the last one, while it created this one.
 _NO_STORE = 10049
 _OVERLAP = 10065
+#: Bytes of a stored message beside its headers and payload, its subject among them, at most.
+_OVERHEAD: Final = 1024
+_INT32_MAX: Final = (1 << 31) - 1
 #: The first version of the server with ingest batches.
 _INGEST_SINCE: Final = (2, 14)
 #: No suitable peers for placement: a server is away, or there are too few.
@@ -117,6 +120,9 @@ async def ensure_stream(
         **stream_config(name, settings, max_bytes),
         "allow_atomic": True,
     }
+    if max_bytes:
+        # A larger one is acknowledged otherwise, and deleted with all others to make room.
+        config["max_msg_size"] = min(max(max_bytes - _OVERHEAD, 1), _INT32_MAX)
     config |= _ingest_settings(client)
     if first_seq > 1:
         config["first_seq"] = first_seq

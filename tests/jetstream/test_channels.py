@@ -147,3 +147,23 @@ async def test_channels_and_error_streams_have_bounds_of_their_own(nats_server: 
     info = await client.jetstream().stream_info(errors)
     assert info.config.max_bytes == -1
     await client.close()
+
+
+@pytest.mark.nats
+async def test_a_message_above_a_channels_bound_is_refused_and_deletes_nothing(
+    nats_server: NatsServer,
+) -> None:
+    client = await nats.connect(nats_server.url)
+    spec = plan(APP).spec
+    await ensure_channels(client, spec, ChannelSettings(max_bytes=10_000))
+    js = client.jetstream()
+    subject = names.subject(spec.name, "S")
+    await js.publish(subject, b"{}")
+    with pytest.raises(APIError) as refused:
+        await js.publish(subject, bytes(9_500))
+    assert refused.value.err_code == 10054
+    for _ in range(3):
+        await js.publish(subject, bytes(8_900))
+    info = await js.stream_info(names.js_stream(spec.name, "S"))
+    assert (info.state.last_seq, info.state.messages) == (4, 1)
+    await client.close()
