@@ -126,12 +126,14 @@ class Monitoring:
         step: float,
     ) -> Any:
         kind, name = _history_key(app, group, node)
-        return await self._service.history(kind, name, max(1, int(seconds)), max(1, int(step)))
+        return await self._service.telemetry.past(
+            kind, name, max(1, int(seconds)), max(1, int(step))
+        )
 
     @serves(ClusterOperations.metrics)
     async def metrics(self, request: Request) -> Any:
         found = await self._service.leadership()
-        own = Own(found.manager, found.leads, self._service.history_bytes())
+        own = Own(found.manager, found.leads, self._service.telemetry.history.bytes)
         cluster = None
         if found.leads:
             apps = values_of(await visible_apps(self._service))

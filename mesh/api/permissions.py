@@ -6,6 +6,7 @@ A route that is not in this table is reached by no user: the guard answers 404 b
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,11 @@ ROUTES: Final[dict[str, Permission | None]] = {
     for key, one in _BY_ROUTE.items()
     if one.permission is not Public.OPEN
 }
+#: Their paths as patterns; those of words come before those with parameters.
+_PATTERNS: Final = [
+    (key, re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]*)", re.escape(key.partition(" ")[2]))))
+    for key in sorted(ROUTES, key=lambda key: key.count("{"))
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,42 +49,16 @@ class Needed:
     is_any_app: bool = False
 
 
-def template(path: str) -> str:
-    """The path of a route without the kinds of its parameters: ``{app:app_name}`` as ``{app}``."""
-    parts = (part.partition(":")[0] + "}" if ":" in part else part for part in path.split("/"))
-    return "/".join(parts)
-
-
 def needed(method: str, path: str) -> Needed | None:
     """Permission and app of a request; None if no route of the table has this method and path."""
     wanted = "GET" if method == "HEAD" else method
-    parts = path.split("/")
-    best: tuple[int, Needed] | None = None
-    for route, permission in ROUTES.items():
-        own, _, pattern = route.partition(" ")
-        if own != wanted:
-            continue
-        fits = _match(pattern.split("/"), parts)
-        # A path of words comes before one with parameters.
-        if fits is not None and (best is None or len(fits) < best[0]):
+    for route, pattern in _PATTERNS:
+        if route.startswith(f"{wanted} ") and (fits := pattern.fullmatch(path)):
             is_any_app = _BY_ROUTE[route].about is not About.PATH
-            best = len(fits), Needed(route, permission, fits.get("app"), is_any_app)
-    return best[1] if best is not None else None
+            return Needed(route, ROUTES[route], fits.groupdict().get("app"), is_any_app)
+    return None
 
 
 def is_known(path: str) -> bool:
     """Whether the table has the path with any method."""
-    parts = path.split("/")
-    return any(_match(route.partition(" ")[2].split("/"), parts) is not None for route in ROUTES)
-
-
-def _match(pattern: list[str], parts: list[str]) -> dict[str, str] | None:
-    if len(pattern) != len(parts):
-        return None
-    found = {}
-    for wanted, part in zip(pattern, parts, strict=True):
-        if wanted.startswith("{"):
-            found[wanted.strip("{}")] = part
-        elif wanted != part:
-            return None
-    return found
+    return any(pattern.fullmatch(path) for _, pattern in _PATTERNS)

@@ -119,7 +119,7 @@ def _route(
         return found if isinstance(found, Response) else Json(found)
 
     async def timed(request: Request) -> Response:
-        span = service.span(
+        span = service.tracer.span(
             f"{method} {path}",
             request.headers,
             http_request_method=method,

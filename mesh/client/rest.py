@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, cast
 
 from mesh.client.context import address
-from mesh.client.taps import AsyncTap, Tap, publish_async, publish_blocking
+from mesh.client.taps import AsyncTap, Tap, publish, publish_blocking
 from mesh.errors import MeshError, error_of
 from mesh.model.operation import LIMIT_S, TEXT_TYPE, AsyncCaller, Caller
 from mesh.model.operations import (
@@ -332,7 +332,7 @@ class AsyncClient(_Calls, AsyncCaller):
         self, app: str, stream: str, events: Iterable[Mapping[str, Any]], *, time: str = ""
     ) -> int:
         """As ``Client.publish``."""
-        return await publish_async(self._context, app, stream, events, time)
+        return await publish(self._context, app, stream, events, time)
 
 
 class _Wait:

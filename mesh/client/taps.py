@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mesh.client.context import Context
     from mesh.jetstream.channel_reader import Message
 
+    Event = bytes | Mapping[str, Any]
+
 #: Events that wait for a reader of a tap that blocks.
 _WAITING_MAX: Final = 1000
 
@@ -233,7 +235,7 @@ def subject_of(context: Context, app: str, stream: str) -> str:
 
 
 async def publish(
-    context: Context, app: str, stream: str, events: Iterable[bytes], time: str
+    context: Context, app: str, stream: str, events: Iterable[Event], time: str
 ) -> int:
     """Publish events to a stream; returns their number.
 
@@ -241,7 +243,7 @@ async def publish(
         context: the cluster.
         app: the app.
         stream: its stream.
-        events: a JSON object each.
+        events: values by attribute, or the bytes of a JSON object.
         time: the attribute with the time of the event; empty for the server's.
 
     Raises:
@@ -256,7 +258,8 @@ async def publish(
     async with wire.connected(checked(context)) as client:
         publisher = wire.Publisher(client, subject)
         try:
-            for data in events:
+            for event in events:
+                data = event if isinstance(event, bytes) else orjson.dumps(event)
                 headers = {EVENT_TIME_HEADER: _time(data, time)} if time else None
                 await publisher.send(data, headers)
             await publisher.settle()
@@ -273,20 +276,12 @@ async def publish(
     return publisher.stored
 
 
-async def publish_async(
-    context: Context, app: str, stream: str, events: Iterable[Mapping[str, Any]], time: str
-) -> int:
-    """As ``publish``, for values by attribute."""
-    return await publish(context, app, stream, map(orjson.dumps, events), time)
-
-
 def publish_blocking(
-    context: Context, app: str, stream: str, events: Iterable[Mapping[str, Any]], time: str
+    context: Context, app: str, stream: str, events: Iterable[Event], time: str
 ) -> int:
-    """As ``publish_async``, also where an event loop runs already."""
+    """As ``publish``, also where an event loop runs already."""
     with ThreadPoolExecutor(1) as other:
-        work = publish_async(context, app, stream, events, time)
-        return other.submit(asyncio.run, work).result()
+        return other.submit(asyncio.run, publish(context, app, stream, events, time)).result()
 
 
 def _stored(count: int) -> str:

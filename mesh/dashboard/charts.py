@@ -64,7 +64,7 @@ async def charts_of(board: Board, kind: str, name: str, span: str) -> list[Chart
         past: Past = await board.kept(
             ("history", kind, name, seconds),
             step_s / 2,
-            lambda: board.service.history(kind, name, seconds, step_s),
+            lambda: board.service.telemetry.past(kind, name, seconds, step_s),
         )
     except MeshError:
         return []

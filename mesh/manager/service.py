@@ -50,7 +50,6 @@ from mesh.plan.scale import scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     from nats.aio.client import Client
 
@@ -60,7 +59,6 @@ if TYPE_CHECKING:
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployed import Deployed, Preview
     from mesh.manager.rates import Flow
-    from mesh.manager.telemetry import Past
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.model.cluster import StatisticsLevel
@@ -283,19 +281,9 @@ class ManagerService:
             members.setdefault(placed.value.app, []).append(placed.value.instance)
         return self.telemetry.flows(members)
 
-    def span(
-        self, name: str, headers: Mapping[str, str], **attributes: Any
-    ) -> AbstractContextManager[None]:
-        """A span of the API around the body, if traces are on."""
-        return self.tracer.span(name, headers, **attributes)
-
     def now_ms(self) -> int:
         """The wall clock, milliseconds since 1970."""
         return self._clock.wall_ms()
-
-    def history_bytes(self) -> int:
-        """Memory of the history."""
-        return self.telemetry.history.bytes
 
     async def cluster_figures(self) -> dict[str, Any]:
         """Figures of the cluster besides apps and nodes, for metrics."""
@@ -304,10 +292,6 @@ class ManagerService:
             "wanted": dict(self.wanted),
             "findings": self.verification.figures(),
         }
-
-    async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
-        """See ``Telemetry.past``."""
-        return await self.telemetry.past(kind, name, seconds, step_s)
 
     async def app(self, app: str) -> AppSpec:
         """The plan of an app; MESH-A404 if it is not deployed."""

@@ -17,6 +17,8 @@ from mesh.manager.past import PastQuestions
 from mesh.manager.promotions import Promotions
 from mesh.manager.queries import Queries
 from mesh.manager.service import ManagerService
+from mesh.manager.telemetry import Telemetry
+from mesh.manager.tracing import Tracer
 from mesh.manager.verifying import Verification
 from mesh.manager.what_ifs import WhatIfs
 from tests.support import api
@@ -36,6 +38,8 @@ PAIRS: list[tuple[type, tuple[type, ...]]] = [
     (api.FakePast, (PastQuestions,)),
     (api.FakeQueries, (Queries,)),
     (api.FakeWhatIfs, (WhatIfs,)),
+    (api.FakeTelemetry, (Telemetry,)),
+    (api.FakeTracer, (Tracer,)),
     (FakeFeeds, (Feeds,)),
     (FakeChecks, (Verification, GuaranteeAudit)),
 ]

@@ -248,7 +248,7 @@ async def test_a_manager_samples_and_answers(nats_server: NatsServer) -> None:
         while not manager.view.snapshot().nodes:
             await manager.view.changed(manager.view.version, 5.0)
         service.telemetry.sample()
-        past = await service.history("node", "manager/m1", 60, 1)
+        past = await service.telemetry.past("node", "manager/m1", 60, 1)
         assert (past.source, past.step_s, len(past.values["cpu"])) == ("memory", 1, 60)
         assert (await service.overview()).apps[0].app == "Shop"
         for kind, name, seconds, code in (
@@ -256,7 +256,7 @@ async def test_a_manager_samples_and_answers(nats_server: NatsServer) -> None:
             ("node", "manager/m1", 7200, "MESH-A422"),
         ):
             with pytest.raises(MeshError, match=code):
-                await service.history(kind, name, seconds, 1)
+                await service.telemetry.past(kind, name, seconds, 1)
 
 
 class FakePrometheus(BaseHTTPRequestHandler):

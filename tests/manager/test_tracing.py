@@ -68,7 +68,7 @@ async def test_the_api_makes_a_span_for_each_request() -> None:
     service = FakeService(texts={"Shop": "text"})
     async with served(service, OPEN) as api, httpx.AsyncClient(base_url=api.url) as client:
         await client.get("/siddhi-apps/Shop/status", headers={"traceparent": PARENT})
-    ((name, parent, told),) = service.spans
+    ((name, parent, told),) = service.tracer.spans
     assert (name, parent) == ("GET /siddhi-apps/{app}/status", PARENT)
     assert told["http_route"] == "/siddhi-apps/{app}/status"
     assert told["mesh_app"] == "Shop"

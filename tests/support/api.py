@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -95,6 +96,30 @@ class FakeEvents:
     async def send(self, app: str, events: Sequence[SimulatedEvent]) -> int:
         self.done.append(("send", app, *events))
         return len(events)
+
+
+@dataclass
+class FakeTracer:
+    """A record of spans."""
+
+    spans: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+
+    def span(
+        self, name: str, parent: Mapping[str, str], **attributes: Any
+    ) -> AbstractContextManager[None]:
+        self.spans.append((name, parent.get("traceparent", ""), attributes))
+        return nullcontext()
+
+
+class FakeTelemetry:
+    """The history of one app."""
+
+    history = SimpleNamespace(bytes=4096)
+
+    async def past(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
+        if name != "Shop":
+            raise MeshError("MESH-A404", f'{kind} "{name}" has no history')
+        return Past(f"{kind} {name}", 0, step_s, {"events_in": [None, 2.5]}, "memory")
 
 
 @dataclass
@@ -229,7 +254,8 @@ class FakeService:
     reasons: tuple[str, ...] = ()
     paused: set[str] = field(default_factory=set)
     levels: dict[str, str] = field(default_factory=dict)
-    spans: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    tracer: FakeTracer = field(default_factory=FakeTracer)
+    telemetry: FakeTelemetry = field(default_factory=FakeTelemetry)
     queries: FakeQueries = field(default_factory=FakeQueries)
     forks: FakeForks = field(default_factory=FakeForks)
     what_ifs: FakeWhatIfs = field(default_factory=FakeWhatIfs)
@@ -280,17 +306,8 @@ class FakeService:
     async def flows(self) -> dict[str, Flow]:
         return {name: Flow(events_in=2.5) for name in self.texts}
 
-    def span(
-        self, name: str, headers: Mapping[str, str], **attributes: Any
-    ) -> AbstractContextManager[None]:
-        self.spans.append((name, headers.get("traceparent", ""), attributes))
-        return nullcontext()
-
     def now_ms(self) -> int:
         return 1_000_000
-
-    def history_bytes(self) -> int:
-        return 4096
 
     async def cluster_figures(self) -> dict[str, Any]:
         return {
@@ -309,11 +326,6 @@ class FakeService:
     @property
     def guarantees(self) -> FakeChecks:
         return FakeChecks(self._text)
-
-    async def history(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
-        if name != "Shop":
-            raise MeshError("MESH-A404", f'{kind} "{name}" has no history')
-        return Past(f"{kind} {name}", 0, step_s, {"events_in": [None, 2.5]}, "memory")
 
     async def name_of(self, text: str) -> str:
         return text.partition("@App:name('")[2].partition("'")[0]

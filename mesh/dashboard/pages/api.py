@@ -24,7 +24,7 @@ _FILES: Final = {"text/plain": "app.siddhi", "multipart/form-data": "events.csv"
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ShownOperation:
     """A method of a path, as the page shows it."""
 
     method: str
@@ -79,7 +79,7 @@ async def show(request: Request) -> View:
 
 
 @functools.cache
-def operations() -> tuple[Operation, ...]:
+def operations() -> tuple[ShownOperation, ...]:
     """The operations of the OpenAPI document, section by section and by path."""
     paths = document()["paths"]
     found = [_operation(m.upper(), path, one) for path in paths for m, one in paths[path].items()]
@@ -87,7 +87,7 @@ def operations() -> tuple[Operation, ...]:
     return tuple(sorted(found, key=lambda one: titles.index(one.section)))
 
 
-def _operation(method: str, path: str, values: Mapping[str, Any]) -> Operation:
+def _operation(method: str, path: str, values: Mapping[str, Any]) -> ShownOperation:
     parameters = [
         (one["name"], one["in"], _values_of(one["schema"]), bool(one["required"]))
         for one in values["parameters"]
@@ -102,7 +102,7 @@ def _operation(method: str, path: str, values: Mapping[str, Any]) -> Operation:
             for name, one in schema.get("properties", {}).items()
         ]
     access = values["description"].removeprefix("Permission: ").rstrip(".")
-    return Operation(
+    return ShownOperation(
         method,
         path,
         values["tags"][0],
@@ -125,5 +125,5 @@ def _values_of(schema: Mapping[str, Any]) -> str:
     return f"list of {_values_of(schema['items'])}" if "items" in schema else kind
 
 
-def _section_of(one: Operation) -> str:
+def _section_of(one: ShownOperation) -> str:
     return one.section
