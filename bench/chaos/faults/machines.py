@@ -135,7 +135,7 @@ async def outputs_purged(scene: Scene) -> None:
 async def store_full(scene: Scene) -> None:
     """The store of JetStream has no room for a while: its limit, not its disk, to the last byte.
 
-    Nothing is stored meanwhile, so that nobody can lead, and managers say why.
+    Nothing is stored meanwhile, so that no manager can lead, and managers say why.
     """
     js, filler = scene.outside.js, "filler"
     await js.add_stream(name=filler, subjects=[filler])
