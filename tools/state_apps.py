@@ -55,6 +55,9 @@ from S#window.extrema:maxByLength(d, 4) select k, sum(d) as t insert all events 
 from S#window.extrema:minByTime(k, 300 millisec) select k, sum(d) as t insert all events into O2;
 from S#window.extrema:minByLengthBatch(k, 4) select k, sum(d) as t insert all events into O3;
 from S#window.extrema:maxByTimeBatch(d, 300 millisec) select k, d insert all events into O4;
+from S#extrema:topKLengthBatch(i, 7, 2) select k, Top1Element as a, Top2Frequency as b
+  insert into O5;
+from S#extrema:bottomKTimeBatch(d, 300 millisec, 1) select k, Bottom1Element as a insert into O6;
 """,
     "windows-unique": """
 from S#window.unique:ever(k) select k, i, d insert all events into O1;

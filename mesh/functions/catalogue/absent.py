@@ -92,8 +92,8 @@ _NAMESPACES: Final = {
     "approximate": "Use distinctCount(..) and count(), which are exact.",
     "env": "Write ${NAME} in the text: its value is that of --var, or of the environment.",
     "evalscript": _SCRIPT,
-    "extrema": "Use the windows extrema:maxByLength, minByTime and the like; or count() group by "
-    "the value, with order by and limit.",
+    "extrema": "Use extrema:maxByLength, minByTime, topKTimeBatch and the like; or count() with "
+    "group by, order by and limit.",
     "geo": _SCRIPT,
     "google": "Use http-call with the address of the service.",
     "graph": _OUTSIDE,
@@ -117,7 +117,6 @@ _NAMESPACES: Final = {
     "streamingml": _OUTSIDE,
     "store": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
     "tensorFlow": "Use http-call with the address of a server of the model.",
-    "throughput": "Use count() of a window timeBatch(1 sec).",
     "timeseries": _OUTSIDE,
     "unitconversion": "Multiply by the factor: select metres * 3.28084 as feet.",
     "vader": _OUTSIDE,

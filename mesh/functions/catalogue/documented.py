@@ -7,10 +7,15 @@ not be observed.
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from mesh.functions.catalogue.model import Argument, Kind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
+from mesh.model.types import Attribute, AttributeType
+
+if TYPE_CHECKING:
+    from mesh.functions.catalogue.model import Signature
 
 _FUNCTIONS: Final = """
 str:charAt(input.value string, index int) -> string
@@ -238,6 +243,22 @@ _STATEFUL: Final = """
 unique:deduplicate(unique.key scalar, time.interval int|long constant)
 """
 
+#: Most frequent values of a batch, or rarest ones: as many attributes as the last argument says.
+_RANKED: Final = """
+extrema:{side}KLengthBatch(attribute scalar attribute, window.length int constant,
+    k.value int constant)
+extrema:{side}KTimeBatch(attribute scalar attribute, time.window int|long constant,
+    k.value int constant)
+extrema:{side}KTimeBatch(attribute scalar attribute, time.window int|long constant,
+    start.time int|long constant, k.value int constant)
+"""
+_RANKS_MAX: Final = 100
+
+# Measurements, which a cluster makes itself: the events pass.
+_PASSING: Final = """
+throughput:throughput(argument any ..)
+"""
+
 _STREAM_PROCESSORS: Final = """
 reorder:akslack(timestamp long, correlation.field number)
 reorder:akslack(timestamp long, correlation.field number, batch.size long constant)
@@ -314,11 +335,50 @@ def _takes_time(arguments: tuple[Argument, ...]) -> str | None:
 DOCUMENTED_FUNCTIONS: Final = signatures(_FUNCTIONS, Kind.SCALAR, runs=True) | signatures(
     _AGGREGATORS, Kind.AGGREGATOR, runs=True, rules={"math:percentile": _is_percent}
 )
+
+
+def _ranked(side: str) -> dict[str, Signature]:
+    """Functions that add the values of the highest ranks with their counts: Top1Element .."""
+
+    def adds(arguments: tuple[Argument, ...]) -> tuple[Attribute, ...]:
+        value, count = arguments[0].type, arguments[-1].value
+        ranks = [f"{side.capitalize()}{rank}" for rank in range(1, int(count or 0) + 1)]
+        return tuple(
+            attribute
+            for rank in ranks
+            for attribute in (
+                Attribute(f"{rank}Element", value),
+                Attribute(f"{rank}Frequency", AttributeType.LONG),
+            )
+        )
+
+    found = signatures(_RANKED.format(side=side), Kind.STREAM_PROCESSOR, runs=True)
+    return {
+        name: replace(
+            one,
+            overloads=tuple(replace(o, rule=_is_ranked, adds_for=adds) for o in one.overloads),
+        )
+        for name, one in found.items()
+    }
+
+
+def _is_ranked(arguments: tuple[Argument, ...]) -> Objection | None:
+    span, count = arguments[1].value, arguments[-1].value
+    if not isinstance(span, int) or span <= 0:
+        return Objection(Reason.VALUE, "takes a length or a time above 0", 1)
+    if not isinstance(count, int) or not 0 < count <= _RANKS_MAX:
+        what = f"takes 1 to {_RANKS_MAX} values as its last argument"
+        return Objection(Reason.VALUE, what, len(arguments) - 1)
+    return None
+
+
 #: Stream processors of extensions that have a state, by name.
-STATEFUL_STREAM_FUNCTIONS: Final = signatures(_STATEFUL, Kind.STREAM_PROCESSOR, runs=True)
+STATEFUL_STREAM_FUNCTIONS: Final = (
+    signatures(_STATEFUL, Kind.STREAM_PROCESSOR, runs=True) | _ranked("top") | _ranked("bottom")
+)
 #: Stream processors of extensions, by name.
 DOCUMENTED_STREAM_FUNCTIONS: Final = (
-    signatures(_TOKENIZERS, Kind.STREAM_PROCESSOR, runs=True)
+    signatures(_TOKENIZERS + _PASSING, Kind.STREAM_PROCESSOR, runs=True)
     | STATEFUL_STREAM_FUNCTIONS
     | signatures(_STREAM_PROCESSORS, Kind.STREAM_PROCESSOR)
 )

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     #: A check of several arguments together: the objection to arguments that fit one by one.
     Rule = Callable[[tuple["Argument", ...]], "Objection | None"]
+    #: The attributes that a stream function adds for its arguments.
+    Adds = Callable[[tuple["Argument", ...]], tuple[Attribute, ...]]
     #: Why the engine accepts a call and then fails at run time on every event, in a sentence.
     Restriction = Callable[[tuple["Argument", ...]], "str | None"]
 
@@ -104,6 +106,8 @@ class Overload:
     adds: tuple[Attribute, ...] = ()
     rule: Rule | None = None
     restriction: Restriction | None = None
+    #: In place of ``adds``, where they depend on the arguments.
+    adds_for: Adds | None = None
 
 
 class Kind(StrEnum):
@@ -185,6 +189,8 @@ class Resolution:
     type: AttributeType | None
     #: Why the engine creates the app and then fails at every event, in a sentence.
     fails: str | None = None
+    #: Attributes that a stream function adds to its events, in order.
+    adds: tuple[Attribute, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

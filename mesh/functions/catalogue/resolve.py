@@ -59,7 +59,9 @@ def resolve(
         objection = _object(overload, given)
         if objection is None:
             fails = overload.restriction(given) if overload.restriction is not None else None
-            return Resolution(signature, overload, _result(overload.result, given), fails)
+            result = _result(overload.result, given)
+            adds = overload.adds if overload.adds_for is None else overload.adds_for(given)
+            return Resolution(signature, overload, result, fails, adds)
         progress = _progress(overload, given, objection)
         if progress > furthest:
             nearest, furthest = objection, progress

@@ -149,7 +149,9 @@ class Handlers:
                 case BoundFilter():
                     self._steps.append(Filter(handler))
                 case BoundStreamFunction() if handler.name in PROCESSORS:
-                    self._steps.append(StreamProcessor(handler, self.schema, timer_path))
+                    processor = StreamProcessor(handler, self.schema, timer_path)
+                    self.schema = processor.schema
+                    self._steps.append(processor)
                 case BoundStreamFunction():
                     function = StreamFunction(handler, self.schema)
                     self.schema = function.schema

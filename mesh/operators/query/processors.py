@@ -18,6 +18,7 @@ from mesh.operators.frame import Frame
 from mesh.operators.windows.deduplicate import Deduplicate
 from mesh.operators.windows.kind import WindowContext
 from mesh.operators.windows.python_window import PythonWindow
+from mesh.operators.windows.ranked import RankedLengthBatch, RankedTimeBatch
 from mesh.plan.bound import BoundStreamFunction, Constant
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from mesh.operators.windows import WindowOperator
     from mesh.operators.windows.contents import WindowContents
     from mesh.plan.bound import BoundExpression, BoundStream
+
+    _Maker = Callable[[Sequence[BoundExpression]], Callable[[], WindowContents]]
 
 
 def _constant(arguments: Sequence[BoundExpression], index: int) -> Any:
@@ -42,9 +45,30 @@ def _deduplicate(arguments: Sequence[BoundExpression]) -> Callable[[], WindowCon
     return lambda: Deduplicate(span_ms)
 
 
+def _by_length(*, rarest: bool) -> _Maker:
+    def make(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]:
+        size, count = int(_constant(arguments, 1)), int(_constant(arguments, 2))
+        return lambda: RankedLengthBatch(size, count, rarest=rarest)
+
+    return make
+
+
+def _by_time(*, rarest: bool) -> _Maker:
+    def make(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]:
+        span_ms, count = int(_constant(arguments, 1)), int(_constant(arguments, -1))
+        start_ms = int(_constant(arguments, 2)) if len(arguments) > 3 else None
+        return lambda: RankedTimeBatch(span_ms, start_ms, count, rarest=rarest)
+
+    return make
+
+
 #: By name, the maker of contents; they receive the values of all arguments.
-PROCESSORS: Final[Mapping[str, Callable[..., Callable[[], WindowContents]]]] = {
+PROCESSORS: Final[Mapping[str, _Maker]] = {
     "unique:deduplicate": _deduplicate,
+    "extrema:topKLengthBatch": _by_length(rarest=False),
+    "extrema:topKTimeBatch": _by_time(rarest=False),
+    "extrema:bottomKLengthBatch": _by_length(rarest=True),
+    "extrema:bottomKTimeBatch": _by_time(rarest=True),
 }
 
 
@@ -61,7 +85,6 @@ class StreamProcessor:
     """
 
     def __init__(self, handler: BoundStreamFunction, schema: pa.Schema, timer_path: int) -> None:
-        self.schema = schema
         self._timer_path = timer_path
         self._arguments = [compile_expression(argument) for argument in handler.arguments]
         #: Values of the arguments of the events that are being processed.
@@ -69,7 +92,8 @@ class StreamProcessor:
         self.failures: dict[int, str] = {}
         context = WindowContext(schema, timer_path, True, schema.names, False, False)
         make = PROCESSORS[handler.name](handler.arguments)
-        self.window = PythonWindow(make, lambda rows: self._values, context)
+        self.window = PythonWindow(make, lambda rows: self._values, context, handler.adds)
+        self.schema = self.window.schema
 
     def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
         """The events that it emits, and those of its timers."""

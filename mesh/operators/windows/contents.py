@@ -44,13 +44,17 @@ class Emitter:
         self.time: list[int] = []
         #: Times of timers that were set, in order.
         self.alarms: list[int] = []
+        #: Of contents that add attributes, their values for each emitted row.
+        self.added: list[tuple[Any, ...]] = []
         #: Where chunks end within what one call emits.
         self.ends: list[int] = []
         #: The event is the first of all, and arrives at the time at which the window began.
         self.begins = False
 
-    def emit(self, row: int, kind: int, time_ms: int) -> None:
-        """Emit a row, in the current chunk."""
+    def emit(self, row: int, kind: int, time_ms: int, added: tuple[Any, ...] = ()) -> None:
+        """Emit a row, in the current chunk, with the attributes that the contents add."""
+        if added:
+            self.added.append(added)
         self.row.append(row)
         self.kind.append(kind)
         self.time.append(time_ms)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from mesh.functions.rows import from_values
 from mesh.operators.base import (
     BEFORE_ALL,
     NEVER,
@@ -31,6 +32,7 @@ from mesh.operators.windows.timers import TimerQueue
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mesh.model.types import Attribute
     from mesh.operators.windows.kind import WindowContext
 
 # The rules of the native loops; plain numbers are faster through Python than through Numba.
@@ -44,8 +46,9 @@ _SWEEP_ROWS = 4096
 class PythonWindow:
     """A window with a ``WindowContents`` for each partition instance.
 
-    ``columns``: the attributes with values for the contents.  Timers of an instance fire in the
-    order in which they were set, one that is set to an earlier time with the one before it.
+    ``columns``: the attributes with values for the contents; ``adds``: those that they add.
+    Timers of an instance fire in the order in which they were set, one that is set to an earlier
+    time with the one before it.
     """
 
     def __init__(
@@ -53,12 +56,17 @@ class PythonWindow:
         make: Callable[[], WindowContents],
         columns: Callable[[pa.RecordBatch], Sequence[list[Any]]],
         context: WindowContext,
+        adds: Sequence[Attribute] = (),
     ) -> None:
         #: The engine marks most of these as none, not even those of cron.
         self.is_batch = context.is_batch
         self._make = make
         self._columns = columns
         self._schema = context.schema
+        self._adds = adds
+        self.schema = pa.schema(
+            [*context.schema, *(pa.field(one.name, one.type.arrow) for one in adds)]
+        )
         self._timer_path = context.timer_path
         self._store = RowStore(context.schema)
         #: The store is swept when it has more rows.
@@ -87,7 +95,7 @@ class PythonWindow:
             self._began_ms = BEFORE_ALL if len(timeline.clocks_ms) else now_ms
         if not count and (not self._heap or self._heap[0][0] > now_ms):
             self._before_ms = now_ms
-            return no_events(self._schema)
+            return no_events(self.schema)
         base = self._store.came
         self._store.append(events.rows.select(self._schema.names))
         run = _Run(self, timeline)
@@ -150,7 +158,7 @@ class PythonWindow:
 
     def _made(self, run: _Run) -> EventBatch:
         if not run.chunks:
-            return no_events(self._schema)
+            return no_events(self.schema)
         row, kind, time_ms = (
             np.array(column, dtype=np.int64)
             for column in (run.sink.row, run.sink.kind, run.sink.time)
@@ -158,6 +166,10 @@ class PythonWindow:
         lengths, *causes = np.array(run.chunks, dtype=np.int64).T
         order, clock, path, chunk, instance = (np.repeat(cause, lengths) for cause in causes)
         rows = self._store.take(row)
+        if self._adds:
+            added = zip(self._adds, zip(*run.sink.added, strict=True), strict=True)
+            columns = [from_values(values, one.type).to_arrow(len(row)) for one, values in added]
+            rows = pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=self.schema)
         return EventBatch(time_ms, clock, order, path, chunk, kind.astype(np.int8), instance, rows)
 
     def _sweep(self) -> None:

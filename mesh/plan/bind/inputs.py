@@ -152,7 +152,7 @@ def _stream_function(
             position=handler.position,
         )
     return BoundStreamFunction(
-        found.signature.name, arguments, found.overload.adds, position=handler.position
+        found.signature.name, arguments, found.adds, position=handler.position
     )
 
 
