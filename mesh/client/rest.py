@@ -238,17 +238,15 @@ class Client(_Calls, Caller):
         A manager that stops or starts again meanwhile is asked again.  ``note`` gets each status
         before that, every ``poll_s``.
         """
-        wait = _Wait(timeout_s, self.poll_s)
+        wait = _Wait(timeout_s, self.poll_s, note)
         while True:
             try:
                 found = self.status(app, wait="running", timeout_s=wait.next_s())
             except MeshError as error:
                 time.sleep(wait.pause_s(error))
             else:
-                if wait.is_over or found["state"] == "running":
+                if wait.is_done(found):
                     return found
-                if note is not None:
-                    note(found)
 
     def tap(self, app: str, stream: str, *, from_start: bool = False) -> Tap:
         """The events of a stream from now on, or from the oldest that is stored; see ``Tap``."""
@@ -312,16 +310,18 @@ class AsyncClient(_Calls, AsyncCaller):
             raise self._away(error) from error
         return cast("R", self._values(answer))
 
-    async def wait_running(self, app: str, timeout_s: float) -> StatusAnswer:
+    async def wait_running(
+        self, app: str, timeout_s: float, note: Callable[[StatusAnswer], None] | None = None
+    ) -> StatusAnswer:
         """As ``Client.wait_running``."""
-        wait = _Wait(timeout_s, self.poll_s)
+        wait = _Wait(timeout_s, self.poll_s, note)
         while True:
             try:
                 found = await self.status(app, wait="running", timeout_s=wait.next_s())
             except MeshError as error:
                 await asyncio.sleep(wait.pause_s(error))
             else:
-                if wait.is_over or found["state"] == "running":
+                if wait.is_done(found):
                     return found
 
     def tap(self, app: str, stream: str, *, from_start: bool = False) -> AsyncTap:
@@ -338,18 +338,28 @@ class AsyncClient(_Calls, AsyncCaller):
 class _Wait:
     """Requests that wait for an app, one after the other, until a time."""
 
-    def __init__(self, timeout_s: float, poll_s: float) -> None:
+    def __init__(
+        self, timeout_s: float, poll_s: float, note: Callable[[StatusAnswer], None] | None
+    ) -> None:
         self._ends_s = time.monotonic() + timeout_s
         self._poll_s = poll_s
+        self._note = note
         self._left_s = timeout_s
-        #: Whether the last request was the last one.
-        self.is_over = False
+        self._is_last = False
 
     def next_s(self) -> float:
         """The time that the next request waits."""
         self._left_s = max(0.0, self._ends_s - time.monotonic())
-        self.is_over = self._left_s <= self._poll_s
+        self._is_last = self._left_s <= self._poll_s
         return min(self._left_s, self._poll_s)
+
+    def is_done(self, found: StatusAnswer) -> bool:
+        """Whether a status is the result; others are noted."""
+        if self._is_last or found["state"] == "running":
+            return True
+        if self._note is not None:
+            self._note(found)
+        return False
 
     def pause_s(self, error: MeshError) -> float:
         """The pause after an error of a manager that is away; another error is raised."""
