@@ -105,8 +105,8 @@ class Guard:
     def _note(self, scope: Scope, status: int) -> None:
         """Audit a request, once: a change, a reading of payloads, or a refusal."""
         needed = scope.get("mesh.needed", (None, ""))
-        is_change = scope["method"] not in ("GET", "HEAD")
-        is_audited = is_change or Permission.DATA_READ in needed or status in _REFUSALS
+        reads = scope["method"] in ("GET", "HEAD") or scope.get("mesh.only_reads", False)
+        is_audited = not reads or Permission.DATA_READ in needed or status in _REFUSALS
         if is_audited and not scope.get("mesh.answered"):
             self._door.note(
                 scope["mesh.identity"],

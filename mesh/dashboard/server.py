@@ -8,6 +8,7 @@
     GET /apps/{app}/why/{stream}/{sequence}, /apps/{app}/compare
     GET, POST /nodes, /nodes/{node}, /story, /errors, /query, /deploy
     GET, POST /users, /users/+new, /users/{user}, /audit, /account
+    POST /deploy/language         errors, completion and hover of a text that is written, as JSON
     GET /docs                     the REST API for people
 
 ``/nodes``, ``/users`` and ``/audit`` are also routes of the REST API: browsers get the page, other
@@ -217,6 +218,11 @@ def make_pages(service: ManagerService, door: PageDoor, clock: Clock) -> Starlet
             *pair("/errors", errors.show, errors.act, _READ, _WRITES),
             *pair("/query", query.show, query.ask, _READ, _READ),
             *pair("/deploy", deploy.show, deploy.act, _CHANGES, _CHANGES),
+            Route(
+                "/deploy/language",
+                frame.page(partial(deploy.language, frame), _CHANGES, _CHANGES),
+                methods=["POST"],
+            ),
             *of_users("/users", users.show, None, _ADMIN),
             *of_users("/users/+new", users.new, users.add, _ADMIN),
             *of_users("/users/{user}", users.one, users.act, _ADMIN),

@@ -31,6 +31,7 @@ from mesh.manager.edit_refusals import paused_error
 from mesh.manager.events import Events
 from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
+from mesh.manager.language import LanguageDesk
 from mesh.manager.nodes import Leadership, NodeView, node_views, worker_view
 from mesh.manager.overview import Overview, overview
 from mesh.manager.past import PastQuestions
@@ -103,6 +104,7 @@ class ManagerService:
         known = client, view, self._desired
         self._deployments = Deployments(*known, settings, clock, self._note, planner)
         self.guarantees = self._deployments.guarantees
+        self.language = LanguageDesk(settings.receiver.refs_file)
         self.streams = Streams(client, self._desired.spec)
         self.tracer = Tracer()
         #: By app and group: the instances that the load needs; the autoscaler's, while it leads.

@@ -41,6 +41,7 @@ PAGES: Final[dict[str, Permission | None]] = {
     "POST /query": READ,
     "GET /deploy": MANAGE,
     "POST /deploy": MANAGE,
+    "POST /deploy/language": MANAGE,
     "GET /users": ADMIN,
     "GET /users/+new": ADMIN,
     "POST /users/+new": ADMIN,
@@ -137,6 +138,8 @@ async def test_every_page_with_every_role() -> None:
     assert wrong == []
     refused = [one for one in door.noted if one[3] == 403]
     assert ("viewer", "POST", "/deploy", 403) in refused
+    # Keys of an editor change nothing, and aren't audited; a refusal is.
+    assert {one[3] for one in door.noted if one[2] == "/deploy/language"} <= {401, 403}
     assert ("of-bank", "GET", "/apps/Shop", 403) in refused
     assert ("operator", "GET", "/errors", 403) in refused
     # Changes and readings of payloads are noted whatever comes of them.

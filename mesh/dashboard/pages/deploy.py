@@ -9,7 +9,9 @@ from mesh.dashboard.rendering import View
 from mesh.dashboard.source import lines_of
 from mesh.errors import MeshError, all_errors
 from mesh.language.naming import named
+from mesh.language.tokens import KEYWORDS
 from mesh.model.access import Permission
+from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -68,8 +70,27 @@ async def act(frame: Frame, request: Request) -> Response:
     return frame.shown(request, View("deploy.html", {**values, **found}))
 
 
+async def language(frame: Frame, request: Request) -> Response:
+    """An answer about the text in the editor, as JSON: errors, completion or hover."""
+    import orjson
+    from starlette.responses import Response
+
+    # A text that is being written changes nothing, so no key is audited.
+    request.scope["mesh.only_reads"] = True
+    form = {name: values[0] for name, values in (await form_of(request)).items()}
+    try:
+        place = [int(form.get(part, "1")) for part in ("line", "column")]
+    except ValueError as error:
+        raise MeshError("MESH-A400", "line and column are whole numbers") from error
+    text = form.get("text", "").replace("\r\n", "\n")
+    desk = frame.board.service.language
+    answer = await desk.answer(form.get("asked", ""), text, form.get("app", ""), *place)
+    return Response(orjson.dumps(answer), media_type="application/json")
+
+
 def _values(app: str, text: str) -> dict[str, Any]:
     values: dict[str, Any] = {"app": app, "text": text, "errors": (), "lines": ()}
+    values |= {"words": sorted(KEYWORDS), "types": [str(kind) for kind in AttributeType]}
     return {**values, "preview": None, "reset": (), "mark": ""}
 
 

@@ -1,0 +1,72 @@
+"""Answers for the editor of the pages: the same as of the language service, within bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from mesh.errors import MeshError
+from mesh.language_service.completion import complete
+from mesh.language_service.document import Document
+from mesh.language_service.hover import hover
+from mesh.manager.language import TEXT_LENGTH_MAX, LanguageDesk, answer_of
+from tests.support.dashboard import site
+from tests.support.forms import send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mesh.jetstream.server import NatsServer
+
+TEXT = "define stream S (a int, b string);\nfrom S select a, bb insert into T;\nfrom S[a"
+_TO = "/deploy/language"
+
+
+@pytest.mark.nats
+async def test_an_editor_gets_the_answers_of_the_service(nats_server: NatsServer) -> None:
+    document = Document(TEXT, "Shop")
+    async with (
+        site(nats_server) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
+
+        async def ask(asked: str, line: int = 1, column: int = 1, text: str = TEXT) -> Any:
+            values = {"asked": asked, "text": text, "line": line, "column": column, "app": "Shop"}
+            return await send(client, "/deploy", _TO, **values)
+
+        errors = (await ask("errors")).json()
+        assert [one["code"] for one in errors] == [one.code for one in document.problems]
+        assert errors[0]["position"] == {"line": 2, "column": 18, "length": 2}
+        found = (await ask("completion", 3, 9)).json()
+        wanted = complete(document, 3, 9)
+        assert [one["label"] for one in found["proposals"]] == [p.label for p in wanted.proposals]
+        shown = (await ask("hover", 1, 18)).json()
+        there = hover(document, 1, 18)
+        assert there is not None
+        assert (shown["code"], shown["doc"]) == (there.code, there.doc)
+        assert (await ask("hover", 1, 1)).json() is None
+        assert (await ask("passwords")).status_code == 400
+        assert (await ask("errors", text="x" * (TEXT_LENGTH_MAX + 1))).status_code == 413
+        without = await client.post(_TO, data={"asked": "errors", "text": TEXT})
+        assert without.status_code == 403
+
+
+async def test_a_text_that_takes_too_long_is_refused_and_others_have_answers() -> None:
+    class Slow:
+        """The process, as far as the desk knows it, with a limit that is always exceeded."""
+
+        def call(self, limit_s: float, function: Callable[..., Any] | str, *given: Any) -> Any:
+            assert function is answer_of
+            assert limit_s <= 5
+            raise MeshError("MESH-A413", "the text can't be analysed within its limits")
+
+        def stop(self) -> None: ...
+
+    desk = LanguageDesk(process=Slow())
+    with pytest.raises(MeshError) as refused:
+        await desk.answer("errors", TEXT, "A", 1, 1)
+    assert refused.value.code == "MESH-A413"
+    # Its own process is bounded, and answers.
+    assert len(await LanguageDesk().answer("errors", TEXT, "A", 1, 1)) == 2
