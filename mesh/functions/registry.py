@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.functions import containers, documents, engine, mathematics, scalars, strings, times
+from mesh.functions import (
+    containers,
+    documents,
+    engine,
+    geometry,
+    mathematics,
+    scalars,
+    strings,
+    times,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +41,7 @@ FUNCTIONS: dict[str, Function] = {
     **times.FUNCTIONS,
     **documents.FUNCTIONS,
     **containers.FUNCTIONS,
+    **geometry.FUNCTIONS,
 }
 
 #: Mathematical functions over texts, which may be no numbers.

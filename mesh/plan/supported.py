@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from mesh.connect.extras import library
 from mesh.errors import MeshError, not_supported
 from mesh.functions.catalogue import (
     AGGREGATORS,
@@ -23,6 +24,7 @@ from mesh.functions.catalogue import (
     instead_of_call,
 )
 from mesh.functions.cron import check_cron
+from mesh.functions.geometry import OF_AREAS
 from mesh.functions.scripts import compile_script
 from mesh.language.syntax import BinaryOperator, EventKind, RateKind, find
 from mesh.model import names
@@ -373,6 +375,8 @@ def _check_part(part: BoundExpression) -> None:
         case FunctionCall():
             if not part.is_script and part.function not in _FUNCTIONS:
                 raise _absent(f"function {part.function}", part.function, part.position)
+            if part.function in OF_AREAS:
+                library("shapely", "geo")
             if part.fails is not None:
                 raise not_supported("a call that always fails", part.position, hint=part.fails)
         case AggregateCall():

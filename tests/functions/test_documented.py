@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +20,7 @@ from mesh.operators.base import EventBatch
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
 from mesh.plan.bind import bind
+from mesh.plan.supported import check_supported
 from tests.support import paths
 
 FILE = paths.CASES / "functions" / "documented.txt"
@@ -102,3 +105,15 @@ def test_a_row_fails_alone() -> None:
     vector = compile_expression(bound.queries[0].outputs[0].expression)(there)
     assert python_values(vector) == [1, None, None, 3, None]
     assert sorted(there.failures) == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("call", "is_refused"), [("geo:within(d, d, s)", True), ("geo:distance(d, d, d, d)", False)]
+)
+def test_an_app_is_refused_where_the_library_of_a_function_is_missing(
+    monkeypatch: pytest.MonkeyPatch, call: str, is_refused: bool
+) -> None:
+    monkeypatch.setitem(sys.modules, "shapely", None)
+    app = bind(parse(f"{STREAM}from S select {call} as r insert into Out;"))
+    with pytest.raises(MeshError, match="MESH-C134") if is_refused else contextlib.nullcontext():
+        check_supported(app)

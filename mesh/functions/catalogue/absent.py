@@ -94,7 +94,7 @@ _NAMESPACES: Final = {
     "evalscript": _SCRIPT,
     "extrema": "Use extrema:maxByLength, minByTime, topKTimeBatch and the like; or count() with "
     "group by, order by and limit.",
-    "geo": _SCRIPT,
+    "geo": "Use geo:within, intersects, withinDistance and the like, and a table by the vehicle.",
     "google": "Use http-call with the address of the service.",
     "graph": _OUTSIDE,
     "grpc": "Use http-call.",

@@ -1,8 +1,8 @@
 """Functions of common Siddhi extensions, which the reference engine doesn't include.
 
 Transcribed from the public API documentation of siddhi-execution-string, -math, -time, -regex,
--json, -map, -list, -unique and -reorder.  The engine used for tests has none of them, so they could
-not be observed.
+-json, -map, -list, -unique, -extrema, -geo and -reorder.  The engine used for tests has none of
+them, so they could not be observed.
 """
 
 from __future__ import annotations
@@ -193,6 +193,22 @@ list:setValue(list object, index int, value any) -> object
 list:size(list object) -> int
 list:sort(list object) -> object
 list:sort(list object, order string constant) -> object
+
+geo:distance(latitude double, longitude double, latitude double, longitude double) -> double
+geo:withinDistance(longitude double, latitude double, fence string, radius double) -> bool
+geo:withinDistance(geo.json.geometry string, fence string, radius double) -> bool
+geo:disjoint(longitude double, latitude double, fence string) -> bool
+geo:disjoint(geo.json.geometry string, fence string) -> bool
+geo:equals(longitude double, latitude double, fence string) -> bool
+geo:equals(geo.json.geometry string, fence string) -> bool
+geo:intersects(longitude double, latitude double, fence string) -> bool
+geo:intersects(geo.json.geometry string, fence string) -> bool
+geo:overlaps(longitude double, latitude double, fence string) -> bool
+geo:overlaps(geo.json.geometry string, fence string) -> bool
+geo:touches(longitude double, latitude double, fence string) -> bool
+geo:touches(geo.json.geometry string, fence string) -> bool
+geo:within(longitude double, latitude double, fence string) -> bool
+geo:within(geo.json.geometry string, fence string) -> bool
 """
 
 _AGGREGATORS: Final = """
