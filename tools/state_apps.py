@@ -59,6 +59,10 @@ from S#extrema:topKLengthBatch(i, 7, 2) select k, Top1Element as a, Top2Frequenc
   insert into O5;
 from S#extrema:bottomKTimeBatch(d, 300 millisec, 1) select k, Bottom1Element as a insert into O6;
 """,
+    "reordering": """
+from S#reorder:kslack(l, 2 sec) select k, l insert into O1;
+from Q#reorder:kslack(l, -1L, 100L, true) select k, l insert into O2;
+""",
     "windows-unique": """
 from S#window.unique:ever(k) select k, i, d insert all events into O1;
 from S#window.unique:first(k, i) select k, i, d insert all events into O2;

@@ -119,6 +119,38 @@ def test_the_ranks_of_a_batch_are_those_of_its_values(
     assert [row for *_, row in found] == changes(list(periods.values()), rarest=rarest)
 
 
+SLACK = """from S select k, s, convert(v, 'long') as t insert into M;
+from M#reorder:kslack(t, 30L) select t insert into O;"""
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    late=st.lists(st.integers(0, 6), max_size=40),
+    steps=st.lists(st.integers(0, 9), min_size=40, max_size=40),
+    data=st.data(),
+)
+def test_events_that_are_no_later_than_one_before_are_in_order(
+    late: list[int], steps: list[int], data: Any
+) -> None:
+    # The second event is 6 late, and so is none of the others; a new greatest time follows.
+    times = [100, 94, 101, *(102 + at - one for at, one in enumerate(late))]
+    events: list[Step] = [
+        ("S", step, 0, float(one), "a") for one, step in zip(times, steps, strict=False)
+    ]
+    found = pieces_of(SLACK, events, data)
+    assert sorted(row for *_, row in found) == sorted(repr([one]) for one in times)
+    log = log_of(events, ("S",))["S"]
+    assert found == at_once(SLACK, {"S": log})
+    # Without the timeout, which lets all go.
+    text = SLACK.replace("30L", "-1L, -1L, true")
+    whole = at_once(text, {"S": log})
+    rest = [int(row.strip("[]")) for *_, row in whole[1:]]
+    assert rest == sorted(rest)
+    ordered: list[Step] = [("S", 1, 0, float(one), "a") for one in sorted(set(times))]
+    same = at_once(text, log_of(ordered, ("S",)))
+    assert [row for *_, row in same] == [repr([one]) for one in sorted(set(times))]
+
+
 def test_a_measurement_of_the_original_lets_the_events_pass() -> None:
     steps: list[Step] = [("S", 1, n, 0.5, "a") for n in range(3)]
     text = "from S#throughput:throughput(k, 3000, 'both', 6) select k insert into O;"

@@ -110,7 +110,7 @@ _NAMESPACES: Final = {
     "priority": "Keep the priority in a table, and change it by update or insert.",
     "r": _SCRIPT,
     "rdbms": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
-    "reorder": "Use externalTime windows, which take the time of the events.",
+    "reorder": "Use reorder:kslack, or externalTime windows, which take the time of the events.",
     "sentiment": _OUTSIDE,
     "soap": "Use http-call, with the mapper xml.",
     "stats": "Use avg, stdDev, min, max and count of a window.",

@@ -257,6 +257,12 @@ list:tokenize(list object, list object ..) -> index int, value object
 
 _STATEFUL: Final = """
 unique:deduplicate(unique.key scalar, time.interval int|long constant)
+reorder:kslack(timestamp long)
+reorder:kslack(timestamp long, timeout long constant)
+reorder:kslack(timestamp long, discard.late.arrival bool constant)
+reorder:kslack(timestamp long, timeout long constant, max.k long constant)
+reorder:kslack(timestamp long, timeout long constant, discard.late.arrival bool constant)
+reorder:kslack(timestamp long, timeout long constant, max.k long constant, discard bool constant)
 """
 
 #: Most frequent values of a batch, or rarest ones: as many attributes as the last argument says.
@@ -287,12 +293,6 @@ reorder:akslack(timestamp long, correlation.field number, batch.size long consta
 reorder:akslack(timestamp long, correlation.field number, batch.size long constant,
     timeout long constant, max.k long constant, discard.late.arrival bool constant,
     error.threshold double constant, confidence.level double constant)
-reorder:kslack(timestamp long)
-reorder:kslack(timestamp long, timeout long constant)
-reorder:kslack(timestamp long, discard.late.arrival bool constant)
-reorder:kslack(timestamp long, timeout long constant, max.k long constant)
-reorder:kslack(timestamp long, timeout long constant, discard.late.arrival bool constant)
-reorder:kslack(timestamp long, timeout long constant, max.k long constant, discard bool constant)
 """
 
 # The three without a namespace belong to later versions of the engine itself.

@@ -19,6 +19,7 @@ from mesh.operators.windows.deduplicate import Deduplicate
 from mesh.operators.windows.kind import WindowContext
 from mesh.operators.windows.python_window import PythonWindow
 from mesh.operators.windows.ranked import RankedLengthBatch, RankedTimeBatch
+from mesh.operators.windows.slack import Slack
 from mesh.plan.bound import BoundStreamFunction, Constant
 
 if TYPE_CHECKING:
@@ -45,6 +46,15 @@ def _deduplicate(arguments: Sequence[BoundExpression]) -> Callable[[], WindowCon
     return lambda: Deduplicate(span_ms)
 
 
+def _slack(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]:
+    given = [_constant(arguments, index) for index in range(1, len(arguments))]
+    discards = any(one is True for one in given)
+    # A negative number stands for none.
+    numbers = [None if one < 0 else int(one) for one in given if not isinstance(one, bool)]
+    timeout_ms, slack_max = [*numbers, None, None][:2]
+    return lambda: Slack(timeout_ms or None, slack_max, discards=discards)
+
+
 def _by_length(*, rarest: bool) -> _Maker:
     def make(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]:
         size, count = int(_constant(arguments, 1)), int(_constant(arguments, 2))
@@ -65,6 +75,7 @@ def _by_time(*, rarest: bool) -> _Maker:
 #: By name, the maker of contents; they receive the values of all arguments.
 PROCESSORS: Final[Mapping[str, _Maker]] = {
     "unique:deduplicate": _deduplicate,
+    "reorder:kslack": _slack,
     "extrema:topKLengthBatch": _by_length(rarest=False),
     "extrema:topKTimeBatch": _by_time(rarest=False),
     "extrema:bottomKLengthBatch": _by_length(rarest=True),
