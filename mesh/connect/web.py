@@ -17,6 +17,15 @@ _ORIGIN: Final = Option(
 )
 
 
+_WEBSOCKET: Final = (
+    Option("url", Kind.URL, is_required=True, doc="ws://host/path or wss://host/path."),
+    Option("sub.protocol", doc="Subprotocols, comma-separated."),
+    Option("headers", Kind.PAIRS, is_secret=True, doc="Headers: 'name:value'."),
+    *TLS,
+    *ignored("idle.timeout"),
+)
+
+
 def _metric_objection(given: Mapping[str, str]) -> str | None:
     is_gauge = given.get("metric.type", "").lower() == "gauge"
     return None if is_gauge or "gauge.operation" not in given else "gauge.operation is of a gauge"
@@ -105,17 +114,21 @@ SPECS: Final = (
         "websocket",
         Role.SOURCE,
         "Receives the messages of a WebSocket server.",
-        (
-            Option("url", Kind.URL, is_required=True, doc="ws://host/path or wss://host/path."),
-            Option("sub.protocol", doc="Subprotocols, comma-separated."),
-            Option("headers", Kind.PAIRS, is_secret=True, doc="Headers: 'name:value'."),
-            *TLS,
-            *ignored("idle.timeout"),
-            *SOURCE,
-        ),
+        (*_WEBSOCKET, *SOURCE),
         "mesh.receiver.types.websocket_source:WebSocketSource",
         Guarantee.AT_MOST_ONCE,
         "What the server sends while the source is away is lost.",
+        extra="websocket",
+        library="websockets",
+    ),
+    Spec(
+        "websocket",
+        Role.SINK,
+        "Sends each payload as a message to a WebSocket server.",
+        (*_WEBSOCKET, *SINK),
+        "mesh.receiver.types.websocket_sink:WebSocketSink",
+        Guarantee.AT_MOST_ONCE,
+        "What is on its way when the connection breaks is lost.",
         extra="websocket",
         library="websockets",
     ),

@@ -49,6 +49,7 @@ ROWS: dict[str, Callable[[pytest.FixtureRequest], AsyncIterator[Use]]] = {
     "kafka": sink_uses.kafka_use,
     "rabbitmq": sink_uses.rabbitmq_use,
     "mqtt": sink_uses.mqtt_use,
+    "websocket": sink_uses.websocket_client_use,
     "tcp": sink_uses.tcp_use,
     "rdbms": sink_uses.rdbms_use,
 }

@@ -120,6 +120,7 @@ ROWS: Final[dict[str, tuple[dict[str, str], dict[str, tuple[str, ...]]]]] = {
     "sink sse-server": ({}, {"server.url": at("http://*/x", BINDS)}),
     "sink websocket-server": ({"port": "8280"}, {"host": ("0.0.0.0", "192.0.2.1")}),
     "source websocket": ({"url": "ws://192.0.2.1/"}, {"url": at("ws://*:80/", HOSTS)}),
+    "sink websocket": ({"url": "ws://192.0.2.1/"}, {"url": at("ws://*:80/", HOSTS)}),
     "source tcp": ({"port": "8280"}, {"host": ("0.0.0.0", "192.0.2.1")}),
     "sink tcp": ({"url": "tcp://192.0.2.1:9892/c"}, {"url": at("tcp://*:9892/c", HOSTS)}),
     "sink prometheus": (
@@ -204,6 +205,7 @@ INSIDE: Final = {
     "sink sse-server": "allow.origin",
     "sink websocket-server": "sub.protocol allow.origin",
     "source websocket": "sub.protocol headers",
+    "sink websocket": "sub.protocol headers",
     "source tcp": "context",
     "sink prometheus": "metric.name metric.help value.attribute buckets job grouping.key",
     "sink email": "address subject to cc bcc",

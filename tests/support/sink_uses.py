@@ -18,6 +18,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 import websockets.asyncio.client
+import websockets.asyncio.server
 from aiosmtpd.controller import Controller
 from moto.server import ThreadedMotoServer
 
@@ -346,6 +347,23 @@ async def mqtt_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
         given = f"url='{url}', topic='good-events/{{{{k}}}}', {JSON}"
         yield Use(f"@sink(type='mqtt', {given})", "#", "level of a topic", arrived)
         listening.cancel()
+
+
+async def websocket_client_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    seen: list[int] = []
+
+    async def listen(connection: Any) -> None:
+        async for message in connection:
+            take(seen, message)
+
+    async def arrived(_: Stage) -> list[int]:
+        return seen
+
+    async with websockets.asyncio.server.serve(listen, "127.0.0.1", 0) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        given = f"url='ws://127.0.0.1:{port}/in', {CHECKED}"
+        access = Access(egress=(f"127.0.0.1:{port}",))
+        yield Use(f"@sink(type='websocket', {given})", "{", "JSON", arrived, "1", access=access)
 
 
 async def tcp_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:

@@ -35,7 +35,6 @@ _KINDS: Final = {
     "source sse-server": "Use http, to which the events are posted.",
     "source websocket-server": "Use http, to which the events are posted; or websocket, if the "
     "other side is the server.",
-    "sink websocket": "Use websocket-server, if the other side can connect; or http.",
     "source email": _PUBLISH,
     "source prometheus": _PUBLISH,
     "source kafkaMultiDC": "Use one source kafka for each datacenter, as two streams that are "

@@ -36,6 +36,35 @@ def _connect(client: Any) -> Any:
     return Direct
 
 
+async def connected(context: Context) -> Any:
+    """A connection to the server of the option ``url``.
+
+    Raises:
+        UnavailableError: it does not answer, or refuses.
+    """
+    client = library("websockets.asyncio.client", "websocket")
+    errors = library("websockets.exceptions", "websocket")
+    options = context.options
+    url = str(options["url"])
+    check_url(context.access, url, 443 if url.startswith("wss:") else 80)
+    secure = None
+    if url.startswith("wss:"):
+        secure = client_context(options) or ssl.create_default_context()
+    try:
+        return await _connect(client)(
+            url,
+            ssl=secure,
+            subprotocols=words(options.get("sub.protocol")) or None,
+            additional_headers=options.get("headers") or None,
+            open_timeout=_CALL_S,
+            close_timeout=1,
+            # The environment of the worker is not the app's.
+            proxy=None,
+        )
+    except (errors.WebSocketException, OSError, TimeoutError) as error:
+        raise UnavailableError(str(error) or type(error).__name__) from error
+
+
 class WebSocketSource:
     """See ``mesh.connect.contract.Source``."""
 
@@ -45,30 +74,10 @@ class WebSocketSource:
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Connect."""
-        client = library("websockets.asyncio.client", "websocket")
-        errors = library("websockets.exceptions", "websocket")
-        options = context.options
-        url = str(options["url"])
-        check_url(context.access, url, 443 if url.startswith("wss:") else 80)
-        secure = None
-        if url.startswith("wss:"):
-            secure = client_context(options) or ssl.create_default_context()
         self._salt, self._number = secrets.token_hex(4), 0
         self._arrived: Arrivals[bytes] = Arrivals()
         self._room = asyncio.Semaphore(_WAITING)
-        try:
-            self._connection = await _connect(client)(
-                url,
-                ssl=secure,
-                subprotocols=words(options.get("sub.protocol")) or None,
-                additional_headers=options.get("headers") or None,
-                open_timeout=_CALL_S,
-                close_timeout=1,
-                # The environment of the worker is not the app's.
-                proxy=None,
-            )
-        except (errors.WebSocketException, OSError, TimeoutError) as error:
-            raise UnavailableError(str(error) or type(error).__name__) from error
+        self._connection = await connected(context)
         self._reading = asyncio.create_task(self._read())
 
     async def _read(self) -> None:
