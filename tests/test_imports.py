@@ -62,7 +62,7 @@ from mesh.functions.scripts import compile_script
 from mesh.model.types import AttributeType
 body = "import pandas"
 compile_script(SimpleNamespace(
-    name="f", type=AttributeType.INT, body=body, position=Position(1, 1)))
+    name="f", language="python", type=AttributeType.INT, body=body, position=Position(1, 1)))
 import pandas, pyarrow
 assert pyarrow.array(pandas.Series([1.0, None])).null_count == 1
 """
