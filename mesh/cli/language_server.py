@@ -7,6 +7,7 @@ needs it.  Completion doesn't wait: it takes the names of the last analysed vers
 from __future__ import annotations
 
 import asyncio
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcContentModified
 from pygls.lsp.server import LanguageServer
 
 import mesh
@@ -46,7 +48,7 @@ PAUSE_S: Final = 0.15
 _STREAMS_S: Final = 30.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Opened:
     """A document of the editor in its present version."""
 
@@ -80,6 +82,7 @@ class MeshServer(LanguageServer):
         self._cluster = _Cluster(streams)
         self._opened: dict[str, _Opened] = {}
         self._analyst = ThreadPoolExecutor(1, "analysis")
+        self._turn = asyncio.Lock()
 
     # Documents
 
@@ -111,12 +114,17 @@ class MeshServer(LanguageServer):
     async def _analysed(self, opened: _Opened) -> Document:
         if opened.analysis is None:
             opened.analysis = asyncio.create_task(self._analyse(opened))
+            # An answer may have been given up by then.
+            opened.analysis.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(opened.analysis)
 
     async def _analyse(self, opened: _Opened) -> Document:
-        loop = asyncio.get_running_loop()
         document = opened.document
-        await loop.run_in_executor(self._analyst, document.analyse)
+        async with self._turn:
+            # Versions that were typed over meanwhile would only delay the last one.
+            if opened not in self._opened.values():
+                raise JsonRpcContentModified
+            await asyncio.get_running_loop().run_in_executor(self._analyst, document.analyse)
         opened.analysed = document
         return document
 
@@ -163,9 +171,20 @@ class MeshServer(LanguageServer):
         cluster.task = None
 
 
+def collect_rarely() -> None:
+    """Let Python look for cycles of objects less often: trees have none, and many objects.
+
+    An analysis takes half the time then.
+    """
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
+
+
 def serve(variables: Mapping[str, str], streams: Callable[[], list[ClusterStream]]) -> None:
     """Serve an editor over standard input and output, until it ends."""
-    made_server(variables, streams).start_io()
+    server = made_server(variables, streams)
+    collect_rarely()
+    server.start_io()
 
 
 def made_server(

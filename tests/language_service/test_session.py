@@ -6,15 +6,18 @@ import asyncio
 import json
 import os
 import sys
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from lsprotocol import converters
 from lsprotocol import types as lsp
+from pygls.exceptions import JsonRpcContentModified
 from pygls.lsp.client import LanguageClient
 from typer.testing import CliRunner
 
 from mesh.cli.commands import app
+from mesh.cli.language_server import made_server
 from mesh.cli.lsp import streams_of
 from mesh.client import Client
 from mesh.client.context import Context
@@ -23,7 +26,7 @@ from tests.support import paths
 from tests.support.manager_api import manager_api
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -130,11 +133,13 @@ def _change(client: LanguageClient, version: int, change: Any) -> None:
     client.text_document_did_change(lsp.DidChangeTextDocumentParams(identifier, [change]))
 
 
-async def test_a_client_has_every_feature(tmp_path: Path, rewrite: bool) -> None:
+@asynccontextmanager
+async def _started(directory: Path) -> AsyncIterator[_Session]:
+    """A server without the context of a cluster, and its client."""
     client = LanguageClient("tests", "1")
     session = _Session(client)
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
-    environment["XDG_CONFIG_HOME"] = str(tmp_path)
+    environment["XDG_CONFIG_HOME"] = str(directory)
     await client.start_io(sys.executable, "-m", "mesh.cli", "lsp", env=environment)
     try:
         started = await client.initialize_async(
@@ -142,11 +147,39 @@ async def test_a_client_has_every_feature(tmp_path: Path, rewrite: bool) -> None
         )
         session.record("capabilities", started.capabilities)
         client.initialized(lsp.InitializedParams())
-        await _play(session)
+        yield session
+    finally:
         await client.shutdown_async(None)
         client.exit(None)
-    finally:
         await client.stop()  # type: ignore[no-untyped-call]  # of pygls
+
+
+async def test_an_answer_about_a_version_that_was_typed_over_is_given_up() -> None:
+    server = made_server({}, list)
+    try:
+        # Another text is analysed meanwhile.
+        async with server._turn:
+            server.put(URI, TEXT, 1)
+            first = asyncio.create_task(server.analysed(URI))
+            await asyncio.sleep(0)
+            server.put(URI, TEXT.replace("totl", "total"), 2)
+            second = asyncio.create_task(server.analysed(URI))
+            await asyncio.sleep(0)
+        with pytest.raises(JsonRpcContentModified):
+            await first
+        document = await second
+        assert not document.problems
+        assert server.present(URI).analysed is document
+    finally:
+        pause = server.present(URI).pause
+        assert pause is not None
+        pause.cancel()
+        server._analyst.shutdown()
+
+
+async def test_a_client_has_every_feature(tmp_path: Path, rewrite: bool) -> None:
+    async with _started(tmp_path) as session:
+        await _play(session)
     recorded = json.dumps(session.recorded, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     if rewrite:
         RECORDED.write_text(recorded, encoding="utf-8")
