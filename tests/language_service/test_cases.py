@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mesh.language_service.proposals import Proposal
 
 CASES = paths.CASES / "language_service"
-_SHOWN_MAX = 16
+_SHOWN_MAX = 7
 _CLUSTER = (ClusterStream("Shop", "Orders", "item string, price double"),)
 
 
@@ -60,7 +60,8 @@ def _completed(given: str) -> str:
 
 
 def _labels(labels: list[str]) -> str:
-    more = f" and {len(labels) - _SHOWN_MAX} more" if len(labels) > _SHOWN_MAX else ""
+    # Without a number, so that a new function changes no case.
+    more = " and more" if len(labels) > _SHOWN_MAX else ""
     return " ".join(labels[:_SHOWN_MAX]) + more
 
 
