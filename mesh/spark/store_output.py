@@ -78,6 +78,9 @@ class StoreOutput:
         self.claimed_ms: int | None = None
         #: Whether the last ``commit`` had rows to write.
         self.has_committed = False
+        #: Whether the last ``refused`` had rows: the output of its run has to be acknowledged before
+        #: the one after the next run.
+        self.has_refused = False
         if any(target.own is not None and not target.own[1] for target in targets):
             raise MeshError(
                 "MESH-S144",
@@ -266,7 +269,8 @@ class StoreOutput:
         """
         found: list[tuple[str, OutputRun]] = []
         for writer, (left, until) in self._told.items():
-            # The output of the last run may be on its way: see ``BackgroundPublisher``.
+            # The output of the last run may be on its way: see ``BackgroundPublisher``, and
+            # ``has_refused``.
             writer.drop_refused(left)
             rows = writer.refused(until)
             self._told[writer] = until, rows[-1].position if rows else until
@@ -274,6 +278,7 @@ class StoreOutput:
                 (table, _refused(table, [row for row in rows if row.table == table]))
                 for table in dict.fromkeys(row.table for row in rows)
             ]
+        self.has_refused = bool(found)
         return found
 
     def __del__(self) -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sqlalchemy as sa
 
 from mesh.model.cluster import InstanceState
-from mesh.spark.shared_query import serving
+from mesh.spark.shared_query import serving, task
+from mesh.spark.shared_query.work import FAILED
+from mesh.store.engine import engine_of
 from pyspark_nats.sink import publish
+from tests.support.databases import new_database
 from tests.support.shared_query import Hand, Instances, admitted
+from tests.support.trades import end_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,3 +149,83 @@ def test_an_instance_that_fails_before_goes_back_to_its_last_report(
     _publish(hand, 31, 60)
     assert hand.rows("C", "Sums") == SUMS
     assert hand.rows("C", "Large") == LARGE
+
+
+def test_parts_that_write_to_databases_do_not_delay_the_others_for_ever(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_REPORTS_MAX", 1)
+    monkeypatch.setattr(task.PartRun, "has_committed", True)
+    admitted(hand, Instances(hand, "C", app=APP))
+    told: list[tuple[str, str]] = []
+    for n in range(1, 7):
+        hand.publish("C", n)
+        told += hand.step(1.0)
+    assert {group for _, group in told} == {"large", "sums"}
+
+
+def test_nothing_is_told_of_a_member_after_its_failure(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+    app = """@App:name('{name}')
+    define stream Numbers (n int);
+    define stream Others (n int);
+    @dist(execGroup='both')
+    from Numbers[n > 0] select n insert into Large;
+    @dist(execGroup='both')
+    from Others[n > 0] select n insert into Large;
+    """
+    admitted(hand, Instances(hand, "C", app=app))
+    call = ("mesh.C.Others", b'{"n": 1000}')
+    for n in range(1, 20):
+        # The server has a second writer wait more often at first.
+        if _kept(hand) == 2:
+            break
+        hand.broker.retry_while_unavailable("publishing", lambda: hand.broker.requests([call]))
+        hand.publish("C", n)
+        hand.until_rows("C", "Large", 2 * n)
+    assert _kept(hand) == 2
+    finish = publish.Publisher.finish
+    finished: list[Any] = []
+
+    def failing_at_the_second(publisher: Any) -> None:
+        finished.append(publisher)
+        if len(finished) == 2:
+            raise KeyError("what nobody thought of")
+        finish(publisher)
+
+    monkeypatch.setattr(publish.Publisher, "finish", failing_at_the_second)
+    for parts in list(hand.serving._served.values()):
+        for one in parts.values():
+            one.due_s = 0.0
+    kinds = [kind for kind, _ in hand.step(0.1)]
+    assert FAILED in kinds
+    assert kinds[-1] == FAILED
+
+
+def test_refused_rows_are_told_before_the_database_forgets_them(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # As if other parts were due all the time.
+    monkeypatch.setattr(serving, "_REPORTS_MAX", 0)
+    store = new_database(None, tmp_path, "refused")
+    with engine_of(store.database).begin() as connection:
+        connection.execute(sa.text("CREATE TABLE T (n integer PRIMARY KEY, CHECK (n < 100))"))
+    definition = store.store().removesuffix(")") + ", kept='false', on.error='STORE')"
+    app = f"""@App:name('{{name}}')
+    define stream Numbers (n int);
+    {definition} @PrimaryKey('n') define table T (n int);
+    from Numbers select n update or insert into T on T.n == n;
+    """
+    admitted(hand, Instances(hand, "C", app=app))
+    kept = []
+    for n in range(101, 107):
+        hand.publish("C", n)
+        hand.step(1.0)
+        kept.append(_kept(hand))
+    told, left = hand.errors("C"), store.rows("select count(*) from mesh_refused")
+    end_partitions()
+    assert len(told) == 6
+    assert left == [(2,)]
+    assert kept == [0] * 6

@@ -97,8 +97,9 @@ class _Served:
             self.confirm_s = time.monotonic() + CONFIRM_S
         self.publisher = run.publisher
         if run.has_committed:
-            # Questions need a state that is not older than the rows in the database.
-            self.due_s = 0.0
+            # Questions need a state that is not older than the rows in the database.  Parts that are
+            # due already come first, or they would never have their turn.
+            self.due_s = min(self.due_s, time.monotonic())
 
     def report(self, *, stored: bool = True) -> Outcome:
         """Outcome of the runs since the last report; the state is stored first.
@@ -324,8 +325,11 @@ class Serving:
             self._settle()
         for one in due:
             # Another part of its member may have failed meanwhile.
-            is_served = self._planner.has(one.member.file_name) and self._confirm(one)
-            if is_served and one.is_unreported:
+            if self._planner.has(one.member.file_name):
+                self._confirm(one)
+        # Nothing is told after a failure.
+        for one in due:
+            if self._planner.has(one.member.file_name) and one.is_unreported:
                 self._stored(one, now_s, told)
         if told:
             self._tell(tuple(told))
@@ -354,10 +358,11 @@ class Serving:
             return
         now_s = time.monotonic()
         told: list[Outcome] = []
-        for one in list(self._served[member.file_name].values()):
-            if not self._confirm(one) or (
-                one.ends is not None and not self._stored(one, now_s, told)
-            ):
+        served = list(self._served[member.file_name].values())
+        if not all(self._confirm(one) for one in served):
+            return
+        for one in served:
+            if one.ends is not None and not self._stored(one, now_s, told):
                 return
         resting.end_of(producers.of_parts(member.io, self._served[member.file_name]))
         self._drop(member)

@@ -121,6 +121,12 @@ class PartRun:
         stores = None if self.live is None else self.live.partition.stores
         return stores is not None and stores.has_committed
 
+    @property
+    def has_refused(self) -> bool:
+        """Whether its output has rows that a database refused, and will soon keep no longer."""
+        stores = None if self.live is None else self.live.partition.stores
+        return stores is not None and stores.has_refused
+
 
 def run(
     item: WorkItem,
@@ -193,6 +199,8 @@ def _run(
             else:
                 output.append(ready)
     if background is None:
+        if done.has_refused:
+            publisher.finish()
         done.publisher = None if publisher.send() else publisher
         done.published()
     else:
