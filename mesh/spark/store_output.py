@@ -78,8 +78,8 @@ class StoreOutput:
         self.claimed_ms: int | None = None
         #: Whether the last ``commit`` had rows to write.
         self.has_committed = False
-        #: Whether the last ``refused`` had rows: the output of its run has to be acknowledged before
-        #: the one after the next run.
+        #: Whether the last ``refused`` had rows: the output of its run has to be acknowledged
+        #: before the one after the next run.
         self.has_refused = False
         if any(target.own is not None and not target.own[1] for target in targets):
             raise MeshError(

@@ -97,8 +97,8 @@ class _Served:
             self.confirm_s = time.monotonic() + CONFIRM_S
         self.publisher = run.publisher
         if run.has_committed:
-            # Questions need a state that is not older than the rows in the database.  Parts that are
-            # due already come first, or they would never have their turn.
+            # Questions need a state that is not older than the rows in the database.  Parts that
+            # are due already come first, or they would never have their turn.
             self.due_s = min(self.due_s, time.monotonic())
 
     def report(self, *, stored: bool = True) -> Outcome:
