@@ -16,7 +16,7 @@ from pyspark_nats.errors import DataLossError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
-from pyspark_nats.sink import markers
+from pyspark_nats.sink import fencing, markers
 from pyspark_nats.sink.producer_state import CLOCKS_MS
 
 if TYPE_CHECKING:
@@ -51,18 +51,14 @@ def check(io: InstanceIO, starts: Mapping[str, Mapping[str, int]], nats: Mapping
         for partition in range(channel.partitions)
     }
     with Connection(connection_options(nats)) as connection:
-        asked = [(pair[0], markers.subject(names.MARKERS, *pair)) for pair in inputs]
-        found = connection.retry_while_unavailable(
-            "reading markers", lambda: jetstream.last_messages(connection, asked)
-        )
+        found = fencing.advanced(connection, names.MARKERS, list(inputs))
         newest: dict[str, tuple[int, int, str]] = {}
-        for js_stream, stored in zip(inputs.values(), found, strict=True):
-            if stored is not None:
-                marker = markers.parse(stored)
-                sequence = marker.position // POSITIONS_PER_MESSAGE
-                known = newest.get(js_stream)
-                if known is None or known[0] < sequence:
-                    newest[js_stream] = sequence, marker.time_ms, stored.subject
+        for pair, marker in found.items():
+            sequence = marker.position // POSITIONS_PER_MESSAGE
+            known = newest.get(inputs[pair])
+            if marker.sequence and (known is None or known[0] < sequence):
+                subject = markers.subject(names.MARKERS, *pair)
+                newest[inputs[pair]] = sequence, marker.time_ms, subject
         for js_stream, (sequence, time_ms, subject) in newest.items():
             if starts.get(js_stream, {}).get("sequence", 0) < sequence:
                 connection.retry_while_unavailable(

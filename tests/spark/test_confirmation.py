@@ -97,6 +97,17 @@ def test_they_are_confirmed_in_time_without_a_report(
     assert _kept(hand) == 0
 
 
+def test_the_last_runs_of_a_burst_are_confirmed_without_a_further_event(
+    hand: Hand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "CONFIRM_S", 0.3)
+    admitted(hand, Instances(hand, "C", app=APP))
+    _publish(hand, 1, 5)
+    while _kept(hand):
+        # Nothing but this would end the wait.
+        hand.step(3600.0)
+
+
 @pytest.mark.parametrize("connected", [True, False])
 def test_what_was_sent_over_a_lost_connection_is_stored_once(
     hand: Hand, monkeypatch: pytest.MonkeyPatch, connected: bool

@@ -9,6 +9,7 @@ import pytest
 
 from mesh.model.cluster import InstanceState
 from mesh.spark import input_kept
+from mesh.spark.shared_query import serving
 from mesh.spark.shared_query.work import ADMITTED, FAILED, WORK
 from pyspark_nats.sink import marker_cache
 from tests.support.power import Power
@@ -74,8 +75,9 @@ def test_output_is_that_of_the_events_left_and_each_loss_is_told(
 
 
 @pytest.mark.parametrize("again", [1, 9])
+@pytest.mark.parametrize("is_confirmed", [True, False])
 def test_events_whose_output_is_published_are_not_skipped_silently(
-    power: Power, hand: Hand, monkeypatch: pytest.MonkeyPatch, again: int
+    power: Power, hand: Hand, monkeypatch: pytest.MonkeyPatch, again: int, is_confirmed: bool
 ) -> None:
     # One server has one clock.
     monkeypatch.setattr(input_kept, "CLOCKS_MS", 0)
@@ -83,8 +85,22 @@ def test_events_whose_output_is_published_are_not_skipped_silently(
     hand.publish("A", 1, 2, 3)
     worked(hand)
     power.save()
+    if not is_confirmed:
+        # As if the process were killed before the marker of the rows that follow.
+        monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+        for parts in hand.serving._served.values():
+            for one in parts.values():
+                one.due_s = 1e12
     hand.publish("A", 4, 5, 6, 7)
     worked(hand)
+    hand.until_rows("A", "Large", 6)
+    unconfirmed = [
+        part.member.name
+        for parts in hand.serving._served.values()
+        for part in parts.values()
+        if part.publisher is not None
+    ]
+    assert ("A-large-1" in unconfirmed) is not is_confirmed
     # The server has the output, and neither its input nor the snapshots.
     power.fail("mesh-A-Numbers")
     marker_cache.clear()

@@ -56,8 +56,19 @@ def positions(
         UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
     """
     with Connection(connection_options.connection_options(given)) as connection:
+        return advanced(connection, prefix, wanted)
+
+
+def advanced(
+    connection: Connection, prefix: str, wanted: Sequence[tuple[str, str]]
+) -> dict[tuple[str, str], Marker]:
+    """See ``positions``; over an open connection."""
+
+    def read() -> dict[tuple[str, str], Marker]:
         found = markers.read(connection, prefix, wanted)
         return {pair: _advanced(connection, pair[0], marker) for pair, marker in found.items()}
+
+    return connection.retry_while_unavailable("reading markers", read)
 
 
 def fenced(
