@@ -23,7 +23,7 @@ import certifi
 
 from mesh.api import users
 from mesh.certificate import self_signed
-from mesh.cli import context
+from mesh.client import context
 from mesh.clock import SystemClock
 from mesh.jetstream.accounts import NatsUser, accounts, new_key
 from mesh.model.access import SETS, Permission
