@@ -327,7 +327,7 @@ class Serving:
             # Another part of its member may have failed meanwhile.
             if self._planner.has(one.member.file_name):
                 self._confirm(one)
-        # Nothing is told after a failure.
+        # No outcome follows a failure.
         for one in due:
             if self._planner.has(one.member.file_name) and one.is_unreported:
                 self._stored(one, now_s, told)
