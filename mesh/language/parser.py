@@ -147,12 +147,18 @@ class _App:
                 else:
                     self._semicolon()
             except MeshError as error:
-                self._errors.append(error)
+                self._note(error)
                 self._recover(start, read)
             if cursor.is_at_end or len(self._errors) >= _ERRORS_MAX:
                 break
         app = App(tuple(self._annotations), tuple(self._elements))
         return Reading(app, tuple(self._errors[:_ERRORS_MAX]), tuple(self._unread), cursor)
+
+    def _note(self, error: MeshError) -> None:
+        """Keep an error, unless it is met again where the next statement was looked for."""
+        place = error.code, error.position
+        if place not in [(known.code, known.position) for known in self._errors[-1:]]:
+            self._errors.append(error)
 
     def _app_annotations(self) -> None:
         cursor = self._cursor
@@ -165,7 +171,7 @@ class _App:
                 if cursor.sees(";"):
                     cursor.fail("'define'", hint="No ';' follows annotations.")
             except MeshError as error:
-                self._errors.append(error)
+                self._note(error)
                 self._recover(start, start)
 
     def _semicolon(self) -> None:
@@ -177,7 +183,7 @@ class _App:
             try:
                 cursor.expect(";", hint=_MISSING_SEMICOLON)
             except MeshError as error:
-                self._errors.append(error)
+                self._note(error)
             return
         cursor.expect(";", hint=element_hint(cursor))
 
@@ -249,7 +255,7 @@ class _App:
                     if not cursor.accept(";"):
                         self._expect_end_of_partition()
                 except MeshError as error:
-                    self._errors.append(error)
+                    self._note(error)
                     self._recover(start, read, in_partition=True)
                 is_hopeless = len(self._errors) >= _ERRORS_MAX
                 if cursor.sees_word("end") or cursor.is_at_end or is_hopeless:
@@ -269,7 +275,7 @@ class _App:
                 cursor.skip()
             if not cursor.sees_word("begin"):
                 raise
-            self._errors.append(error)
+            self._note(error)
             return ()
 
     def _partition_query(self) -> Query:
@@ -298,7 +304,7 @@ class _App:
             try:
                 cursor.expect(";", hint=_MISSING_SEMICOLON)
             except MeshError as error:
-                self._errors.append(error)
+                self._note(error)
             return
         cursor.fail("';'", "'end'", words=("end",))
 
