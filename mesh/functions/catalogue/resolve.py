@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mesh.functions.catalogue.absent import instead_of_call
+from mesh.functions.catalogue.documented import (
+    DOCUMENTED_FUNCTIONS,
+    DOCUMENTED_STREAM_FUNCTIONS,
+    DOCUMENTED_WINDOWS,
+)
+from mesh.functions.catalogue.engine import AGGREGATORS, SCALARS
 from mesh.functions.catalogue.model import (
     ANY,
     ANY_FORM,
@@ -27,10 +33,20 @@ from mesh.functions.catalogue.model import (
     TypeOf,
     ordinal,
 )
+from mesh.functions.catalogue.streams import STREAM_FUNCTIONS
+from mesh.functions.catalogue.windows import WINDOWS
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+
+#: All names, by the place where they are written.
+_PLACES: Final[tuple[tuple[Mapping[str, Signature], str], ...]] = (
+    (WINDOWS | DOCUMENTED_WINDOWS, "#window.{}(..)"),
+    (STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS, "#{}(..)"),
+    (SCALARS | AGGREGATORS | DOCUMENTED_FUNCTIONS, "{}(..) behind select"),
+)
 
 
 def resolve(
@@ -74,25 +90,45 @@ def resolve(
 def unknown(table: Mapping[str, Signature], name: str) -> Refusal:
     """The refusal of a name that ``table`` doesn't have, with the nearest one that it has."""
     kind = next((signature.kind for signature in table.values()), Kind.SCALAR)
-    instead = instead_of_call(name)
+    hint = _suggestion(_same(name, table)) or _of_another_kind(kind, name)
+    instead = instead_of_call(name) if hint is None else None
     if instead is not None:
         return Refusal(Reason.ABSENT, f'{kind.noun} "{name}"', hint=instead)
-    message = f'{kind.noun} "{name}" is not defined'
-    hint = did_you_mean(name, table)
+    hint = hint or did_you_mean(name, table)
     namespace = name.rpartition(":")[0]
-    if hint is None and namespace and not any(n.startswith(f"{namespace}:") for n in table):
+    if hint is None and namespace:
+        is_known = any(one.startswith(f"{namespace}:") for names, _ in _PLACES for one in names)
         hint = f'No extension "{namespace}" runs here; docs/siddhiql.md lists what runs.'
-    return Refusal(Reason.UNKNOWN, message, hint=hint)
+        if is_known:
+            hint = f'docs/siddhiql.md lists what "{namespace}" has.'
+    return Refusal(Reason.UNKNOWN, f'{kind.noun} "{name}" is not defined', hint=hint)
+
+
+def _of_another_kind(kind: Kind, name: str) -> str | None:
+    """A hint at the place of a name that runs, but not where a name of ``kind`` is written."""
+    for names, form in _PLACES:
+        found = names.get(name)
+        if found is not None and found.runs and kind not in {one.kind for one in names.values()}:
+            return f"The {found.kind.noun} of this name is written {form.format(name)}."
+    return None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A hint at the known name nearest to ``name``; finds a missing namespace as well."""
-    wanted, names = name.lower(), list(known)
-    near = [
-        one for one in names if one.lower() == wanted or one.lower().rpartition(":")[2] == wanted
-    ]
-    near = near or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f'Did you mean "{near[0]}"?' if near else None
+    names = list(known)
+    return _suggestion(
+        _same(name, names) or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    )
+
+
+def _same(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that differ in case, or in their namespace, alone."""
+    wanted = name.lower()
+    return [one for one in known if wanted in (one.lower(), one.lower().rpartition(":")[2])]
+
+
+def _suggestion(names: Sequence[str]) -> str | None:
+    return f'Did you mean "{names[0]}"?' if names else None
 
 
 def describe(signature: Signature) -> str:
