@@ -12,7 +12,6 @@ a ``long`` beyond 2^53 loses digits.
 from __future__ import annotations
 
 import json
-import math
 import re
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -29,18 +28,21 @@ CALL_S_MAX: Final = 1.0
 #: What a function may hold, in bytes.
 HEAP_BYTES_MAX: Final = 64 * 1024 * 1024
 _BEFORE: Final = "(function(data) {"
-# A number or a truth value passes as it is; what else there is, as JSON.
+# A number or a truth value passes as it is; what else there is, as JSON, which has no BigInt.
 _CALL: Final = """
 (function(body, isText) {
   return function(text, isLiteral) {
     var result = body(isLiteral ? (0, eval)(text) : JSON.parse(text));
     if (result === undefined || result === null) return null;
     if (isText) result = String(result);
-    return typeof result === 'number' || typeof result === 'boolean'
-      ? result : JSON.stringify(result);
+    if (typeof result === 'number' || typeof result === 'boolean') return result;
+    return typeof result === 'bigint' ? String(result) : JSON.stringify(result);
   };
 })
 """
+#: What the engine throws at the ends of its time and of its memory.
+_TOO_LONG: Final = "InternalError: interrupted"
+_TOO_LARGE: Final = "InternalError: out of memory"
 _PLACE: Final = re.compile(r"<input>:(\d+)(?::(\d+))?")
 #: A half of a surrogate pair; JSON escapes these, and no other letters.
 _HALF: Final = re.compile(r"(?<!\\)(?:\\\\)*\\ud[89a-f][0-9a-f]{2}")
@@ -79,14 +81,18 @@ class JavaScriptBody:
         Raises:
             Exception: the body threw, or took too much.
         """
-        text = json.dumps(data, ensure_ascii=False, default=list)
-        # JSON has no NaN and no infinity; Python writes them as JavaScript does.
-        is_literal = any(isinstance(one, float) and not math.isfinite(one) for one in data)
+        is_literal = False
+        try:
+            text = json.dumps(data, ensure_ascii=False, default=list, allow_nan=False)
+        except ValueError:
+            # JSON has no NaN and no infinity; Python writes them as JavaScript does.
+            is_literal = True
+            text = json.dumps(data, ensure_ascii=False, default=list)
         with self._lock:
             try:
                 made = self._function(text, is_literal)
             except self._quickjs.JSException as error:
-                if "interrupted" in str(error) or "out of memory" in str(error):
+                if _message(error) in (_TOO_LONG, _TOO_LARGE):
                     self._function = self._compiled()
                 raise
         if not isinstance(made, str):
@@ -99,10 +105,10 @@ class JavaScriptBody:
         """The reason of an error: the line of the body, counted from its bracket, and its text."""
         if not isinstance(error, self._quickjs.JSException):
             return f'function "{self.name}" failed: {error}'
-        message, _, trace = str(error).partition("\n")
-        if "interrupted" in message:
+        message, trace = _message(error), str(error).partition("\n")[2]
+        if message == _TOO_LONG:
             return f'function "{self.name}" failed: it took more than {CALL_S_MAX:g} s'
-        if "out of memory" in message:
+        if message == _TOO_LARGE:
             limit = HEAP_BYTES_MAX >> 20
             return f'function "{self.name}" failed: it took more than {limit} MB'
         where = ""
@@ -110,6 +116,10 @@ class JavaScriptBody:
         if place is not None and int(place[1]) <= len(self._lines):
             where = f" in line {place[1]} ({self._lines[int(place[1]) - 1].strip()})"
         return f'function "{self.name}" failed{where}: {message}'
+
+
+def _message(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _no_javascript(script: Script, error: str) -> MeshError:

@@ -120,6 +120,7 @@ def test_a_body_that_is_no_python_is_told_with_its_line() -> None:
     [
         ("int", "return data[0] === null ? null : data[0] * 2.9", [2, None, 0, 11]),
         ("long", "return Math.pow(2, 40);", [2**40] * 4),
+        ("long", "return 9007199254740993n;", [2**53 + 1] * 4),
         ("string", "var s = data[2]; return s + '\\u0000\\u20ac' + data[0];", None),
         ("string", "return data[0];", ["1", None, "0", "4"]),
         ("bool", "return data[0] == null;", [False, True, False, False]),
@@ -152,6 +153,7 @@ def test_a_function_in_javascript_returns_its_type(
         ("return (function f() { return f(); })();", "Maximum call stack size"),
         ("return '\\ud83d';", "half of a surrogate pair"),
         ("return 'x';", "it returned 'x', which is no int"),
+        ("throw new Error('interrupted: out of memory');", "Error: interrupted: out of memory"),
         ("return require('fs');", "ReferenceError: require is not defined"),
     ],
 )
@@ -163,6 +165,13 @@ def test_a_function_in_javascript_is_bounded(body: str, why: str) -> None:
     assert [str(values[0]), str(values[2])] == ["7", "7"]
     assert list(failures) == [1]
     assert why in failures[1]
+
+
+def test_a_function_in_javascript_takes_lists_with_numbers_that_json_lacks() -> None:
+    function = "define function f[javascript] return double { return data[0][0]; };"
+    values, failures = evaluated(function, "f(list:create(d))", ROWS)
+    assert failures == {}
+    assert repr(values) == repr([0.5, math.nan, None, 2.0])
 
 
 def test_a_body_that_is_no_javascript_is_refused_with_its_line() -> None:
