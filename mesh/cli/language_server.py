@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import io
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcContentModified
+from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 from pygls.lsp.server import LanguageServer
+from pygls.workspace import TextDocument
 
 import mesh
 from mesh.cli.lsp_values import (
@@ -46,6 +49,19 @@ if TYPE_CHECKING:
 PAUSE_S: Final = 0.15
 #: Age after which the streams of the cluster are read again.
 _STREAMS_S: Final = 30.0
+
+
+class _Text(TextDocument):
+    """A text with the lines of LSP: those of pygls also end at U+2028, form feeds and others."""
+
+    _cut: tuple[str, tuple[str, ...]] = "", ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The lines, with their ends; cut once a version."""
+        if self._cut[0] is not self.source:
+            self._cut = self.source, tuple(io.StringIO(self.source, newline=""))
+        return self._cut[1]
 
 
 @dataclass(slots=True, eq=False)
@@ -104,12 +120,19 @@ class MeshServer(LanguageServer):
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
 
     def present(self, uri: str) -> _Opened:
-        """The present version of a document."""
-        return self._opened[uri]
+        """The present version of a document.
+
+        Raises:
+            JsonRpcInvalidParams: it is not open.
+        """
+        opened = self._opened.get(uri)
+        if opened is None:
+            raise JsonRpcInvalidParams(f"{uri} is not open")
+        return opened
 
     async def analysed(self, uri: str) -> Document:
         """The present version of a document, after its analysis."""
-        return await self._analysed(self._opened[uri])
+        return await self._analysed(self.present(uri))
 
     async def _analysed(self, opened: _Opened) -> Document:
         if opened.analysis is None:
@@ -201,6 +224,13 @@ def made_server(
 
 
 def _add_documents(server: MeshServer) -> None:
+    @server.feature(lsp.INITIALIZE)
+    def initialize(_: lsp.InitializeParams) -> None:
+        # pygls makes the workspace itself, and its documents with the lines of Python.
+        workspace = server.workspace
+        made = partial(_Text, position_codec=workspace.position_codec)
+        workspace._create_text_document = made  # type: ignore[method-assign]
+
     @server.feature(lsp.INITIALIZED)
     async def initialized(_: lsp.InitializedParams) -> None:
         server.streams()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from lsprotocol import converters
 from lsprotocol import types as lsp
-from pygls.exceptions import JsonRpcContentModified
+from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 from pygls.lsp.client import LanguageClient
 from typer.testing import CliRunner
 
@@ -60,8 +60,11 @@ class _Session:
         self.recorded.append({"asked": what, "answer": self._converter.unstructure(answer)})
         return answer
 
+    async def next_errors(self) -> Any:
+        return await asyncio.wait_for(self.diagnostics.get(), 60)
+
     async def errors(self, what: str) -> None:
-        self.record(what, await asyncio.wait_for(self.diagnostics.get(), 60))
+        self.record(what, await self.next_errors())
 
     def at(self, part: str, text: str = TEXT) -> dict[str, Any]:
         """The document, and the position after ``part`` in units of UTF-16."""
@@ -175,6 +178,32 @@ async def test_an_answer_about_a_version_that_was_typed_over_is_given_up() -> No
         assert pause is not None
         pause.cancel()
         server._analyst.shutdown()
+
+
+async def test_lines_end_where_those_of_the_protocol_end(tmp_path: Path) -> None:
+    document = lsp.TextDocumentIdentifier(URI)
+    text = "define stream S (a int);\r-- \u2028 \x0c \x85 \x1e\r\nfrom S select b insert into T;\n"
+    async with _started(tmp_path) as session:
+        client = session.client
+        item = lsp.TextDocumentItem(URI, "siddhiql", 1, text)
+        client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+        place = lsp.Range(lsp.Position(2, 14), lsp.Position(2, 15))
+        (found,) = (await session.next_errors()).diagnostics
+        assert found.range == place
+        _change(client, 2, lsp.TextDocumentContentChangePartial(place, "a"))
+        assert not (await session.next_errors()).diagnostics
+        at = lsp.HoverParams(document, lsp.Position(2, 14))
+        shown = await client.text_document_hover_async(at)
+        assert shown is not None
+        assert shown.range == place
+
+
+async def test_a_document_that_is_not_open_has_no_answer(tmp_path: Path) -> None:
+    async with _started(tmp_path) as session:
+        with pytest.raises(JsonRpcInvalidParams, match=f"{URI} is not open"):
+            await session.client.text_document_hover_async(
+                lsp.HoverParams(lsp.TextDocumentIdentifier(URI), lsp.Position(0, 0))
+            )
 
 
 async def test_a_client_has_every_feature(tmp_path: Path, rewrite: bool) -> None:
