@@ -81,7 +81,8 @@ def read_source(path: Path) -> str:
     """The text of a ``.siddhi`` file, ``-`` for standard input; MESH-U120 when it can't be read."""
     try:
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        return data.decode("utf-8")
+        # Editors of Windows write a byte order mark.
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         detail = f"It is not UTF-8: byte {error.object[error.start]:#04x} at {error.start}."
     except (OSError, ValueError) as error:

@@ -33,7 +33,7 @@ def texts_of(folder: Path) -> dict[Path, str]:
     found = {}
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            found[path] = path.read_text(encoding="utf-8")
+            found[path] = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError):
             continue
     return found

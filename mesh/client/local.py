@@ -76,7 +76,7 @@ def test(app: Path | str) -> list[str]:
     from mesh.testing import app_tests
 
     path = Path(app)
-    text = path.read_text(encoding="utf-8")
+    text = path.read_text(encoding="utf-8-sig")
     build(text)
     found = app_tests.play(text, app_tests.read(app_tests.events_path(path)))
     return app_tests.differences(found, app_tests.read(app_tests.expected_path(path)))

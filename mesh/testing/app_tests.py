@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from mesh.model.types import StreamSchema
 
+_FORM: Final = '{"time": 1767258000000, "stream": "S", "event": {"a": 1}}'
 #: Differences that are listed.
 _SHOWN_MAX = 10
 
@@ -66,7 +67,12 @@ def read(path: Path) -> list[TimedEvent]:
     try:
         texts = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise MeshError("MESH-U120", f'file "{path}" can\'t be read', detail=f"{error}.") from error
+        raise MeshError(
+            "MESH-U120",
+            f'file "{path}" can\'t be read',
+            detail=f"{getattr(error, 'strerror', None) or error}.",
+            hint=_hint(path) if isinstance(error, FileNotFoundError) else None,
+        ) from error
     found = []
     for number, text in enumerate(texts, 1):
         try:
@@ -82,9 +88,18 @@ def read(path: Path) -> list[TimedEvent]:
                 "MESH-U160",
                 f"line {number} of {path} is no event with a time",
                 detail=f"{error}.",
-                hint='It has the form {"time": 1767258000000, "stream": "S", "event": {"a": 1}}.',
+                hint=f"It has the form {_FORM}.",
             ) from error
     return found
+
+
+def _hint(path: Path) -> str | None:
+    """The use of a file of a test that is missing."""
+    if path.name.endswith(".expected.jsonl"):
+        return "'mesh test --rewrite' writes the output there; read it."
+    if path.name.endswith(".events.jsonl"):
+        return f"It has the events that the test sends, one a line: {_FORM}."
+    return None
 
 
 def case_of(text: str, name: str, events: Iterable[TimedEvent]) -> dict[str, Any]:

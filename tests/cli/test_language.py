@@ -51,6 +51,11 @@ def write(tmp_path: Path) -> Path:
 # mesh validate
 
 
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.siddhi").write_bytes(b"\xef\xbb\xbf" + VALID.encode())
+    assert run("validate", tmp_path / "a.siddhi").exit_code == 0
+
+
 def test_all_errors_of_all_files_are_shown_with_their_lines(write: Path) -> None:
     said = run("validate", write / "twice.siddhi", write / "valid.siddhi", write / "none.siddhi")
     assert said.exit_code == 1

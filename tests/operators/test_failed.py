@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mesh import client
 from mesh.language.parser import parse
+from mesh.logs import TextFormatter
 from mesh.operators.executor import Executor, InputRun, Mode
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
@@ -149,6 +152,20 @@ def test_what_is_told_says_which_event_failed_in_which_query_and_why() -> None:
         assert json.loads(event)["a"] == 1 or query == "q"
     (first, *_) = [row for _, stream, _, row in Driver("pattern").whole() if stream == FAILED]
     assert (first[1], json.loads(first[3])) == ("S, R", {"e1.k": "k1", "e2.b": 3})
+
+
+@pytest.mark.parametrize("name", ["selector", "keys", "aggregation"])
+def test_the_log_says_why(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    app = "define aggregation T from S[part(a) > 0.0] select sum(a) as t aggregate every sec;"
+    client.play(
+        DEFINE + APPS.get(name, app),
+        [{"time": 1, "stream": "S", "event": {"k": "a", "a": at}} for at in (0, 1)],
+    )
+    assert caplog.records
+    for record in caplog.records:
+        line = TextFormatter().format(record)
+        assert 'failed on an event: function "part" failed in line' in line
+        assert re.search("(query|partition|aggregation)=", line)
 
 
 FAULTY = "@OnError(action='stream') define stream F (k string, a int); "

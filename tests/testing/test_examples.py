@@ -146,3 +146,17 @@ def test_a_line_that_is_no_event_of_the_app_is_refused(
     said = CliRunner().invoke(app, ["test", str(path)])
     assert said.exit_code == 1
     assert code in said.stderr
+
+
+def test_a_file_that_a_test_lacks_is_told_with_what_it_is_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.siddhi"
+    path.write_text("define stream S (a int); from S select a insert into T;")
+    said = CliRunner().invoke(app, ["test", str(path)])
+    assert "a.events.jsonl" in said.stderr
+    assert "It has the events that the test sends" in said.stderr
+    (tmp_path / "a.events.jsonl").write_text('{"time": 1, "stream": "S", "event": {"a": 1}}')
+    said = CliRunner().invoke(app, ["test", str(path)])
+    assert said.exit_code == 1
+    assert "'mesh test --rewrite' writes the output there" in said.stderr
+    assert CliRunner().invoke(app, ["test", str(path), "--rewrite"]).exit_code == 0
+    assert CliRunner().invoke(app, ["test", str(path)]).exit_code == 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mesh.logs import fields
 from mesh.operators.aggregations.layout import Layout
 from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.settings import purging_of
@@ -75,7 +76,11 @@ class AggregationNode:
         made: Outputs = []
         for failed, reasons, _ in self._failures.found:
             for reason in reasons[:1]:
-                log.error("aggregation failed on an event", extra={"why": reason})
+                log.error(
+                    "aggregation failed on an event: %s",
+                    reason,
+                    extra=fields(aggregation=self.cells.name),
+                )
             made += failed_output(self.cells.name, self._stream, self._fault, failed, reasons)
         self._failures.found.clear()
         return made

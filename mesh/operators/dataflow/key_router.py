@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.conversion import convert
+from mesh.logs import fields
 from mesh.model.types import AttributeType
 from mesh.operators.base import EventBatch, Longs, State, join
 from mesh.operators.dataflow.instances import Instances, IntegerKeyIndex
@@ -174,7 +175,7 @@ class KeyRouter:
             return []
         rows = sorted(failures)
         reasons = [failures[row] for row in rows]
-        log.error("key failed on an event", extra={"partition": self._name, "why": reasons[0]})
+        log.error("key failed on an event: %s", reasons[0], extra=fields(partition=self._name))
         lost = part.events.take(np.array(rows, dtype=np.int64))
         lost = replace(lost, chunk=np.full(len(lost), -1, dtype=np.int64))
         schema = self._faults.get(part.channel)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mesh.logs import fields
 from mesh.operators.base import CURRENT, RESET
 from mesh.operators.dataflow.causes import failed_inputs
 from mesh.operators.dataflow.graph import CallbackRecorder, Outputs, as_current
@@ -106,7 +107,7 @@ class QueryNode:
             if not reasons:
                 continue
             rows = sorted(reasons)
-            log.error("table refused rows", extra={"query": self._name, "rows": len(rows)})
+            log.error("table refused rows", extra=fields(query=self._name, rows=len(rows)))
             lost = made.take(np.array(rows)).outside()
             why = [reasons[row] for row in rows]
             if is_failed:
@@ -138,7 +139,7 @@ class QueryNode:
         made: Outputs = []
         for events, reasons, known in self.query.failures.found:
             for reason in reasons[:1]:
-                log.error("query failed on an event", extra={"query": self._name, "why": reason})
+                log.error("query failed on an event: %s", reason, extra=fields(query=self._name))
             if known is None and self._is_joint:
                 made += self._to_causes(named, events, reasons)
                 continue
