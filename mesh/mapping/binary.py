@@ -49,7 +49,10 @@ class BinarySource:
         times: dict[int, list[int]] = {}
 
         def parse(number: int, payload: bytes) -> list[dict[str, Any] | str]:
-            events, times[number] = self._events(payload)
+            try:
+                events, times[number] = self._events(payload)
+            except struct.error as error:
+                raise ValueError(f"its {len(payload)} bytes end within a value") from error
             return events
 
         found = of_values(parse, payloads, self._schema, "null")

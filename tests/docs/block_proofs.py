@@ -162,6 +162,9 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         "test_a_fork_reads_the_input_from_its_beginning_and_leaves_it_as_it_is"
     ),
     ("docs/connectors.md", "mesh check"): Not("servers of others"),
+    ("docs/connectors.md", "import socket"): By(
+        "tests/doors/test_tcp.py::test_the_client_of_the_page_writes_messages_of_the_protocol"
+    ),
     ("docs/connectors.md", "type='tcp'"): Around(
         "@App:name('A') {} from Readings[value > 40.0] select sensor, value insert into Alarms;"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import struct
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from mesh.receiver.tcp_server import TcpServers, message_of, parts_of
 from mesh.receiver.types import arrivals
 from mesh.receiver.types.tcp import TcpSink, TcpSource
 from tests.support.doors import staged
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
@@ -70,8 +72,8 @@ def test_what_is_written_is_read_again() -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        (b"", "requires a buffer"),
-        (PAYLOAD[:-1], "requires a buffer"),
+        (b"", "its 0 bytes end within a value"),
+        (PAYLOAD[:-1], "its 80 bytes end within a value"),
         (PAYLOAD + b"x", "1 bytes follow the last of 2 events"),
         (struct.pack(">i", -1), "-1 events don't fit"),
         (struct.pack(">i", 1 << 30), "events don't fit"),
@@ -111,6 +113,25 @@ def test_a_message_is_the_original_s() -> None:
 def test_a_message_whose_parts_do_not_fill_it_is_none(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"it|bytes"):
         parts_of(body)
+
+
+def test_the_client_of_the_page_writes_messages_of_the_protocol() -> None:
+    page = (ROOT / "docs" / "connectors.md").read_text("utf-8")
+    (program,) = re.findall(r"```python\n(import socket\n.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(program, "connectors.md", "exec"), names)
+    written = names["message"]([(1700000000123, "boiler", 41.5), (1700000000124, "\u00fc", -1e-9)])
+    assert struct.unpack_from(">bi", written) == (2, len(written) - 5)
+    channel, payload = parts_of(written[5:])
+    assert channel == "readings"
+    kinds = (("sensor", AttributeType.STRING), ("value", AttributeType.DOUBLE))
+    readings = StreamSchema("Readings", tuple(Attribute(*one) for one in kinds))
+    found = source_mapper("binary", {}, (), readings).decode([payload])
+    assert found.rows.to_pylist() == [
+        {"sensor": "boiler", "value": 41.5},
+        {"sensor": "\u00fc", "value": -1e-9},
+    ]
+    assert found.event_time_ms.to_pylist() == TIMES
 
 
 async def test_contexts_share_an_address_and_a_stranger_is_disconnected() -> None:
