@@ -136,13 +136,14 @@ class Stage:
                 "MESH_WORKER_LABELS": SIDES.get(name, ""),
                 "MESH_WORKER_TAKES_RECEIVERS": str(name == FRONT).lower(),
                 "MESH_SPARK_DRIVER_MEMORY": "768m",
+                # Databases of the scenarios are on this machine.
+                "MESH_RECEIVER_EGRESS": "*:1-65535,127.0.0.1:1-65535",
             }
             if self.topology is Topology.HOSTS:
                 own |= {
                     "MESH_WORKER_SPARK": "false",
                     "MESH_WORKER_TAKES_RECEIVERS": "true",
                     "MESH_RECEIVER_LISTEN": "127.0.0.1:0-65535",
-                    "MESH_RECEIVER_EGRESS": "*:1-65535,127.0.0.1:1-65535",
                 }
         return common | own
 
