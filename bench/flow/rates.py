@@ -168,11 +168,15 @@ async def _until_last(view: View, app: str, output: str, events: int) -> float:
         await asyncio.sleep(0.02)
         now_s = time.perf_counter()
         info = await view.js.stream_info(stream, subjects_filter=subject)
-        if info.state.last_seq != last:
-            last, at_s = info.state.last_seq, now_s
-            if events and (info.state.subjects or {}).get(subject) == events:
+        # Markers are no output, and the last one comes up to a second later.
+        count = (info.state.subjects or {}).get(subject, 0)
+        if count != last:
+            last, at_s = count, now_s
+            if events and count == events:
                 return at_s
-        elif not events and now_s - at_s > _QUIET_S and await _has_end(view, stream, last):
+        elif events or now_s - at_s <= _QUIET_S:
+            continue
+        elif await _has_end(view, stream, info.state.last_seq):
             return at_s
 
 
