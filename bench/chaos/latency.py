@@ -79,7 +79,7 @@ async def stored_ms(outside: Outside, name: str) -> dict[int, float]:
     found: dict[int, float] = {}
     for message in await outside.messages(js_stream, subject):
         # Hostile publishers send others, and some again.
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             number = json.loads(message.data)["a"]
             found.setdefault(number, message.metadata.timestamp.timestamp() * 1000)
     return found
