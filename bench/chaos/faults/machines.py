@@ -30,9 +30,8 @@ if TYPE_CHECKING:
 
     from bench.chaos.scene import Scene
 
-#: Time in which a JVM does nothing, and a store has no room, seconds.
+#: Time in which a JVM does nothing, seconds.
 _STILL_S: Final = 20.0
-_FULL_S: Final = 15.0
 #: Open files that a process may have beyond those that it has.
 _FILES: Final = 8
 #: Messages that stay in an input that is purged: those after them may be unread.
@@ -43,8 +42,6 @@ _RECORDS: Final = (
     b'{"id": "x", "role": "boss", "incarnation": "x", "address": "", "beat": 1}',
     b'{"id": "x", "role": "worker", "incarnation": "x", "address": "", "beat": 1, "new": {}}',
 )  # fmt: skip
-#: Time of an answer of JetStream, seconds.
-ANSWER_S: Final = 20.0
 #: A library that moves the clock of a process, compiled where the machine has a compiler.
 _CLOCK: Final = Path(__file__).parent.parent / "clock_offset.c"
 COMPILER: Final = shutil.which("cc")
