@@ -6,7 +6,8 @@
 # these files.  Its default manager of checkpoint files goes through FileContext, which runs `readlink` to learn whether
 # a path is a symbolic link, 16 times a batch, and `chmod` for what it creates: 20 processes for each batch, which take
 # some hundred milliseconds on a small machine, more than the batch.  The other manager that Spark has, by FileSystem,
-# runs only the `chmod`s.  The class has another package and name than the pages of earlier versions give.
+# runs only the `chmod`s.  The class has another package than in earlier
+# versions.
 #
 # Why it matters here: a query of its own, in micro-batches, has this time as its floor.  Sessions of the mesh set the
 # other manager and switch checksum files off; queries of users with the Spark source get the two lines in its page.

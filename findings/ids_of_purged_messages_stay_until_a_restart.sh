@@ -7,8 +7,7 @@
 # messages that are there: then the same publish is stored.
 #
 # Why it matters here: a publisher that repeats what was purged gets acknowledgements for messages that no stream has.
-# Rows and markers of ours carry an expected sequence instead of an id; clients that publish to an input are told to
-# rely on ids for retries only.
+# Rows and markers of the mesh carry an expected sequence in place of an id.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

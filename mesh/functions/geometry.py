@@ -41,7 +41,7 @@ def _area(text: str) -> Any:
             made = geometry.Point(found["coordinates"]).buffer(radius, quad_segs=8)
         else:
             made = geometry.shape(found)
-    # What a stranger writes may fail in any way.
+    # Texts of strangers may fail in any way.
     except Exception as error:
         shown = text if len(text) <= 200 else f"{text[:200]}.."
         raise ValueError(f"'{shown}' is no GeoJSON geometry: {error}") from error

@@ -23,9 +23,9 @@ from mesh.model.types import AttributeType
 if TYPE_CHECKING:
     from mesh.functions.script_contract import Script
 
-#: What a call may take, in seconds of the processor.
+#: Bound of a call's processor time, seconds.
 CALL_S_MAX: Final = 1.0
-#: What a function may hold, in bytes.
+#: Bound of a function's memory, bytes.
 HEAP_BYTES_MAX: Final = 64 * 1024 * 1024
 _BEFORE: Final = "(function(data) {"
 # A number or a truth value passes as it is; what else there is, as JSON, which has no BigInt.
@@ -40,7 +40,7 @@ _CALL: Final = """
   };
 })
 """
-#: What the engine throws at the ends of its time and of its memory.
+#: Errors of the engine at the ends of its time and of its memory.
 _TOO_LONG: Final = "InternalError: interrupted"
 _TOO_LARGE: Final = "InternalError: out of memory"
 _PLACE: Final = re.compile(r"<input>:(\d+)(?::(\d+))?")

@@ -66,7 +66,7 @@ class StatusAnswer(TypedDict):
     status: str
     #: Why it does not run; None when it does.
     reason: str | None
-    #: What would make it run.
+    #: Remedy: a change with which it runs.
     cure: str | None
     statistics: str
     deployed_at_ms: int

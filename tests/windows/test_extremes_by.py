@@ -47,7 +47,7 @@ def test_each_event_gives_the_extreme_one_of_the_last(name: str) -> None:
         expected = [extreme(rows, name) for rows in held(driver.run(case))]
         found = driver.run(replace(case, window=name, arguments=[["d"], *case.arguments]))
         assert [current[0][1] for current, _ in found] == expected, case.app
-        # What expires is what was emitted before, where that is another event.
+        # Expired: the event that was emitted before, where that is another one.
         gone = [expired[0][1] if expired else None for _, expired in found]
         pairs = zip([None, *expected], expected, strict=False)
         assert gone == [old if old not in (None, new) else None for old, new in pairs]
