@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import queue
 import threading
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -15,7 +16,7 @@ import orjson
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 
     from mesh.client.context import Context
     from mesh.jetstream.channel_reader import Message
@@ -95,11 +96,14 @@ class AsyncTap:
             TimeoutError: fewer came in time.
         """
         found: list[StreamEvent] = []
-        async with asyncio.timeout(timeout_s):
-            async for one in self:
-                found.append(one)
-                if len(found) >= count:
-                    break
+        try:
+            async with asyncio.timeout(timeout_s):
+                async for one in self:
+                    found.append(one)
+                    if len(found) >= count:
+                        break
+        except TimeoutError:
+            raise _too_few(found, count) from None
         return found
 
     async def _read(self, messages: AsyncIterator[Message]) -> AsyncGenerator[StreamEvent, None]:
@@ -166,7 +170,7 @@ class Tap:
             try:
                 one = self._arrived.get(timeout=timeout_s)
             except queue.Empty:
-                raise TimeoutError(f"{len(found)} of {count} events in time") from None
+                raise _too_few(found, count) from None
             if isinstance(one, BaseException):
                 self._arrived.put(one)
                 raise one
@@ -190,6 +194,10 @@ class Tap:
             self._is_entered.set()
             async for one in events:
                 await asyncio.to_thread(self._arrived.put, one)
+
+
+def _too_few(found: list[StreamEvent], count: int) -> TimeoutError:
+    return TimeoutError(f"{len(found)} of {count} events in time")
 
 
 def _events_of(message: Message) -> list[StreamEvent]:
@@ -249,9 +257,12 @@ async def publish(
     Raises:
         MeshError: MESH-N111 if no channel takes them, MESH-N112 if one is not accepted, MESH-U124
             for an event without a time.
+        TypeError: one event in place of several, or a value that JSON does not have.
     """
     from mesh.client import wire
 
+    if isinstance(events, str | bytes | Mapping):
+        raise TypeError("events is an iterable of events: [event] publishes one")
     subject = subject_of(context, app, stream)
     from mesh.model.names import EVENT_TIME_HEADER
 
@@ -259,7 +270,7 @@ async def publish(
         publisher = wire.Publisher(client, subject)
         try:
             for event in events:
-                data = event if isinstance(event, bytes) else orjson.dumps(event)
+                data = event if isinstance(event, bytes) else _json(event, publisher.stored)
                 headers = {EVENT_TIME_HEADER: _time(data, time)} if time else None
                 await publisher.send(data, headers)
             await publisher.settle()
@@ -286,6 +297,13 @@ def publish_blocking(
 
 def _stored(count: int) -> str:
     return f"{count:,} event{'' if count == 1 else 's'} stored before."
+
+
+def _json(event: Mapping[str, Any], stored: int) -> bytes:
+    try:
+        return orjson.dumps(event)
+    except TypeError as error:
+        raise TypeError(f"an event is no JSON object: {error}; {_stored(stored)}") from error
 
 
 def _time(data: bytes, name: str) -> str:

@@ -177,15 +177,26 @@ async def spec_of(client: Client, app: str) -> AppSpec:
 async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]]:
     """(JetStream stream, subject) of the channels that hold all events of a stream, each once.
 
-    That is the plain channel for an app that is not deployed, or has no such stream.
+    That is the plain channel for an app that is not deployed.
+
+    Raises:
+        MeshError: MESH-N111, the app is deployed and no channel holds the stream.
     """
     from mesh.model import names
 
-    channel = None
+    spec = None
     with contextlib.suppress(nats.errors.Error):
-        channel = (await spec_of(client, app)).whole_channel(stream)
-    if channel is None:
+        spec = await spec_of(client, app)
+    if spec is None:
         return [(names.js_stream(app, stream), names.subject(app, stream))]
+    channel = spec.whole_channel(stream)
+    if channel is None:
+        raise MeshError(
+            "MESH-N111",
+            f'no channel of app "{app}" holds "{stream}"',
+            detail="It is not defined, or it does not leave its execution group.",
+            hint=f"Channels: {', '.join(sorted({c.stream.name for c in spec.channels}))}.",
+        )
     return [(channel.js_stream(p), channel.subject(p)) for p in range(channel.partitions)]
 
 

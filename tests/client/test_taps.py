@@ -9,7 +9,9 @@ import pytest
 
 from mesh import client
 from mesh.jetstream.connection import close, connect
-from mesh.model import names
+from mesh.model import codec, names
+from mesh.model.cluster import AppRecord
+from mesh.plan.build import plan
 from mesh.settings import NatsSettings
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ async def test_a_tap_that_is_entered_misses_no_event(at: client.Context) -> None
     async with client.AsyncClient(at) as mesh, mesh.tap("Shop", "Orders") as events:
         assert await mesh.publish("Shop", "Orders", [{"n": n} for n in range(3)]) == 3
         found = await events.take(3, timeout_s=20)
+        with pytest.raises(TimeoutError, match="0 of 1"):
+            await events.take(1, timeout_s=0.01)
     assert [one.event for one in found] == [{"n": 0}, {"n": 1}, {"n": 2}]
     assert {one.subject for one in found} == {"mesh.Shop.Orders"}
 
@@ -65,6 +69,22 @@ async def test_what_a_tap_can_not_do_is_an_error_where_it_is_entered(at: client.
         assert raised.value.code == "MESH-U111"
 
 
+async def test_a_stream_that_a_deployed_app_has_not_is_refused_and_others_are_named(
+    at: client.Context,
+) -> None:
+    text = "@App:name('Shop') define stream Orders (n int); from Orders select n insert into Found;"
+    record = AppRecord(plan(text).spec, "i1", 0)
+    nats = await connect(NatsSettings(url=at.nats), "test")
+    bucket = await nats.jetstream().create_key_value(bucket=names.APPS_BUCKET)
+    await bucket.put(names.app_key("Shop"), codec.encode(record))
+    await close(nats)
+    async with client.AsyncClient(at) as mesh:
+        with pytest.raises(client.MeshError) as raised:
+            async with mesh.tap("Shop", "Fund"):
+                pass
+    assert (raised.value.code, raised.value.hint) == ("MESH-N111", "Channels: Found, Orders.")
+
+
 async def test_another_mesh_than_the_process_s_is_refused(at: client.Context) -> None:
     other = client.Context(server=at.server, nats=at.nats, mesh="other")
     with (
@@ -74,3 +94,13 @@ async def test_another_mesh_than_the_process_s_is_refused(at: client.Context) ->
     ):
         pass
     assert raised.value.code == "MESH-U105"
+
+
+def test_one_event_in_place_of_several_and_a_value_that_json_has_not_are_refused(
+    at: client.Context,
+) -> None:
+    with client.Client(at) as mesh:
+        with pytest.raises(TypeError, match="iterable of events"):
+            mesh.publish("Shop", "Orders", {"n": 1})  # type: ignore[dict-item]
+        with pytest.raises(TypeError, match=r"no JSON object: .* set; 1 event stored"):
+            mesh.publish("Shop", "Orders", [{"n": 1}, {"n": {2}}])

@@ -19,7 +19,9 @@ _OUTSIDE: Final = (
     "Compute it in a program that subscribes to the stream's subject, and publishes its results to "
     "that of another stream."
 )
-_SCRIPT: Final = "Write it in Python: define function f[python] return double { .. }."
+_SCRIPT: Final = (
+    "Write it in JavaScript or Python: define function f[javascript] return double { .. }."
+)
 
 #: By role and name of a source, sink, mapper or store, a sentence.
 _KINDS: Final = {
