@@ -128,10 +128,10 @@ class KafkaSink:
 
     def _refusals(self, records: Sequence[Record]) -> dict[int, str]:
         """Reasons against what events have made of options."""
-        found = {}
-        for at, record in enumerate(records):
-            reason = self._refusal(record) if record.options else None
-            if reason is not None:
+        found: dict[int, str] = {}
+        # All records have dynamic options or none: each would be made for nothing.
+        for at, record in enumerate(records if records[0].options else ()):
+            if (reason := self._refusal(record)) is not None:
                 found[at] = reason
         return found
 
