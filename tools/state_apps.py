@@ -63,6 +63,11 @@ from S#extrema:bottomKTimeBatch(d, 300 millisec, 1) select k, Bottom1Element as 
 from S#reorder:kslack(l, 2 sec) select k, l insert into O1;
 from Q#reorder:kslack(l, -1L, 100L, true) select k, l insert into O2;
 """,
+    "event-functions": """
+from S#window.length(9)#approximate:distinctCount(i)#approximate:count(k, 0.05) select k,
+  distinctCount as a, count as b insert all events into O1;
+from S#approximate:distinctCountEver(d, 0.1) select k, distinctCountEver as a insert into O2;
+""",
     "windows-unique": """
 from S#window.unique:ever(k) select k, i, d insert all events into O1;
 from S#window.unique:first(k, i) select k, i, d insert all events into O2;

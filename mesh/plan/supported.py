@@ -15,6 +15,7 @@ from mesh.functions.catalogue import (
     DOCUMENTED_FUNCTIONS,
     DOCUMENTED_STREAM_FUNCTIONS,
     DOCUMENTED_WINDOWS,
+    EVENT_FUNCTIONS,
     SCALARS,
     STATEFUL_STREAM_FUNCTIONS,
     STREAM_FUNCTIONS,
@@ -56,6 +57,8 @@ from mesh.plan.patterns import check_pattern
 from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from mesh.errors import Position
     from mesh.language.syntax import Annotation
     from mesh.model.types import StreamSchema
@@ -80,8 +83,9 @@ _AGGREGATORS: Final = frozenset(
     if s.runs and s.kind is Kind.AGGREGATOR
 )
 _STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
-#: Stream functions with a state.
+#: Stream functions that keep events, and all with a state.
 _PROCESSORS: Final = frozenset(STATEFUL_STREAM_FUNCTIONS)
+_STATEFUL: Final = _PROCESSORS | frozenset(EVENT_FUNCTIONS)
 _WINDOWS: Final = WINDOWS | DOCUMENTED_WINDOWS
 _ARITHMETIC: Final = frozenset(map(BinaryOperator, "+-*/%"))
 #: Inputs that deliver events to a query.
@@ -254,12 +258,14 @@ def _check_stream(source: BoundStream) -> None:
         _check_handler(handler)
         is_late = any(isinstance(earlier, Window) for earlier in source.handlers[:place])
         if is_late or source.kind is SourceKind.WINDOW:
-            _refuse_processor(handler, "after a window")
+            _refuse_processor(handler, "after a window", _PROCESSORS)
 
 
-def _refuse_processor(handler: BoundHandler, where: str) -> None:
-    """Refuse a stream function with a state, which precedes the window of a plain query."""
-    if isinstance(handler, BoundStreamFunction) and handler.name in _PROCESSORS:
+def _refuse_processor(
+    handler: BoundHandler, where: str, names: Collection[str] = _STATEFUL
+) -> None:
+    """Refuse a stream function with a state where its operator can't run."""
+    if isinstance(handler, BoundStreamFunction) and handler.name in names:
         raise not_supported(
             f"stream function {handler.name} {where}",
             handler.position,

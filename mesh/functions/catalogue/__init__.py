@@ -19,6 +19,7 @@ from mesh.functions.catalogue.documented import (
 from mesh.functions.catalogue.engine import AGGREGATORS as AGGREGATORS
 from mesh.functions.catalogue.engine import INCREMENTAL_AGGREGATORS as INCREMENTAL_AGGREGATORS
 from mesh.functions.catalogue.engine import SCALARS as SCALARS
+from mesh.functions.catalogue.event_functions import EVENT_FUNCTIONS as EVENT_FUNCTIONS
 from mesh.functions.catalogue.extensions import EXTENSIONS as EXTENSIONS
 from mesh.functions.catalogue.extensions import Extension as Extension
 from mesh.functions.catalogue.extensions import Option as Option

@@ -90,7 +90,6 @@ _KINDS: Final = {
 
 #: By namespace of functions, windows and stream functions, a sentence.
 _NAMESPACES: Final = {
-    "approximate": "Use distinctCount(..) and count(), which are exact.",
     "env": "Write ${NAME} in the text: its value is that of --var, or of the environment.",
     "evalscript": _SCRIPT,
     "extrema": "Use extrema:maxByLength, minByTime, topKTimeBatch and the like; or count() with "

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from mesh.functions.catalogue.event_functions import EVENT_FUNCTIONS
 from mesh.functions.catalogue.model import Argument, Kind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
 from mesh.model.types import Attribute, AttributeType
@@ -396,6 +397,7 @@ STATEFUL_STREAM_FUNCTIONS: Final = (
 DOCUMENTED_STREAM_FUNCTIONS: Final = (
     signatures(_TOKENIZERS + _PASSING, Kind.STREAM_PROCESSOR, runs=True)
     | STATEFUL_STREAM_FUNCTIONS
+    | EVENT_FUNCTIONS
     | signatures(_STREAM_PROCESSORS, Kind.STREAM_PROCESSOR)
 )
 #: Windows whose second argument is above 0.

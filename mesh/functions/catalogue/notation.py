@@ -91,7 +91,7 @@ def _overload(
     if result is None:
         return Overload(tuple(parameters), more=more, rule=rule, restriction=restriction)
     if kind in (Kind.STREAM_FUNCTION, Kind.STREAM_PROCESSOR):
-        return Overload(tuple(parameters), more=more, adds=_attributes(result))
+        return Overload(tuple(parameters), more=more, adds=_attributes(result), rule=rule)
     return Overload(
         tuple(parameters), _result(result, parameters), more, rule=rule, restriction=restriction
     )

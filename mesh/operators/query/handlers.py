@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import RESET, no_rows, with_timer_path
+from mesh.operators.event_functions import EVENT_FUNCTIONS, EventFunction
 from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.failures import lost
 from mesh.operators.frame import Frame
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
     from mesh.operators.base import EventBatch, Timeline
     from mesh.operators.windows import WindowOperator
+    from mesh.operators.windows.python_window import PythonWindow
     from mesh.plan.bound import BoundHandler, BoundQuery, Column
 
     #: Columns of a query's input by the names that failures report them under.
     Named = Mapping[str, Column]
+    _Function = StreamFunction | EventFunction
 
 
 @dataclass(slots=True)
@@ -141,7 +144,7 @@ class Handlers:
         needed: BoundQuery | None = None,
     ) -> None:
         self._timer_path = timer_path
-        self._steps: list[Filter | TimeFilter | StreamFunction | StreamProcessor | None] = []
+        self._steps: list[Filter | TimeFilter | _Function | StreamProcessor | None] = []
         self.schema = schema
         self.window: WindowOperator | None = None
         for handler in handlers:
@@ -153,7 +156,9 @@ class Handlers:
                     self.schema = processor.schema
                     self._steps.append(processor)
                 case BoundStreamFunction():
-                    function = StreamFunction(handler, self.schema)
+                    has_state = handler.name in EVENT_FUNCTIONS
+                    make = EventFunction if has_state else StreamFunction
+                    function = make(handler, self.schema)
                     self.schema = function.schema
                     self._steps.append(function)
                 case Window():
@@ -164,16 +169,22 @@ class Handlers:
                     self._steps += [TimeFilter(handler), None]
 
     @property
-    def processors(self) -> list[StreamProcessor]:
-        """The stream functions with a state."""
-        return [step for step in self._steps if isinstance(step, StreamProcessor)]
+    def stateful(self) -> list[PythonWindow | EventFunction]:
+        """The stream functions with a state, in order."""
+        found: list[PythonWindow | EventFunction] = []
+        for step in self._steps:
+            if isinstance(step, StreamProcessor):
+                found.append(step.window)
+            elif isinstance(step, EventFunction):
+                found.append(step)
+        return found
 
     def before_window(self, events: EventBatch, failures: Failures) -> EventBatch:
         """The events that reach the window, which is the last handler."""
         for step in self._steps[:-1]:
             if isinstance(step, Filter | TimeFilter):
                 events = step.process(events, failures)
-            elif isinstance(step, StreamFunction):
+            elif isinstance(step, StreamFunction | EventFunction):
                 events = _computed(step, events, failures)
         return events
 
@@ -193,7 +204,7 @@ class Handlers:
         return events
 
 
-def _computed(step: StreamFunction, events: EventBatch, failures: Failures) -> EventBatch:
+def _computed(step: _Function, events: EventBatch, failures: Failures) -> EventBatch:
     if not len(events):
         return events.with_rows(no_rows(step.schema))
     made = step.process(events)

@@ -23,7 +23,7 @@ from mesh.operators.base import CURRENT
 from mesh.operators.expressions import columns_of, selected_expressions
 from mesh.operators.frame import Frame
 from mesh.operators.query.late_arguments import RowArguments
-from mesh.operators.query.processors import has_processor
+from mesh.operators.query.processors import has_state
 from mesh.operators.select.aggregate_extraction import (
     ExtractedAggregate,
     extract,
@@ -51,7 +51,7 @@ def can_select_late(query: BoundQuery, source: BoundStream) -> bool:
         return False
     if query.events is not EventKind.CURRENT or query.rate is not None:
         return False
-    if has_processor(source):
+    if any(map(has_state, source.handlers)):
         return False
     kind = kind_of(window)
     if not kind.can_select_late(window):

@@ -1,7 +1,7 @@
-"""Stream functions with a state: ``S#unique:deduplicate(key, 30 sec)``.
+"""Stream functions that keep events: ``S#unique:deduplicate(key, 30 sec)``.
 
 Each precedes the query's window, if there is one.  Its state is that of a window in Python: rows,
-contents and timers of each partition instance.
+contents and timers of each partition instance.  Those that keep none are ``event_functions``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from mesh.functions.rows import object_values
 from mesh.operators.base import namespaced, subset, with_timer_path
+from mesh.operators.event_functions import EVENT_FUNCTIONS
 from mesh.operators.expressions import compile_expression
 from mesh.operators.failures import lost
 from mesh.operators.frame import Frame
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.operators.base import EventBatch, Longs, State, Timeline
+    from mesh.operators.event_functions import EventFunction
     from mesh.operators.windows import WindowOperator
     from mesh.operators.windows.contents import WindowContents
-    from mesh.plan.bound import BoundExpression, BoundStream
+    from mesh.plan.bound import BoundExpression, BoundHandler
 
     _Maker = Callable[[Sequence[BoundExpression]], Callable[[], WindowContents]]
 
@@ -83,9 +85,11 @@ PROCESSORS: Final[Mapping[str, _Maker]] = {
 }
 
 
-def has_processor(source: BoundStream) -> bool:
-    """Whether one of these is among the handlers of ``source``."""
-    return any(isinstance(h, BoundStreamFunction) and h.name in PROCESSORS for h in source.handlers)
+def has_state(handler: BoundHandler) -> bool:
+    """Whether it is a stream function with a state."""
+    return isinstance(handler, BoundStreamFunction) and (
+        handler.name in PROCESSORS or handler.name in EVENT_FUNCTIONS
+    )
 
 
 class StreamProcessor:
@@ -123,14 +127,14 @@ class StreamProcessor:
         return with_timer_path(made, self._timer_path)
 
 
-class ProcessorsAndWindow:
+class FunctionsAndWindow:
     """The stream functions with a state of a query, and its window, if any, as one operator."""
 
     def __init__(
-        self, processors: Sequence[StreamProcessor], window: WindowOperator | None
+        self, functions: Sequence[PythonWindow | EventFunction], window: WindowOperator | None
     ) -> None:
-        self._parts: dict[str, WindowOperator] = {
-            f"function{place}": one.window for place, one in enumerate(processors)
+        self._parts: dict[str, WindowOperator | EventFunction] = {
+            f"function{place}": one for place, one in enumerate(functions)
         }
         if window is not None:
             self._parts["window"] = window

@@ -9,7 +9,7 @@ from mesh.operators.base import merge
 from mesh.operators.frame import Frame
 from mesh.operators.query.handlers import Handlers
 from mesh.operators.query.late_selection import LateSelection, can_select_late
-from mesh.operators.query.processors import ProcessorsAndWindow
+from mesh.operators.query.processors import FunctionsAndWindow, has_state
 from mesh.operators.query.results import Results, RunningQuery
 from mesh.operators.select.aggregates import Expiry
 from mesh.operators.windows import RowRefWindow, kind_of
@@ -28,10 +28,15 @@ def _selected(query: BoundQuery) -> Sequence[str | None]:
     return [one.name if isinstance(one, Column) and one.step == 0 else None for one in parts]
 
 
-def _asks_for_expired(query: BoundQuery) -> bool:
-    """Whether it emits expired events, or has to know the rows in its window."""
+def _asks_for_expired(query: BoundQuery, source: BoundStream) -> bool:
+    """Whether it emits expired events, or has to know the rows in its window.
+
+    A stream function with a state that follows the window has to.
+    """
     snapshots = query.rate is not None and query.rate.kind is RateKind.SNAPSHOT
-    return snapshots or query.events is not EventKind.CURRENT
+    if snapshots or query.events is not EventKind.CURRENT or source.window is None:
+        return snapshots or query.events is not EventKind.CURRENT
+    return any(map(has_state, source.handlers[source.handlers.index(source.window) :]))
 
 
 class StreamQuery(RunningQuery):
@@ -49,7 +54,7 @@ class StreamQuery(RunningQuery):
             self._input,
             timer_path,
             used=_selected(query),
-            expired=_asks_for_expired(query),
+            expired=_asks_for_expired(query, source),
             needed=query if follows else None,
         )
         self._window = self._handlers.window
@@ -62,7 +67,7 @@ class StreamQuery(RunningQuery):
         # its expired events are read.
         is_silent = (
             is_partitioned
-            and not _asks_for_expired(query)
+            and not _asks_for_expired(query, source)
             and source.window is not None
             and kind_of(source.window).holds_only_for_expired
         )
@@ -76,8 +81,8 @@ class StreamQuery(RunningQuery):
             is_partitioned=is_partitioned,
             begins_anew=not is_silent,
         )
-        processors = self._handlers.processors
-        held = ProcessorsAndWindow(processors, self._window) if processors else self._window
+        functions = self._handlers.stateful
+        held = FunctionsAndWindow(functions, self._window) if functions else self._window
         super().__init__("window", held, results)
         self._following: LateSelection | None = None
         if follows:
@@ -91,7 +96,7 @@ class StreamQuery(RunningQuery):
         if source.window is None and not is_named:
             return Expiry.NEVER
         untracked = source.window is None or kind_of(source.window).expires_untracked
-        if (is_named or untracked) and not _asks_for_expired(query):
+        if (is_named or untracked) and not _asks_for_expired(query, source):
             return Expiry.UNTRACKED
         return Expiry.TRACKED
 

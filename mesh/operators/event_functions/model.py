@@ -1,0 +1,58 @@
+"""Interface of an event function: the state of one partition instance, and its answer to an event.
+
+A model is a fold over the events of its instance, in their order.  It uses no clock and no random
+number, so a replay from a stored state gives the same values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh.functions.vectors import Vector
+
+#: The attributes that an event gets.
+Added = tuple[Any, ...]
+
+
+class Model(Protocol):
+    """The state of one partition instance; its size is bounded by the arguments of the call."""
+
+    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added | None:
+        """Process one event.
+
+        Args:
+            values: of the arguments; none of them is null.
+            kind: ``CURRENT``, or ``EXPIRED`` for one that leaves the window before the function.
+            time_ms: the event's own time.
+
+        Returns:
+            The values of the added attributes; None: the event is dropped.
+
+        Raises:
+            ValueError: the event fails; the state is as before.
+        """
+        ...
+
+    def dump(self) -> Any:
+        """Its state as JSON."""
+        ...
+
+    def load_dump(self, state: Any) -> None:
+        """Restore what ``dump`` returned."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One call of an event function.
+
+    ``make``: a model without events. ``read``: the vectors of all arguments, of one length, as the
+    values that models receive; None: their Python values.
+    """
+
+    make: Callable[[], Model]
+    read: Callable[[Sequence[Vector]], Sequence[Sequence[Any]]] | None = None

@@ -1,0 +1,128 @@
+"""Event function of a query: a model for each partition instance, and the columns that it adds."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from mesh.functions.rows import from_values, python_values
+from mesh.operators.base import RESET, State
+from mesh.operators.event_functions.registry import EVENT_FUNCTIONS
+from mesh.operators.expressions import compile_expression
+from mesh.operators.failures import lost
+from mesh.operators.frame import Frame
+from mesh.operators.state.range_pieces import NUMBER, cut, stored, table
+
+if TYPE_CHECKING:
+    from mesh.operators.base import EventBatch, Longs
+    from mesh.operators.event_functions.model import Added, Model
+    from mesh.plan.bound import BoundStreamFunction
+
+_MODELS: Final = "models"
+
+
+class EventFunction:
+    """One event function.
+
+    ``schema``: that of its output; ``failures``: the input events of the last call that failed,
+    with the reasons; failed events are not emitted. An event with a null argument, and one that
+    resets aggregates, is passed on with nulls, and changes no state.
+    """
+
+    def __init__(self, handler: BoundStreamFunction, schema: pa.Schema) -> None:
+        self._arguments = [compile_expression(argument) for argument in handler.arguments]
+        self._form = EVENT_FUNCTIONS[handler.name](handler)
+        self._adds = handler.adds
+        self._nothing: Added = (None,) * len(handler.adds)
+        self.schema = pa.schema([*schema, *(pa.field(a.name, a.type.arrow) for a in self._adds)])
+        self.failures: dict[int, str] = {}
+        self._models: dict[int, Model] = {}
+        #: By instance, its state as text, unless it has changed since.
+        self._texts: dict[int, str] = {}
+
+    def process(self, events: EventBatch) -> EventBatch:
+        """The events that it passes on, in order."""
+        frame = Frame.of_events(events)
+        vectors = [evaluate(frame).spread(len(events)) for evaluate in self._arguments]
+        self.failures = frame.failures
+        missing = np.zeros(len(events), dtype=np.bool_)
+        for vector in vectors:
+            missing |= vector.null_mask
+        missing |= events.kind == RESET
+        if frame.failures:
+            missing |= lost(frame, events)
+        read = self._form.read
+        columns = [python_values(v) for v in vectors] if read is None else read(vectors)
+        added: list[Added | None] = []
+        places = zip(
+            zip(*columns, strict=True) if columns else [()] * len(events),
+            missing.tolist(),
+            events.kind.tolist(),
+            events.time_ms.tolist(),
+            events.instance.tolist(),
+            strict=True,
+        )
+        for row, (values, is_missing, kind, time_ms, instance) in enumerate(places):
+            if is_missing:
+                added.append(self._nothing)
+                continue
+            model = self._models.get(instance)
+            if model is None:
+                model = self._models[instance] = self._form.make()
+            self._texts.pop(instance, None)
+            try:
+                added.append(model.step(values, kind, time_ms))
+            except ValueError as error:
+                frame.failures.setdefault(row, str(error))
+                added.append(None)
+        return self._passed(events, frame, added)
+
+    def _passed(self, events: EventBatch, frame: Frame, added: list[Added | None]) -> EventBatch:
+        kept = np.fromiter((one is not None for one in added), np.bool_, len(added))
+        if frame.failures:
+            kept &= ~lost(frame, events)
+        rows = np.flatnonzero(kept)
+        if len(rows) < len(events):
+            events = events.take(rows)
+        found = [one for one, stays in zip(added, kept.tolist(), strict=True) if one and stays]
+        made = [
+            from_values([one[place] for one in found], attribute.type).to_arrow(len(rows))
+            for place, attribute in enumerate(self._adds)
+        ]
+        arrays = [*events.rows.columns, *made]
+        return events.with_rows(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+
+    def next_time(self) -> int | None:
+        """None: it has no timers."""
+        return None
+
+    def forget(self, instances: Longs) -> None:
+        """Drop these partition instances."""
+        for instance in instances.tolist():
+            self._models.pop(instance, None)
+            self._texts.pop(instance, None)
+
+    def snapshot(self) -> State:
+        """The models, by instance, in pieces by ranges of instances."""
+        for instance, model in self._models.items():
+            if instance not in self._texts:
+                self._texts[instance] = json.dumps(model.dump(), separators=(",", ":"))
+        numbers = sorted(self._models)
+        texts = pa.array([self._texts[number] for number in numbers], pa.string())
+        return State(cut(_MODELS, table(numbers, {"json": texts})))
+
+    def restore(self, state: State) -> None:
+        """Restore the models."""
+        self._models, self._texts = {}, {}
+        found = stored(_MODELS, state.pieces)
+        if found is None:
+            return
+        rows: Any = zip(found.column(NUMBER), found.column("json"), strict=True)
+        for number, text in rows:
+            instance, written = number.as_py(), text.as_py()
+            model = self._models[instance] = self._form.make()
+            model.load_dump(json.loads(written))
+            self._texts[instance] = written

@@ -1,0 +1,163 @@
+"""Event functions: documented examples, bounds of approximations, cuts and restores anywhere."""
+
+from __future__ import annotations
+
+import json
+from ast import literal_eval
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mesh.errors import MeshError
+from mesh.functions.catalogue import EVENT_FUNCTIONS
+from mesh.language.parser import parse
+from mesh.operators import event_functions
+from mesh.plan.bind import bind
+from mesh.plan.supported import check_supported
+from tests.support.paths import CASES
+from tests.support.recorder import DEFINE, END_MS, Log, Recorder, Step, at_once, log_of
+from tests.support.recorder import run_in_pieces as pieces
+
+START_MS = 1000
+
+
+class Case(NamedTuple):
+    title: str
+    app: str
+    log: Log
+    rows: list[tuple[int, str]]
+
+
+def read_cases() -> list[Case]:
+    found = []
+    text = (CASES / "functions" / "event_functions.txt").read_text("utf-8")
+    for block in text.split("\n\n")[1:]:
+        title, *lines = block.strip().splitlines()
+        app = "\n".join(one for one in lines if not one.startswith(("in ", "out ")))
+        log: Log = {"S": []}
+        rows = []
+        for line in lines:
+            word, _, rest = line.partition(" ")
+            if word == "in":
+                time, k, v, s = rest.split(" ", 3)
+                log["S"].append((START_MS + int(time), [json.loads(one) for one in (k, v, s)]))
+            elif word == "out":
+                time, values = rest.split(" ", 1)
+                rows.append((START_MS + int(time), repr(json.loads(values))))
+        found.append(Case(title.removeprefix("# "), app, log, rows))
+    return found
+
+
+FOUND = read_cases()
+
+
+def rounded(rows: list[Any]) -> list[tuple[int, str]]:
+    """Times and values; doubles with twelve digits, as pages of documentation have them."""
+    return [
+        (time, repr([round(v, 12) if isinstance(v, float) else v for v in literal_eval(row)]))
+        for _, _, time, row in rows
+    ]
+
+
+@pytest.mark.parametrize("case", FOUND, ids=lambda case: case.title)
+def test_an_example_gives_what_its_documentation_says(case: Case) -> None:
+    assert rounded(at_once(case.app, case.log)) == case.rows
+
+
+@pytest.mark.parametrize("case", FOUND, ids=lambda case: case.title)
+def test_an_example_survives_a_restore_after_each_event(case: Case) -> None:
+    recorder = Recorder(case.app)
+    for at, (time_ms, _) in enumerate(case.log["S"]):
+        recorder.run([recorder.part(case.log, "S", at, at + 1)], {"S": time_ms})
+        recorder.restart()
+    recorder.run([], {"S": END_MS})
+    assert sorted(recorder.rows) == at_once(case.app, case.log)
+
+
+def test_every_function_has_an_example_and_an_operator() -> None:
+    titles = {case.title.partition(",")[0].partition(" ")[0] for case in FOUND}
+    assert titles >= set(EVENT_FUNCTIONS)
+    assert set(event_functions.EVENT_FUNCTIONS) == set(EVENT_FUNCTIONS)
+
+
+STEP = st.tuples(
+    st.just("S"),
+    st.integers(0, 12),
+    st.one_of(st.none(), st.integers(-1, 2)),
+    st.one_of(st.none(), st.floats(-5, 5).map(lambda x: round(x, 1))),
+    st.sampled_from([None, "a", "b", "null"]),
+)
+QUERIES = {
+    "counts": """
+    from S#window.time(20)#approximate:count(k, 0.1, 0.9)[k != 1]
+    select k, count as a, countLowerBound as b insert all events into O;
+    from S#approximate:distinctCountEver(v)#window.lengthBatch(3)#approximate:distinctCount(s)
+    select k, distinctCountEver as a, distinctCount as b insert into O;""",
+    "counts of instances": """
+    partition with (s of S) begin
+    from S#window.length(2)#approximate:distinctCount(v) select k, distinctCount as a, s as b
+    insert into O; end;
+    from S[false] select k, 0L as a, s as b insert into O;""",
+}
+
+
+@pytest.mark.parametrize("name", QUERIES)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(STEP, max_size=30), data=st.data())
+def test_the_output_is_the_same_however_the_input_is_cut(
+    name: str, steps: list[Step], data: Any
+) -> None:
+    log = log_of(steps, ("S",))
+    recorder = Recorder(QUERIES[name])
+    pieces(recorder, log, data, START_MS)
+    recorder.run([], {"S": END_MS})
+    assert sorted(recorder.rows) == at_once(QUERIES[name], log)
+
+
+def test_many_values_are_counted_within_the_error() -> None:
+    # Each of 3,000 values four times; the first thousand of events is not in the window any more.
+    log: Log = {"S": [(START_MS + at, [at % 3000, 0.0, f"s{at % 3000}"]) for at in range(12_000)]}
+    (*_, last) = at_once(
+        "from S#window.length(2000)#approximate:distinctCount(s) select distinctCount as n "
+        "insert into O;",
+        log,
+    )
+    assert abs(literal_eval(last[3])[0] - 2000) <= 20
+    rows = at_once(
+        "from S#approximate:count(k)#approximate:distinctCountEver(k) select count as a, "
+        "countLowerBound as b, distinctCountEver as c insert into O;",
+        log,
+    )
+    count, low, distinct = literal_eval(rows[-1][3])
+    assert low <= 4 <= count <= 4 + 120
+    assert abs(distinct - 3000) <= 30
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        ("from S#approximate:count(k, 1.0) select count insert into O;", "between 0 and 1"),
+        ("from S#approximate:count(k, 0.00001) select count insert into O;", "numbers"),
+        ("from S#approximate:distinctCount(k, 0.0001) select distinctCount insert into O;", "num"),
+    ],
+)
+def test_a_count_that_needs_too_much_memory_is_refused(query: str, what: str) -> None:
+    with pytest.raises(MeshError, match="approximate") as refusal:
+        bind(parse(DEFINE + query))
+    assert what in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        """from S#approximate:count(k)#window.time(9) as a join T#window.time(9) as b
+        on a.k == b.k select a.k insert into O;""",
+        """define aggregation A from S#approximate:count(k) select max(count) as m
+        aggregate every sec;""",
+    ],
+)
+def test_where_one_cannot_stand_is_said(query: str) -> None:
+    with pytest.raises(MeshError, match="approximate:count in a"):
+        check_supported(bind(parse(DEFINE + query)))
