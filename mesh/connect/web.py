@@ -1,9 +1,10 @@
-"""Declarations for browsers and services: SSE, WebSocket, Prometheus, email, S3."""
+"""Declarations for browsers and services: SSE, WebSocket, gRPC, Prometheus, email, S3."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mesh.connect import grpc_specs
 from mesh.connect.parts import SINK, SOURCE, TLS, ignored, of_event, required, secret, switch
 from mesh.connect.places import Place
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
@@ -38,6 +39,7 @@ def _mail_objection(given: Mapping[str, str]) -> str | None:
 
 
 SPECS: Final = (
+    *grpc_specs.SPECS,
     Spec(
         "tcp",
         Role.SOURCE,

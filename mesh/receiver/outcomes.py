@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -14,7 +15,7 @@ from mesh.connect.contract import FailedRecordsError, UnavailableError
 from mesh.model.secrets import masked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from mesh.connect.contract import Record, Sink
 
@@ -110,6 +111,18 @@ def outcomes_of(
     raise UnavailableError(
         reason_of(away), retry_after_s=after_s, outcomes=done, is_lost=is_lost
     ) from away
+
+
+async def sent(
+    send: Callable[[Record], Awaitable[str | None]], records: Sequence[Record], at_once: int
+) -> list[str | None]:
+    """The outcomes of records that are sent ``at_once`` at a time, as ``outcomes_of`` has them."""
+    outcomes: list[str | None] = []
+    for first in range(0, len(records), at_once):
+        some = records[first : first + at_once]
+        found = await asyncio.gather(*map(send, some), return_exceptions=True)
+        outcomes = outcomes_of([*outcomes, *found])
+    return outcomes
 
 
 def described(error: BaseException) -> str:

@@ -6,7 +6,8 @@ import os
 import ssl
 import tempfile
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mesh.errors import MeshError
 
@@ -58,6 +59,37 @@ def server_context(options: Mapping[str, Any]) -> ssl.SSLContext:
         return context
 
 
+class Pems(NamedTuple):
+    """Texts of PEM, for clients that take no ``SSLContext``; empty for none."""
+
+    trusted: bytes = b""
+    key: bytes = b""
+    #: The own certificate, and those that it depends on.
+    chain: bytes = b""
+
+
+def pems_of(options: Mapping[str, Any]) -> Pems:
+    """The texts of the options that ``client_context`` and ``server_context`` read.
+
+    Raises:
+        MeshError: MESH-C131 for a file that can't be read.
+    """
+    with _explained(options):
+        ca, store = options.get("tls.truststore"), options.get("tls.store")
+        trusted = _read(options.get("tls.ca"))
+        trusted += _trusted_of(ca, options.get("tls.truststore.password") or "") if ca else b""
+        if store:
+            own = _own_of(store, options.get("tls.store.password") or "")
+            return own._replace(trusted=trusted + own.trusted)
+        chain = _read(options.get("tls.cert"))
+        # A file of both has the key as well.
+        return Pems(trusted, _read(options.get("tls.key")) or chain, chain)
+
+
+def _read(path: str | None) -> bytes:
+    return Path(path).read_bytes() if path else b""
+
+
 @contextmanager
 def _explained(options: Mapping[str, Any]) -> Iterator[None]:
     """Turns the errors of files and keys into MESH-C131, without their content."""
@@ -90,18 +122,17 @@ def _store(path: str, password: str) -> Any:
         return pkcs12.load_pkcs12(file.read(), password.encode() or None)
 
 
-def _trust(context: ssl.SSLContext, path: str, password: str) -> None:
-    """Trust the certificates of a PKCS#12 store; a key in it is left alone."""
+def _trusted_of(path: str, password: str) -> bytes:
+    """The certificates of a PKCS#12 store as PEM; a key in it is left alone."""
     from cryptography.hazmat.primitives.serialization import Encoding
 
     store = _store(path, password)
     trusted = [*([store.cert] if store.cert else []), *store.additional_certs]
-    pems = [one.certificate.public_bytes(Encoding.PEM).decode() for one in trusted]
-    context.load_verify_locations(cadata="".join(pems))
+    return b"".join(one.certificate.public_bytes(Encoding.PEM) for one in trusted)
 
 
-def _add_store(context: ssl.SSLContext, path: str, password: str) -> None:
-    """Add the key and the certificates of a PKCS#12 store; its authorities are trusted."""
+def _own_of(path: str, password: str) -> Pems:
+    """The key and the certificates of a PKCS#12 store; its authorities are trusted."""
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         NoEncryption,
@@ -109,18 +140,29 @@ def _add_store(context: ssl.SSLContext, path: str, password: str) -> None:
     )
 
     store = _store(path, password)
-    others = [one.certificate.public_bytes(Encoding.PEM) for one in store.additional_certs]
-    if others:
-        context.load_verify_locations(cadata=b"".join(others).decode())
+    others = b"".join(one.certificate.public_bytes(Encoding.PEM) for one in store.additional_certs)
     if store.key is None or store.cert is None:
-        return
+        return Pems(others)
     key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     own = store.cert.certificate.public_bytes(Encoding.PEM)
+    return Pems(others, key, own + others)
+
+
+def _trust(context: ssl.SSLContext, path: str, password: str) -> None:
+    context.load_verify_locations(cadata=_trusted_of(path, password).decode())
+
+
+def _add_store(context: ssl.SSLContext, path: str, password: str) -> None:
+    pems = _own_of(path, password)
+    if pems.trusted:
+        context.load_verify_locations(cadata=pems.trusted.decode())
+    if not pems.key:
+        return
     # Python reads a chain from a file only; it is the owner's alone, and exists for this call.
     descriptor, name = tempfile.mkstemp(suffix=".pem")
     try:
         with os.fdopen(descriptor, "wb") as out:
-            out.write(b"".join([key, own, *others]))
+            out.write(pems.key + pems.chain)
         context.load_cert_chain(name)
     finally:
         os.unlink(name)

@@ -168,6 +168,13 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
     ("docs/connectors.md", "type='tcp'"): Around(
         "@App:name('A') {} from Readings[value > 40.0] select sensor, value insert into Alarms;"
     ),
+    ("docs/connectors.md", "type='grpc'"): Around(
+        "@App:name('A') {} from Readings[value > 40.0] select sensor, value insert into Alarms;"
+    ),
+    ("docs/connectors.md", "message Event"): By(
+        "tests/doors/test_grpc.py::test_an_event_has_the_bytes_of_the_original"
+    ),
+    ("docs/connectors.md", "type='grpc-service'"): Around("@App:name('A') {}"),
     ("docs/connectors.md", "type='kafka'"): Around(
         "@App:name('A') {} from Readings select sensor insert into T;"
     ),

@@ -37,6 +37,10 @@ MORE: Final = (
 KEYED: Final = {
     "source http": "test_conformance.py::test_requests_with_a_key_are_stored_once",
     "sink http": "test_conformance.py::test_requests_of_a_sink_are_repeated_with_their_key_only",
+    "source grpc": "test_grpc.py::test_calls_with_a_key_are_stored_once",
+    "sink grpc": "test_grpc.py::test_calls_of_a_sink_are_repeated_with_their_key_only",
+    "sink grpc-call": "test_grpc.py::test_answers_of_repeated_calls_are_stored_once",
+    "source grpc-call-response": "test_grpc.py::test_answers_of_repeated_calls_are_stored_once",
     "source rabbitmq": "test_rabbitmq.py::test_messages_with_an_id_are_stored_once",
     "sink rabbitmq": "test_rabbitmq.py::test_repeats_of_a_sink_have_the_message_id_of_the_first",
     "sink nats": "test_repeats.py::test_a_stream_of_others_gets_each_event_once",

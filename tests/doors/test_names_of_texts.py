@@ -62,6 +62,24 @@ ROWS: Final[dict[str, tuple[dict[str, str], dict[str, tuple[str, ...]]]]] = {
         )
         for name in ("http", "http-call", "http-request")
     },
+    "source grpc": (
+        {"receiver.url": "grpc://127.0.0.1:8280/p.A/B"},
+        {"receiver.url": at("grpc://*/p.A/B", BINDS)},
+    ),
+    "source grpc-service": (
+        {"source.id": "s", "receiver.url": "grpc://127.0.0.1:8280/p.A/B"},
+        {"receiver.url": at("grpc://*/p.A/B", BINDS)},
+    ),
+    "source grpc-call-response": ({"sink.id": "s"}, {}),
+    "sink grpc-service-response": ({"source.id": "s", "message.id": "{{k}}"}, {}),
+    "sink grpc": (
+        {"publisher.url": "grpc://192.0.2.1:80/p.A/B"},
+        {"publisher.url": at("grpc://*:80/p.A/B", HOSTS)},
+    ),
+    "sink grpc-call": (
+        {"publisher.url": "grpc://192.0.2.1:80/p.A/B", "sink.id": "s"},
+        {"publisher.url": at("grpc://*:80/p.A/B", HOSTS)},
+    ),
     "source file": (
         {"file.uri": "{root}/in"},
         {
@@ -187,6 +205,11 @@ INSIDE: Final = {
     "sink http-request": f"{_SINK} sink.id",
     "source http-call-response": "sink.id http.status.code",
     "source http-response": "sink.id http.status.code",
+    "source grpc-service": "source.id",
+    "source grpc-call-response": "sink.id",
+    "sink grpc-service-response": "source.id message.id headers",
+    "sink grpc": "headers metadata sequence",
+    "sink grpc-call": "headers metadata sequence sink.id",
     "source file": "file.name.pattern begin.regex end.regex cron.expression ssh.key.password",
     "sink file": "ssh.key.password",
     "source nats": "queue.group.name",

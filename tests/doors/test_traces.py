@@ -24,6 +24,7 @@ from mesh.settings import TraceSettings
 from pyspark_nats.decode import DecodeResult
 from tests.support.collector import PARENT, TRACE, collecting
 from tests.support.doors import Endpoint, staged
+from tests.support.grpc_ends import grpc_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -154,6 +155,19 @@ def test_requests_of_calls_have_the_trace_of_the_write_or_their_own(
         # A header of the app is the app's decision.
         mine = f"""headers="'Traceparent:{OTHER}'\""""
         assert asyncio.run(scene("Mine", f", {mine}")) == [OTHER, OTHER]
+
+
+def test_calls_of_grpc_have_the_trace_of_the_write(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene() -> list[str]:
+        async with grpc_end() as end:
+            sink = f"type='grpc', publisher.url='grpc://127.0.0.1:{end.port}/p.A/B'"
+            await sent(nats_server, "Rpc", sink, lambda _: len(end.calls) == 2)
+            return [one.metadata["traceparent"] for one in end.calls]
+
+    with sending_to_a_collector(monkeypatch) as collector:
+        assert are_of_writes(asyncio.run(scene()), collector)
 
 
 def test_messages_to_other_servers_have_the_trace_of_the_write(

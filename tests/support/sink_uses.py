@@ -20,6 +20,7 @@ import sqlalchemy as sa
 import websockets.asyncio.client
 import websockets.asyncio.server
 from aiosmtpd.controller import Controller
+from grpc import StatusCode
 from moto.server import ThreadedMotoServer
 
 from mesh.connect.contract import Access
@@ -27,12 +28,14 @@ from mesh.jetstream.server import free_port
 from mesh.model import names
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.receiver.tcp_server import TcpServers
+from mesh.receiver.types.calls import NO_STATUS
 from mesh.receiver.types.in_memory import subject_of
 from mesh.store.engine import engine_of
 from tests.doors.test_mail_and_objects import Mailbox
 from tests.doors.test_mqtt import client
 from tests.support import databases
 from tests.support.databases import PASSWORD, USER
+from tests.support.grpc_ends import Failure, grpc_end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -121,6 +124,37 @@ async def http_call_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     async with _server(seen, refuses="b") as url:
         given = f"publisher.url='{url}', sink.id='c', {JSON}"
         yield Use(f"@sink(type='TYPE', {given})", "b", "answered 422", arrived)
+
+
+async def _grpc(kind: str) -> AsyncIterator[Use]:
+    def answer(message: bytes) -> bytes | Failure:
+        return Failure(StatusCode.INVALID_ARGUMENT, "no such k") if b'"b"' in message else b""
+
+    async def arrived(_: Stage) -> list[int]:
+        return [json.loads(one.message)["n"] for one in end.calls]
+
+    async def before(stage: Stage) -> None:
+        if kind == "grpc-call":
+            await stage.client.subscribe(names.call_subject("Bad", "c", NO_STATUS), cb=stored)
+
+    async def stored(message: Any) -> None:
+        await message.respond(b"{}")
+
+    async with grpc_end(answer) as end:
+        given = f"publisher.url='grpc://127.0.0.1:{end.port}/p.A/B', {JSON}"
+        own = ", sink.id='c'" if kind == "grpc-call" else ""
+        sink = f"@sink(type='{kind}'{own}, {given})"
+        yield Use(sink, "b", "answered INVALID_ARGUMENT: no such k", arrived, before=before)
+
+
+async def grpc_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    async with contextlib.asynccontextmanager(_grpc)("grpc") as use:
+        yield use
+
+
+async def grpc_call_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    async with contextlib.asynccontextmanager(_grpc)("grpc-call") as use:
+        yield use
 
 
 async def http_response_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:

@@ -24,6 +24,7 @@ from tests.doors.test_mqtt import client
 from tests.support import databases
 from tests.support.databases import PASSWORD, USER
 from tests.support.doors import first_position
+from tests.support.grpc_ends import grpc_end, status
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -100,6 +101,43 @@ async def service_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
 
     given = f"source.id='s', receiver.url='{url}', connection.timeout='50', {MAP}"
     yield Use(f"@source(type='TYPE', {given})", send, reason="")
+
+
+async def grpc_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    url = f"grpc://127.0.0.1:{free_port()}/p.A/B"
+
+    async def send(_: Stage) -> None:
+        found = [(await status(url, one))[0] for one in PAYLOADS]
+        assert found == ["OK", "INVALID_ARGUMENT", "OK"]
+
+    yield Use(f"@source(type='grpc', receiver.url='{url}', {MAP})", send, reason="")
+
+
+async def grpc_service_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    url = f"grpc://127.0.0.1:{free_port()}/p.A/B"
+
+    async def send(_: Stage) -> None:
+        found = [(await status(url, one))[0] for one in PAYLOADS]
+        # Nothing answers the good ones.
+        assert found == ["DEADLINE_EXCEEDED", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED"]
+
+    given = f"source.id='s', receiver.url='{url}', service.timeout='50', {MAP}"
+    yield Use(f"@source(type='grpc-service', {given})", send, reason="")
+
+
+async def grpc_call_response_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    payloads = list(PAYLOADS)
+
+    async def send(stage: Stage) -> None:
+        await stage.publish("U", {"n": 1}, {"n": 2}, {"n": 3})
+        stage.start("sink-U")
+
+    async with grpc_end(lambda _: payloads.pop(0)) as end:
+        url = f"grpc://127.0.0.1:{end.port}/p.A/B"
+        more = f"@sink(type='grpc-call', sink.id='c', publisher.url='{url}', {MAP})"
+        more += " define stream U (n int);"
+        source = f"@source(type='grpc-call-response', sink.id='c', {MAP})"
+        yield Use(source, send, "the answer can't be read", more=more)
 
 
 async def call_response_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:

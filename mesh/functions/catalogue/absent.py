@@ -25,12 +25,6 @@ _SCRIPT: Final = (
 
 #: By role and name of a source, sink, mapper or store, a sentence.
 _KINDS: Final = {
-    "source grpc": "Use http, or publish JSON to the stream's subject.",
-    "source grpc-service": "Use http-service, which answers requests.",
-    "source grpc-call-response": "Use http-call and http-call-response.",
-    "sink grpc": "Use http, or nats.",
-    "sink grpc-call": "Use http-call.",
-    "sink grpc-service-response": "Use http-service-response.",
     "source jms": "ActiveMQ and Artemis speak MQTT as well: use mqtt. RabbitMQ: use rabbitmq.",
     "sink jms": "ActiveMQ and Artemis speak MQTT as well: use mqtt. RabbitMQ: use rabbitmq.",
     "source sse": "Let the server post to the source http, or connect by websocket.",
@@ -97,7 +91,7 @@ _NAMESPACES: Final = {
     "geo": "Use geo:within, intersects, withinDistance and the like, and a table by the vehicle.",
     "google": "Use http-call with the address of the service.",
     "graph": _OUTSIDE,
-    "grpc": "Use http-call.",
+    "grpc": "Use grpc-call.",
     "http": "Use the sink http-call and the source http-call-response.",
     "js": _SCRIPT,
     "kf": _OUTSIDE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import socket
 import ssl
@@ -16,7 +15,7 @@ from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.errors import MeshError
 from mesh.receiver.access import check_egress, check_url
-from mesh.receiver.outcomes import outcomes_of, reason_of
+from mesh.receiver.outcomes import reason_of, sent
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.oauth import login_of
 from mesh.web_answers import ANSWER_MAX, Answer, ask
@@ -91,12 +90,7 @@ class HttpSink:
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Send the records, ``max.concurrent`` at a time."""
-        outcomes: list[str | None] = []
-        for first in range(0, len(records), self._at_once):
-            some = records[first : first + self._at_once]
-            found = await asyncio.gather(*map(self._send, some), return_exceptions=True)
-            outcomes = outcomes_of([*outcomes, *found])
-        return outcomes
+        return await sent(self._send, records, self._at_once)
 
     async def _send(self, record: Record) -> str | None:
         assert self._client is not None

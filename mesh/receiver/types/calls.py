@@ -1,0 +1,130 @@
+"""Answers to calls, on their way from the sink that has called to the source that stores them.
+
+The source may run on another worker.  It subscribes to the subjects of the answers that it takes;
+the sink asks at the subject of an answer, and is done with its event once the source has stored it.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+
+from mesh.connect.contract import RefusedPayloadError, UnavailableError
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+    from mesh.connect.contract import Context, Record
+
+_ANSWER_S: Final = 15.0
+#: In place of a status, for answers that have none: no status of HTTP.
+NO_STATUS: Final = 0
+
+
+async def hand_over(
+    client: Client,
+    subject: str,
+    record: Record,
+    payload: bytes,
+    headers: Iterable[tuple[str, str]],
+    flaw: str = "",
+) -> str | None:
+    """Have the source of a subject store an answer; None, or the reason why it can't be read.
+
+    Args:
+        client: a connection to the mesh's servers.
+        subject: of the answer.
+        record: the record that was sent; its attributes are properties of the answer.
+        payload: the answer.
+        headers: of the answer, properties as well.
+        flaw: the reason why ``payload`` is not the whole answer; empty if it is.
+
+    Raises:
+        NoRespondersError: no source takes answers at the subject.
+        UnavailableError: the answer is not stored now.
+    """
+    question = {
+        "payload": base64.b64encode(payload).decode(),
+        "properties": {
+            **{name.lower(): value for name, value in headers},
+            **{name.lower(): _text(value) for name, value in (record.event or {}).items()},
+        },
+        "key": record.key,
+    }
+    asked = orjson.dumps(question)
+    if not flaw and len(asked) > client.max_payload:
+        flaw = f"it has {len(payload)} bytes, too many for NATS"
+    if flaw:
+        # The source refuses it: the request was sent, and another answer would be the same.
+        asked = orjson.dumps({"flaw": flaw})
+    try:
+        reply = await client.request(subject, asked, timeout=_ANSWER_S)
+    except NoRespondersError:
+        raise
+    except (NatsError, TimeoutError, OSError) as error:
+        raise UnavailableError(f"the answer was not stored: {error}") from error
+    said = orjson.loads(reply.data)
+    if "away" in said:
+        raise UnavailableError(f"the answer was not stored: {said['away']}")
+    refused: str | None = said.get("refused")
+    return refused
+
+
+class CallResponse:
+    """Source of the answers that a sink gets; see ``mesh.connect.contract.Server``."""
+
+    def __init__(self) -> None:
+        self.endpoint = ""
+        self._subscriptions: list[Subscription] = []
+
+    async def open(
+        self,
+        context: Context,
+        accept: Callable[[bytes, Mapping[str, str], str | None], Awaitable[int]],
+    ) -> None:
+        """Subscribe to the answers."""
+
+        async def received(message: Msg) -> None:
+            given: dict[str, Any] = orjson.loads(message.data)
+            try:
+                if "flaw" in given:
+                    raise RefusedPayloadError(given["flaw"])
+                payload = base64.b64decode(given["payload"])
+                await accept(payload, given["properties"], given["key"])
+                answer: dict[str, Any] = {}
+            except RefusedPayloadError as error:
+                answer = {"refused": str(error)}
+            except UnavailableError as error:
+                answer = {"away": str(error)}
+            await message.respond(orjson.dumps(answer))
+
+        for status in self._statuses(context):
+            subject = names.call_subject(context.app, context.options["sink.id"], status)
+            self._subscriptions.append(
+                await context.client.subscribe(subject, queue=context.stream, cb=received)
+            )
+
+    def _statuses(self, context: Context) -> Iterable[int]:
+        """Statuses of the answers that it takes."""
+        return (NO_STATUS,)
+
+    async def close(self) -> None:
+        """Take no more answers."""
+        subscriptions, self._subscriptions = self._subscriptions, []
+        for one in subscriptions:
+            with contextlib.suppress(NatsError, OSError):
+                await one.unsubscribe()
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
