@@ -87,4 +87,21 @@ _SINK: Final = Spec(
     "Nothing else writes the file.",
     objection=files.sink_objection,
 )  # fmt: skip
-SPECS: Final = (_SOURCE, _SINK)
+_EVENTS: Final = Spec(
+    "fileeventlistener",
+    Role.SOURCE,
+    "Reports files of a directory, and of those in it, that were created, modified or removed.",
+    (
+        Option("dir.uri", is_required=True, is_file=True, doc="Path of the directory."),
+        Option("file.name.list", doc="Names in it, comma-separated; all files by default."),
+        Option("monitoring.interval", Kind.DURATION, "100", doc="Interval of a look."),
+        *ignored("file.system.options"),
+        *SOURCE,
+    ),
+    "mesh.receiver.types.file_events:FileEventSource",
+    Guarantee.EXACTLY_ONCE,
+    "An event is a difference between two looks, also if the source was away between them.",
+    ("filepath", "filename", "status"),
+    objection=files.listener_objection,
+)
+SPECS: Final = (_SOURCE, _SINK, _EVENTS)

@@ -79,6 +79,12 @@ def objection(options: Mapping[str, Any]) -> str | None:
     return None
 
 
+def listener_objection(options: Mapping[str, Any]) -> str | None:
+    """The same of the source ``fileeventlistener``."""
+    scheme = scheme_of(options.get("dir.uri"))
+    return f"dir.uri is a directory of the worker, and not {scheme}://" if scheme else None
+
+
 def _no_scheme(name: str, scheme: str) -> str:
     known = f'"{name}" is a path of the worker, ftp:// or sftp://; {scheme} is not supported'
     return f"{known}: mount it, and write its path"

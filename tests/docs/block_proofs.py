@@ -175,6 +175,9 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         "tests/doors/test_grpc.py::test_an_event_has_the_bytes_of_the_original"
     ),
     ("docs/connectors.md", "type='grpc-service'"): Around("@App:name('A') {}"),
+    ("docs/connectors.md", "type='fileeventlistener'"): Around(
+        "@App:name('A') {} from Changes[status == 'created'] select filepath insert into T;"
+    ),
     ("docs/connectors.md", "type='kafka'"): Around(
         "@App:name('A') {} from Readings select sensor insert into T;"
     ),

@@ -89,6 +89,7 @@ ROWS: Final[dict[str, tuple[dict[str, str], dict[str, tuple[str, ...]]]]] = {
             "move.after.failure": FILES,
         },
     ),
+    "source fileeventlistener": ({"dir.uri": "{root}"}, {}),
     "sink file": (
         {"file.uri": "{root}/out"},
         {"file.uri": (*FILES, *at("ftp://*/x", HOSTS), *at("sftp://*/x", HOSTS))},
@@ -211,6 +212,7 @@ INSIDE: Final = {
     "sink grpc": "headers metadata sequence",
     "sink grpc-call": "headers metadata sequence sink.id",
     "source file": "file.name.pattern begin.regex end.regex cron.expression ssh.key.password",
+    "source fileeventlistener": "file.name.list",
     "sink file": "ssh.key.password",
     "source nats": "queue.group.name",
     "sink nats": "destination headers",

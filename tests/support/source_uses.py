@@ -79,6 +79,24 @@ async def file_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     yield Use(f"@source(type='file', {given})", send, access=Access((str(root),)))
 
 
+async def file_events_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    root: Path = request.getfixturevalue("tmp_path") / "in"
+
+    def write() -> None:
+        # The name of the file is the number.
+        for name in ("1", "2x", "3"):
+            (root / name).write_text("")
+
+    async def send(stage: Stage) -> None:
+        await asyncio.to_thread(write)
+
+    await asyncio.to_thread(os.mkdir, root)
+    given = f"dir.uri='{root}', monitoring.interval='20'"
+    fields = "@map(type='keyvalue', implicit.cast.enable='true', @attributes(n='filename'))"
+    source = f"@source(type='fileeventlistener', {given}, {fields})"
+    yield Use(source, send, access=Access((str(root),)))
+
+
 async def http_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     url = f"http://127.0.0.1:{free_port()}/in"
 

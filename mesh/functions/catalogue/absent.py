@@ -40,7 +40,6 @@ _KINDS: Final = {
     "sink kafka-replay-request": "Use 'mesh backfill', or the source history.",
     "source websubhub": "Use http-service.",
     "sink websubhub": "Use http.",
-    "source fileeventlistener": "Use file with dir.uri, which reads the files that appear.",
     "source googlepubsub": "Let a push subscription post to the source http.",
     "source sqs": _PUBLISH,
     "source twitter": _PUBLISH,

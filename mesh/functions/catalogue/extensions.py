@@ -103,9 +103,10 @@ _ENGINE: Final = (
     ),
 )
 _DOCUMENTED: Final = {
-    Role.SOURCE: "cdc email file grpc grpc-call-response grpc-service http http-call-response"
-    " http-request http-response http-service jms kafka kafka-replay-response kafkaMultiDC mqtt"
-    " nats prometheus rabbitmq sse sse-server tcp websocket websocket-server websubhub wso2event",
+    Role.SOURCE: "cdc email file fileeventlistener grpc grpc-call-response grpc-service http"
+    " http-call-response http-request http-response http-service jms kafka kafka-replay-response"
+    " kafkaMultiDC mqtt nats prometheus rabbitmq sse sse-server tcp websocket websocket-server"
+    " websubhub wso2event",
     Role.SINK: "email file grpc grpc-call grpc-service-response http http-call http-request"
     " http-response http-service-response jms kafka kafka-replay-request kafkaMultiDC mqtt nats"
     " prometheus rabbitmq s3 sse-server tcp websocket websocket-server websubhub wso2event",
