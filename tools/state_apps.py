@@ -67,6 +67,11 @@ from Q#reorder:kslack(l, -1L, 100L, true) select k, l insert into O2;
 from S#window.length(9)#approximate:distinctCount(i)#approximate:count(k, 0.05) select k,
   distinctCount as a, count as b insert all events into O1;
 from S#approximate:distinctCountEver(d, 0.1) select k, distinctCountEver as a insert into O2;
+from S#streamingml:kMeansMiniBatch(3, 0.2, 5, 9, i, d) select k,
+  euclideanDistanceToClosestCentroid as a insert into O3;
+from S#streamingml:updatePerceptronClassifier('m', b, i, d) select k insert into M;
+from Q#streamingml:perceptronClassifier('m', i, d) select k, confidenceLevel as a insert into O4;
+from S#streamingml:updateBayesianRegression('m', d, i) select k, loss as a insert into O5;
 """,
     "windows-unique": """
 from S#window.unique:ever(k) select k, i, d insert all events into O1;

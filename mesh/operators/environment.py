@@ -70,6 +70,8 @@ class Environment:
     periodic: list[Periodic] = field(default_factory=list)
     #: The time of a stored state; None: that of the question.
     clock_ms: int | None = None
+    #: Places of the models that queries share, by kind and name.
+    models: dict[str, object] = field(default_factory=dict)
     #: By kind and name of a query or a window: events that entered it, and that it emitted.
     counts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 

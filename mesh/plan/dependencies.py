@@ -7,8 +7,9 @@ one group: state is in one place, and functions are created in each group that u
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from mesh.functions.catalogue import TRAINED_BY
 from mesh.plan.bound import (
     Answer,
     BoundAggregation,
@@ -18,6 +19,7 @@ from mesh.plan.bound import (
     BoundPattern,
     BoundStream,
     BoundStreamFunction,
+    Constant,
     Delete,
     FunctionCall,
     Insert,
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundApp, BoundExpression, BoundHandler, BoundQuery
 
 
+#: Stream functions that train named models, or ask them.
+_OF_MODELS: Final = frozenset({*TRAINED_BY, *TRAINED_BY.values()})
+
+
 @dataclass(frozen=True, slots=True)
 class Uses:
     """Names, each once, in the order of first mention."""
@@ -48,6 +54,8 @@ class Uses:
     #: Fault streams that are read, with their mark.
     faults: tuple[str, ...] = ()
     aggregations: tuple[str, ...] = ()
+    #: Models that are trained or asked.
+    models: tuple[str, ...] = ()
 
 
 def uses_of(element: BoundQuery | BoundPartition | BoundAggregation) -> Uses:
@@ -73,8 +81,30 @@ def uses_of(element: BoundQuery | BoundPartition | BoundAggregation) -> Uses:
         windows=_of(kept, SourceKind.WINDOW),
         faults=_of(inputs, SourceKind.FAULT),
         aggregations=_of(inputs, SourceKind.AGGREGATION),
+        models=tuple(dict.fromkeys(call.name for call in models_of(element))),
     )
     return union([own, _named(expressions(element))])
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A call that trains the model ``name``, or asks it, by the function ``family`` that trains."""
+
+    name: str
+    family: str
+    trains: bool
+    call: BoundStreamFunction
+
+
+def models_of(query: BoundQuery) -> Iterator[ModelCall]:
+    """The calls of ``query`` that train models or ask them."""
+    handlers = query.input.handlers if isinstance(query.input, BoundStream) else ()
+    for handler in handlers:
+        if isinstance(handler, BoundStreamFunction) and handler.name in _OF_MODELS:
+            name = handler.arguments[0]
+            assert isinstance(name, Constant), "the catalogue accepts a constant here"
+            family = TRAINED_BY.get(handler.name, handler.name)
+            yield ModelCall(str(name.value), family, family == handler.name, handler)
 
 
 def joined_aggregations(app: BoundApp) -> frozenset[str]:

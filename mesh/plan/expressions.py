@@ -139,8 +139,9 @@ def argument(expression: Expression, bound: BoundExpression) -> Argument:
     """The facts about an argument that the catalogue needs."""
     if isinstance(expression, Literal):
         return Argument(expression.type, Form.CONSTANT, expression.value)
-    form = Form.ATTRIBUTE if isinstance(expression, Variable) else Form.EXPRESSION
-    return Argument(type_of(bound), form)
+    if isinstance(expression, Variable):
+        return Argument(type_of(bound), Form.ATTRIBUTE, name=expression.name)
+    return Argument(type_of(bound), Form.EXPRESSION)
 
 
 def refused(

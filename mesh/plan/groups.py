@@ -294,7 +294,7 @@ def _refuse_inner_dist(query: Query) -> None:
 
 
 def _refuse_scattered(groups: tuple[Group, ...], tables: Sequence[BoundTable]) -> None:
-    """Refuse tables and named windows in two groups, or in a group of several instances."""
+    """Refuse tables, windows and models in two groups, or in a group of several instances."""
     bound = (element.bound for group in groups for element in group.elements)
     aggregations = (one for one in bound if isinstance(one, BoundAggregation))
     stored = {table.schema.name for table in tables if find(table.annotations, "store")}
@@ -307,15 +307,16 @@ def _refuse_scattered(groups: tuple[Group, ...], tables: Sequence[BoundTable]) -
         is_shareable = kind == "table" and name in stored and name not in files
         return ", or write kept='false' into its @store" if is_shareable else ""
 
-    home: dict[str, Group] = {}
+    home: dict[tuple[str, str], Group] = {}
     for group in groups:
         for element in group.elements:
             uses = element.uses
             kept = [("table", n) for n in uses.tables if n not in anywhere]
             kept += [("window", n) for n in uses.windows]
             kept += [("aggregation", n) for n in uses.aggregations]
+            kept += [("model", n) for n in uses.models]
             for kind, name in kept:
-                other = home.setdefault(name, group)
+                other = home.setdefault((kind, name), group)
                 if other is not group:
                     raise MeshError(
                         "MESH-P217",

@@ -16,6 +16,7 @@ from mesh.functions.catalogue import (
     DOCUMENTED_STREAM_FUNCTIONS,
     DOCUMENTED_WINDOWS,
     EVENT_FUNCTIONS,
+    OF_RIVER,
     SCALARS,
     STATEFUL_STREAM_FUNCTIONS,
     STREAM_FUNCTIONS,
@@ -52,6 +53,7 @@ from mesh.plan.bound import (
     operands,
     walk,
 )
+from mesh.plan.dependencies import models_of
 from mesh.plan.doors import check_door, door_of
 from mesh.plan.patterns import check_pattern
 from mesh.plan.stores import stored_table_of
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
         BoundQuery,
         BoundScript,
     )
+    from mesh.plan.dependencies import ModelCall
 
 #: Later passes recurse once for each level of an expression.
 _LEVELS_MAX: Final = 200
@@ -111,9 +114,39 @@ def check_supported(app: BoundApp) -> None:
         _check_query(query)
     for partition in app.partitions:
         _check_partition(partition)
+    _check_models(app)
     positions = dict(app.stream_positions)
     for stream in app.streams:
         _check_stream_name(stream.name, positions.get(stream.name))
+
+
+def _check_models(app: BoundApp) -> None:
+    """Refuse models that nothing trains, and calls that don't fit to their training."""
+    queries = [*app.queries, *(query for part in app.partitions for query in part.queries)]
+    calls = [call for query in queries for call in models_of(query)]
+    trained = {(call.family, call.name): call for call in calls if call.trains}
+    for call in calls:
+        training = trained.get((call.family, call.name))
+        what = f'stream function {call.call.name} of model "{call.name}"'
+        if training is None:
+            raise not_supported(
+                f"{what}, which no query trains",
+                call.call.position,
+                hint=f"Add a query with #{call.family}('{call.name}', ..) to this app.",
+            )
+        own, other = (_features(one) for one in (call, training))
+        if own != other:
+            raise not_supported(
+                f"{what} with {own} features",
+                call.call.position,
+                hint=f"The query that trains it has {other}.",
+            )
+
+
+def _features(call: ModelCall) -> int:
+    """The number of features; a call that trains has the target as well."""
+    attributes = sum(not isinstance(one, Constant) for one in call.call.arguments)
+    return attributes - 1 if call.trains else attributes
 
 
 def _check_definitions(app: BoundApp) -> None:
@@ -299,6 +332,8 @@ def _check_handler(handler: BoundHandler) -> None:
         case BoundStreamFunction():
             if not _STREAM_FUNCTIONS[handler.name].runs:
                 raise _absent(f"stream function {handler.name}", handler.name, handler.position)
+            if handler.name in OF_RIVER:
+                library("river", "ml")
             for argument in handler.arguments:
                 _check_expression(argument)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
+import sys
 from ast import literal_eval
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,7 +18,10 @@ from mesh.errors import MeshError
 from mesh.functions.catalogue import EVENT_FUNCTIONS
 from mesh.language.parser import parse
 from mesh.operators import event_functions
+from mesh.operators.event_functions import trees
+from mesh.operators.executor import Executor
 from mesh.plan.bind import bind
+from mesh.plan.build import plan
 from mesh.plan.supported import check_supported
 from tests.support.paths import CASES
 from tests.support.recorder import DEFINE, END_MS, Log, Recorder, Step, at_once, log_of
@@ -114,6 +121,143 @@ def test_the_output_is_the_same_however_the_input_is_cut(
     pieces(recorder, log, data, START_MS)
     recorder.run([], {"S": END_MS})
     assert sorted(recorder.rows) == at_once(QUERIES[name], log)
+
+
+#: A model of each kind, with queries that train it and ask it in turn.
+MODELS = {
+    "perceptron": "#streamingml:updatePerceptronClassifier('m', b, k, v) select k insert into M;"
+    "from R#streamingml:perceptronClassifier('m', k, v) select k, prediction as p, "
+    "confidenceLevel as c insert into O;",
+    "regression": "#streamingml:updateBayesianRegression('m', v, k) select k insert into M;"
+    "from R#streamingml:bayesianRegression('m', k) select k, prediction as p, confidence as c "
+    "insert into O;",
+    "tree": "#streamingml:updateHoeffdingTree('m', 2, 10, 0, 0.1, 0.9, true, false, 2, k, v, b) "
+    "select k, accuracy as a insert into M; from R#streamingml:hoeffdingTreeClassifier('m', k, v) "
+    "select k, prediction as p, confidenceLevel as c insert into O;",
+    "rules": "#streamingml:updateAMRulesRegressor('m', 0.1, 0.9, 10, 2, 2, k, v) "
+    "select k, meanSquaredError as e insert into M; from R#streamingml:AMRulesRegressor('m', k) "
+    "select k, prediction as p, meanSquaredError as c insert into O;",
+    "clusters": "#streamingml:kMeansMiniBatch(3, 5, 7, k, v)#streamingml:bayesianRegression("
+    "'m', k) select k, euclideanDistanceToClosestCentroid as p, prediction as c insert into O; "
+    "from R#window.length(4)#streamingml:updateBayesianRegression('m', v, k) select k "
+    "insert into M;",
+}
+PARTITIONED = "partition with (s of R) begin {} end;"
+
+
+@pytest.mark.parametrize("place", ["{}", PARTITIONED])
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(seed=st.integers(0, 9), data=st.data())
+def test_a_model_is_the_same_however_the_input_is_cut(
+    name: str, place: str, seed: int, data: Any
+) -> None:
+    rng = Random(seed)
+    rows: list[list[Any]] = [
+        [rng.randrange(9), round(rng.random() * 10, 1), rng.choice("xy")] for _ in range(60)
+    ]
+    log: Log = {"S": [(START_MS + at, row) for at, row in enumerate(rows)]}
+    text = "from S select k, v, s, v > k as b insert into R;" + place.format(
+        f"from R{MODELS[name]}"
+    )
+    recorder = Recorder(text)
+    recorder.outputs = ("O",)
+    recorder.executor = Executor(recorder.app, recorder.outputs)
+    pieces(recorder, log, data, START_MS)
+    recorder.run([], {"S": END_MS})
+    whole = Recorder(text)
+    whole.outputs = ("O",)
+    whole.executor = Executor(whole.app, whole.outputs)
+    whole.run([whole.part(log, "S", 0, 60)], {"S": END_MS})
+    assert len(whole.rows) == 60
+    assert sorted(recorder.rows) == sorted(whole.rows)
+
+
+def test_models_learn_what_can_be_learned() -> None:
+    rng = Random(1)
+    steps = [(rng.randrange(10), round(rng.random() * 10, 1)) for _ in range(1500)]
+    log: Log = {
+        "S": [(START_MS + at, [k, v, "up" if v > 5 else "down"]) for at, (k, v) in enumerate(steps)]
+    }
+    text = """
+    from S#streamingml:updateHoeffdingTree('m', 2, k, v, s) select k insert into M;
+    from S#streamingml:hoeffdingTreeClassifier('m', k, v) select s, prediction as p insert into O;
+    """
+    rows = [literal_eval(row) for *_, row in at_once(text, log)[-500:]]
+    assert sum(s == p for s, p in rows) > 475
+    for at, (time_ms, (k, _, _)) in enumerate(log["S"]):
+        log["S"][at] = (time_ms, [k, 3.0 * k + 2, None])
+    for name in ("AMRulesRegressor", "BayesianRegression"):
+        asking = name[0].lower() + name[1:] if name[0] == "B" else name
+        target = "k, v" if name[0] == "A" else "v, k"
+        rows = [
+            literal_eval(row)
+            for *_, row in at_once(
+                f"from S#streamingml:update{name}('m', {target}) select k insert into M;"
+                f"from S#streamingml:{asking}('m', k) select v, prediction as p insert into O;",
+                log,
+            )
+        ]
+        # Rules are straight lines over parts of the range.
+        assert all(abs(float(v) - p) < 4 for v, p in rows[-100:]), name
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        (
+            "from S#streamingml:bayesianRegression('m', k) select k insert into O;",
+            "no query trains",
+        ),
+        (
+            """from S#streamingml:bayesianRegression('m', k) select k insert into O;
+            from S#streamingml:updateBayesianRegression('m', v, k, v) select k insert into M;""",
+            "with 1 features",
+        ),
+    ],
+)
+def test_a_model_that_can_answer_nothing_is_refused(query: str, what: str) -> None:
+    with pytest.raises(MeshError, match=what):
+        check_supported(bind(parse(DEFINE + query)))
+
+
+@pytest.mark.parametrize(
+    ("dist", "code"),
+    [("@dist(execGroup='a')", "MESH-P217"), ("@dist(execGroup='a', parallel='2')", "MESH-P216")],
+)
+def test_a_model_belongs_to_one_group_of_one_instance(dist: str, code: str) -> None:
+    text = f"""@App:name('A') define stream S (k int, v double);
+    {dist} from S#streamingml:updateBayesianRegression('m', v, k) select k insert into M;
+    from S#streamingml:bayesianRegression('m', k) select k insert into O;"""
+    with pytest.raises(MeshError, match='model "m"') as refusal:
+        plan(text)
+    assert refusal.value.code == code
+
+
+def test_events_that_a_model_cannot_learn_from_fail() -> None:
+    text = "from S#streamingml:updateHoeffdingTree('m', 2, k, s) select s, accuracy as a "
+    log: Log = {"S": [(START_MS + at, [1, 0.0, s]) for at, s in enumerate("abca")]}
+    rows = at_once(f"{text} insert into O;", log)
+    assert [literal_eval(row)[0] for *_, row in rows] == ["a", "b", "a"]
+
+
+def test_without_the_library_an_app_with_a_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "river", None)
+    app = bind(
+        parse(f"{DEFINE} from S#streamingml:updateHoeffdingTree('m', 2, k, s) insert into O;")
+    )
+    with pytest.raises(MeshError, match="river") as refusal:
+        check_supported(app)
+    assert "nats-event-mesh[ml]" in str(refusal.value.hint)
+
+
+def test_a_state_names_no_function_that_a_model_does_not_need() -> None:
+    for written in (b"cos\nsystem\n(S'true'\ntR.", b"cbuiltins\neval\n(S'1'\ntR."):
+        with pytest.raises(pickle.UnpicklingError, match="no part of a model"):
+            trees._Reader(io.BytesIO(written)).load()
+    hidden = b"cbuiltins\ngetattr\n(criver\nbase\nS'os'\ntR."
+    with pytest.raises(pickle.UnpicklingError):
+        trees._Reader(io.BytesIO(hidden)).load()
 
 
 def test_many_values_are_counted_within_the_error() -> None:

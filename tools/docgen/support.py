@@ -11,7 +11,15 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
-from mesh.functions.catalogue import Argument, Form, Kind, Resolution, resolve
+from mesh.functions.catalogue import (
+    DOCUMENTED_STREAM_FUNCTIONS,
+    TRAINED_BY,
+    Argument,
+    Form,
+    Kind,
+    Resolution,
+    resolve,
+)
 from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.language.substitution import substitute
 from mesh.manager.query_parts import plan_query
@@ -128,7 +136,12 @@ def try_call(signature: Signature) -> Support:
     written = _example_call(signature)
     assert written is not None, f"no call of {signature.name} is right"
     call, types = written
-    definition = _definition([one for one in _ATTRIBUTES if one in types])
+    training = TRAINED_BY.get(signature.name)
+    trained = _example_call(DOCUMENTED_STREAM_FUNCTIONS[training]) if training else None
+    used = {*types, *(trained[1] if trained else ())}
+    definition = _definition([one for one in _ATTRIBUTES if one in used])
+    if trained is not None:
+        definition += f"from S#{trained[0]} select * insert into Trained;\n"
     match signature.kind:
         case Kind.SCALAR | Kind.AGGREGATOR:
             query = f"from S select {call} as x insert into Out;"

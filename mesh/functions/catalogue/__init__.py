@@ -27,6 +27,8 @@ from mesh.functions.catalogue.extensions import Origin as Origin
 from mesh.functions.catalogue.extensions import Role as Role
 from mesh.functions.catalogue.extensions import check_options as check_options
 from mesh.functions.catalogue.extensions import find_extension as find_extension
+from mesh.functions.catalogue.learning import OF_RIVER as OF_RIVER
+from mesh.functions.catalogue.learning import TRAINED_BY as TRAINED_BY
 from mesh.functions.catalogue.model import Argument as Argument
 from mesh.functions.catalogue.model import Form as Form
 from mesh.functions.catalogue.model import Kind as Kind

@@ -107,7 +107,6 @@ _NAMESPACES: Final = {
     "sentiment": _OUTSIDE,
     "soap": "Use http-call, with the mapper xml.",
     "stats": "Use avg, stdDev, min, max and count of a window.",
-    "streamingml": _OUTSIDE,
     "store": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
     "tensorFlow": "Use http-call with the address of a server of the model.",
     "timeseries": _OUTSIDE,
@@ -116,6 +115,7 @@ _NAMESPACES: Final = {
 }
 #: By full name, where the namespace has others that run.
 _NAMES: Final = {
+    "streamingml:clusTree": "Use streamingml:kMeansIncremental or kMeansMiniBatch.",
     "evalScript": _SCRIPT,
     "unique:externalTimeBatch": "Use externalTimeBatch with group by, which emits a row a key.",
     "unique:timeLengthBatch": "Use unique:timeBatch or unique:lengthBatch.",

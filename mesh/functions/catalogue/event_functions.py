@@ -9,6 +9,7 @@ import math
 from statistics import NormalDist
 from typing import Final
 
+from mesh.functions.catalogue.learning import LEARNING
 from mesh.functions.catalogue.model import Argument, Kind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
 
@@ -62,7 +63,7 @@ def _distinct_rule(arguments: tuple[Argument, ...]) -> Objection | None:
 
 
 #: By name; all of them run.
-EVENT_FUNCTIONS: Final = signatures(
+EVENT_FUNCTIONS: Final = LEARNING | signatures(
     "".join(map(_APPROXIMATE.format, ("count", "distinctCount", "distinctCountEver"))),
     Kind.STREAM_PROCESSOR,
     runs=True,

@@ -49,6 +49,8 @@ class Argument:
     type: AttributeType
     form: Form = Form.EXPRESSION
     value: str | int | float | bool | None = None
+    #: Of an attribute.
+    name: str | None = None
 
 
 class Requirement(StrEnum):

@@ -30,7 +30,7 @@ from mesh.plan.bound import (
     walk,
 )
 from mesh.plan.bound.expressions import OUTPUT_STEP, TABLE_STEP
-from mesh.plan.dependencies import expressions
+from mesh.plan.dependencies import expressions, models_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -64,6 +64,9 @@ def accesses_of(
     """
     keys = _KeyFinder(query, tables)
     found = [
+        StateAccess(f"model {one.family} {one.name}", name, one.trains) for one in models_of(query)
+    ]
+    found += [
         StateAccess(table_access(check.table), name, False, keys=keys.of_check(check))
         for check in _checks(expressions(query))
     ]

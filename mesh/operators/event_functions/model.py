@@ -51,8 +51,12 @@ class Form:
     """One call of an event function.
 
     ``make``: a model without events. ``read``: the vectors of all arguments, of one length, as the
-    values that models receive; None: their Python values.
+    values that models receive; None: their Python values. ``is_shared``: one model serves all
+    partition instances, and other queries. ``skips_constants``: models receive the values of the
+    other arguments alone.
     """
 
     make: Callable[[], Model]
     read: Callable[[Sequence[Vector]], Sequence[Sequence[Any]]] | None = None
+    is_shared: bool = False
+    skips_constants: bool = False

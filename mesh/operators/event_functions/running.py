@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.rows import from_values, python_values
-from mesh.operators.base import RESET, State
+from mesh.operators.base import RESET, WHOLE, State
 from mesh.operators.event_functions.registry import EVENT_FUNCTIONS
 from mesh.operators.expressions import compile_expression
 from mesh.operators.failures import lost
 from mesh.operators.frame import Frame
 from mesh.operators.state.range_pieces import NUMBER, cut, stored, table
+from mesh.plan.bound import Constant
 
 if TYPE_CHECKING:
     from mesh.operators.base import EventBatch, Longs
@@ -33,8 +34,12 @@ class EventFunction:
     """
 
     def __init__(self, handler: BoundStreamFunction, schema: pa.Schema) -> None:
-        self._arguments = [compile_expression(argument) for argument in handler.arguments]
         self._form = EVENT_FUNCTIONS[handler.name](handler)
+        self._arguments = [
+            compile_expression(argument)
+            for argument in handler.arguments
+            if not (self._form.skips_constants and isinstance(argument, Constant))
+        ]
         self._adds = handler.adds
         self._nothing: Added = (None,) * len(handler.adds)
         self.schema = pa.schema([*schema, *(pa.field(a.name, a.type.arrow) for a in self._adds)])
@@ -62,7 +67,7 @@ class EventFunction:
             missing.tolist(),
             events.kind.tolist(),
             events.time_ms.tolist(),
-            events.instance.tolist(),
+            self._numbers(events),
             strict=True,
         )
         for row, (values, is_missing, kind, time_ms, instance) in enumerate(places):
@@ -79,6 +84,10 @@ class EventFunction:
                 frame.failures.setdefault(row, str(error))
                 added.append(None)
         return self._passed(events, frame, added)
+
+    def _numbers(self, events: EventBatch) -> list[int]:
+        """The number of each event's model."""
+        return [WHOLE] * len(events) if self._form.is_shared else events.instance.tolist()
 
     def _passed(self, events: EventBatch, frame: Frame, added: list[Added | None]) -> EventBatch:
         kept = np.fromiter((one is not None for one in added), np.bool_, len(added))
@@ -101,6 +110,8 @@ class EventFunction:
 
     def forget(self, instances: Longs) -> None:
         """Drop these partition instances."""
+        if self._form.is_shared:
+            return
         for instance in instances.tolist():
             self._models.pop(instance, None)
             self._texts.pop(instance, None)
@@ -108,7 +119,8 @@ class EventFunction:
     def snapshot(self) -> State:
         """The models, by instance, in pieces by ranges of instances."""
         for instance, model in self._models.items():
-            if instance not in self._texts:
+            # Another query may have changed a shared one.
+            if instance not in self._texts or self._form.is_shared:
                 self._texts[instance] = json.dumps(model.dump(), separators=(",", ":"))
         numbers = sorted(self._models)
         texts = pa.array([self._texts[number] for number in numbers], pa.string())

@@ -179,7 +179,9 @@ def _resolve(
     written: tuple[Expression, ...] = handler.arguments
     if handler.takes_all:
         bound: tuple[BoundExpression, ...] = scope.spread(handler.position)
-        given = [Argument(c.type, Form.ATTRIBUTE) for c in scope.spread(handler.position)]
+        given = [
+            Argument(c.type, Form.ATTRIBUTE, name=c.name) for c in scope.spread(handler.position)
+        ]
     else:
         bound = tuple(bind_expression(one, scope, names.vocabulary) for one in written)
         given = [argument(one, made) for one, made in zip(written, bound, strict=True)]

@@ -1,0 +1,258 @@
+"""Named models that one query trains and others ask: ``#streamingml:updateX`` and ``#..:X``.
+
+The queries of a group share a model by its name, as they share a table, in and outside of
+partitions.  The queries that train it keep its state.  The formulas are computed in plain Python:
+products of matrices have other last bits on other processors, and so would a replay.
+
+Source: API documentation of siddhi-execution-streamingml 2.0; Rosenblatt's perceptron; Bishop,
+"Pattern Recognition and Machine Learning", section 3.3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mesh.operators.environment import current
+from mesh.operators.event_functions.model import Form
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mesh.operators.event_functions.model import Added
+
+    Features = Sequence[float]
+
+
+class Learner(Protocol):
+    """A model."""
+
+    def learn(self, features: Features, target: Any) -> Added:
+        """Learn from one event; the attributes that training adds to it.
+
+        Raises:
+            ValueError: it can't learn from this event.
+        """
+        ...
+
+    def predict(self, features: Features) -> Added | None:
+        """The attributes of a prediction; None before the first event of training."""
+        ...
+
+    def dump(self) -> Any:
+        """Its state as JSON."""
+        ...
+
+    def load_dump(self, state: Any) -> None:
+        """Restore what ``dump`` returned."""
+        ...
+
+
+@dataclass(slots=True)
+class Slot:
+    """The place of a named model in a group; the first query that trains it fills it."""
+
+    learner: Learner | None = None
+
+
+class Training:
+    """A query that trains the model of ``slot``; the target is the argument at ``target``."""
+
+    def __init__(self, slot: Slot, target: int) -> None:
+        self._slot = slot
+        self._target = target
+
+    @property
+    def _learner(self) -> Learner:
+        assert self._slot.learner is not None, "a query that trains a model makes it"
+        return self._slot.learner
+
+    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+        """Learn from one event, and from one that leaves a window as well."""
+        features = list(values)
+        target = features.pop(self._target)
+        return self._learner.learn(features, target)
+
+    def dump(self) -> Any:
+        """The model."""
+        return self._learner.dump()
+
+    def load_dump(self, state: Any) -> None:
+        """Restore the model."""
+        self._learner.load_dump(state)
+
+
+class Asking:
+    """A query that asks the model of ``slot``; it has no state."""
+
+    def __init__(self, slot: Slot, nothing: Added) -> None:
+        self._slot = slot
+        self._nothing = nothing
+
+    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+        """The prediction for one event; nulls before the first event of training."""
+        learner = self._slot.learner
+        return (learner.predict(values) if learner is not None else None) or self._nothing
+
+    def dump(self) -> Any:
+        """Nothing."""
+        return None
+
+    def load_dump(self, state: Any) -> None:
+        """Nothing to restore."""
+
+
+def slot_of(family: str, name: str) -> Slot:
+    """The slot of a model in the app that is being compiled."""
+    slot = current().models.setdefault(f"{family} {name}", Slot())
+    assert isinstance(slot, Slot), "models have slots"
+    return slot
+
+
+def training(family: str, name: str, make: Callable[[], Learner], target: int) -> Form:
+    """A call that trains the model ``name``; ``target``: the place of the target's argument."""
+    slot = slot_of(family, name)
+    if slot.learner is None:
+        slot.learner = make()
+    return Form(lambda: Training(slot, target), is_shared=True, skips_constants=True)
+
+
+def asking(family: str, name: str, added: int) -> Form:
+    """A call that asks the model ``name``, whose predictions add ``added`` attributes."""
+    slot = slot_of(family, name)
+    return Form(lambda: Asking(slot, (None,) * added), is_shared=True, skips_constants=True)
+
+
+def checked(features: Features, known: Features) -> None:
+    """Refuse an event with another number of features than the model has."""
+    if len(features) != len(known):
+        raise ValueError(f"the model has {len(known)} features, and the event {len(features)}")
+
+
+@dataclass(slots=True)
+class Perceptron:
+    """Weights of a linear classifier of two classes; its margin gives a probability."""
+
+    rate: float
+    bias: float = 0.0
+    weights: list[float] = field(default_factory=list)
+
+    def learn(self, features: Features, target: Any) -> Added:
+        """Move the weights towards the label if it was not predicted; the weights."""
+        label = _label(target)
+        self.weights = self.weights or [0.0] * len(features)
+        checked(features, self.weights)
+        error = label - (self.probability(features, 0.0) > 0.5)
+        if error:
+            change = [error * self.rate * one for one in features]
+            self.weights = [w + c for w, c in zip(self.weights, change, strict=True)]
+        return tuple(self.weights)
+
+    def probability(self, features: Features, bias: float) -> float:
+        """The probability of the class ``true``."""
+        margin = math.fsum([bias, *(w * x for w, x in zip(self.weights, features, strict=True))])
+        return 1 / (1 + math.exp(-max(-700.0, min(700.0, margin))))
+
+    def predict(self, features: Features) -> Added | None:
+        """The probability of the class ``true``, for a bias of 0."""
+        return (self.probability(features, 0.0),)
+
+    def dump(self) -> Any:
+        """The weights."""
+        return self.weights
+
+    def load_dump(self, state: Any) -> None:
+        """Restore the weights."""
+        self.weights = list(state)
+
+
+class Classifying(Asking):
+    """A query that asks a perceptron, with a bias and a threshold of its own."""
+
+    def __init__(self, slot: Slot, bias: float, threshold: float) -> None:
+        super().__init__(slot, (None, None))
+        self._bias = bias
+        self._threshold = threshold
+
+    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+        """The class, and its probability."""
+        learner = self._slot.learner
+        if not isinstance(learner, Perceptron) or not learner.weights:
+            return self._nothing
+        checked(values, learner.weights)
+        found = learner.probability(values, self._bias)
+        is_true = found > self._threshold
+        return is_true, found if is_true else 1 - found
+
+
+def _label(target: Any) -> bool:
+    """``true`` or ``false``, also as a text."""
+    if isinstance(target, bool):
+        return target
+    text = str(target).lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"the label '{target}' is neither true nor false")
+    return text == "true"
+
+
+class BayesianRegression:
+    """Bayesian linear regression with an intercept, prior N(0, 1), and noise N(0, 1).
+
+    The covariance of the posterior is updated by the formula of Sherman and Morrison.
+    """
+
+    def __init__(self) -> None:
+        self._covariance: list[list[float]] = []
+        #: The sum of target times features.
+        self._moment: list[float] = []
+
+    def learn(self, features: Features, target: Any) -> Added:
+        """Update the posterior; the squared error of the prediction before."""
+        x = [1.0, *map(float, features)]
+        if not self._moment:
+            self._moment = [0.0] * len(x)
+            self._covariance = [[float(i == j) for j in range(len(x))] for i in range(len(x))]
+        checked(x, self._moment)
+        y = float(target)
+        loss = (y - self._mean(x)) ** 2
+        spread = self._spread(x)
+        scale = 1 + _dot(x, spread)
+        self._covariance = [
+            [own - a * b / scale for own, b in zip(row, spread, strict=True)]
+            for row, a in zip(self._covariance, spread, strict=True)
+        ]
+        self._moment = [m + y * one for m, one in zip(self._moment, x, strict=True)]
+        return (loss,)
+
+    def predict(self, features: Features) -> Added | None:
+        """The mean of the predictive distribution, and the inverse of its standard deviation."""
+        if not self._moment:
+            return None
+        x = [1.0, *map(float, features)]
+        checked(x, self._moment)
+        return self._mean(x), 1 / math.sqrt(1 + _dot(x, self._spread(x)))
+
+    def _spread(self, x: Features) -> list[float]:
+        return [_dot(row, x) for row in self._covariance]
+
+    def _mean(self, x: Features) -> float:
+        return _dot(self._spread(x), self._moment)
+
+    def dump(self) -> Any:
+        """The posterior."""
+        return [self._covariance, self._moment]
+
+    def load_dump(self, state: Any) -> None:
+        """Restore the posterior."""
+        self._covariance, self._moment = state
+
+
+def _dot(a: Features, b: Features) -> float:
+    return math.fsum(x * y for x, y in zip(a, b, strict=True))
+
+
+def classifying(name: str, bias: float = 0.0, threshold: float = 0.5) -> Form:
+    """``perceptronClassifier(name, bias, threshold, features ..)``."""
+    slot = slot_of("perceptron", name)
+    return Form(lambda: Classifying(slot, bias, threshold), is_shared=True, skips_constants=True)
