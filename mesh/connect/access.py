@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Of an empty setting ``receiver.egress``.
 _EVERY_HOST: Final = ("*:0-65535",)
 #: Ports of databases by default.
-_PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306}
+_PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306, Backend.REDIS: 6379}
 
 
 def access_of(settings: Settings) -> Access:

@@ -10,7 +10,7 @@ from mesh.connect.spec import Kind, Option, Role
 from mesh.functions.catalogue import EXTENSIONS
 from mesh.functions.catalogue import Role as ExtensionRole
 from mesh.model.app import GroupMode
-from mesh.model.stored import CachePolicy
+from mesh.model.stored import CachePolicy, StoreKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,6 +51,20 @@ _DIST: Final = (
     Option("node", doc="Labels that a worker must have: gpu=true, zone=a."),
     Option("standby", Kind.NUMBER, "0", choices=("0", "1"), doc="Standbys of each instance."),
     Option("mode", choices=tuple(GroupMode), doc="Real time, or streaming queries of its own."),
+)
+#: Options of stores of every type.
+_STORE: Final = (
+    Option("username", doc="User of the login."),
+    Option("password", is_secret=True, doc="Password; as ${secret:NAME}."),
+    Option("table.name", doc="Its table; by default the name of the definition."),
+    Option("datasource", doc="Name of a reference, in place of URL and login."),
+    Option("kept", Kind.SWITCH, choices=_SWITCH, doc="Whether the state has the rows too."),
+)
+_REDIS: Final = (
+    Option("nodes", is_required=True, is_secret=True, doc="host:6379@password."),
+    *_STORE,
+    Option("ttl.seconds", Kind.NUMBER, doc="Seconds after which a row leaves."),
+    Option("ttl.on.update", Kind.SWITCH, choices=_SWITCH, doc="Whether changes renew them."),
 )
 _PURGED: Final = (
     Option("enable", Kind.SWITCH, choices=_SWITCH, doc="Whether values are removed."),
@@ -114,13 +128,9 @@ KINDS: Final = (
         (TABLE, AGGREGATION),
         (
             Option("jdbc.url", is_required=True, is_secret=True, doc="URL of the database."),
-            Option("username", doc="User of the login."),
-            Option("password", is_secret=True, doc="Password; as ${secret:NAME}."),
-            Option("table.name", doc="Its table; by default the name of the definition."),
+            *_STORE,
             Option("field.length", doc="Characters of texts in a new table: a:100,b:20."),
-            Option("datasource", doc="Name of a reference, in place of URL and login."),
             Option("on.error", default="RETRY", choices=("RETRY", "STORE"), doc="Refused rows."),
-            Option("kept", Kind.SWITCH, choices=_SWITCH, doc="Whether the state has the rows too."),
         ),
     ),
     AnnotationKind(
@@ -164,6 +174,10 @@ KINDS: Final = (
 _ROLES: Final = {"source": Role.SOURCE, "sink": Role.SINK}
 _MAPPERS: Final = {"source": Role.SOURCE_MAPPER, "sink": Role.SINK_MAPPER}
 #: Precedes the options of a connector: the type that it names.
+_STORES: Final[Mapping[str, str]] = {
+    StoreKind.RDBMS: "A relational database.",
+    StoreKind.REDIS: "A server of Redis, in which each row is a hash.",
+}
 _TYPE: Final = {"distribution": "strategy"}
 
 
@@ -205,7 +219,7 @@ def types_at(path: Sequence[str]) -> Mapping[str, str]:
         return {name: spec.doc for name, spec in registry.of_role(role).items()}
     if path[-1] == "store":
         stores = EXTENSIONS[ExtensionRole.STORE].values()
-        return {one.name: "A relational database." for one in stores if one.runs}
+        return {one.name: _STORES.get(one.name, "") for one in stores if one.runs}
     return {}
 
 
@@ -222,6 +236,8 @@ def options_at(path: Sequence[str], types: Sequence[str | None]) -> tuple[Option
     place = path[-2] if len(path) > 1 else ""
     kind = kind_of(path[-1], place)
     found = kind.options if kind is not None else ()
+    if path[-1] == "store" and types[-1] == StoreKind.REDIS:
+        return _REDIS
     if spec is not None:
         found = tuple(option for option in spec.options if not option.is_ignored)
         if path[-1] in _ROLES:

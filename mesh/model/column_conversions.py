@@ -86,6 +86,9 @@ SQLITE_TYPES: Final[Mapping[str, ColumnType]] = {
     name: sqlite_type(name.partition(",")[0])
     for name in ("integer, numeric, date", "real, double", "text, varchar", "blob")
 }
+REDIS_TYPES: Final[Mapping[str, ColumnType]] = {
+    "field": ColumnType(Backend.REDIS, "field", Kind.ANY),
+}
 #: Values that are refused where a type has some that an attribute lacks.
 _BEYOND: Final = "another value of the column"
 
@@ -119,4 +122,11 @@ MYSQL: Final = _table(
 SQLITE: Final = _table(
     "SQLite", SQLITE_TYPES,
     "Any column may have values of any kind, so each value is compared.",
+)  # fmt: skip
+REDIS: Final = _table(
+    "Redis", REDIS_TYPES,
+    "A field has the text of a value, in UTF-8, and a null has no field.",
+    "Numbers are decimal digits, with NaN, Infinity and -Infinity for doubles; flags are true and "
+    "false, and 1 and 0 when they are read.",
+    "A text with more digits than a double or a float has is refused.",
 )  # fmt: skip

@@ -36,6 +36,7 @@ class Backend(StrEnum):
     SQLITE = "sqlite"
     POSTGRESQL = "postgresql"
     MYSQL = "mysql"
+    REDIS = "redis"
 
 
 class Kind(StrEnum):
@@ -69,7 +70,7 @@ class Kind(StrEnum):
     MONEY = "money"
     XML = "xml"
     ARRAY = "array"
-    #: A column of SQLite that takes any value as it is.
+    #: A column of SQLite, or a field of Redis, that takes any value as it is.
     ANY = "any"
     #: A type whose texts only the database can test.
     OTHER = "other"
@@ -126,6 +127,9 @@ def fit(column: ColumnType, attribute: AttributeType) -> Fit:
     if attribute is AttributeType.OBJECT:
         is_bytes = column.kind is Kind.BYTES or column.kind is Kind.ANY
         return Fit.EXACT if is_bytes else Fit.NONE
+    if column.backend is Backend.REDIS:
+        # Bytes, which may be a text.
+        return Fit.BY_VALUE
     if column.backend is Backend.SQLITE:
         # Any column may have any value.
         is_own = column.kind is not Kind.TEXT or attribute is AttributeType.STRING

@@ -74,6 +74,14 @@ class StoredColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class RowLife:
+    """Seconds after which a row leaves, and whether each change begins them again."""
+
+    seconds: int
+    is_renewed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class StoredTable:
     """A table whose rows are merged by key: keys first, the time of the row before all."""
 
@@ -83,6 +91,8 @@ class StoredTable:
     time: str = ""
     #: Column lists of ``@Index``.
     indexes: tuple[tuple[str, ...], ...] = ()
+    #: When a row leaves by itself; None: never.
+    life: RowLife | None = None
 
     @property
     def keys(self) -> tuple[StoredColumn, ...]:
@@ -105,7 +115,7 @@ class StoredTable:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A database and a login; ``database`` is the file of SQLite."""
+    """A database and a login; ``database`` is the file of SQLite, the number in Redis."""
 
     backend: Backend
     database: str
@@ -123,6 +133,13 @@ class Database:
             return f"sqlite:{self.database}"
         port = "" if self.port is None else f":{self.port}"
         return f"{self.backend}://{self.host}{port}/{self.database}"
+
+
+class StoreKind(StrEnum):
+    """The types of ``@store`` that run."""
+
+    RDBMS = "rdbms"
+    REDIS = "redis"
 
 
 class CachePolicy(StrEnum):
@@ -144,7 +161,7 @@ class CacheOptions:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """``@store(type='rdbms', ..)``.
+    """``@store(type=.., ..)``.
 
     ``database``: None if ``source`` names one of the settings.  ``is_kept``: whether the state has
     all rows; otherwise they are read from the database, and ``cache`` keeps some.
@@ -159,6 +176,8 @@ class StoreOptions:
     is_kept: bool = True
     cache: CacheOptions | None = None
     is_refusable: bool = False
+    kind: StoreKind = StoreKind.RDBMS
+    life: RowLife | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +230,11 @@ def purge_schema() -> pa.Schema:
     return pa.schema([pa.field("before_ms", AttributeType.LONG.arrow)])
 
 
-def name_problem(table: str) -> str | None:
+def name_problem(table: str, *, has_schemas: bool = True) -> str | None:
     """The reason against the name of a table that the mesh writes; None for a good one."""
     if is_reserved(table):
         return f'table "{table}" has a name of the mesh\'s own tables'
-    if "." in table:
+    if has_schemas and "." in table:
         return (
             f'table "{table}" has a name with a schema: give the name alone, and the schema as the '
             "search_path of the login, or as the database of the URL"

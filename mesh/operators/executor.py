@@ -622,6 +622,12 @@ class Executor:
             if isinstance(one, WrittenTable) and one.stored.name == table:
                 one.fill(rows)
 
+    def written_again(self, table: str) -> pa.RecordBatch:
+        """The rows of a table in a store, as changes that make all of them."""
+        tables = self._tables.values()
+        (own,) = (t for t in tables if isinstance(t, WrittenTable) and t.stored.name == table)
+        return own.written_again()
+
     @property
     def places(self) -> dict[str, str]:
         """By name of a query, a window or a key router, the place of its state in a snapshot."""

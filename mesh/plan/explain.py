@@ -11,6 +11,7 @@ from mesh.plan.bind.group import bind_group
 from mesh.plan.dependencies import joined_aggregations, union, uses_of
 from mesh.plan.guarantees import describe_delivery, guarantee_of
 from mesh.plan.stores import is_lookup_table
+from mesh.plan.table_reads import scans
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +89,7 @@ def _group_lines(group: GroupSpec, bounds: ScaleBounds | None) -> list[str]:
         ("queries", _queries(group)),
         ("aggregations", _aggregations(group)),
         ("databases", tuple(f"{name} is read there" for name in _lookup_tables(group))),
+        ("reads all", tuple(f"{table} in {query}" for table, query in _scans(group))),
         ("cached", _cached(group)),
     ):
         if names:
@@ -133,6 +135,11 @@ def _lookup_tables(group: GroupSpec) -> tuple[str, ...]:
             if one.schema.name in joined and find(one.annotations, "store") is not None
         ),
     )
+
+
+def _scans(group: GroupSpec) -> tuple[tuple[str, str], ...]:
+    """Tables of which all rows are read in their store for each run, and the queries."""
+    return scans(bind_group(group)) if _lookup_tables(group) else ()
 
 
 def _cached(group: GroupSpec) -> tuple[str, ...]:
@@ -193,6 +200,7 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
         "aggregations": list(_aggregations(group)),
         "looked_up": list(_lookup_tables(group)),
         "cached": list(_cached(group)),
+        "scanned": [{"table": table, "query": query} for table, query in _scans(group)],
         "reads": [_input_values(i) for i in group.inputs],
         "writes": [
             {"stream": c.stream.name, "key": list(c.key), "computed": c.computed}

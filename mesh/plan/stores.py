@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import find
-from mesh.model.stored import ROW_NUMBER, CacheOptions, CachePolicy, StoreOptions, name_problem
+from mesh.model.stored import (
+    ROW_NUMBER,
+    CacheOptions,
+    CachePolicy,
+    StoreKind,
+    StoreOptions,
+    name_problem,
+)
 from mesh.model.types import AttributeType
 from mesh.plan.annotations import time_in
 from mesh.plan.jdbc import database_of
+from mesh.plan.redis_stores import REDIS_OPTIONS, life_in, redis_in
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -48,9 +56,12 @@ def store_of(
     annotation = find(annotations, "store")
     if annotation is None:
         return None
+    is_redis = annotation.get("type") == StoreKind.REDIS
+    kind = StoreKind.REDIS if is_redis else StoreKind.RDBMS
+    known = REDIS_OPTIONS if is_redis else _KNOWN
     for key, _ in annotation.elements:
         # The seed writes the driver's class without a name.
-        if key is not None and key.lower() not in _KNOWN:
+        if key is not None and key.lower() not in known:
             raise _wrong(annotation, f'option "{key}" of @store is unknown')
     on_error = (annotation.get("on.error") or "RETRY").upper()
     # The reference engine waits and tries again with LOG as well.
@@ -61,18 +72,37 @@ def store_of(
     name = annotation.get("table.name")
     if name is not None and not 0 < len(name) <= _TABLE_LENGTH_MAX:
         raise _wrong(annotation, f"table.name has 1 to {_TABLE_LENGTH_MAX} characters")
-    if reason := name_problem(name or definition):
+    reason = name_problem(name or definition, has_schemas=not is_redis)
+    if reason is not None:
         raise _wrong(annotation, reason)
+    if is_redis and ":" in (name or ""):
+        raise _wrong(annotation, "table.name has no colon: one ends the table's name in keys")
     lengths = _lengths(annotation, attributes)
     cache = _cache(annotation)
-    options = replace(_database(annotation), table_name=name, lengths=lengths, cache=cache)
+    life = life_in(annotation) if is_redis else None
+    options = replace(
+        _database(annotation, kind),
+        table_name=name,
+        lengths=lengths,
+        cache=cache,
+        kind=kind,
+        life=life,
+    )
     kept = annotation.get("kept")
     if kept is not None and kept.lower() not in ("true", "false"):
         raise _wrong(annotation, f'kept is true or false, not "{kept}"')
     if cache is not None and (kept or "").lower() == "true":
         raise _wrong(annotation, "a table that is kept in the state has no @cache")
-    is_kept = cache is None if kept is None else kept.lower() == "true"
+    is_kept = not _stays(annotation)
+    if life is not None and (is_kept or cache is not None):
+        raise _wrong(annotation, "rows with ttl.seconds are nowhere else: no @cache, no kept")
     is_refusable = on_error == "STORE"
+    if is_refusable and is_redis:
+        raise not_supported(
+            "on.error='STORE' of a store in Redis",
+            annotation.position,
+            hint="Leave it out: Redis has no rules by which it would refuse a row.",
+        )
     if is_refusable and (is_kept or cache is not None):
         # Answers, and what left, would have a row that the database does not have.
         raise not_supported(
@@ -97,6 +127,12 @@ def stored_in(aggregation: BoundAggregation) -> StoreOptions | None:
         annotation = find(aggregation.annotations, "store")
         assert annotation is not None, "it has been read"
         raise _wrong(annotation, "@cache and kept are for tables, not for an aggregation")
+    if found is not None and found.kind is not StoreKind.RDBMS:
+        raise not_supported(
+            f'an aggregation in a store of type "{found.kind}"',
+            aggregation.position,
+            hint="Use rdbms, which adds amounts to rows in its transaction.",
+        )
     return found
 
 
@@ -134,8 +170,26 @@ def is_lookup_table(table: BoundTable) -> bool:
     annotation = find(table.annotations, "store")
     if annotation is None:
         return False
+    return _stays(annotation)
+
+
+def is_found_by_key(table: BoundTable) -> bool:
+    """Whether a table's rows stay in a store that finds them by their key alone."""
+    annotation = find(table.annotations, "store")
+    return (
+        annotation is not None
+        and annotation.get("type") == StoreKind.REDIS
+        and is_lookup_table(table)
+    )
+
+
+def _stays(annotation: Annotation) -> bool:
+    """Whether rows stay in the database: as written, otherwise with a cache or a time to live."""
     kept = (annotation.get("kept") or "").lower()
-    return kept == "false" or (not kept and find(annotation.annotations, "cache") is not None)
+    has_life = (annotation.get("ttl.seconds") or "-1") != "-1"
+    return kept == "false" or (
+        not kept and (has_life or find(annotation.annotations, "cache") is not None)
+    )
 
 
 def is_in_file(annotations: tuple[Annotation, ...]) -> bool:
@@ -165,12 +219,14 @@ def _cache(annotation: Annotation) -> CacheOptions | None:
     return CacheOptions(int(size), CachePolicy[policy], retention_ms)
 
 
-def _database(annotation: Annotation) -> StoreOptions:
+def _database(annotation: Annotation, kind: StoreKind) -> StoreOptions:
     source = (
         annotation.get("datasource") or annotation.get("ref") or annotation.get("jndi.resource")
     )
     if source is not None:
         return StoreOptions(None, source)
+    if kind is StoreKind.REDIS:
+        return StoreOptions(redis_in(annotation))
     url = annotation.get("jdbc.url") or annotation.get("url")
     if url is None:
         raise _wrong(annotation, "@store needs jdbc.url, or datasource")

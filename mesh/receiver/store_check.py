@@ -7,21 +7,19 @@ when it starts.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.model.column_texts import is_tested
-from mesh.model.stored import Backend, StoreTarget
+from mesh.model.stored import StoreTarget
 from mesh.model.types import AttributeType
 from mesh.operators.executor import Executor
 from mesh.operators.tables.written import stored_form
 from mesh.plan.bind import bind
 from mesh.plan.bound import Answer
 from mesh.plan.stores import stored_in, stored_table_of
-from mesh.store.catalogue import columns_of, described
-from mesh.store.engine import engine_of, told
+from mesh.store.backends import existing
 from mesh.store.sources import database, shard
 
 if TYPE_CHECKING:
@@ -71,16 +69,9 @@ def _written(app: BoundApp) -> frozenset[str]:
 
 def _check(target: StoreTarget, app: str, *, is_written: bool) -> None:
     where = database(target.options, app)
-    if where.backend is Backend.SQLITE and not Path(where.database).exists():
-        return
-    with told(where, "when tables are compared"), engine_of(where).connect() as connection:
-        for table in target.tables:
-            with connection.begin():
-                columns = columns_of(connection, table.name)
-            if columns:
-                found = described(table, columns, where)
-                if is_written:
-                    _check_written(found, str(where), is_refusable=target.options.is_refusable)
+    for found in existing(where, target.tables):
+        if is_written:
+            _check_written(found, str(where), is_refusable=target.options.is_refusable)
 
 
 def _check_written(table: StoredTable, where: str, *, is_refusable: bool) -> None:

@@ -25,8 +25,9 @@ from mesh.model.stored_limits import refused
 from mesh.operators.base import concat
 from mesh.operators.executor import OutputRun
 from mesh.operators.failures import FAILED
+from mesh.store.backends import writer_of
 from mesh.store.sources import database
-from mesh.store.writer import StoredRows, StoreWriter
+from mesh.store.stored_rows import StoredRows
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from mesh.operators.aggregations.bucket_reads import BucketReads
     from mesh.operators.executor import Executor
     from mesh.operators.tables.lookup_table import LookupTable
+    from mesh.store.contract import Writer
     from mesh.store.refusals import RefusedRow
 
 log = logging.getLogger(__name__)
@@ -61,17 +63,17 @@ class StoreOutput:
         Raises:
             MeshError: MESH-S143 .. S145.
         """
-        self._rows: dict[StoreWriter, list[StoredRows]] = {}
-        self._kept: dict[StoreWriter, list[StoredTable]] = {}
+        self._rows: dict[Writer, list[StoredRows]] = {}
+        self._kept: dict[Writer, list[StoredTable]] = {}
         self._tables: dict[str, StoredTable] = {}
-        self._writer_of: dict[str, StoreWriter] = {}
+        self._writer_of: dict[str, Writer] = {}
         self._lookup_tables: Sequence[LookupTable] = ()
         self._buckets: Sequence[BucketReads] = ()
         #: Of writers whose database may refuse rows: the positions up to which the last two calls
         #: of ``refused`` had returned them.
-        self._told: dict[StoreWriter, tuple[int, int]] = {}
+        self._told: dict[Writer, tuple[int, int]] = {}
         #: Records what runs read in databases; None if none of that is repeated.
-        self._journal: StoreWriter | None = None
+        self._journal: Writer | None = None
         #: Whether the present run has rows of the run before at hand.
         self._continues = False
         #: The broker's time once this process alone writes; None if it is not known.
@@ -98,7 +100,7 @@ class StoreOutput:
             # The first one records the reads of all.
             records = self._journal is None and any(target.is_repeated for target in own)
             refusable = [t.name for one in own if one.options.is_refusable for t in one.tables]
-            writer = StoreWriter(where, producer, epoch, tables, columns, names, records, refusable)
+            writer = writer_of(where, producer, epoch, tables, columns, names, records, refusable)
             if refusable:
                 self._told[writer] = (0, 0)
             self._journal = writer if records else self._journal
@@ -197,18 +199,25 @@ class StoreOutput:
                 executor.fill(table.name, writer.rows(table))
 
     def continue_from(self, executor: Executor) -> None:
-        """Give tables that had no part in a restored state the rows of their database.
+        """Make tables of a restored state and of their database the same.
 
-        Another text of the app has them, or defines them in another way.
+        Those that had no part in the state get the rows of their database: another text of the app
+        has them, or defines them in another way.  A database that has lost its marker and all rows
+        gets those of the state again.
 
         Raises:
             MeshError: see ``commit``.
         """
         for writer, tables in self._kept.items():
             begun = [table for table in tables if table.name in executor.begun_tables]
-            if not begun:
+            if not tables:
                 continue
             writer.open()
+            if executor.outputs_count and not writer.position and not writer.initial:
+                # Rows of a state are of its database, or were written to it before.
+                _write_again(writer, [t for t in tables if t not in begun], executor)
+            if not begun:
+                continue
             if writer.position > executor.outputs_count:
                 _warn(begun)
             for table in begun:
@@ -297,7 +306,7 @@ def broker_ms(nats: Mapping[str, str], js_stream: str) -> int:
         return jetstream.server_ms(connection, js_stream)
 
 
-def _ahead(writer: StoreWriter, first: int) -> MeshError:
+def _ahead(writer: Writer, first: int) -> MeshError:
     return MeshError(
         "MESH-S148",
         f"DATA-LOSS: the marker of {writer.producer} is ahead of its input",
@@ -312,6 +321,24 @@ def _warn(tables: Sequence[StoredTable]) -> None:
     log.warning(
         "a table begins with rows that later events may have changed already",
         extra=fields(tables=", ".join(table.name for table in tables)),
+    )
+
+
+def _write_again(writer: Writer, tables: Sequence[StoredTable], executor: Executor) -> None:
+    """Write all rows of a state that has made ``outputs_count`` rows."""
+    given = [(table.name, executor.written_again(table.name)) for table in tables]
+    if not any(rows.num_rows for _, rows in given):
+        return
+    log.warning(
+        "a database has lost its rows: those of the state are written to it again",
+        extra=fields(database=str(writer.database), tables=", ".join(name for name, _ in given)),
+    )
+    last = executor.outputs_count
+    writer.commit(
+        [
+            StoredRows(changes_channel(name), np.full(rows.num_rows, last, np.int64), rows)
+            for name, rows in given
+        ]
     )
 
 

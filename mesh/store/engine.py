@@ -151,6 +151,17 @@ def away(database: Database, doing: str, reason: str) -> MeshError:
     )
 
 
+def overtaken(database: Database, producer: str, own: int, epoch: int | None) -> MeshError:
+    """The error of a writer of epoch ``own``, whose marker one of ``epoch`` has; None: unknown."""
+    by = "another writer" if epoch is None else f"epoch {epoch}"
+    return MeshError(
+        "MESH-S141",
+        f"{by} has taken over the marker {producer} in database {database}",
+        detail=f"This writer has epoch {own}.",
+        hint="Nothing has to be done: this copy of the instance ends or starts again.",
+    )
+
+
 def reason_of(error: Any) -> str:
     """The first line of a driver's message, as a sentence."""
     lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]

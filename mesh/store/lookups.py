@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
@@ -22,6 +23,8 @@ from mesh.store.schema import sql_table
 from mesh.store.sql import sa
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from mesh.model.column_types import ColumnType
@@ -70,6 +73,23 @@ def read(
         chosen = select(table, target, clause, database.backend).limit(rows_max + 1)
         found = connection.execute(chosen).all()
     return to_arrow(found[:rows_max], table), len(found) > rows_max
+
+
+def existing(database: Database, tables: Sequence[StoredTable]) -> list[StoredTable]:
+    """Those tables that exist, with the types of their columns; see ``mesh.store.backends``."""
+    if database.backend is Backend.SQLITE and not Path(database.database).exists():
+        return []
+    found = []
+    with (
+        told(database, "when tables are compared"),
+        engine_of(database).connect() as connection,
+    ):
+        for table in tables:
+            with connection.begin():
+                columns = columns_of(connection, table.name)
+            if columns:
+                found.append(described(table, columns, database))
+    return found
 
 
 def too_many(table: str, rows_max: int) -> MeshError:

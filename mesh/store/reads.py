@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from mesh.store.sql import sa
 
-_KEPT_MS: Final = 86_400_000
+#: How long entries are kept.
+KEPT_MS: Final = 86_400_000
 #: Old entries are removed with each entry whose number is a multiple of this.
 _EVERY: Final = 256
 
@@ -34,11 +35,11 @@ def keep_reads(connection: sa.Connection, table: sa.Table, producer: str, run: R
         "known_ms": run.known_ms,
         "continues": int(run.continues),
         "made_ms": now_ms,
-        "data": _packed(run.rows),
+        "data": packed(run.rows),
     }
     connection.execute(table.insert().values(**new))
     if run.number % _EVERY == 0:
-        old = table.c.made_ms < now_ms - _KEPT_MS
+        old = table.c.made_ms < now_ms - KEPT_MS
         connection.execute(table.delete().where(table.c.producer == producer, old))
 
 
@@ -52,12 +53,13 @@ def kept_reads(
         .order_by(table.c.number)
     )
     return [
-        ReadRun(one.number, one.until, one.known_ms, bool(one.continues), _unpacked(one.data))
+        ReadRun(one.number, one.until, one.known_ms, bool(one.continues), unpacked(one.data))
         for one in connection.execute(chosen).all()
     ]
 
 
-def _packed(rows: Mapping[str, pa.RecordBatch]) -> bytes:
+def packed(rows: Mapping[str, pa.RecordBatch]) -> bytes:
+    """Rows by table as bytes."""
     streams = [_stream(batch) for batch in rows.values()]
     arrays: list[pa.Array[Any]] = [pa.array(list(rows)), pa.array(streams, pa.binary())]
     return _stream(pa.RecordBatch.from_arrays(arrays, names=["table", "rows"]))
@@ -70,7 +72,8 @@ def _stream(batch: pa.RecordBatch) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _unpacked(data: bytes) -> dict[str, pa.RecordBatch]:
+def unpacked(data: bytes) -> dict[str, pa.RecordBatch]:
+    """The rows by table of ``packed``."""
     with pa.ipc.open_stream(data) as reader:
         listed = reader.read_next_batch().to_pylist()
     found = {}

@@ -18,7 +18,9 @@ from mesh.errors import MeshError
 from mesh.model import codec
 from mesh.model.access import is_open_to
 from mesh.model.secrets import filled, names_in
+from mesh.model.stored import StoreKind
 from mesh.plan.jdbc import database_of
+from mesh.plan.redis_stores import is_redis, redis_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,7 +124,15 @@ def _named(options: StoreOptions, app: str) -> Database:
     username, password = (
         None if one.get(name) is None else str(one[name]) for name in ("username", "password")
     )
-    return database_of(str(one["url"]), username, password)
+    url = str(one["url"])
+    if is_redis(url) is not (options.kind is StoreKind.REDIS):
+        raise MeshError(
+            "MESH-S145",
+            f"data source \"{options.source}\" is none of @store(type='{options.kind}')",
+            detail=f"It is {'' if is_redis(url) else 'not '}in Redis.",
+            hint="Name the type of its database in @store, or another data source.",
+        )
+    return (redis_of if is_redis(url) else database_of)(url, username, password)
 
 
 @lru_cache(maxsize=4)

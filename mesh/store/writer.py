@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from mesh.errors import MeshError
 from mesh.model.lookup import EVERY_ROW
 from mesh.model.stored import (
     DELETED,
@@ -36,7 +35,7 @@ from mesh.model.stored import (
 )
 from mesh.store import copying
 from mesh.store.catalogue import columns_of, described
-from mesh.store.engine import engine_of, reason_of, told
+from mesh.store.engine import engine_of, overtaken, reason_of, told
 from mesh.store.lookups import select
 from mesh.store.merging import merge_rows
 from mesh.store.reads import keep_reads, kept_reads
@@ -283,7 +282,7 @@ class StoreWriter:
                 connection.execute(marker.insert().values(**first))
             return 0
         if found.epoch > self._epoch:
-            raise self._overtaken(found.epoch)
+            raise overtaken(self._database, self._producer, self._epoch, found.epoch)
         connection.execute(marker.update().where(own).values(epoch=self._epoch))
         initial = sa.select(marker.c.position).where(marker.c.producer == self._first)
         self.initial = int(connection.execute(initial).scalar_one_or_none() or 0)
@@ -306,16 +305,7 @@ class StoreWriter:
             .values(position=position)
         )
         if moved.rowcount != 1:
-            raise self._overtaken(None)
-
-    def _overtaken(self, epoch: int | None) -> MeshError:
-        by = "another writer" if epoch is None else f"epoch {epoch}"
-        return MeshError(
-            "MESH-S141",
-            f"{by} has taken over the marker {self._producer} in database {self._database}",
-            detail=f"This writer has epoch {self._epoch}.",
-            hint="Nothing has to be done: this copy of the instance ends or starts again.",
-        )
+            raise overtaken(self._database, self._producer, self._epoch, None)
 
     def _write_all(
         self, connection: sa.Connection, batches: Sequence[StoredRows], last: int

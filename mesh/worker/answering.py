@@ -35,7 +35,8 @@ from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import Answer as Reads
 from mesh.plan.bound import SourceKind
 from mesh.spark.local_state import LocalState, Manifest
-from mesh.store.lookups import read, too_many
+from mesh.store.backends import read
+from mesh.store.lookups import too_many
 from mesh.store.reader import BehindError, read_rows
 from mesh.store.sources import database, shard
 

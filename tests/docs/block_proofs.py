@@ -280,6 +280,10 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
     ("docs/stores.md", "from Orders join Totals"): Around(
         f"@App:name('A') {_TRADES} {_ORDERS} {_TOTALS} {{}}"
     ),
+    ("docs/stores.md", "@store(type='redis'"): Around(f"@App:name('A') {_ORDERS} {{}} {_PASSED}"),
+    ("docs/stores.md", "redis> HGETALL"): By(
+        "tests/store/test_redis.py::test_a_row_is_a_hash_of_texts"
+    ),
     ("docs/stores.md", "@dist(execGroup='totals'"): Around(f"@App:name('A') {_TRADES} {{}}"),
     ("docs/time.md", "mesh backfill"): By(
         "tests/cli/test_backfill.py::test_an_app_is_deployed_after_its_history"

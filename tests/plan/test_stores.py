@@ -33,6 +33,31 @@ def test_a_group_whose_reads_are_not_repeated_is_told(
     assert group["cached"] == ([] if is_repeated else ["T"])
 
 
+REDIS = """@App:name('A')
+define stream S (k string, a int);
+@store(type='redis', nodes='h:6379@p', ttl.seconds='9') @PrimaryKey('k', 'a')
+define table T (k string, a int);
+@store(type='redis', nodes='h:6379@p') @PrimaryKey('k') define table Kept (k string, a int);
+@info(name='keyed') from S join T on T.k == S.k and S.a + 1 == T.a select T.a insert into O;
+@info(name='part') from S join T on T.k == S.k and T.a == T.a select T.a insert into O;
+@info(name='whole') from S join T select T.a insert into O;
+@info(name='in') from S[(T.a == a or T.k == k) in T] select a insert into O;
+@info(name='put') from S update or insert into T on T.k == k and T.a == a;
+@info(name='gone') from S delete T on T.a > a;
+@info(name='kept') from S join Kept on Kept.a == S.a select S.a insert into O;
+"""
+
+
+def test_queries_that_read_all_rows_of_a_store_are_told() -> None:
+    found = plan(REDIS)
+    assert "  reads all  T in part, T in whole, T in in, T in gone\n" in explain(found)
+    (group,) = to_values(found)["groups"]
+    queries = [one["query"] for one in group["scanned"]]
+    assert queries == ["part", "whole", "in", "gone"]
+    assert group["looked_up"] == ["T"]
+    assert "reads all" not in explain(plan(TEXT.format(more=", kept='false'")))
+
+
 RESERVED = ["mesh_marker", "MESH_Marker", "public.mesh_reads", "`mesh_refused`", "me\u017fh_marker"]
 
 

@@ -47,6 +47,34 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
     return databases.new_database(running, tmp_path, f"test{next(_numbers)}")
 
 
+@pytest.fixture(scope="session")
+def redis() -> Iterator[DatabaseServer]:
+    with databases.redis() as running:
+        yield running
+
+
+@pytest.fixture
+def in_redis(redis: DatabaseServer, tmp_path: Path) -> TestDatabase:
+    """A new database of Redis."""
+    return databases.new_database(redis, tmp_path, "")
+
+
+@pytest.fixture(
+    params=[
+        Backend.SQLITE,
+        Backend.POSTGRESQL,
+        Backend.REDIS,
+        pytest.param(Backend.MYSQL, marks=pytest.mark.thorough),
+    ]
+)
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> TestDatabase:
+    """A new database of each kind, with SQL or without."""
+    names = {Backend.POSTGRESQL: "postgresql", Backend.MYSQL: "mariadb", Backend.REDIS: "redis"}
+    name = names.get(request.param)
+    running = None if name is None else request.getfixturevalue(name)
+    return databases.new_database(running, tmp_path, f"any{next(_numbers)}")
+
+
 @pytest.fixture
 def ended_partitions() -> Iterator[None]:
     """Partitions of the task in this process end with the test."""

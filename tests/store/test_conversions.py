@@ -9,8 +9,11 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.model import column_conversions as page
+from mesh.model.lookup import EVERY_ROW
 from mesh.model.stored import UNFIT
 from mesh.model.types import AttributeType
+from mesh.store.backends import read
+from mesh.store.redis_client import connected
 from mesh.store.writer import StoreWriter
 from tests.support.column_types import TYPES, created, execute, table_of
 from tests.support.conversions import AppRefusedError, EventRefusedError, Sample, cells, check
@@ -175,6 +178,25 @@ def test_mariadb_is_as_the_table_says(
 ) -> None:
     declared, sample = MYSQL[kind]
     compare(mariadb_cells, declared, column, cell, sample, writers)
+
+
+@pytest.mark.parametrize(("kind", "column", "cell"), of_tables(page.REDIS))
+def test_redis_is_as_the_table_says(
+    in_redis: TestDatabase, kind: str, column: str, cell: Cell
+) -> None:
+    client = connected(in_redis.database)
+
+    def convert(value: str) -> Any:
+        client.hset("t:1", "v", value.encode("latin-1"))
+        rows, _ = read(in_redis.database, table_of("t", AttributeType(column)), EVERY_ROW, 2)
+        if UNFIT in rows.schema.names:
+            assert '"v"' in rows.column(UNFIT)[0].as_py()
+            raise EventRefusedError
+        return rows.column(1)[0].as_py()
+
+    other = "\xff" if column == "string" else "1.5" if column in ("int", "long") else "x"
+    check(cell, Sample("1", ALL, {column: other}), column, convert)
+    client.close()
 
 
 @pytest.mark.parametrize(("kind", "column", "cell"), of_tables(page.SQLITE))

@@ -130,9 +130,11 @@ def in_database(store: TestDatabase, cache: str = "") -> str:
     return f"{store.store()[:-1]}, {cache})"
 
 
-def test_queries_find_what_they_find_in_the_state(store: TestDatabase, lives: list[Life]) -> None:
+def test_queries_find_what_they_find_in_the_state(
+    any_store: TestDatabase, lives: list[Life]
+) -> None:
     events = events_of(50, 4)
-    plain, life = Life("", events), Life(in_database(store), events)
+    plain, life = Life("", events), Life(in_database(any_store), events)
     lives += [plain, life]
     for stop in (1, 3, 20, 50):
         plain.run(stop)
@@ -178,10 +180,10 @@ from S[n < 0] select k update T set T.n = T.n + 1000 on T.k == k;
 
 
 class Small:
-    """An executor of ``SMALL``, and what its events find."""
+    """An executor of a text, and what its events find."""
 
-    def __init__(self, store: str) -> None:
-        self.executor = Executor(bind(parse(SMALL.replace("{store}", store))), ("Out",), salt="s")
+    def __init__(self, store: str, text: str = SMALL) -> None:
+        self.executor = Executor(bind(parse(text.replace("{store}", store))), ("Out",), salt="s")
         output = StoreOutput.of(self.executor, 1)
         assert output is not None
         self.output, self.at = output, 0
@@ -244,8 +246,8 @@ def test_rows_of_other_programs_are_found(store: TestDatabase, smalls: list[Smal
     assert (n, round(f, 3), bool(flag)) == (1007, 0.1, True)
 
 
-def test_the_keys_of_a_run_are_one_statement(store: TestDatabase, smalls: list[Small]) -> None:
-    small = Small(in_database(store))
+def test_the_keys_of_a_run_are_one_statement(any_store: TestDatabase, smalls: list[Small]) -> None:
+    small = Small(in_database(any_store))
     smalls.append(small)
     small.send(*((f"k{number}", number) for number in range(700)))
     # One by the primary key, and one by the other column.

@@ -175,6 +175,70 @@ def test_a_store_is_in_files_and_at_servers_that_are_open(roots: Path, url: str)
     assert sorted(one.name for one in roots.iterdir()) == ["open"]
 
 
+@pytest.mark.parametrize("nodes", ["other:6379@p", "db.example:6379@p", "127.0.0.1", "[::1]:6379"])
+def test_a_store_in_redis_is_at_servers_that_are_open(roots: Path, nodes: str) -> None:
+    with pytest.raises(MeshError, match="MESH-C132"):
+        redis(f"nodes='{nodes}'")
+    assert redis("nodes='db.example:5432@p'").password == "p"
+    with pytest.raises(MeshError, match="MESH-C132"):
+        redis("url='rediss://db.example:5432/1?sslrootcert=/etc/passwd'")
+
+
+def redis(store: str) -> Database:
+    table = f"define stream S (k string); @store(type='redis', {store}) @PrimaryKey('k') "
+    app = bind(parse(table + "define table T (k string); from S select k insert into T;"))
+    found = stored_table_of(app.tables[0])
+    assert found is not None
+    return sources.database(found)
+
+
+def test_a_data_source_is_of_the_type_of_its_store(file: Path) -> None:
+    file.write_text("r: {url: 'redis://u@h:1/2', password: q}\ns: {url: 'jdbc:sqlite:/tmp/a.db'}\n")
+    sources._sources.cache_clear()
+    found = redis("datasource='r'")
+    assert (found.host, found.port, found.database, found.username) == ("h", 1, "2", "u")
+    assert found.password == "q"
+    with pytest.raises(MeshError, match=r"none of @store\(type='rdbms'\)"):
+        database("datasource='r'")
+    with pytest.raises(MeshError, match=r"none of @store\(type='redis'\)"):
+        redis("datasource='s'")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("username='u'", "needs nodes"),
+        ("nodes='h:x@p'", "can't be read"),
+        ("nodes='@p'", "can't be read"),
+        ("url='http://h'", "can't be read"),
+        ("url='redis://h/x'", "can't be read"),
+        ("nodes='h:1@p,i:2@p'", "a cluster of Redis"),
+        ("nodes='h:1@p', cluster.mode='true'", "a cluster of Redis"),
+        ("nodes='h', cluster.mode='maybe'", "true or false"),
+        ("nodes='h', ttl.seconds='0'", "ttl.seconds"),
+        ("nodes='h', ttl.on.read='true'", "ttl.on.read"),
+        ("nodes='h', ttl.seconds='5', kept='true'", "nowhere else"),
+        ("nodes='h', ttl.seconds='5', @cache(size='1')", "nowhere else"),
+        ("nodes='h', on.error='STORE', kept='false'", "STORE"),
+        ("nodes='h', jdbc.url='x'", 'option "jdbc.url" of @store is unknown'),
+        ("nodes='h', table.name='a:b'", "colon"),
+        ("nodes='h', table.name='mesh_reads'", "own tables"),
+    ],
+)
+def test_options_of_redis_that_are_refused(options: str, said: str) -> None:
+    with pytest.raises(MeshError, match=said) as refused:
+        redis(options)
+    assert refused.value.position is not None
+
+
+def test_options_of_redis() -> None:
+    found = redis("nodes='h:6380@a@b,c', ttl.seconds='-1', table.name='a.b'")
+    assert (found.host, found.port, found.password) == ("h", 6380, "a@b,c")
+    assert redis("nodes='h'").port is None
+    assert redis("url='rediss://:p%40@h', username='u'").parameters == (("tls", "true"),)
+    assert redis("url='redis://:p%40@h', username='u'").password == "p@"
+
+
 def test_a_store_that_is_open_is_used(roots: Path) -> None:
     assert database(f"jdbc.url='jdbc:sqlite:{roots}/open/a.db'").database == f"{roots}/open/a.db"
     assert database("jdbc.url='jdbc:postgresql://db.example/d'").host == "db.example"

@@ -156,9 +156,9 @@ def runs_of(events: list[Event], start: int, stop: int) -> list[InputRun]:
     return [InputRun("S", sequence, sequence * 10, rows)]
 
 
-def test_the_database_has_what_the_state_has(store: TestDatabase, lives: list[Life]) -> None:
+def test_the_database_has_what_the_state_has(any_store: TestDatabase, lives: list[Life]) -> None:
     events = events_of(120, 1)
-    life = Life(store, events)
+    life = Life(any_store, events)
     lives.append(life)
     for stop in (1, 2, 3, 10, 11, 40, 80, 120):
         life.run(stop, keeps=True)
@@ -167,9 +167,11 @@ def test_the_database_has_what_the_state_has(store: TestDatabase, lives: list[Li
 
 
 @pytest.mark.sampled(2)
-def test_a_replay_changes_nothing_that_is_written(store: TestDatabase, lives: list[Life]) -> None:
+def test_a_replay_changes_nothing_that_is_written(
+    any_store: TestDatabase, lives: list[Life]
+) -> None:
     events = events_of(90, 2)
-    life = Life(store, events)
+    life = Life(any_store, events)
     lives.append(life)
     life.run(20, keeps=False)
     before = life.in_database()
@@ -186,13 +188,13 @@ def test_a_replay_changes_nothing_that_is_written(store: TestDatabase, lives: li
     assert life.in_database() == life.in_state()
 
 
-def test_rows_that_were_there_before_are_found(store: TestDatabase, lives: list[Life]) -> None:
-    first = Life(store, [("insert", "a", 1, 0.5, True), ("insert", "b", 2, 2.0, None)])
+def test_rows_that_were_there_before_are_found(any_store: TestDatabase, lives: list[Life]) -> None:
+    first = Life(any_store, [("insert", "a", 1, 0.5, True), ("insert", "b", 2, 2.0, None)])
     lives.append(first)
     first.run(2, keeps=False)
     first.output.close()
     # Another app with the same tables: it has a marker of its own.
-    other = Life(store, [("upsert", "b", 3, 0.5, False), ("upsert", "c", 4, 0.5, False)])
+    other = Life(any_store, [("upsert", "b", 3, 0.5, False), ("upsert", "c", 4, 0.5, False)])
     lives.append(other)
     other.output.close()
     other.executor = Executor(other.app, ("Known",), salt="other")

@@ -19,8 +19,9 @@ class CommitProxy:
     The database receives it or not; its answer never arrives.
     """
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, word: bytes = b"COMMIT") -> None:
+        """``word``: what a COMMIT has in it."""
+        self._port, self._word = port, word
         self._listener = socket.create_server(("127.0.0.1", 0))
         #: Address of the relay.
         self.port: int = self._listener.getsockname()[1]
@@ -53,7 +54,7 @@ class CommitProxy:
     def _ask(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(_BYTES):
-                if self._is_written is not None and b"COMMIT" in data:
+                if self._is_written is not None and self._word in data:
                     self._cut(client, server, data)
                     return
                 server.sendall(data)

@@ -1,10 +1,11 @@
-"""Real databases for tests: PostgreSQL and MariaDB of this machine, and files of SQLite.
+"""Real databases for tests: PostgreSQL, MariaDB and Redis of this machine, and files of SQLite.
 
 Each server has a directory of its own and a free port, and ends with the tests.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from mesh.child_process import die_with_parent
 from mesh.jetstream import server
 from mesh.model.stored import Backend
 from mesh.plan.jdbc import database_of
+from mesh.plan.redis_stores import redis_of
 from mesh.store.engine import engine_of
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 USER, PASSWORD, NAME = "mesh", "secret-of-the-store", "TestDB"
 POSTGRESQL = Path("/usr/lib/postgresql/15/bin")
 _STARTS = 400
+#: Of databases in Redis.
+_numbers = itertools.count(1)
 
 
 @dataclass(slots=True)
@@ -57,7 +61,7 @@ class DatabaseServer:
         for _ in range(_STARTS):
             try:
                 self.ask()
-            except (psycopg.OperationalError, pymysql.OperationalError) as error:
+            except (psycopg.OperationalError, pymysql.OperationalError, OSError) as error:
                 reason = error
                 try:
                     # Ends early if the server has ended.
@@ -76,7 +80,9 @@ class DatabaseServer:
         self.process.wait()
 
     def url(self, name: str) -> str:
-        """The JDBC URL of a database."""
+        """The URL of a database, for JDBC if there is one."""
+        if self.backend is Backend.REDIS:
+            return f"redis://127.0.0.1:{self.port}/{name}"
         return f"jdbc:{self.backend}://127.0.0.1:{self.port}/{name}"
 
 
@@ -155,6 +161,37 @@ def mariadb() -> Iterator[DatabaseServer]:
             _stop(running)
 
 
+@contextmanager
+def redis() -> Iterator[DatabaseServer]:
+    """A server of Redis, which logs each change."""
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed")
+    client = pytest.importorskip("redis")
+    with _directory() as directory:
+        port = server.free_port()
+        command = [
+            "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory),
+            "--requirepass", PASSWORD, "--databases", "1000", "--save", "", "--appendonly", "yes",
+            "--appendfsync", "no", "--auto-aof-rewrite-percentage", "0",
+        ]  # fmt: skip
+
+        def ask() -> None:
+            asking = client.Redis(port=port, password=PASSWORD)
+            try:
+                asking.ping()
+            except client.RedisError as error:
+                raise OSError(str(error)) from None
+            finally:
+                asking.close()
+
+        running = DatabaseServer(Backend.REDIS, port, command, ask, directory / "log")
+        try:
+            running.start()
+            yield running
+        finally:
+            _stop(running)
+
+
 @dataclass(frozen=True, slots=True)
 class TestDatabase:
     """A new database, empty at first."""
@@ -171,7 +208,10 @@ class TestDatabase:
 
     def store(self, **options: str) -> str:
         """The annotation ``@store`` with this database."""
-        given = {"type": "rdbms", "jdbc.url": self.url, **options}
+        is_redis = self.database.backend is Backend.REDIS
+        given = {"type": "rdbms", "jdbc.url": self.url}
+        given = {"type": "redis", "url": self.url, "password": PASSWORD} if is_redis else given
+        given |= options
         if self.database.username:
             given |= {"username": USER, "password": PASSWORD}
         elements = ", ".join(f"{name}='{value}'" for name, value in given.items())
@@ -185,6 +225,9 @@ def new_database(
     if running is None:
         url = f"jdbc:sqlite:{directory}/{name}.db"
         return TestDatabase(url, database_of(url, None, None))
+    if running.backend is Backend.REDIS:
+        url = running.url(str(next(_numbers)))
+        return TestDatabase(url, redis_of(url, "", PASSWORD))
     admin = database_of(
         running.url("postgres" if running.backend is Backend.POSTGRESQL else "mysql"),
         USER, PASSWORD,

@@ -40,6 +40,7 @@ TABLES: Final[tuple[Conversions, ...]] = (
     column_conversions.POSTGRESQL,
     column_conversions.MYSQL,
     column_conversions.SQLITE,
+    column_conversions.REDIS,
     column_values.PG_READ,
     column_values.MYSQL_READ,
     column_values.SQLITE_READ,

@@ -17,6 +17,7 @@ from mesh.connect import registry
 from mesh.functions.catalogue.absent import instead_of_kind
 from mesh.functions.catalogue.model import Reason, Refusal
 from mesh.functions.catalogue.resolve import did_you_mean
+from mesh.model.stored import StoreKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -118,12 +119,15 @@ _DOCUMENTED: Final = {
 
 
 #: Those that no connector declares.
-_RUN: Final = {Role.STORE: {"rdbms"}, Role.SCRIPT: {"javascript", "python"}}
+_RUN: Final[Mapping[Role, Collection[str]]] = {
+    Role.STORE: tuple(map(str, StoreKind)),
+    Role.SCRIPT: ("javascript", "python"),
+}
 
 
 def _table(role: Role) -> dict[str, Extension]:
     runs = {spec.name for spec in registry.own() if spec.role.value == role.value}
-    runs |= _RUN.get(role, set())
+    runs |= set(_RUN.get(role, ()))
     known = {
         extension.name: replace(extension, runs=extension.name in runs)
         for extension in _ENGINE

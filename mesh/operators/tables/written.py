@@ -253,15 +253,25 @@ class WrittenTable(AppTable):
     ) -> None:
         if not rows.num_rows:
             return
-        rows = self._with_numbers(rows, slots)
         if self.cause is not None or causes is None:
             causes = np.full(rows.num_rows, self.cause or 0, dtype=np.int64)
+        self._changes_made.append((causes, self._as_changes(rows, slots, is_gone=is_gone)))
+
+    def written_again(self) -> pa.RecordBatch:
+        """All rows, as changes that make them."""
+        slots = np.flatnonzero(self._flags[: self._given])
+        return self._as_changes(self.take(slots), slots)
+
+    def _as_changes(
+        self, rows: pa.RecordBatch, slots: Longs, *, is_gone: bool = False
+    ) -> pa.RecordBatch:
+        rows = self._with_numbers(rows, slots)
         flags = pa.array([is_gone] * rows.num_rows, pa.bool_())
         marked = pa.RecordBatch.from_arrays(
             [*rows.columns, flags], schema=rows.schema.append(pa.field(DELETED, pa.bool_()))
         )
         in_order = marked.select([column.name for column in self.stored.columns] + [DELETED])
-        self._changes_made.append((causes, in_order.cast(changes_schema(self.stored))))
+        return in_order.cast(changes_schema(self.stored))
 
 
 class WrittenCondition(Condition):
@@ -301,7 +311,8 @@ def stored_form(definition: BoundTable, options: StoreOptions) -> StoredTable:
     if not definition.primary_key:
         columns = (StoredColumn(ROW_NUMBER, AttributeType.LONG, Merge.KEY), *columns)
     name = options.table_name or definition.schema.name
-    return StoredTable(name, columns, indexes=index_lists(definition.annotations))
+    indexes = index_lists(definition.annotations)
+    return StoredTable(name, columns, indexes=indexes, life=options.life)
 
 
 def change_channels(app: BoundApp, tables: Iterable[str] | None = None) -> tuple[str, ...]:

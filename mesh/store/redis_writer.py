@@ -1,0 +1,336 @@
+"""The marker step in Redis: a script moves the marker and changes rows, as one.
+
+    mesh_marker:{producer}           epoch, position, and ``initial`` of the writer
+    mesh_reads:{producer}:{number}   what a run has read, for a day
+
+The server runs a script alone, and writes its changes to its log as one.  It looks at the marker
+and at the types of all keys first, so it changes all or nothing.  If its outcome is unknown, the
+connection is given up, and the next claim reads the marker; a script that comes late finds another
+epoch or position, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from mesh.model.column_types import ColumnType, Kind
+from mesh.model.lookup import EVERY_ROW, ReadRun
+from mesh.model.stored import DELETED, Backend, changes_channel
+from mesh.store.engine import overtaken
+from mesh.store.reads import KEPT_MS, packed, unpacked
+from mesh.store.redis_client import check, connected, told, warn_of_loss
+from mesh.store.redis_rows import finder, key_in, key_of, keys_in, pattern_of, row_of, text_of
+from mesh.store.rows import to_arrow
+from mesh.store.stored_rows import after, keys_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    import pyarrow as pa
+
+    from mesh.model.lookup import Clause
+    from mesh.model.stored import Database, StoredTable
+    from mesh.store.refusals import RefusedRow
+    from mesh.store.stored_rows import StoredRows
+
+#: A field has any text.
+_FIELD: Final = ColumnType(Backend.REDIS, "field", Kind.ANY)
+#: Keys whose fields are read by one round trip.
+_KEYS_MAX: Final = 1000
+#: Epoch, and rows that were there before the first one; answers with epoch, position and initial.
+_CLAIM: Final = """
+local found = redis.call('HMGET', KEYS[1], 'epoch', 'position', 'initial')
+if not found[1] then
+  redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'position', '0', 'initial', ARGV[2])
+  return {ARGV[1], '0', ARGV[2]}
+end
+if tonumber(found[1]) <= tonumber(ARGV[1]) then
+  redis.call('HSET', KEYS[1], 'epoch', ARGV[1])
+  found[1] = ARGV[1]
+end
+return found
+"""
+#: Epoch, old position, new position, and tables: their fields, seconds of life, whether changes
+#: renew these, rows (key, values), keys that are gone.
+_COMMIT: Final = """
+local found = redis.call('HMGET', KEYS[1], 'epoch', 'position')
+if found[1] ~= ARGV[1] or found[2] ~= ARGV[2] then return 0 end
+local tables = cjson.decode(ARGV[4])
+for _, changed in ipairs(tables) do
+  for _, row in ipairs(changed.rows) do
+    local kind = redis.call('TYPE', row[1]).ok
+    if kind ~= 'hash' and kind ~= 'none' then
+      return redis.error_reply('WRONGTYPE key ' .. row[1] .. ' is no hash, but a ' .. kind)
+    end
+  end
+end
+for _, changed in ipairs(tables) do
+  for _, row in ipairs(changed.rows) do
+    local key, given, nulls = row[1], {}, {}
+    for at, name in ipairs(changed.fields) do
+      local value = row[at + 1]
+      if value == cjson.null then
+        nulls[#nulls + 1] = name
+      else
+        given[#given + 1] = name
+        given[#given + 1] = value
+      end
+    end
+    local begins = changed.seconds > 0 and (changed.renews or redis.call('EXISTS', key) == 0)
+    redis.call('HSET', key, unpack(given))
+    if #nulls > 0 then redis.call('HDEL', key, unpack(nulls)) end
+    if begins then redis.call('EXPIRE', key, changed.seconds) end
+  end
+end
+for _, changed in ipairs(tables) do
+  for _, key in ipairs(changed.gone) do redis.call('DEL', key) end
+end
+redis.call('HSET', KEYS[1], 'position', ARGV[3])
+return 1
+"""
+#: Epoch, position, what was read, and its life in milliseconds.
+_RECORD: Final = """
+local found = redis.call('HMGET', KEYS[1], 'epoch', 'position')
+if found[1] ~= ARGV[1] or found[2] ~= ARGV[2] then return 0 end
+redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+return 1
+"""
+
+
+class RedisWriter:
+    """See ``mesh.store.contract.Writer``."""
+
+    def __init__(
+        self,
+        database: Database,
+        producer: str,
+        epoch: int,
+        tables: Sequence[StoredTable],
+        kept: Collection[str] = (),
+        records: bool = False,
+    ) -> None:
+        """A writer without a connection; see ``StoreWriter``."""
+        self.database = database
+        self.producer = producer
+        self._epoch = epoch
+        self.tables = tuple(
+            replace(t, columns=tuple(replace(c, actual=_FIELD) for c in t.columns)) for t in tables
+        )
+        self._changed = {changes_channel(table.name): table for table in self.tables}
+        self._kept = tuple(kept)
+        self._records = records
+        self._client: Any = None
+        self.initial = 0
+        self.position = 0
+
+    def __repr__(self) -> str:
+        return f"RedisWriter({self.database}, {self.producer}, epoch={self._epoch})"
+
+    @property
+    def _marker(self) -> str:
+        return f"mesh_marker:{self.producer}"
+
+    def open(self) -> None:
+        """See ``Writer``."""
+        if self._client is not None:
+            return
+        check(self.database)
+        client = connected(self.database)
+        try:
+            with told(self.database, "when the marker is claimed"):
+                warn_of_loss(client, self.database)
+                self._claim(client)
+        except BaseException:
+            client.close()
+            raise
+        self._client = client
+
+    def _claim(self, client: Any) -> None:
+        initial = 0
+        if not client.exists(self._marker):
+            kept = (table for table in self.tables if table.name in self._kept)
+            initial = sum(1 for table in kept for _ in _found(client, table, EVERY_ROW))
+        epoch, position, before = client.eval(_CLAIM, 1, self._marker, self._epoch, initial)
+        if int(epoch) > self._epoch:
+            raise overtaken(self.database, self.producer, self._epoch, int(epoch))
+        self.position, self.initial = int(position), int(before or 0)
+
+    @contextmanager
+    def _connected(self, doing: str) -> Iterator[Any]:
+        """The client, which is given up after any error."""
+        self.open()
+        try:
+            with told(self.database, doing):
+                yield self._client
+        except BaseException:
+            self.close()
+            raise
+
+    def commit(self, batches: Sequence[StoredRows]) -> None:
+        """See ``Writer``."""
+        self.open()
+        kept = [
+            batch for batch in (after(b, self.position) for b in batches) if batch.rows.num_rows
+        ]
+        if not kept:
+            return
+        last = max(int(batch.position[-1]) for batch in kept)
+        changed = [_changes(self._changed[batch.channel], batch.rows) for batch in kept]
+        with self._connected("when rows are written") as client:
+            self._moved(
+                client.eval(
+                    _COMMIT, 1, self._marker, self._epoch, self.position, last,
+                    orjson.dumps(changed),
+                )
+            )  # fmt: skip
+        self.position = last
+
+    def _moved(self, answer: int) -> None:
+        if answer != 1:
+            raise overtaken(self.database, self.producer, self._epoch, None)
+
+    def find(self, table: StoredTable, clause: Clause) -> pa.RecordBatch:
+        """See ``Writer``."""
+        with self._connected(f"when table {table.name} is read") as client:
+            # The order of SCAN is that of no other call.
+            found = sorted(_found(client, table, clause), key=repr)
+            return to_arrow(found, table)
+
+    def rows(self, table: StoredTable) -> pa.RecordBatch:
+        """See ``Writer``."""
+        return self.find(table, EVERY_ROW)
+
+    def record(self, run: ReadRun) -> None:
+        """See ``Writer``."""
+        assert self._records, "it records"
+        head = orjson.dumps([run.until, run.known_ms, run.continues])
+        data = head + b"\n" + packed(run.rows)
+        with self._connected("when reads are recorded") as client:
+            self._moved(
+                client.eval(
+                    _RECORD, 2, self._marker, self._reads(run.number), self._epoch, self.position,
+                    data, KEPT_MS,
+                )
+            )  # fmt: skip
+
+    def recorded(self, after: int) -> list[ReadRun]:
+        """See ``Writer``."""
+        found: list[ReadRun] = []
+        with self._connected("when recorded reads are read") as client:
+            while data := client.get(self._reads(number := after + len(found) + 1)):
+                head, _, rows = data.partition(b"\n")
+                until, known_ms, continues = orjson.loads(head)
+                found.append(ReadRun(number, until, known_ms, continues, unpacked(rows)))
+        return found
+
+    def _reads(self, number: int) -> str:
+        return f"mesh_reads:{self.producer}:{number}"
+
+    def refused(self, after: int) -> list[RefusedRow]:
+        """See ``Writer``: Redis refuses no row."""
+        return []
+
+    def drop_refused(self, until: int) -> None:
+        """See ``Writer``."""
+
+    def close(self) -> None:
+        """See ``Writer``."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def read(
+    database: Database, table: StoredTable, clause: Clause, rows_max: int
+) -> tuple[pa.RecordBatch, bool]:
+    """See ``mesh.store.backends.read``."""
+    client = connected(database)
+    try:
+        with told(database, f"when table {table.name} is read"):
+            found: list[Any] = []
+            for row in _found(client, table, clause):
+                if len(found) == rows_max:
+                    return to_arrow(found, table), True
+                found.append(row)
+            return to_arrow(found, table), False
+    finally:
+        client.close()
+
+
+def _changes(table: StoredTable, rows: pa.RecordBatch) -> dict[str, Any]:
+    """The last state of each row, for the script."""
+    keys = [key_of(table, key) for key in keys_of(table, rows)]
+    last = {key: row for row, key in enumerate(keys)}
+    is_gone = rows.column(DELETED).to_pylist()
+    columns = [
+        [None if value is None else text_of(value, column.type) for value in values]
+        for column in table.columns
+        for values in (rows.column(column.name).to_pylist(),)
+    ]
+    life = table.life
+    return {
+        "fields": [column.name for column in table.columns],
+        "seconds": 0 if life is None else life.seconds,
+        "renews": life is not None and life.is_renewed,
+        "rows": [
+            [key, *(column[row] for column in columns)]
+            for key, row in last.items()
+            if not is_gone[row]
+        ],
+        "gone": [key for key, row in last.items() if is_gone[row]],
+    }
+
+
+def _found(client: Any, table: StoredTable, clause: Clause) -> Iterator[tuple[Any, ...]]:
+    """The rows that a look-up finds: by their keys, or among all of the table."""
+    names = [column.name for column in table.columns]
+    meets = finder(clause)
+    keys = keys_in(table, clause)
+    pages = _pages(client, table) if keys is None else _parts(list(dict.fromkeys(keys)))
+    for page in pages:
+        for row in _fields(client, table, names, page):
+            if meets(dict(zip(names, row, strict=True))):
+                yield row
+
+
+def _parts(keys: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    for start in range(0, len(keys), _KEYS_MAX):
+        yield keys[start : start + _KEYS_MAX]
+
+
+def _pages(client: Any, table: StoredTable) -> Iterator[list[tuple[Any, ...]]]:
+    """The keys of all rows; SCAN may show one twice."""
+    seen: set[tuple[Any, ...]] = set()
+    cursor: Any = 0
+    while True:
+        cursor, found = client.scan(cursor, pattern_of(table), _KEYS_MAX, _type="hash")
+        new = {key for one in found if (key := key_in(table, one)) is not None} - seen
+        seen |= new
+        yield list(new)
+        if int(cursor) == 0:
+            return
+
+
+def _fields(
+    client: Any, table: StoredTable, names: Sequence[str], keys: Sequence[tuple[Any, ...]]
+) -> Iterator[tuple[Any, ...]]:
+    """The rows with these keys; a key of another type is no row."""
+    from redis.exceptions import ResponseError
+
+    if not keys:
+        return
+    pipeline = client.pipeline(transaction=False)
+    for key in keys:
+        pipeline.hmget(key_of(table, key), names)
+    for key, found in zip(keys, pipeline.execute(raise_on_error=False), strict=True):
+        if isinstance(found, ResponseError) and str(found).startswith("WRONGTYPE"):
+            continue
+        if isinstance(found, Exception):
+            raise found
+        row = row_of(table, key, found)
+        if row is not None:
+            yield row
