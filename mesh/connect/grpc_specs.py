@@ -50,7 +50,7 @@ def method_of(url: str, usual: str) -> Method:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    names = parts.path.removeprefix("/").split("/")
+    names = parts.path.removeprefix("/").removesuffix("/").split("/")
     if names[-1].rpartition(".")[2] == EVENT_SERVICE and len(names) == 1:
         names.append(usual)
     if parts.scheme != "grpc" or not host or port is None or len(names) != 2 or not all(names):

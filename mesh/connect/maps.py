@@ -33,6 +33,7 @@ _PROTO: Final = (
         "--descriptor_set_out writes; for definitions of several files, groups, editions.",
     ),
     Option("message", doc="Name of the message in it; of the last file, if it has no package."),
+    Option("class", doc="Class of the original's apps, which proto or descriptor defines here."),
 )
 _LINE: Final = Option("new.line.character", default="\n", doc="Between lines.")
 

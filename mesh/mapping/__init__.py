@@ -206,7 +206,13 @@ def sink_mapper(
 
 
 def _definition(options: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
-    return options.get("proto"), options.get("descriptor"), options.get("message")
+    found = options.get("proto"), options.get("descriptor"), options.get("message")
+    if options.get("class") and not any(found[:2]):
+        raise ValueError(
+            f"class {options['class']} is of Java: give the definition of its message by proto or "
+            "descriptor"
+        )
+    return found
 
 
 def _check_registry(options: Mapping[str, Any]) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Source of JetStream streams and subjects; query groups may read a stream themselves.
 NATS: Final = "nats"
+#: Begins the names of sources and sinks whose messages a service defines.
+_GRPC: Final = "grpc"
 _PASS_THROUGH: Final = "passThrough"
 
 
@@ -198,11 +200,17 @@ def check_door(door: Door, stream: StreamSchema) -> None:
         raise MeshError(
             "MESH-P232",
             f'@map of {door.role} "{door.type}" is invalid: {error}',
+            hint=f"'mesh connectors {door.map.type}' lists its options.",
             position=door.position,
         ) from error
     _check_properties(spec, door)
     if spec.name == NATS and spec.role is Role.SOURCE:
         check_names(door.options, door.position)
+    if spec.name.startswith(_GRPC) and door.map.type == "protobuf":
+        # Fields that are numbered by the stream's attributes would be those of another message.
+        is_defined = {"proto", "descriptor"} & {name.lower() for name in door.map.options}
+        reason = None if is_defined else "its mapper protobuf needs the option proto or descriptor"
+        _refuse(spec, reason, door.position, "They have the messages of the service's .proto file.")
     if spec.name == "file" and spec.role is Role.SOURCE and not door.ref:
         _check_either(spec, door.options, ("file.uri", "dir.uri"), door.position)
         _check_patterns(spec, door.options, door.position)
@@ -336,9 +344,10 @@ def _check_patterns(spec: Spec, given: Mapping[str, str], position: Position) ->
     _refuse(spec, reason, position)
 
 
-def _refuse(spec: Spec, reason: str | None, position: Position) -> None:
+def _refuse(spec: Spec, reason: str | None, position: Position, hint: str | None = None) -> None:
     if reason:
-        raise MeshError("MESH-P231", f'{spec.role} "{spec.name}": {reason}', position=position)
+        message = f'{spec.role} "{spec.name}": {reason}'
+        raise MeshError("MESH-P231", message, hint=hint, position=position)
 
 
 def _check_either(

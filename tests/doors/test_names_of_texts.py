@@ -240,7 +240,7 @@ INSIDE: Final = {
     **{f"{side} mapper {kind}": _FORM for side in ("source", "sink")
        for kind in ("json", "csv", "text", "xml")},
     **{f"{side} mapper avro": "schema.def" for side in ("source", "sink")},
-    **{f"{side} mapper protobuf": "proto message descriptor" for side in ("source", "sink")},
+    **{f"{side} mapper protobuf": "proto message descriptor class" for side in ("source", "sink")},
 }  # fmt: skip
 #: Of ``@store``; ``tests/store/test_sources.py`` tries them.
 STORES: Final = {

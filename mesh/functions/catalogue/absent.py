@@ -126,7 +126,9 @@ _NAMES: Final = {
 
 def instead_of_kind(role: str, name: str) -> str | None:
     """The hint for a source, sink, mapper or store; None for a name that is unknown."""
-    return _KINDS.get(f"{role} {name}") or _KINDS.get(f"{role} {name.lower()}")
+    lower = name.lower()
+    spellings = (name, lower, lower.replace("-", ""))
+    return next((_KINDS[own] for one in spellings if (own := f"{role} {one}") in _KINDS), None)
 
 
 def instead_of_call(name: str) -> str | None:
