@@ -25,6 +25,7 @@ from mesh.api.logins import LoginRoutes
 from mesh.api.monitoring import Monitoring
 from mesh.api.openapi import document
 from mesh.api.originals import OriginalRoutes
+from mesh.api.previews import PreviewRoutes
 from mesh.api.queries import QueryRoutes
 from mesh.api.responses import Json, error_type, user_of, values_of, with_status
 from mesh.api.routing import routes_of, serves
@@ -65,9 +66,14 @@ REFUSALS: Final = {
     "MESH-C161": HTTPStatus.BAD_REQUEST,
     "MESH-C170": HTTPStatus.UNPROCESSABLE_ENTITY,
     "MESH-C171": HTTPStatus.BAD_REQUEST,
+    "MESH-C172": HTTPStatus.UNPROCESSABLE_ENTITY,
     "MESH-S131": HTTPStatus.FORBIDDEN,
     "MESH-O110": HTTPStatus.BAD_REQUEST,
     "MESH-O111": HTTPStatus.CONFLICT,
+    # Events of a preview, and a text that fails on them.
+    "MESH-U160": HTTPStatus.BAD_REQUEST,
+    "MESH-U161": HTTPStatus.BAD_REQUEST,
+    "MESH-U162": HTTPStatus.UNPROCESSABLE_ENTITY,
 }
 #: Orders for a worker, and its admission then.
 ORDERS: Final = {"cordon": "cordoned", "uncordon": "open", "drain": "draining"}
@@ -78,8 +84,8 @@ def make_app(service: ManagerService, access: Access) -> Starlette:
     parts = (
         AppRoutes(service), Monitoring(service), OriginalRoutes(service), EventRoutes(service),
         ErrorEntryRoutes(service), FeedRoutes(service), BackupRoutes(service),
-        TimeRoutes(service), QueryRoutes(service), AccountRoutes(access), LoginRoutes(access),
-        SecretRoutes(access), ScimRoutes(access),
+        TimeRoutes(service), QueryRoutes(service), PreviewRoutes(service),
+        AccountRoutes(access), LoginRoutes(access), SecretRoutes(access), ScimRoutes(access),
     )  # fmt: skip
     return Starlette(
         routes=routes_of(service, parts),

@@ -48,7 +48,8 @@ class Item:
 class Difference:
     """A row that one of the apps alone has, or two rows in one place."""
 
-    #: ``new``: the fork alone has it; ``gone``: the app alone has it; ``changed``: both differ.
+    #: ``new``: the fork alone has it; ``gone``: the app alone has it; ``changed``: both differ;
+    #: ``same``: both have it, where rows are shown side by side.
     kind: str
     #: Of the app, and of the fork.
     before: Item | None
@@ -76,6 +77,21 @@ class Compared:
     def differs(self) -> bool:
         """Whether any row differs."""
         return bool(self.new or self.gone or self.changed)
+
+    def add(self, one: Difference | None) -> None:
+        """Count a difference; None, or one of kind ``same``, is a row of both."""
+        match one.kind if one is not None else "same":
+            case "new":
+                self.new += 1
+            case "gone":
+                self.gone += 1
+            case "changed":
+                self.changed += 1
+            case _:
+                self.same += 1
+                return
+        if one is not None and (self.first is None or one.time_ms < self.first.time_ms):
+            self.first = one
 
 
 def compare(
@@ -106,7 +122,7 @@ def compare(
             made.earlier += len(earlier)
             found = [one for one in found if one not in earlier] if earlier else found
         for one in found:
-            _count(made, one)
+            made.add(one)
     return made
 
 
@@ -171,28 +187,19 @@ def _left(
         yield Difference("new", None, one.after)
 
 
-def _count(made: Compared, one: Difference | None) -> None:
-    match one.kind if one is not None else "same":
-        case "new":
-            made.new += 1
-        case "gone":
-            made.gone += 1
-        case "changed":
-            made.changed += 1
-        case _:
-            made.same += 1
-    if one is not None and (made.first is None or one.time_ms < made.first.time_ms):
-        made.first = one
-
-
 def _walk(before: Sequence[Item], after: Sequence[Item]) -> Iterator[Difference | None]:
     """The differences of one line in order, and None for each row that both have."""
+    return (None if one.kind == "same" else one for one in side_by_side(before, after))
+
+
+def side_by_side(before: Sequence[Item], after: Sequence[Item]) -> Iterator[Difference]:
+    """The rows of one line in order, each with its partner; ``same`` are rows that both have."""
     ours, theirs = [one.data for one in before], [one.data for one in after]
     our_places, their_places = _places(ours), _places(theirs)
     left = right = 0
     while left < len(ours) and right < len(theirs):
         if ours[left] == theirs[right]:
-            yield None
+            yield Difference("same", before[left], after[right])
             left, right = left + 1, right + 1
             continue
         ours_later = _next(their_places, ours[left], right)

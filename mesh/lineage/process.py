@@ -19,6 +19,7 @@ from mesh.jetstream.connection import connector_options
 from mesh.lineage.adopting import adopted
 from mesh.lineage.bases import Bases
 from mesh.lineage.outputs import compare_apps
+from mesh.lineage.stored import stored_events
 from mesh.lineage.why import Lineage
 from mesh.model import codec
 
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
+    from mesh.model.begin import StartPosition
     from mesh.model.cluster import AppRecord
+    from mesh.model.lineage import StoredStream
     from mesh.settings import NatsSettings
 
 
@@ -69,6 +72,22 @@ def adopt(
     async def answer() -> str:
         async with _connected(nats) as client:
             return await adopted(client, record, group, number, base, end, Path(files))
+
+    return asyncio.run(answer())
+
+
+def stored(
+    nats: NatsSettings,
+    streams: Sequence[StoredStream],
+    last: int,
+    since: StartPosition | None,
+    until: StartPosition | None,
+) -> Any:
+    """The last events of streams in a range, and notes; see ``stored_events``."""
+
+    async def answer() -> Any:
+        async with _connected(nats) as client:
+            return await stored_events(client, streams, last, since, until)
 
     return asyncio.run(answer())
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
     from mesh.bounded_process import Process
     from mesh.manager.desired_state import DesiredState
+    from mesh.model.begin import StartPosition
     from mesh.model.cluster import AppRecord
+    from mesh.model.lineage import StoredStream
     from mesh.settings import Settings
 
 #: Time for one answer, the start of the process among it, seconds.
@@ -80,6 +82,16 @@ class PastQuestions:
         """
         found = await self._ask(f"{_MODULE}:adopt", record, group, number, base, end, files)
         return str(found)
+
+    async def stored(
+        self,
+        streams: Sequence[StoredStream],
+        last: int,
+        since: StartPosition | None,
+        until: StartPosition | None,
+    ) -> Any:
+        """The last events of streams in a range, and notes; see ``mesh.lineage.stored``."""
+        return await self._ask(f"{_MODULE}:stored", list(streams), last, since, until)
 
     async def _ask(self, function: str, *arguments: Any) -> Any:
         return await self._questions.ask(function, self._nats, *arguments)

@@ -36,6 +36,7 @@ from mesh.manager.nodes import Leadership, NodeView, node_views, worker_view
 from mesh.manager.overview import Overview, overview
 from mesh.manager.past import PastQuestions
 from mesh.manager.planning import Planner
+from mesh.manager.previews import Previews
 from mesh.manager.promotions import Promotions
 from mesh.manager.queries import Queries
 from mesh.manager.streams import Streams
@@ -125,6 +126,7 @@ class ManagerService:
             client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
         )
         self.what_ifs = WhatIfs(planner, view)
+        self.previews = Previews(planner, self._desired, self.past)
         self.backfills = Backfills(client, self._deployments, planner, pieces, settings, clock)
         self._deployments.history_of = self.backfills.history_of
 

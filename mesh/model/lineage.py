@@ -1,9 +1,15 @@
-"""Lineage of an event: the inputs without which it would be another one, as a tree."""
+"""Lineage of an event: the inputs without which it would be another one, as a tree.
+
+And streams whose stored events are read for an answer.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mesh.model.app import Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +53,14 @@ class Budget:
     events: int = 500
     #: By (stream, sequence, index): events that were explained already.
     known: dict[tuple[str, int, int], Cause] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStream:
+    """The place of the stored events for a stream of a text."""
+
+    stream: str
+    #: JetStream streams and the subjects of events in them.
+    places: tuple[tuple[str, str], ...]
+    #: A channel with the schema in which events are read.
+    channel: Channel

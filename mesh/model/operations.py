@@ -98,6 +98,29 @@ class AppOperations:
     ) -> dict[str, Any]:
         """The needs of a text at a rate, measured."""
 
+    # The body has the text with its events, so the handler looks for the app.
+    @operation("POST", "/siddhi-apps/preview", _MANAGE, about=About.HANDLER, limit_s=_CHANGE_S)
+    def preview(
+        self,
+        text: Annotated[str, Field()],
+        *,
+        name: Annotated[str, Field()] = "",
+        events: Annotated[str, Field()] = "",
+        streams: Annotated[Sequence[str], Field("from")] = (),
+        last: Annotated[int, Field()] = 1000,
+        since: Annotated[str, Field()] = "",
+        until: Annotated[str, Field()] = "",
+        against: Annotated[str, Field()] = "",
+        keep: Annotated[bool, Field()] = False,
+    ) -> dict[str, Any]:
+        """The outputs of a text on events, without a deploy: nothing is published or stored.
+
+        ``events`` are lines as in a file of ``mesh test``.  ``streams`` are read in the cluster:
+        STREAM of the app of this name, or STREAM=APP.OTHER; ``last`` events of each, between
+        ``since`` and ``until``.  ``against`` is a running app whose outputs are compared; ``keep``
+        adds the YAML of a test.
+        """
+
     # Workers open one source or sink after the other.
     @operation("POST", "/siddhi-apps/check", _MANAGE, about=About.TEXT, limit_s=210.0)
     def check(self, text: SiddhiText, *, name: str = "") -> list[dict[str, Any]]:

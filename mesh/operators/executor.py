@@ -101,12 +101,15 @@ class OutputRun:
     ``position``: int64[n], growing; over all output streams each of the numbers 1, 2 .. occurs
     once.
     ``time_ms``: int64[n], the events' own times.
+    ``order``: int64[n], the place of each row's cause, if ``keeps_order``: ``2 * k + 1`` for the
+    external event number k, from 0, and ``2 * k`` for a timer before it.
     """
 
     stream: str
     position: Longs
     time_ms: Longs
     rows: pa.RecordBatch
+    order: Longs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,8 @@ class Executor:
         self._has_new = False
         #: Positions used so far.
         self.outputs_count = 0
+        #: Whether output has the places of its causes.
+        self.keeps_order = False
         periodic = environment.periodic
         self._periodic = [part for part in periodic if part.period_ms is not None]
         self._gap = Gap()
@@ -476,10 +481,12 @@ class Executor:
         position = np.concatenate([one.rank for one in parts]) + (self.outputs_count + 1)
         time_ms = np.concatenate([one.events.time_ms for one in parts])
         rows = concat([one.events.rows for one in parts])
+        causes = np.concatenate([p.events.order for p in parts]) if self.keeps_order else None
         if not (position[1:] > position[:-1]).all():
             order = np.argsort(position)
             position, time_ms, rows = position[order], time_ms[order], rows.take(order)
-        return OutputRun(stream, position, time_ms, rows)
+            causes = None if causes is None else causes[order]
+        return OutputRun(stream, position, time_ms, rows, causes)
 
     def take_calls(self) -> list[CallRun]:
         """The recorded calls of the callbacks since the previous ``take_calls``."""

@@ -65,7 +65,8 @@ def read(path: Path) -> list[TimedEvent]:
         MeshError: MESH-U120 for a file that can't be read, MESH-U160 for a line of another form.
     """
     try:
-        texts = path.read_text(encoding="utf-8").splitlines()
+        # A string may have what other lines end with, as U+2028.
+        texts = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise MeshError(
             "MESH-U120",
@@ -73,8 +74,13 @@ def read(path: Path) -> list[TimedEvent]:
             detail=f"{getattr(error, 'strerror', None) or error}.",
             hint=_hint(path) if isinstance(error, FileNotFoundError) else None,
         ) from error
+    return parse(texts if texts != [""] else (), str(path))
+
+
+def parse(lines: Iterable[str], where: str) -> list[TimedEvent]:
+    """The events of lines; MESH-U160 for a line of another form.  ``where``: for the message."""
     found = []
-    for number, text in enumerate(texts, 1):
+    for number, text in enumerate(lines, 1):
         try:
             match orjson.loads(text):
                 case {"time": int(time_ms), "stream": str(stream), "event": dict(event)}:
@@ -86,7 +92,7 @@ def read(path: Path) -> list[TimedEvent]:
         except ValueError as error:
             raise MeshError(
                 "MESH-U160",
-                f"line {number} of {path} is no event with a time",
+                f"line {number} of {where} is no event with a time",
                 detail=f"{error}.",
                 hint=f"It has the form {_FORM}.",
             ) from error
@@ -114,12 +120,13 @@ def case_of(text: str, name: str, events: Iterable[TimedEvent]) -> dict[str, Any
         if not one.stream:
             steps.append({"advance_to": one.time_ms})
             continue
-        data = _values(one, streams)
+        data = values_of(one, streams)
         steps.append({"stream": one.stream, "ts": one.time_ms, "data": data})
     return {"name": name, "app": text, "inputs": steps, "mode": "playback"}
 
 
-def _values(one: TimedEvent, streams: Mapping[str, StreamSchema]) -> list[Any]:
+def values_of(one: TimedEvent, streams: Mapping[str, StreamSchema]) -> list[Any]:
+    """The values of an event in the order of its stream; MESH-U161 for one that does not fit."""
     if one.stream not in streams:
         raise MeshError(
             "MESH-U161",

@@ -10,6 +10,7 @@
       expect: {Dear: [{item: lamp, price: 120.0}]}
       payloads: {Dear: ['{"event":{"item":"lamp","price":120.0}}']}
       errors: []                           # a part of each reason why a payload can't be read
+      start: 2026-01-01T00:00:00Z          # this time by default
 
 A payload goes through the mapper of its stream's source, and an emitted event through that of its
 sink.  ``at`` is the time since the start of the case.  In a test of pytest:
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -42,10 +44,10 @@ from mesh.testing.app_tests import TimedEvent
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Time at which each case starts: 2026-01-01.
+#: Time at which a case without ``start`` begins: 2026-01-01.
 START_MS: Final = 1_767_225_600_000
 _STEP: Final = {"stream", "payload", "event", "at", "properties"}
-_CASE: Final = {"name", "send", "expect", "payloads", "errors"}
+_CASE: Final = {"name", "send", "expect", "payloads", "errors", "start"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,8 @@ class Case:
     errors: Sequence[str] | None = None
     #: The file that positions in the text are of.
     path: Path = Path("app.siddhi")
+    #: Time at which it begins, milliseconds since 1970.
+    start: int = START_MS
 
     def __str__(self) -> str:
         return self.name
@@ -105,7 +109,7 @@ class Case:
             if not isinstance(step, dict) or not set(step) <= _STEP:
                 raise _wrong(f"a step with other names than {', '.join(sorted(_STEP))}: {step}")
             at_ms = _duration(step["at"]) if "at" in step else at_ms
-            stream, time_ms = str(step.get("stream") or ""), START_MS + at_ms
+            stream, time_ms = str(step.get("stream") or ""), self.start + at_ms
             if "payload" in step:
                 if stream not in sources:
                     raise _wrong(f'a payload for stream "{stream}", which has no source')
@@ -147,7 +151,9 @@ def read(path: Path) -> list[Case]:
     for case in cases if isinstance(cases, list) else [None]:
         if not isinstance(case, dict) or not {"name", "send"} <= set(case) <= _CASE:
             raise _wrong(f"{path} has a case with other names than {', '.join(sorted(_CASE))}")
-    return [Case(text=text, path=of, **case) for case in cases]
+    return [
+        Case(text=text, path=of, **{**case, "start": _start(case.get("start"))}) for case in cases
+    ]
 
 
 def _mappers(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -223,6 +229,16 @@ def _plain(one: TimedEvent) -> TimedEvent:
         for name, value in (one.event or {}).items()
     }
     return replace(one, event=event)
+
+
+def _start(given: Any) -> int:
+    """The time at which a case begins, which YAML has read; without a zone it is UTC."""
+    if given is None:
+        return START_MS
+    if not isinstance(given, datetime):
+        raise _wrong(f"start: {given} is no time such as 2026-01-01T00:00:00Z")
+    moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
 
 
 def _duration(given: Any) -> int:

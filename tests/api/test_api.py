@@ -575,6 +575,25 @@ def test_the_needs_of_a_text_at_a_rate_are_asked_for() -> None:
     assert (refused.status_code, refused.json()["code"]) == (422, "MESH-C170")
 
 
+def test_the_outputs_of_a_text_are_asked_for_with_its_events() -> None:
+    path = "/siddhi-apps/preview"
+    asked = {
+        "text": "text", "name": "Shop", "events": "e", "from": ["A", "B=C.D"], "last": 7,
+        "since": "1", "until": "9", "against": "Shop", "keep": True,
+    }  # fmt: skip
+    found = ask(FakeService(), "POST", path, json=asked).json()
+    assert found.pop("text") == "@App:name('Shop')\ntext"
+    assert found == {key: value for key, value in asked.items() if key not in ("text", "name")}
+    refused = ask(FakeService(), "POST", path, json={"text": "!"})
+    assert (refused.status_code, refused.json()["code"]) == (422, "MESH-C172")
+    several: list[Any] = [
+        [], {}, {"text": ""}, {"text": 1}, {"text": "t", "from": "A"}, {"text": "t", "last": 0},
+        {"text": "t", "last": True}, {"text": "t", "keep": 1}, {"text": "t", "events": ["e"]},
+    ]  # fmt: skip
+    for wrong in several:
+        assert ask(FakeService(), "POST", path, json=wrong).status_code == 400, wrong
+
+
 def test_an_events_lineage_is_asked_for_by_its_sequence() -> None:
     found = ask(FakeService(), "GET", "/siddhi-apps/Shop/why/Dear/7?index=1")
     assert found.json() == {"stream": "Dear", "sequence": 7, "index": 1, "inputs": []}

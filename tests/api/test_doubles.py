@@ -14,6 +14,7 @@ from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
 from mesh.manager.guarantees import GuaranteeAudit
 from mesh.manager.past import PastQuestions
+from mesh.manager.previews import Previews
 from mesh.manager.promotions import Promotions
 from mesh.manager.queries import Queries
 from mesh.manager.service import ManagerService
@@ -38,6 +39,7 @@ PAIRS: list[tuple[type, tuple[type, ...]]] = [
     (api.FakePast, (PastQuestions,)),
     (api.FakeQueries, (Queries,)),
     (api.FakeWhatIfs, (WhatIfs,)),
+    (api.FakePreviews, (Previews,)),
     (api.FakeTelemetry, (Telemetry,)),
     (api.FakeTracer, (Tracer,)),
     (FakeFeeds, (Feeds,)),

@@ -117,6 +117,13 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
     ("docs/capacity.md", "group "): _ONLY_SHOWN,
     ("docs/capacity.md", "50,000 events"): _ONLY_SHOWN,
     ("docs/cli.md", 'app "Shop" is starting'): _ONLY_SHOWN,
+    ("docs/cli.md", "mesh preview shop.siddhi --events"): By(
+        "tests/cli/test_preview.py::test_outputs_are_shown_with_their_causes_and_kept_as_a_test"
+    ),
+    ("docs/cli.md", "mesh preview shop.siddhi --from"): By(
+        "tests/cli/test_preview.py::test_stored_events_are_compared_with_the_running_text"
+    ),
+    ("docs/cli.md", "1 2026-01-01"): _ONLY_SHOWN,
     ("docs/cli.md", "mesh install man"): By(
         "tests/cli/test_help.py::test_every_part_is_listed_and_written"
     ),

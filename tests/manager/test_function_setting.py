@@ -11,7 +11,7 @@ from mesh.errors import MeshError
 from mesh.functions.script_switch import SWITCH
 from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
-from mesh.manager import past, what_ifs
+from mesh.manager import past, previews, what_ifs
 from mesh.manager.history_runs import process_environment
 from mesh.manager.queries import Queries
 from mesh.plan.bind import bind
@@ -30,11 +30,11 @@ def _processes() -> list[Process]:
     nothing: Any = None
     settings = Settings(functions=FunctionSettings(python=True))
     queries = Queries(nothing, nothing, nothing, settings, SystemClock())
-    return [queries._process, past._PROCESS, what_ifs._PROCESS]
+    return [queries._process, past._PROCESS, what_ifs._PROCESS, previews._PROCESS]
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("at", range(3), ids=["queries", "past", "what-if"])
+@pytest.mark.parametrize("at", range(4), ids=["queries", "past", "what-if", "preview"])
 def test_a_process_of_a_manager_runs_no_function(at: int) -> None:
     process = _processes()[at]
     assert "f" in compile_scripts(SCRIPTS)

@@ -239,6 +239,21 @@ class FakeWhatIfs:
         return {"rates": list(at_rate), "keys": keys, "cores": cores}
 
 
+class FakePreviews:
+    """Answers with the request."""
+
+    async def preview(
+        self, text: str, *, events: str = "", streams: Sequence[str] = (), last: int = 1000,
+        since: str = "", until: str = "", against: str = "", keep: bool = False,
+    ) -> Any:  # fmt: skip
+        if text.splitlines()[-1].startswith("!"):
+            raise MeshError("MESH-C172", "the preview exceeds its limits")
+        return {
+            "text": text, "events": events, "from": list(streams), "last": last, "since": since,
+            "until": until, "against": against, "keep": keep,
+        }  # fmt: skip
+
+
 @dataclass
 class FakeService:
     """Apps in a dict; a text whose last line starts with '!' is refused at a position."""
@@ -259,6 +274,7 @@ class FakeService:
     queries: FakeQueries = field(default_factory=FakeQueries)
     forks: FakeForks = field(default_factory=FakeForks)
     what_ifs: FakeWhatIfs = field(default_factory=FakeWhatIfs)
+    previews: FakePreviews = field(default_factory=FakePreviews)
     backfills: FakeBackfills = field(default_factory=FakeBackfills)
     promotions: FakePromotions = field(default_factory=FakePromotions)
     past: FakePast = field(default_factory=FakePast)

@@ -184,7 +184,7 @@ class Run:
             self._output.take(self._executor.take_written())
             self._output.commit()
         attributes = tuple(Attribute(o.name, _type(o)) for o in query.outputs)
-        asked["result"] = [answers.event(-1, row, attributes) for row in _rows(rows)]
+        asked["result"] = [answers.event(-1, row, attributes) for row in plain_rows(rows)]
 
     def _rows_of(self, query: BoundOnDemandQuery) -> pa.RecordBatch:
         is_stored = any(cells.schema.name in query.reads for cells in self.app.aggregations)
@@ -262,8 +262,8 @@ class Run:
         found = []
         for run in made:
             attributes = self.app.stream(run.stream).attributes
-            rows = zip(run.position.tolist(), run.time_ms.tolist(), _rows(run.rows), strict=True)
-            for place, time_ms, values in rows:
+            places, times = run.position.tolist(), run.time_ms.tolist()
+            for place, time_ms, values in zip(places, times, plain_rows(run.rows), strict=True):
                 found.append((place, run.stream, answers.event(time_ms, values, attributes)))
         for _, name, event in sorted(found, key=lambda one: one[0]):
             self._count += 1
@@ -273,7 +273,7 @@ class Run:
 
     def _call(self, made: CallRun) -> None:
         attributes = self._targets[made.query]
-        rows = _rows(made.rows)
+        rows = plain_rows(made.rows)
         numbers = made.call.tolist()
         for number in dict.fromkeys(numbers):
             places = [place for place, own in enumerate(numbers) if own == number]
@@ -306,7 +306,7 @@ def _type(output: BoundOutput) -> AttributeType:
     return output.expression.type or AttributeType.OBJECT
 
 
-def _rows(rows: pa.RecordBatch) -> list[list[Any]]:
+def plain_rows(rows: pa.RecordBatch) -> list[list[Any]]:
     """The rows of a record batch, each as a list; objects unchanged."""
     columns = [
         list(from_binary(column)) if pa.types.is_binary(column.type) else column.to_pylist()

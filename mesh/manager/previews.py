@@ -1,0 +1,146 @@
+"""Previews of texts, as any manager answers them: events are read, and a process plays them.
+
+    text ──plan──▶ may the user? ──▶ stored events ──▶ process without NATS ──▶ outputs
+
+The process that plays has no connection and no credentials.  The events of streams are read by the
+process that answers questions about the past.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.bounded_process import BoundedProcess
+from mesh.errors import MeshError
+from mesh.functions.script_switch import OF_MANAGERS
+from mesh.manager.questions import Questions
+from mesh.manager.streams import channel_of
+from mesh.model import names
+from mesh.model.access import Permission, require
+from mesh.model.begin import parse_start_position
+from mesh.model.lineage import StoredStream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.bounded_process import Process
+    from mesh.manager.desired_state import DesiredState
+    from mesh.manager.past import PastQuestions
+    from mesh.manager.planning import Planner
+    from mesh.model.app import AppSpec, Channel
+
+#: Time for one answer, seconds.
+ANSWER_S: Final = 20.0
+#: Events of each stream, unless the request has a number.
+LAST: Final = 1000
+#: Most events of a preview.
+EVENTS_MAX: Final = 10_000
+_MODULE: Final = "mesh.testing.preview"
+
+
+def _exceeded(detail: str) -> MeshError:
+    return MeshError(
+        "MESH-C172",
+        "the preview exceeds its limits",
+        detail=detail,
+        hint="Give it fewer events.  If one event is enough for this, the text has no end.",
+    )
+
+
+#: Of this Python process, so that it is started once.
+_PROCESS: Final = BoundedProcess(_MODULE, _exceeded, OF_MANAGERS)
+
+
+class Previews:
+    """Outputs of texts before a deploy; ``process`` plays, tests give one of their own."""
+
+    def __init__(
+        self,
+        planner: Planner,
+        desired: DesiredState,
+        past: PastQuestions,
+        process: Process | None = None,
+    ) -> None:
+        self._planner, self._desired, self._past = planner, desired, past
+        self._questions = Questions(process or _PROCESS, ANSWER_S, "previews wait")
+
+    async def preview(
+        self,
+        text: str,
+        *,
+        events: str = "",
+        streams: Sequence[str] = (),
+        last: int = LAST,
+        since: str = "",
+        until: str = "",
+        against: str = "",
+        keep: bool = False,
+    ) -> Any:
+        """The outputs of a text on events; see ``mesh.testing.preview.answer``.
+
+        Args:
+            text: SiddhiQL with a name.
+            events: lines as in a file of ``mesh test``.
+            streams: ``STREAM`` for events that the app of this name has stored, or that its source
+                would read; ``STREAM=APP.OTHER`` for those of another app.
+            last: most events of each of them.
+            since: the first place of them, as for a deploy; empty for the beginning.
+            until: the place before which they are read; empty for the end.
+            against: a running app whose outputs on these events are compared; empty for none.
+            keep: whether the answer has the YAML of a test.
+
+        Raises:
+            MeshError: what a deploy of the text is refused with; MESH-A403 for events of an app
+                that the user may not read, MESH-A404 for an app or a stream that is not there,
+                MESH-C172 for too much, MESH-U160 to MESH-U162 for events that don't fit.
+        """
+        spec = await self._planner.plan(text)
+        running = None
+        if against:
+            require(Permission.APPS_VIEW, against)
+            require(Permission.DATA_READ, against)
+            running = against, self._desired.spec(against).text
+        stored: list[Any] = []
+        notes: list[str] = []
+        if streams:
+            bounds = [parse_start_position(one) if one else None for one in (since, until)]
+            wanted = [self._stored(spec, one) for one in streams]
+            stored, notes = await self._past.stored(wanted, min(last, EVENTS_MAX), *bounds)
+        try:
+            answer = await self._questions.ask(
+                f"{_MODULE}:answer", spec.text, events, stored, running, keep
+            )
+        except MeshError as error:
+            if error.code != "MESH-S131":
+                raise
+            hint = "Functions are run on workers, and by 'mesh preview --events' on your machine."
+            raise MeshError(error.code, error.message, hint=hint, position=error.position) from None
+        return {**answer, "notes": [*notes, *answer["notes"]]}
+
+    def _stored(self, spec: AppSpec, asked: str) -> StoredStream:
+        """The stream that a request names, if its user may read it."""
+        stream, _, other = asked.partition("=")
+        app, _, name = other.rpartition(".") if other else (spec.name, "", stream)
+        # The planner has decided what sources may read.
+        read = _read_by_source(spec, stream)
+        schema = (read or channel_of(spec, stream)).stream
+        channel = None if other else read
+        if channel is None:
+            if not names.is_app_name(app):
+                raise MeshError(
+                    "MESH-A400", f'"{asked}" is no stream: write STREAM or STREAM=APP.STREAM'
+                )
+            require(Permission.DATA_READ, app)
+            channel = channel_of(self._desired.spec(app), name)
+        places = tuple(
+            (channel.js_stream(number), channel.subject(number))
+            for number in range(channel.partitions)
+        )
+        return StoredStream(stream, places, replace(channel, stream=schema))
+
+
+def _read_by_source(spec: AppSpec, stream: str) -> Channel | None:
+    """The channel of a JetStream stream that a source of the text reads for a stream."""
+    read = (one.channel for group in spec.groups for one in group.inputs)
+    return next((c for c in read if c.foreign and c.stream.name == stream), None)
