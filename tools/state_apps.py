@@ -67,6 +67,12 @@ from Q#reorder:kslack(l, -1L, 100L, true) select k, l insert into O2;
 from S#window.length(9)#approximate:distinctCount(i)#approximate:count(k, 0.05) select k,
   distinctCount as a, count as b insert all events into O1;
 from S#approximate:distinctCountEver(d, 0.1) select k, distinctCountEver as a insert into O2;
+from S#window.length(9)#extrema:topK(i, 2) select k, Top1Element as a, Top2Frequency as b
+  insert into O6;
+from S#timeseries:lengthTimeForecast(2 sec, 9, 20, d, i) select k, forecastY as a insert into O7;
+from S#markov:markovChain(k, 'x', 1 sec, 0.4, 3) select k, transitionProbability as a
+  insert into O8;
+from S select kf:kalmanFilter(d) as a, kf:kalmanFilter(d, 0.1, 0.2, l) as b insert into O9;
 from S#streamingml:kMeansMiniBatch(3, 0.2, 5, 9, i, d) select k,
   euclideanDistanceToClosestCentroid as a insert into O3;
 from S#streamingml:updatePerceptronClassifier('m', b, i, d) select k insert into M;

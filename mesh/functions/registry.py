@@ -13,6 +13,7 @@ from mesh.functions import (
     scalars,
     strings,
     times,
+    units,
 )
 
 if TYPE_CHECKING:
@@ -42,13 +43,14 @@ FUNCTIONS: dict[str, Function] = {
     **documents.FUNCTIONS,
     **containers.FUNCTIONS,
     **geometry.FUNCTIONS,
+    **units.FUNCTIONS,
 }
 
 #: Mathematical functions over texts, which may be no numbers.
 _READING = frozenset({"bin", "conv", "hex", "oct"} | {f"parse{kind}" for kind in _KINDS_READ})
 #: Functions that give a value or null for all arguments: no row fails.
 SURE_FUNCTIONS = frozenset(
-    {*scalars.SCALARS, "currenttimemillis", "eventtimestamp", "uuid"}
+    {*scalars.SCALARS, *units.FUNCTIONS, "currenttimemillis", "eventtimestamp", "uuid"}
     | {name for name in engine.FUNCTIONS if name.startswith("instanceof")}
     | {n for n in mathematics.FUNCTIONS if n.removeprefix("math:") not in _READING}
 )

@@ -8,6 +8,7 @@ lengths count UTF-16 units, as Java's.  Regular expressions are those of
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.compute as pc
@@ -185,7 +186,20 @@ def _group(pattern: str, text: str, number: int) -> str | None:
     return value
 
 
+def _origin(header: str) -> str | None:
+    """The first public address of the header ``X-Forwarded-For``; null without one."""
+    for part in header.split(","):
+        try:
+            address = ipaddress.ip_address(part.strip())
+        except ValueError:
+            continue
+        if address.is_global:
+            return str(address)
+    return None
+
+
 FUNCTIONS: dict[str, Function] = {
+    "env:getoriginipfromxforwarded": each_row(_origin),
     "str:charat": each_row(_char_at),
     "str:charfrequency": each_row(_char_frequency),
     "str:concat": _concat,

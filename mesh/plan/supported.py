@@ -18,6 +18,7 @@ from mesh.functions.catalogue import (
     EVENT_FUNCTIONS,
     OF_RIVER,
     SCALARS,
+    STATEFUL_FUNCTIONS,
     STATEFUL_STREAM_FUNCTIONS,
     STREAM_FUNCTIONS,
     WINDOWS,
@@ -85,7 +86,9 @@ _AGGREGATORS: Final = frozenset(
     for s in (*AGGREGATORS.values(), *DOCUMENTED_FUNCTIONS.values())
     if s.runs and s.kind is Kind.AGGREGATOR
 )
-_STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
+#: Functions with a state are handlers, but where they can't be.
+_STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS | STATEFUL_FUNCTIONS
+_UNLIFTED: Final = frozenset(s.bound_name for s in STATEFUL_FUNCTIONS.values())
 #: Stream functions that keep events, and all with a state.
 _PROCESSORS: Final = frozenset(STATEFUL_STREAM_FUNCTIONS)
 _STATEFUL: Final = _PROCESSORS | frozenset(EVENT_FUNCTIONS)
@@ -416,6 +419,13 @@ def _check_part(part: BoundExpression) -> None:
         case FunctionCall():
             if not part.is_script and part.function not in _FUNCTIONS:
                 raise _absent(f"function {part.function}", part.function, part.position)
+            if part.function in _UNLIFTED:
+                raise not_supported(
+                    f"function {part.function} here",
+                    part.position,
+                    hint="Call it in the select clause of a query over one stream, outside of "
+                    "conditions, and without aggregators among its arguments.",
+                )
             if part.function in OF_AREAS:
                 library("shapely", "geo")
             if part.fails is not None:

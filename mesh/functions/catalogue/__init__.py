@@ -13,6 +13,7 @@ from mesh.functions.catalogue.documented import (
     DOCUMENTED_STREAM_FUNCTIONS as DOCUMENTED_STREAM_FUNCTIONS,
 )
 from mesh.functions.catalogue.documented import DOCUMENTED_WINDOWS as DOCUMENTED_WINDOWS
+from mesh.functions.catalogue.documented import STATEFUL_FUNCTIONS as STATEFUL_FUNCTIONS
 from mesh.functions.catalogue.documented import (
     STATEFUL_STREAM_FUNCTIONS as STATEFUL_STREAM_FUNCTIONS,
 )

@@ -23,6 +23,12 @@ _SCRIPT: Final = (
     "Write it in JavaScript or Python: define function f[javascript] return double { .. }."
 )
 
+_VARIABLE: Final = "Write ${NAME} in the text: its value is that of --var, or of the environment."
+_SMOOTHED: Final = (
+    "Smooth the values by kf:kalmanFilter, and find the extremes by a sequence: "
+    "every e1=S, e2=S[v > e1.v], e3=S[v < e2.v]."
+)
+
 #: By role and name of a source, sink, mapper or store, a sentence.
 _KINDS: Final = {
     "source jms": "ActiveMQ and Artemis speak MQTT as well: use mqtt. RabbitMQ: use rabbitmq.",
@@ -82,7 +88,7 @@ _KINDS: Final = {
 
 #: By namespace of functions, windows and stream functions, a sentence.
 _NAMESPACES: Final = {
-    "env": "Write ${NAME} in the text: its value is that of --var, or of the environment.",
+    "env": _VARIABLE,
     "evalscript": _SCRIPT,
     "extrema": "Use extrema:maxByLength, minByTime, topKTimeBatch and the like; or count() with "
     "group by, order by and limit.",
@@ -92,9 +98,7 @@ _NAMESPACES: Final = {
     "grpc": "Use grpc-call.",
     "http": "Use the sink http-call and the source http-call-response.",
     "js": _SCRIPT,
-    "kf": _OUTSIDE,
     "kafka": "Use 'mesh backfill', or the source history.",
-    "markov": _OUTSIDE,
     "ml": _OUTSIDE,
     "nlp": _OUTSIDE,
     "onnx": "Use http-call with the address of a server of the model.",
@@ -105,15 +109,18 @@ _NAMESPACES: Final = {
     "reorder": "Use reorder:kslack, or externalTime windows, which take the time of the events.",
     "sentiment": _OUTSIDE,
     "soap": "Use http-call, with the mapper xml.",
-    "stats": "Use avg, stdDev, min, max and count of a window.",
     "store": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
     "tensorFlow": "Use http-call with the address of a server of the model.",
-    "timeseries": _OUTSIDE,
-    "unitconversion": "Multiply by the factor: select metres * 3.28084 as feet.",
+    "timeseries": "Use timeseries:regress, forecast or outlier.",
     "vader": _OUTSIDE,
 }
 #: By full name, where the namespace has others that run.
 _NAMES: Final = {
+    "extrema:kalmanMinMax": _SMOOTHED,
+    "extrema:kernelMinMax": _SMOOTHED,
+    "timeseries:kalmanMinMax": _SMOOTHED,
+    "timeseries:kernelMinMax": _SMOOTHED,
+    "env:getSystemProperty": _VARIABLE,
     "streamingml:clusTree": "Use streamingml:kMeansIncremental or kMeansMiniBatch.",
     "evalScript": _SCRIPT,
     "unique:externalTimeBatch": "Use externalTimeBatch with group by, which emits a row a key.",

@@ -10,13 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from mesh.functions.catalogue.conversions import UNIT_RATIOS
 from mesh.functions.catalogue.event_functions import EVENT_FUNCTIONS
 from mesh.functions.catalogue.model import Argument, Kind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
-from mesh.model.types import Attribute, AttributeType
+from mesh.functions.catalogue.series import ranked_attributes
 
 if TYPE_CHECKING:
     from mesh.functions.catalogue.model import Signature
+    from mesh.model.types import Attribute
 
 _FUNCTIONS: Final = """
 str:charAt(input.value string, index int) -> string
@@ -195,6 +197,8 @@ list:size(list object) -> int
 list:sort(list object) -> object
 list:sort(list object, order string constant) -> object
 
+env:getOriginIPFromXForwarded(x.forwarded.header string) -> string
+
 geo:distance(latitude double, longitude double, latitude double, longitude double) -> double
 geo:withinDistance(longitude double, latitude double, fence string, radius double) -> bool
 geo:withinDistance(geo.json.geometry string, fence string, radius double) -> bool
@@ -212,6 +216,16 @@ geo:within(longitude double, latitude double, fence string) -> bool
 geo:within(geo.json.geometry string, fence string) -> bool
 """
 
+_WITH_STATE: Final = """
+kf:kalmanFilter(measured.value double) -> double
+kf:kalmanFilter(measured.value double, measurement.noise.sd double) -> double
+kf:kalmanFilter(measured.value double, measured.changing.rate double, measurement.noise.sd double,
+    timestamp long) -> double
+"""
+_CONVERSIONS: Final = "\n".join(
+    f"unitconversion:{name}(p1 number) -> double" for name in UNIT_RATIOS
+)
+
 _AGGREGATORS: Final = """
 str:groupConcat(key scalar) -> string
 str:groupConcat(key scalar, separator string constant) -> string
@@ -219,6 +233,7 @@ str:groupConcat(key scalar, separator string constant, distinct bool constant) -
 str:groupConcat(key scalar, separator string constant, distinct bool constant,
     order string constant =asc|desc) -> string
 math:percentile(arg number, p double constant) -> double
+stats:median(data number) -> double
 json:group(json string|object) -> string
 json:group(json string|object, distinct bool constant) -> string
 json:group(json string|object, enclosing.element string constant) -> string
@@ -348,9 +363,13 @@ def _takes_time(arguments: tuple[Argument, ...]) -> str | None:
     return None
 
 
+#: Functions with a state, which the binder computes for each event before the select clause.
+STATEFUL_FUNCTIONS: Final = signatures(_WITH_STATE, Kind.SCALAR, runs=True)
 #: Scalar functions and aggregators of extensions, by name.
-DOCUMENTED_FUNCTIONS: Final = signatures(_FUNCTIONS, Kind.SCALAR, runs=True) | signatures(
-    _AGGREGATORS, Kind.AGGREGATOR, runs=True, rules={"math:percentile": _is_percent}
+DOCUMENTED_FUNCTIONS: Final = (
+    signatures(_FUNCTIONS + _CONVERSIONS, Kind.SCALAR, runs=True)
+    | signatures(_AGGREGATORS, Kind.AGGREGATOR, runs=True, rules={"math:percentile": _is_percent})
+    | STATEFUL_FUNCTIONS
 )
 
 
@@ -358,16 +377,8 @@ def _ranked(side: str) -> dict[str, Signature]:
     """Functions that add the values of the highest ranks with their counts: Top1Element .."""
 
     def adds(arguments: tuple[Argument, ...]) -> tuple[Attribute, ...]:
-        value, count = arguments[0].type, arguments[-1].value
-        ranks = [f"{side.capitalize()}{rank}" for rank in range(1, int(count or 0) + 1)]
-        return tuple(
-            attribute
-            for rank in ranks
-            for attribute in (
-                Attribute(f"{rank}Element", value),
-                Attribute(f"{rank}Frequency", AttributeType.LONG),
-            )
-        )
+        count = int(arguments[-1].value or 0)
+        return ranked_attributes(side.capitalize(), arguments[0].type, count)
 
     found = signatures(_RANKED.format(side=side), Kind.STREAM_PROCESSOR, runs=True)
     return {

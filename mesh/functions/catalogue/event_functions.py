@@ -12,6 +12,7 @@ from typing import Final
 from mesh.functions.catalogue.learning import LEARNING
 from mesh.functions.catalogue.model import Argument, Kind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
+from mesh.functions.catalogue.series import SERIES
 
 #: Forms of an approximate count; ``{0}`` is its name, and that of its estimate.
 _APPROXIMATE: Final = """
@@ -63,13 +64,17 @@ def _distinct_rule(arguments: tuple[Argument, ...]) -> Objection | None:
 
 
 #: By name; all of them run.
-EVENT_FUNCTIONS: Final = LEARNING | signatures(
-    "".join(map(_APPROXIMATE.format, ("count", "distinctCount", "distinctCountEver"))),
-    Kind.STREAM_PROCESSOR,
-    runs=True,
-    rules={
-        "approximate:count": _count_rule,
-        "approximate:distinctCount": _distinct_rule,
-        "approximate:distinctCountEver": _distinct_rule,
-    },
+EVENT_FUNCTIONS: Final = (
+    LEARNING
+    | SERIES
+    | signatures(
+        "".join(map(_APPROXIMATE.format, ("count", "distinctCount", "distinctCountEver"))),
+        Kind.STREAM_PROCESSOR,
+        runs=True,
+        rules={
+            "approximate:count": _count_rule,
+            "approximate:distinctCount": _distinct_rule,
+            "approximate:distinctCountEver": _distinct_rule,
+        },
+    )
 )

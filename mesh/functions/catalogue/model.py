@@ -128,6 +128,10 @@ class Kind(StrEnum):
         return "stream function" if self is Kind.STREAM_PROCESSOR else str(self)
 
 
+#: Kilograms to US tons; the other name is that of stones.
+_CASED: Final = frozenset({"unitconversion:kgToST"})
+
+
 @dataclass(frozen=True, slots=True)
 class Signature:
     """A name that SiddhiQL can call, with every form of the call."""
@@ -141,8 +145,8 @@ class Signature:
 
     @property
     def bound_name(self) -> str:
-        """The name in ``mesh.plan.bound``: lower case."""
-        return self.name.lower()
+        """The name in ``mesh.plan.bound``: lower case, unless two names differ in case only."""
+        return self.name if self.name in _CASED else self.name.lower()
 
 
 def script_function(name: str, result: AttributeType) -> Signature:

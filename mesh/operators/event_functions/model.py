@@ -53,10 +53,11 @@ class Form:
     ``make``: a model without events. ``read``: the vectors of all arguments, of one length, as the
     values that models receive; None: their Python values. ``is_shared``: one model serves all
     partition instances, and other queries. ``skips_constants``: models receive the values of the
-    other arguments alone.
+    other arguments alone. ``skips``: places of further arguments that they don't receive.
     """
 
     make: Callable[[], Model]
     read: Callable[[Sequence[Vector]], Sequence[Sequence[Any]]] | None = None
     is_shared: bool = False
     skips_constants: bool = False
+    skips: tuple[int, ...] = ()

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.operators.event_functions import clusters, learners, sketches, trees
+from mesh.operators.event_functions import (
+    clusters,
+    kalman,
+    learners,
+    markov,
+    ranks,
+    regression,
+    sketches,
+    trees,
+)
 from mesh.plan.bound import Constant
 
 if TYPE_CHECKING:
@@ -74,11 +84,50 @@ def _clustering(form: Callable[..., Form]) -> _Maker:
     return lambda handler: form(*_constants(handler.arguments))
 
 
+def _markov(handler: BoundStreamFunction) -> Form:
+    return markov.chain(*_constants(handler.arguments[2:]))
+
+
+def _ranks(sign: int) -> _Maker:
+    return lambda handler: ranks.ranks(sign, *_constants(handler.arguments[1:]))
+
+
+def _regression(kind: str, settings: tuple[int, ...], span: int | None = None) -> _Maker:
+    """A call with or without ``settings``: places of the interval, the number and the confidence.
+
+    With ``span``, the place of a time, the number has its own place in the short form, too.
+    """
+
+    def make(handler: BoundStreamFunction) -> Form:
+        arguments = handler.arguments
+        last = settings[-1]
+        is_long = len(arguments) > last + 2 and isinstance(arguments[last], Constant)
+        places = settings if is_long else settings[1:2] if span is not None else ()
+        found = [_constant(arguments[place]) for place in places]
+        if len(found) == 1:
+            found = [1, found[0], 0.95]
+        span_ms = None if span is None else _constant(arguments[span])
+        form = regression.regression(kind, len(handler.adds), found, span_ms)
+        taken = places if span is None else (span, *places)
+        return replace(form, skips=taken)
+
+    return make
+
+
+def _constant(argument: BoundExpression) -> Any:
+    assert isinstance(argument, Constant), "the catalogue accepts a constant here"
+    return argument.value
+
+
 #: By name, the form of a call.
 EVENT_FUNCTIONS: Final[Mapping[str, _Maker]] = {
     "approximate:count": _of_constants(sketches.value_count),
     "approximate:distinctCount": _of_constants(sketches.distinct_values(forgets=True)),
     "approximate:distinctCountEver": _of_constants(sketches.distinct_values(forgets=False)),
+    "extrema:bottomK": _ranks(1),
+    "extrema:topK": _ranks(-1),
+    "kf:kalmanFilter": lambda handler: kalman.kalman(len(handler.arguments)),
+    "markov:markovChain": _markov,
     "streamingml:AMRulesRegressor": _asking("rules"),
     "streamingml:bayesianRegression": _asking("bayesian"),
     "streamingml:hoeffdingTreeClassifier": _asking("tree"),
@@ -89,4 +138,10 @@ EVENT_FUNCTIONS: Final[Mapping[str, _Maker]] = {
     "streamingml:updateBayesianRegression": _update_regression,
     "streamingml:updateHoeffdingTree": _update_tree,
     "streamingml:updatePerceptronClassifier": _update_perceptron,
+    "timeseries:forecast": _regression("forecast", (0, 1, 2)),
+    "timeseries:lengthTimeForecast": _regression("forecast", (3, 1, 4), 0),
+    "timeseries:lengthTimeOutlier": _regression("outlier", (3, 1, 4), 0),
+    "timeseries:lengthTimeRegress": _regression("regress", (2, 1, 3), 0),
+    "timeseries:outlier": _regression("outlier", (0, 1, 2)),
+    "timeseries:regress": _regression("regress", (0, 1, 2)),
 }

@@ -37,8 +37,9 @@ class EventFunction:
         self._form = EVENT_FUNCTIONS[handler.name](handler)
         self._arguments = [
             compile_expression(argument)
-            for argument in handler.arguments
-            if not (self._form.skips_constants and isinstance(argument, Constant))
+            for place, argument in enumerate(handler.arguments)
+            if place not in self._form.skips
+            and not (self._form.skips_constants and isinstance(argument, Constant))
         ]
         self._adds = handler.adds
         self._nothing: Added = (None,) * len(handler.adds)

@@ -3,7 +3,7 @@
 A group has the values of its events in order of arrival; an expired event takes the oldest equal
 one away.  Null arguments are skipped, but for those of ``list:collect``.
 
-Source: API documentation of siddhi-execution-string, -math, -json, -map and -list.
+Source: API documentation of siddhi-execution-string, -math, -stats, -json, -map and -list.
 """
 
 from __future__ import annotations
@@ -182,6 +182,17 @@ def _percentile(percent: Any) -> _Form:
     return _Form(lambda value: _unless_null(None if value is None else float(value)), show)
 
 
+def _median() -> _Form:
+    def show(values: Iterable[Any]) -> float | None:
+        ordered: list[float] = sorted(values)
+        middle = len(ordered) // 2
+        if not ordered:
+            return None
+        return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+    return _Form(lambda value: _unless_null(None if value is None else float(value)), show)
+
+
 def _json_group(write: Callable[[Any], Any]) -> Callable[..., _Form]:
     def form(*constants: Any) -> _Form:
         distinct = any(one is True for one in constants)
@@ -227,6 +238,7 @@ def _map(items: Callable[..., list[Any]]) -> _Form:
 COLLECTIONS: Final[Mapping[str, Callable[..., _Form]]] = {
     "str:groupconcat": _concatenation,
     "math:percentile": _percentile,
+    "stats:median": _median,
     "json:group": _json_group(write_json),
     "json:groupasobject": _json_group(lambda value: value),
     "list:collect": _list(lambda value: [value]),

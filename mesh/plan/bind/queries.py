@@ -16,6 +16,7 @@ from mesh.language.syntax import (
 from mesh.plan.bind.inputs import bind_join, bind_stream
 from mesh.plan.bind.outputs import bind_action
 from mesh.plan.bind.selection import bind_selection
+from mesh.plan.bind.stateful import lift_stateful
 from mesh.plan.bind.states import bind_pattern
 from mesh.plan.bound import BoundQuery, BoundRate, BoundStream
 
@@ -60,6 +61,9 @@ def _bind(query: Query, name: str, names: Names, problems: Diagnostics) -> Bound
     )
     if selection is None:
         return None
+    outputs = selection.outputs
+    if isinstance(source, BoundStream):
+        source, outputs = lift_stateful(source, outputs)
     produced = selection.schema(output)
     action = problems.attempt(bind_action, written, produced, names)
     if action is None:
@@ -67,7 +71,7 @@ def _bind(query: Query, name: str, names: Names, problems: Diagnostics) -> Bound
     return BoundQuery(
         name=name,
         input=source,
-        outputs=selection.outputs,
+        outputs=outputs,
         group_by=selection.group_by,
         having=selection.having,
         action=action,

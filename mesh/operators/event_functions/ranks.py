@@ -1,0 +1,63 @@
+"""``#extrema:topK(a, k)`` and ``bottomK``: the most frequent values so far or in the window.
+
+An event is passed on if the ranks have changed since the last one that was.  Of equal counts the
+value that came first precedes.  Null stands for ranks without a value.
+
+Source: API documentation of siddhi-execution-extrema 5.0.
+"""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any
+
+from mesh.operators.base import CURRENT
+from mesh.operators.event_functions.model import Form
+
+if TYPE_CHECKING:
+    from mesh.operators.event_functions.model import Added
+
+
+class Ranks:
+    """Counts of values; ``sign``: -1 for the most frequent ones, 1 for the rarest."""
+
+    def __init__(self, count: int, sign: int) -> None:
+        self._ranks = count
+        self._sign = sign
+        self._counts: dict[Any, int] = {}
+        self._before: list[Any] | None = None
+
+    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added | None:
+        """Count one event, or count it back if it leaves the window."""
+        value, counts = values[0], self._counts
+        if kind != CURRENT:
+            if counts.get(value, 0) > 1:
+                counts[value] -= 1
+            else:
+                counts.pop(value, None)
+            return None
+        counts[value] = counts.get(value, 0) + 1
+        sign = self._sign
+        found: list[Any] = []
+        # The sort is stable, and a dict has its keys in order of arrival.
+        for pair in nsmallest(self._ranks, counts.items(), key=lambda one: sign * one[1]):
+            found += pair
+        found += [None] * (2 * self._ranks - len(found))
+        if found == self._before:
+            return None
+        self._before = found
+        return tuple(found)
+
+    def dump(self) -> Any:
+        """Its state as JSON."""
+        return [list(self._counts), list(self._counts.values()), self._before]
+
+    def load_dump(self, state: Any) -> None:
+        """Restore what ``dump`` returned."""
+        values, counts, self._before = state
+        self._counts = dict(zip(values, counts, strict=True))
+
+
+def ranks(sign: int, count: int) -> Form:
+    """``topK(attribute, k)``."""
+    return Form(lambda: Ranks(count, sign), skips_constants=True)
