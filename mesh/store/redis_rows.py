@@ -12,6 +12,7 @@ key is not the text of a key value, or that has no field of the table, is no row
 from __future__ import annotations
 
 import decimal
+import math
 import operator
 import re
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from mesh.model.lookup import AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
-from mesh.model.stored_limits import single
 from mesh.model.types import AttributeType
 from mesh.store.values import exact
 
@@ -46,36 +46,41 @@ _ORDERS: Final = {
 
 def text_of(value: Any, attribute: AttributeType) -> str:
     """The text of a value that is not null."""
-    match attribute:
-        case AttributeType.BOOL:
-            return "true" if value else "false"
-        case AttributeType.FLOAT | AttributeType.DOUBLE:
-            # The shortest one that is this number.
-            text = str(np.float32(value)) if attribute is AttributeType.FLOAT else repr(value)
-            return _INFINITE.get(text, text)
-        case _:
-            return str(value)
+    return _WRITERS[attribute](value)
 
 
 def value_of(data: bytes, attribute: AttributeType) -> Any:
     """The value of a text; the text itself, or its bytes, if it has none of this type."""
     try:
-        text = data.decode()
+        return _READERS[attribute](data.decode())
     except UnicodeDecodeError:
         return data
-    match attribute:
-        case AttributeType.INT | AttributeType.LONG:
-            return int(text) if _WHOLE.fullmatch(text) else text
-        case AttributeType.FLOAT | AttributeType.DOUBLE:
-            number = _fraction(text)
-            return _single(number) if attribute is AttributeType.FLOAT else number
-        case AttributeType.BOOL:
-            return _FLAGS.get(text.lower(), text)
-        case _:
-            return text
 
 
-def _fraction(text: str) -> Any:
+def _flag_text(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _double_text(value: float) -> str:
+    # The shortest text that is this number.
+    text = repr(value)
+    return _INFINITE.get(text, text)
+
+
+def _float_text(value: float) -> str:
+    text = str(np.float32(value))
+    return _INFINITE.get(text, text)
+
+
+def _flag(text: str) -> Any:
+    return _FLAGS.get(text.lower(), text)
+
+
+def _whole(text: str) -> Any:
+    return int(text) if _WHOLE.fullmatch(text) else text
+
+
+def _double(text: str) -> Any:
     if not _FRACTION.fullmatch(text):
         return text
     number = float(text)
@@ -88,88 +93,112 @@ def _fraction(text: str) -> Any:
     return text
 
 
-def _single(number: Any) -> Any:
-    """The float that a number is, or is the shortest text of."""
-    if not isinstance(number, float) or not (np.isnan(number) or single(np.array([number]))[0]):
+def _float(text: str) -> Any:
+    """The float that a number is, or is the shortest text of; another number as it is."""
+    number = _double(text)
+    if not isinstance(number, float) or not math.isfinite(number):
         return number
-    return float(np.float32(number))
+    with np.errstate(over="ignore"):
+        rounded = np.float32(number)
+    is_same = float(rounded) == number or float(str(rounded)) == number
+    return float(rounded) if is_same else number
 
 
-def prefix_of(table: StoredTable) -> str:
-    """The beginning of the keys of a table's rows."""
-    return f"{table.name}:"
+_WRITERS: Final[Mapping[AttributeType, Callable[[Any], str]]] = {
+    AttributeType.STRING: str,
+    AttributeType.INT: str,
+    AttributeType.LONG: str,
+    AttributeType.FLOAT: _float_text,
+    AttributeType.DOUBLE: _double_text,
+    AttributeType.BOOL: _flag_text,
+}
+_READERS: Final[Mapping[AttributeType, Callable[[str], Any]]] = {
+    AttributeType.STRING: str,
+    AttributeType.INT: _whole,
+    AttributeType.LONG: _whole,
+    AttributeType.FLOAT: _float,
+    AttributeType.DOUBLE: _double,
+    AttributeType.BOOL: _flag,
+}
 
 
-def pattern_of(table: StoredTable) -> str:
-    """The pattern of SCAN that all keys of rows match."""
-    return re.sub(r"([\\*?\[\]^-])", r"\\\1", prefix_of(table)) + "*"
+class Hashes:
+    """The hashes of a table's rows."""
 
+    def __init__(self, table: StoredTable) -> None:
+        self.table = table
+        #: The names of the fields.
+        self.names = tuple(column.name for column in table.columns)
+        self._types = tuple(column.type for column in table.columns)
+        self._keys = tuple(table.arrow.get_field_index(column.name) for column in table.keys)
+        self._key_types = tuple(column.type for column in table.keys)
+        #: The key of a row, as values.
+        self.key = operator.itemgetter(*self._keys)
+        self._prefix = f"{table.name}:"
+        escaped = re.sub(r"([\\*?\[\]^-])", r"\\\1", self._prefix)
+        #: The pattern of SCAN that all keys match.
+        self.pattern = f"{escaped}*"
 
-def key_of(table: StoredTable, key: Sequence[Any]) -> str:
-    """The key of the row with these values of key columns."""
-    texts = [text_of(_own(value), c.type) for value, c in zip(key, table.keys, strict=True)]
-    if len(texts) > 1:
-        texts = [text.replace("%", "%25").replace(":", "%3A") for text in texts]
-    return prefix_of(table) + ":".join(texts)
+    def key_of(self, key: Sequence[Any]) -> str:
+        """The key of the row with these values of key columns."""
+        texts = [
+            # Keys have one zero.
+            _WRITERS[kind](value + 0.0 if isinstance(value, float) else value)
+            for value, kind in zip(key, self._key_types, strict=True)
+        ]
+        if len(texts) > 1:
+            texts = [text.replace("%", "%25").replace(":", "%3A") for text in texts]
+        return self._prefix + ":".join(texts)
 
+    def key_in(self, key: bytes) -> tuple[Any, ...] | None:
+        """The values of key columns; None for a key that no row has."""
+        try:
+            text = key.decode().removeprefix(self._prefix)
+        except UnicodeDecodeError:
+            return None
+        parts = text.split(":") if len(self._keys) > 1 else [text]
+        if len(parts) != len(self._keys):
+            return None
+        if len(parts) > 1:
+            parts = [part.replace("%3A", ":").replace("%25", "%") for part in parts]
+        try:
+            values = tuple(
+                exact(_READERS[kind](part), kind)
+                for part, kind in zip(parts, self._key_types, strict=True)
+            )
+        except (ValueError, TypeError, ArithmeticError):
+            return None
+        is_own = self.key_of(values).encode() == key and all(value == value for value in values)
+        return values if is_own else None
 
-def _own(value: Any) -> Any:
-    """Of the two zeros the one that keys have."""
-    return value + 0.0 if isinstance(value, float) else value
+    def row_of(
+        self, key: tuple[Any, ...], found: Sequence[bytes | bool | None]
+    ) -> tuple[Any, ...] | None:
+        """The row of a hash, in the columns of the table; None if it is none.
 
+        Args:
+            key: see ``key_in``.
+            found: its fields ``names``; None or False for those that are missing.
+        """
+        if all(one is None or one is False for one in found):
+            return None
+        row = [
+            value_of(data, kind) if isinstance(data, bytes) else None
+            for data, kind in zip(found, self._types, strict=True)
+        ]
+        for at, value in zip(self._keys, key, strict=True):
+            row[at] = value
+        return tuple(row)
 
-def key_in(table: StoredTable, key: bytes) -> tuple[Any, ...] | None:
-    """The values of key columns; None for a key that no row has."""
-    try:
-        text = key.decode().removeprefix(prefix_of(table))
-    except UnicodeDecodeError:
+    def keys_in(self, clause: Clause) -> list[tuple[Any, ...]] | None:
+        """The keys of all rows that a look-up can find; None if it does not say."""
+        parts = clause.parts if isinstance(clause, AllOf) else (clause,)
+        names = [self.names[at] for at in self._keys]
+        for part in parts:
+            if isinstance(part, AnyKey) and sorted(part.columns) == sorted(names):
+                order = [part.columns.index(name) for name in names]
+                return [tuple(key[at] for at in order) for key in part.keys]
         return None
-    columns = table.keys
-    parts = text.split(":") if len(columns) > 1 else [text]
-    if len(parts) != len(columns):
-        return None
-    if len(columns) > 1:
-        parts = [part.replace("%3A", ":").replace("%25", "%") for part in parts]
-    try:
-        values = tuple(
-            exact(value_of(part.encode(), column.type), column.type)
-            for part, column in zip(parts, columns, strict=True)
-        )
-    except (ValueError, TypeError, ArithmeticError):
-        return None
-    is_own = key_of(table, values).encode() == key and all(value == value for value in values)
-    return values if is_own else None
-
-
-def row_of(
-    table: StoredTable, key: tuple[Any, ...], found: Sequence[bytes | None]
-) -> tuple[Any, ...] | None:
-    """The row of a hash, in the columns of ``table``; None if it is none.
-
-    Args:
-        table: with its columns.
-        key: see ``key_in``.
-        found: the fields by the names of the columns; None for those that are missing.
-    """
-    if not any(one is not None for one in found):
-        return None
-    given = iter(key)
-    own = table.keys
-    return tuple(
-        next(given) if column in own else None if data is None else value_of(data, column.type)
-        for column, data in zip(table.columns, found, strict=True)
-    )
-
-
-def keys_in(table: StoredTable, clause: Clause) -> list[tuple[Any, ...]] | None:
-    """The keys of all rows that a look-up can find; None if it does not say."""
-    parts = clause.parts if isinstance(clause, AllOf) else (clause,)
-    names = [column.name for column in table.keys]
-    for part in parts:
-        if isinstance(part, AnyKey) and sorted(part.columns) == sorted(names):
-            order = [part.columns.index(name) for name in names]
-            return [tuple(key[at] for at in order) for key in part.keys]
-    return None
 
 
 def finder(clause: Clause) -> Callable[[Mapping[str, Any]], bool]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mesh.model.lookup import AllOf, AnyKey, AnyOf, Compared, Comparison
 from mesh.model.stored import Merge, StoredColumn, StoredTable
 from mesh.model.types import AttributeType
-from mesh.store.redis_rows import finder, key_in, key_of, keys_in, row_of, text_of, value_of
+from mesh.store.redis_rows import Hashes, finder, text_of, value_of
 
 T = AttributeType
 VALUES: dict[AttributeType, st.SearchStrategy[Any]] = {
@@ -26,10 +26,10 @@ VALUES: dict[AttributeType, st.SearchStrategy[Any]] = {
 }
 
 
-def table(*types: AttributeType, name: str = "T") -> StoredTable:
+def table(*types: AttributeType) -> Hashes:
     """A table whose columns are all of its key."""
     columns = tuple(StoredColumn(f"c{at}", type, Merge.KEY) for at, type in enumerate(types))
-    return StoredTable(name, columns)
+    return Hashes(StoredTable("T", columns))
 
 
 @given(st.data())
@@ -44,9 +44,9 @@ def test_a_key_is_that_of_one_row(data: st.DataObject) -> None:
     types = data.draw(st.lists(st.sampled_from(list(VALUES)), min_size=1, max_size=3))
     key = tuple(data.draw(VALUES[one]) for one in types)
     own = table(*types)
-    assert key_in(own, key_of(own, key).encode()) == key
+    assert own.key_in(own.key_of(key).encode()) == key
     other = tuple(data.draw(VALUES[one]) for one in types)
-    assert (key == other) == (key_of(own, key) == key_of(own, other))
+    assert (key == other) == (own.key_of(key) == own.key_of(other))
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_key_is_that_of_one_row(data: st.DataObject) -> None:
     ],
 )
 def test_another_key_is_of_no_row(key: bytes, types: list[AttributeType]) -> None:
-    assert key_in(table(*types), key) is None
+    assert table(*types).key_in(key) is None
 
 
 def test_texts_of_numbers_are_exact_or_none() -> None:
@@ -85,13 +85,12 @@ def test_texts_of_numbers_are_exact_or_none() -> None:
 
 
 def test_a_hash_without_fields_of_the_table_is_no_row() -> None:
-    own = StoredTable(
-        "T", (StoredColumn("k", T.STRING, Merge.KEY), StoredColumn("n", T.INT, Merge.LATEST))
-    )
-    assert row_of(own, ("a",), [None, None]) is None
-    assert row_of(own, ("a",), [None, b"5"]) == ("a", 5)
+    columns = (StoredColumn("k", T.STRING, Merge.KEY), StoredColumn("n", T.INT, Merge.LATEST))
+    own = Hashes(StoredTable("T", columns))
+    assert own.row_of(("a",), [None, None]) is None
+    assert own.row_of(("a",), [None, b"5"]) == ("a", 5)
     # The key counts.
-    assert row_of(own, ("a",), [b"b", None]) == ("a", None)
+    assert own.row_of(("a",), [b"b", None]) == ("a", None)
 
 
 ROWS: list[dict[str, Any]] = [
@@ -124,7 +123,7 @@ def test_look_ups_among_rows(clause: Any, found: str) -> None:
 def test_a_look_up_by_the_whole_key_names_its_rows() -> None:
     own = table(T.STRING, T.INT)
     by = AnyKey(("c1", "c0"), ((1, "a"), (2, "b")))
-    assert keys_in(own, by) == [("a", 1), ("b", 2)]
-    assert keys_in(own, AllOf((Compared("c0", Comparison.IS_NOT_NULL), by))) == [("a", 1), ("b", 2)]
-    assert keys_in(own, AnyKey(("c0",), (("a",),))) is None
-    assert keys_in(own, AnyOf((by, Compared("c0", Comparison.EQUAL, "z")))) is None
+    assert own.keys_in(by) == [("a", 1), ("b", 2)]
+    assert own.keys_in(AllOf((Compared("c0", Comparison.IS_NOT_NULL), by))) == [("a", 1), ("b", 2)]
+    assert own.keys_in(AnyKey(("c0",), (("a",),))) is None
+    assert own.keys_in(AnyOf((by, Compared("c0", Comparison.EQUAL, "z")))) is None
