@@ -65,6 +65,7 @@ _REDIS: Final = (
     *_STORE,
     Option("ttl.seconds", Kind.NUMBER, doc="Seconds after which a row leaves."),
     Option("ttl.on.update", Kind.SWITCH, choices=_SWITCH, doc="Whether changes renew them."),
+    Option("ttl.on.read", Kind.SWITCH, choices=_SWITCH, doc="Whether reads renew them."),
 )
 _PURGED: Final = (
     Option("enable", Kind.SWITCH, choices=_SWITCH, doc="Whether values are removed."),

@@ -75,10 +75,11 @@ class StoredColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowLife:
-    """Seconds after which a row leaves, and whether each change begins them again."""
+    """Seconds after which a row leaves, and whether a change or a read begins them again."""
 
     seconds: int
     is_renewed: bool = False
+    is_renewed_by_reads: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,21 +108,15 @@ def life_in(annotation: Annotation) -> RowLife | None:
     """The life of rows; None: they stay.
 
     Raises:
-        MeshError: MESH-P240 for a wrong option; MESH-P900 for ``ttl.on.read``.
+        MeshError: MESH-P240 for a wrong option.
     """
-    if _flag(annotation, "ttl.on.read"):
-        raise not_supported(
-            "ttl.on.read of a store",
-            annotation.position,
-            hint="A read that finds nothing else would keep rows as well: use ttl.on.update.",
-        )
-    is_renewed = _flag(annotation, "ttl.on.update")
+    is_renewed, by_reads = (_flag(annotation, f"ttl.on.{one}") for one in ("update", "read"))
     text = annotation.get("ttl.seconds") or "-1"
     if text == "-1":
         return None
     if not text.isdecimal() or not 0 < int(text) <= _SECONDS_MAX:
         raise _wrong(annotation, f"ttl.seconds is -1, or a number from 1 to {_SECONDS_MAX}")
-    return RowLife(int(text), is_renewed)
+    return RowLife(int(text), is_renewed, by_reads)
 
 
 def _flag(annotation: Annotation, option: str) -> bool:

@@ -132,8 +132,6 @@ class Hashes:
         self._types = tuple(column.type for column in table.columns)
         self._keys = tuple(table.arrow.get_field_index(column.name) for column in table.keys)
         self._key_types = tuple(column.type for column in table.keys)
-        #: The key of a row, as values.
-        self.key = operator.itemgetter(*self._keys)
         self._prefix = f"{table.name}:"
         escaped = re.sub(r"([\\*?\[\]^-])", r"\\\1", self._prefix)
         #: The pattern of SCAN that all keys match.
@@ -149,6 +147,14 @@ class Hashes:
         if len(texts) > 1:
             texts = [text.replace("%", "%25").replace(":", "%3A") for text in texts]
         return self._prefix + ":".join(texts)
+
+    def values_of(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        """The values of key columns of a row."""
+        return tuple(row[at] for at in self._keys)
+
+    def key_of_row(self, row: Sequence[Any]) -> str:
+        """The key of a row."""
+        return self.key_of(self.values_of(row))
 
     def key_in(self, key: bytes) -> tuple[Any, ...] | None:
         """The values of key columns; None for a key that no row has."""

@@ -110,6 +110,13 @@ end
 return cmsgpack.pack(found)
 """
 
+#: Seconds, and keys; rows that others have given no life stay as they are.
+_RENEW: Final = """
+for _, key in ipairs(cjson.decode(ARGV[2])) do
+  if redis.call('TTL', key) >= 0 then redis.call('EXPIRE', key, ARGV[1]) end
+end
+"""
+
 
 class RedisWriter:
     """See ``mesh.store.contract.Writer``."""
@@ -208,7 +215,7 @@ class RedisWriter:
         with self._connected(f"when table {table.name} is read") as client:
             hashes = Hashes(table)
             # SCAN has another order each time.
-            return to_arrow(sorted(_found(client, hashes, clause), key=hashes.key), table)
+            return to_arrow(sorted(_found(client, hashes, clause), key=hashes.values_of), table)
 
     def rows(self, table: StoredTable) -> pa.RecordBatch:
         """See ``Writer``."""
@@ -302,9 +309,15 @@ def _found(client: Any, hashes: Hashes, clause: Clause) -> Iterator[tuple[Any, .
     keys = hashes.keys_in(clause)
     pages = _pages(client, hashes) if keys is None else _parts(list(dict.fromkeys(keys)))
     for page in pages:
-        for row in _rows(client, hashes, page):
-            if meets is None or meets(dict(zip(hashes.names, row, strict=True))):
-                yield row
+        rows = [
+            row
+            for row in _rows(client, hashes, page)
+            if meets is None or meets(dict(zip(hashes.names, row, strict=True)))
+        ]
+        life = hashes.table.life
+        if rows and life is not None and life.is_renewed_by_reads:
+            client.eval(_RENEW, 0, life.seconds, orjson.dumps([*map(hashes.key_of_row, rows)]))
+        yield from rows
 
 
 def _parts(keys: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:

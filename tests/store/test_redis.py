@@ -97,6 +97,25 @@ def test_rows_of_other_programs_are_found(small: Small, client: Any) -> None:
     }  # fmt: skip
 
 
+def test_reads_renew_the_life_of_rows(in_redis: TestDatabase, client: Any) -> None:
+    store = in_redis.store(**{"ttl.seconds": "1000", "ttl.on.read": "true"})
+    small = Small(store)
+    try:
+        for key in ("T:a", "T:b", "T:for ever"):
+            client.hset(key, mapping={"n": 1, "flag": "true"})
+        client.expire("T:a", 50)
+        client.expire("T:b", 50)
+        # By the key one row is found.
+        small.send(("a", 2))
+        assert client.ttl("T:a") > 900
+        assert client.ttl("T:b") == 50
+        assert small.send(("no", 1)) == [("no", 101)] * 3
+        assert client.ttl("T:b") > 900
+        assert client.ttl("T:for ever") == -1
+    finally:
+        small.output.close()
+
+
 def hashes_of(client: Any, key: str) -> dict[str, str]:
     return {n.decode(): v.decode() for n, v in client.hgetall(key).items()}
 

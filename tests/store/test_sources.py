@@ -216,7 +216,7 @@ def test_a_data_source_is_of_the_type_of_its_store(file: Path) -> None:
         ("nodes='h:1@p', cluster.mode='true'", "a cluster of Redis"),
         ("nodes='h', cluster.mode='maybe'", "true or false"),
         ("nodes='h', ttl.seconds='0'", "ttl.seconds"),
-        ("nodes='h', ttl.on.read='true'", "ttl.on.read"),
+        ("nodes='h', ttl.on.read='1'", "ttl.on.read"),
         ("nodes='h', ttl.seconds='5', kept='true'", "nowhere else"),
         ("nodes='h', ttl.seconds='5', @cache(size='1')", "nowhere else"),
         ("nodes='h', on.error='STORE', kept='false'", "STORE"),
