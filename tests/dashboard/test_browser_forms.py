@@ -170,6 +170,7 @@ async def _deploy(page: Page, at: Site) -> None:
     await _button(page, "Check and show the effect")
     await page.locator("span.wrong mark", has_text="m").wait_for(timeout=TIMEOUT_MS)
     await page.get_by_label("SiddhiQL").fill(NEW)
+    await _preview(page)
     await _button(page, "Check and show the effect")
     await page.get_by_role("heading", name="A new app, Fresh").wait_for(timeout=TIMEOUT_MS)
     await _button(page, "Deploy")
@@ -180,6 +181,19 @@ async def _deploy(page: Page, at: Site) -> None:
     await page.get_by_label(re.compile("Type its name")).fill("Fresh")
     await _button(page, "Undeploy")
     await page.wait_for_url(at.url + "/")
+
+
+async def _preview(page: Page) -> None:
+    await page.get_by_text("Preview on events").click()
+    line = '{"time": 1767225600000, "stream": "Input", "event": {"n": %d}}'
+    await page.get_by_label(re.compile("^Events a line")).fill("\n".join([line % 1, line % 2]))
+    await _button(page, "Preview")
+    await page.locator("#outputs [role=status]", has_text="2 events, 1 out").wait_for(
+        timeout=TIMEOUT_MS
+    )
+    async with page.expect_download(timeout=TIMEOUT_MS) as kept:
+        await _button(page, "Keep as test")
+    assert (await kept.value).suggested_filename == "Fresh.yaml"
 
 
 async def _others(page: Page, at: Site) -> None:

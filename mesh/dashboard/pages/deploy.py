@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mesh.dashboard.guard import form_of, identity_of, require, session_of
+from mesh.dashboard.pages import previews
 from mesh.dashboard.rendering import View
 from mesh.dashboard.source import lines_of
 from mesh.errors import MeshError, all_errors
@@ -36,19 +37,23 @@ async def show(board: Board, request: Request) -> View:
 
 
 async def act(frame: Frame, request: Request) -> Response:
-    """Check a text and show its plan and its changes, or deploy it."""
+    """Check a text and show its plan and its changes, play it on events, or deploy it."""
     form = await form_of(request)
     app = request.path_params.get("app", "")
     written = form.get("text", [""])[0].replace("\r\n", "\n")
     # An edit of a text without a name is of the app of the page.
     text = named(written, app)
     reset = form.get("reset", [])
-    values = _values(app, written)
+    asked = previews.asked_of(form)
+    values = {**_values(app, written), "asked": asked}
     service = frame.board.service
+    order = form.get("do", [""])[0]
     try:
         # A user with the permission for some apps may deploy a text of those.
         if not identity_of(request).may(Permission.APPS_MANAGE, None):
             require(request, Permission.APPS_MANAGE, await service.name_of(text))
+        if order in ("preview", "keep"):
+            return await previews.answer(frame, request, text, values, keep=order == "keep")
         preview = await service.preview(text, reset=reset)
         if app and preview.app != app:
             raise MeshError(
@@ -56,7 +61,7 @@ async def act(frame: Frame, request: Request) -> Response:
                 f'this is the text of app "{preview.app}", not of "{app}"',
                 hint="Deploy another app on the page Deploy.",
             )
-        if form.get("do", [""])[0] == "deploy" and form.get("seen", [""])[0] == _seen(preview):
+        if order == "deploy" and form.get("seen", [""])[0] == _seen(preview):
             done = await service.update(text, by=session_of(request).user, reset=reset)
             return frame.done(f"/apps/{done.app}?done=deployed")
     except MeshError as error:
@@ -91,7 +96,7 @@ async def language(frame: Frame, request: Request) -> Response:
 def _values(app: str, text: str) -> dict[str, Any]:
     values: dict[str, Any] = {"app": app, "text": text, "errors": (), "lines": ()}
     values |= {"words": sorted(KEYWORDS), "types": [str(kind) for kind in AttributeType]}
-    return {**values, "preview": None, "reset": (), "mark": ""}
+    return {**values, "preview": None, "reset": (), "mark": "", **previews.EMPTY}
 
 
 def _seen(preview: Any) -> str:

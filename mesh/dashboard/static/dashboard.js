@@ -61,6 +61,11 @@
     const question = event.target.dataset.confirm;
     if (question && !window.confirm(question)) event.preventDefault();
   });
+  // The lines of a file are put into a field, which is sent.
+  document.addEventListener("change", async (event) => {
+    const field = event.target.dataset.fills && document.getElementById(event.target.dataset.fills);
+    if (field && event.target.files.length) field.value = await event.target.files[0].text();
+  });
   // "/" leads to the filter, as on many sites.
   document.addEventListener("keydown", (event) => {
     if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
