@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mesh.connect import grpc_specs
+from mesh.connect import grpc_specs, mail
 from mesh.connect.parts import SINK, SOURCE, TLS, ignored, of_event, required, secret, switch
 from mesh.connect.places import Place
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
@@ -163,6 +163,36 @@ SPECS: Final = (
         Guarantee.EXACTLY_ONCE,
         "Totals are stored with the position. The mapper is keyvalue.",
         objection=_metric_objection,
+    ),
+    Spec(
+        "email",
+        Role.SOURCE,
+        "Reads the texts of the messages of a folder of an IMAP server.",
+        (
+            required("username", "User of the login."),
+            Option("password", is_required=True, is_secret=True, doc="Its password."),
+            required("host", "IMAP server."),
+            Option("port", Kind.NUMBER, "993", doc="Its port."),
+            switch("ssl.enable", "true", "TLS from the start; else STARTTLS if it is offered."),
+            Option("store", default="imap", doc="imap."),
+            Option("folder", default="INBOX", doc="Folder."),
+            Option("search.term", doc="Only messages with a text in a header: subject:Stock,"
+                   " from:a@x; of subject, from, to, cc, bcc."),
+            Option("polling.interval", Kind.SECONDS, "600", doc="Interval of a look."),
+            Option("action.after.processed", default="NONE",
+                   choices=("NONE", "SEEN", "FLAGGED", "ANSWERED", "DELETE", "MOVE"),
+                   doc="Once the events of a message are stored."),
+            Option("folder.to.move", doc="Folder to move to."),
+            Option("content.type", default="text/plain", choices=("text/plain", "text/html"),
+                   doc="Part of a message that is the payload."),
+            *TLS,
+            *SOURCE,
+        ),
+        "mesh.receiver.types.email_source:EmailSource",
+        Guarantee.EXACTLY_ONCE,
+        "By the UIDs of the folder; it begins with all messages that are there.",
+        ("*",),
+        objection=mail.objection,
     ),
     Spec(
         "email",

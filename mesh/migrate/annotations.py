@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mesh.migrate.draft import Draft
 
 _NOT_SUPPORTED: Final = "MESH-P900"
-#: The original's default host of the sink email.
-_MAIL_HOST: Final = "smtp.gmail.com"
+#: The original's default hosts of source and sink email.
+_MAIL_HOSTS: Final = {"source": "imap.gmail.com", "sink": "smtp.gmail.com"}
 #: Annotations of the app or of a stream that change nothing here, with the reason.
 _WITHOUT_EFFECT: Final = {
     "async": "@Async has no effect: a channel keeps its events and their order, and groups run in "
@@ -96,10 +96,11 @@ def _door(draft: Draft, annotation: WrittenAnnotation, stream: str, subject: str
     _options(draft, annotation, role, kind)
     if kind == "file" and is_source:
         _file(draft, annotation)
-    if kind == "email" and not is_source and annotation.get("host") is None:
+    if kind == "email" and annotation.get("host") is None:
         opened = annotation.opened or annotation.stop
-        why = f"host is {_MAIL_HOST}, the original's default"
-        draft.change(opened, opened, f"host='{_MAIL_HOST}', ", why)
+        host = _MAIL_HOSTS[role.value]
+        why = f"host is {host}, the original's default"
+        draft.change(opened, opened, f"host='{host}', ", why)
     if not is_source and kind not in ("log", "inMemory"):
         if annotation.get("on.error") is None:
             draft.note(Kind.DIFFERS, annotation.start, _WAITS)

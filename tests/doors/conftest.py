@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.databases import DatabaseServer
+    from tests.support.dovecot import Mailboxes
     from tests.support.kafka import Kafka
 
 
@@ -39,6 +40,15 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     with server(tmp_path_factory.mktemp("rabbitmq")) as uri:
         yield uri
+
+
+@pytest.fixture(scope="session")
+def dovecot() -> Iterator[Mailboxes]:
+    """A real IMAP server."""
+    from tests.support.dovecot import server
+
+    with server() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

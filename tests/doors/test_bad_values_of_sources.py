@@ -31,6 +31,7 @@ from S select n insert into T;
 """
 ROWS: dict[str, Callable[[pytest.FixtureRequest], AsyncIterator[Use]]] = {
     "file": source_uses.file_use,
+    "email": source_uses.email_use,
     "fileeventlistener": source_uses.file_events_use,
     "http": source_uses.http_use,
     "http-service": source_uses.service_use,

@@ -14,6 +14,7 @@ from mesh.testing.connectors import _moments
 
 EXACT: Final = {
     "source file": "test_conformance.py::test_a_file_is_read_exactly_once",
+    "source email": "test_email_source.py::test_a_folder_is_read_exactly_once",
     "source fileeventlistener": "test_file_events.py::test_differences_are_reported_exactly_once",
     "source nats": "test_conformance.py::test_a_jetstream_stream_of_others_is_read_exactly_once",
     "source inMemory": "test_conformance.py::test_a_topic_is_read_exactly_once",

@@ -230,6 +230,19 @@ async def rabbitmq_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     yield Use(source, send, 'property "k" is no text', "n int, k string")
 
 
+async def email_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    dovecot = request.getfixturevalue("dovecot")
+
+    async def send(_: Stage) -> None:
+        mails = [b"Subject: a\r\n\r\n" + one for one in PAYLOADS]
+        await asyncio.to_thread(dovecot.put, "bad-values", *mails)
+
+    given = f"host='127.0.0.1', port='{dovecot.port}', ssl.enable='false', username='bad-values'"
+    given += f", tls.ca='{dovecot.authority}', password='secret', polling.interval='20 ms', {MAP}"
+    access = Access((str(dovecot.directory),), egress=(f"127.0.0.1:{dovecot.port}",))
+    yield Use(f"@source(type='email', {given})", send, access=access)
+
+
 async def mqtt_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     url = request.getfixturevalue("mosquitto")
 
