@@ -73,6 +73,11 @@ from S#timeseries:lengthTimeForecast(2 sec, 9, 20, d, i) select k, forecastY as 
 from S#markov:markovChain(k, 'x', 1 sec, 0.4, 3) select k, transitionProbability as a
   insert into O8;
 from S select kf:kalmanFilter(d) as a, kf:kalmanFilter(d, 0.1, 0.2, l) as b insert into O9;
+from S#window.unique:timeLengthBatch(k, 300 millisec, 2) select k, d insert all events into O10;
+from S#window.unique:externalTimeBatch(k, l, 300 millisec, 0, 1 sec) select k, d
+  insert all events into O11;
+from S#approximate:count(k)#window.length(3) as a join Q as b on a.k == b.k
+  select a.k as k, count as a insert into O12;
 from S#streamingml:kMeansMiniBatch(3, 0.2, 5, 9, i, d) select k,
   euclideanDistanceToClosestCentroid as a insert into O3;
 from S#streamingml:updatePerceptronClassifier('m', b, i, d) select k insert into M;

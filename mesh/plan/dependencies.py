@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 #: Stream functions that train named models, or ask them.
-_OF_MODELS: Final = frozenset({*TRAINED_BY, *TRAINED_BY.values()})
+OF_MODELS: Final = frozenset({*TRAINED_BY, *TRAINED_BY.values()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def models_of(query: BoundQuery) -> Iterator[ModelCall]:
     """The calls of ``query`` that train models or ask them."""
     handlers = query.input.handlers if isinstance(query.input, BoundStream) else ()
     for handler in handlers:
-        if isinstance(handler, BoundStreamFunction) and handler.name in _OF_MODELS:
+        if isinstance(handler, BoundStreamFunction) and handler.name in OF_MODELS:
             name = handler.arguments[0]
             assert isinstance(name, Constant), "the catalogue accepts a constant here"
             family = TRAINED_BY.get(handler.name, handler.name)

@@ -15,7 +15,6 @@ from mesh.functions.catalogue import (
     DOCUMENTED_FUNCTIONS,
     DOCUMENTED_STREAM_FUNCTIONS,
     DOCUMENTED_WINDOWS,
-    EVENT_FUNCTIONS,
     OF_RIVER,
     SCALARS,
     STATEFUL_FUNCTIONS,
@@ -54,7 +53,7 @@ from mesh.plan.bound import (
     operands,
     walk,
 )
-from mesh.plan.dependencies import models_of
+from mesh.plan.dependencies import OF_MODELS, models_of
 from mesh.plan.doors import check_door, door_of
 from mesh.plan.patterns import check_pattern
 from mesh.plan.stores import stored_table_of
@@ -89,9 +88,10 @@ _AGGREGATORS: Final = frozenset(
 #: Functions with a state are handlers, but where they can't be.
 _STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS | STATEFUL_FUNCTIONS
 _UNLIFTED: Final = frozenset(s.bound_name for s in STATEFUL_FUNCTIONS.values())
-#: Stream functions that keep events, and all with a state.
+#: Stream functions that keep events.
 _PROCESSORS: Final = frozenset(STATEFUL_STREAM_FUNCTIONS)
-_STATEFUL: Final = _PROCESSORS | frozenset(EVENT_FUNCTIONS)
+#: Those that only plain queries have: they keep events, or share a model with other queries.
+_ALONE: Final = _PROCESSORS | OF_MODELS
 _WINDOWS: Final = WINDOWS | DOCUMENTED_WINDOWS
 _ARITHMETIC: Final = frozenset(map(BinaryOperator, "+-*/%"))
 #: Inputs that deliver events to a query.
@@ -177,7 +177,7 @@ def _check_aggregation(aggregation: BoundAggregation) -> None:
     check_aggregation(aggregation)
     _check_stream(aggregation.input)
     for handler in aggregation.input.handlers:
-        _refuse_processor(handler, "in an aggregation")
+        _refuse_processor(handler, "in an aggregation", _ALONE)
     for output in aggregation.outputs:
         _check_expression(output.expression)
 
@@ -297,9 +297,7 @@ def _check_stream(source: BoundStream) -> None:
             _refuse_processor(handler, "after a window", _PROCESSORS)
 
 
-def _refuse_processor(
-    handler: BoundHandler, where: str, names: Collection[str] = _STATEFUL
-) -> None:
+def _refuse_processor(handler: BoundHandler, where: str, names: Collection[str]) -> None:
     """Refuse a stream function with a state where its operator can't run."""
     if isinstance(handler, BoundStreamFunction) and handler.name in names:
         raise not_supported(
@@ -313,7 +311,7 @@ def _check_join(source: BoundJoin) -> None:
     for side in (source.left, source.right):
         for handler in side.handlers:
             _check_handler(handler)
-            _refuse_processor(handler, "in a join")
+            _refuse_processor(handler, "in a join", _ALONE)
         if side.kind is SourceKind.AGGREGATION and side.handlers:
             raise not_supported("a filter of an aggregation", side.position)
     if source.on is not None:

@@ -110,6 +110,17 @@ QUERIES = {
     select forecastY as a, notify as b insert into O2;
     from S select kf:kalmanFilter(v) * 2.0 as a, k as b, kf:kalmanFilter(v, 0.1) as c
     insert into O3;""",
+    "a join": """
+    from S#approximate:distinctCountEver(s)#window.length(2) as a join
+    S#timeseries:regress(v, k)#window.time(5) as b on a.k == b.k
+    select a.distinctCountEver as a, b.beta1 as b insert into O;
+    from S#extrema:topK(s, 1)#window.lengthBatch(2) as a join S#window.sort(2, k) as b on a.k == b.k
+    select Top1Frequency as a, b.v as b insert into P;""",
+    "an aggregation": """
+    define aggregation A from S#approximate:count(k) select max(count) as m, k group by k
+    aggregate every sec, min;
+    from S join A on S.k == A.k within 0L, 9999999999L per 'seconds' select m as a, S.k as b
+    insert into O;""",
     "counts of instances": """
     partition with (s of S) begin
     from S#window.length(2)#approximate:distinctCount(v) select k, distinctCount as a, s as b
@@ -323,12 +334,14 @@ def test_a_call_that_needs_too_much_memory_is_refused(query: str, what: str) -> 
 @pytest.mark.parametrize(
     "query",
     [
-        """from S#approximate:count(k)#window.time(9) as a join T#window.time(9) as b
-        on a.k == b.k select a.k insert into O;""",
-        """define aggregation A from S#approximate:count(k) select max(count) as m
+        """from S#streamingml:updateBayesianRegression('m', v, k)#window.time(9) as a
+        join T#window.time(9) as b on a.k == b.k select a.k insert into O;""",
+        """define aggregation A from S#unique:deduplicate(k, 9) select max(k) as m
         aggregate every sec;""",
+        """define aggregation A from S#streamingml:updateBayesianRegression('m', v, k)
+        select max(loss) as m aggregate every sec;""",
     ],
 )
 def test_where_one_cannot_stand_is_said(query: str) -> None:
-    with pytest.raises(MeshError, match="approximate:count in a"):
+    with pytest.raises(MeshError, match=r"stream function \S+ in an? "):
         check_supported(bind(parse(DEFINE + query)))

@@ -21,6 +21,7 @@ SAME = {
     "time": ("unique:time",),
     "lengthBatch": ("unique:lengthBatch", "unique:firstLengthBatch"),
     "timeBatch": ("unique:timeBatch", "unique:firstTimeBatch"),
+    "externalTimeBatch": ("unique:externalTimeBatch",),
 }
 
 

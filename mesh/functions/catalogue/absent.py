@@ -122,8 +122,6 @@ _NAMES: Final = {
     "env:getSystemProperty": _VARIABLE,
     "streamingml:clusTree": "Use streamingml:kMeansIncremental or kMeansMiniBatch.",
     "evalScript": _SCRIPT,
-    "unique:externalTimeBatch": "Use externalTimeBatch with group by, which emits a row a key.",
-    "unique:timeLengthBatch": "Use unique:timeBatch or unique:lengthBatch.",
     "hopping": "Use time with 'output snapshot every ..', or timeBatch.",
     "expression": "Use length, time or externalTime, and filter before or after it.",
     "expressionBatch": "Use lengthBatch, timeBatch or externalTimeBatch.",

@@ -318,15 +318,6 @@ expressionBatch(expression string)
 expressionBatch(expression string, include.triggering.event bool)
 expressionBatch(expression string, include.triggering.event bool, stream.current.event bool)
 hopping(window.time int|long constant, hop.time int|long constant)
-unique:externalTimeBatch(key scalar, timestamp long, time int|long constant)
-unique:externalTimeBatch(key scalar, timestamp long, time int|long constant, start int constant)
-unique:externalTimeBatch(key scalar, timestamp long, time int|long constant, start int constant,
-    timeout int|long constant)
-unique:externalTimeBatch(key scalar, timestamp long, time int|long constant, start int constant,
-    timeout int|long constant, replace.timestamp bool constant)
-unique:timeLengthBatch(key scalar, time int|long constant, length int constant)
-unique:timeLengthBatch(key scalar, time int|long constant, start int|long constant,
-    length int constant)
 """
 _WINDOWS_THAT_RUN: Final = """
 extrema:maxByLength(attribute number|string attribute, window.length int constant)
@@ -342,6 +333,12 @@ extrema:minByTimeBatch(attribute number|string attribute, window.time int|long c
 extrema:minByTimeBatch(attribute number|string attribute, window.time int|long constant,
     start.time int|long constant)
 unique:ever(unique.key scalar attribute, unique.key scalar attribute ..)
+unique:externalTimeBatch(unique.key scalar attribute, time.stamp long attribute,
+    window.time int|long constant)
+unique:externalTimeBatch(unique.key scalar attribute, time.stamp long attribute,
+    window.time int|long constant, start.time int|long constant)
+unique:externalTimeBatch(unique.key scalar attribute, time.stamp long attribute,
+    window.time int|long constant, start.time int|long constant, time.out int|long constant)
 unique:first(unique.key scalar attribute, unique.key scalar attribute ..)
 unique:firstLengthBatch(unique.key scalar attribute, window.length int constant)
 unique:firstTimeBatch(unique.key scalar attribute, window.time int|long constant)
@@ -353,7 +350,15 @@ unique:time(unique.key scalar attribute, window.time int|long constant not-negat
 unique:timeBatch(unique.key scalar attribute, window.time int|long constant)
 unique:timeBatch(unique.key scalar attribute, window.time int|long constant,
     start int|long constant)
+unique:timeLengthBatch(unique.key scalar attribute, window.time int|long constant,
+    window.length int constant)
+unique:timeLengthBatch(unique.key scalar attribute, window.time int|long constant,
+    start.time int|long constant, window.length int constant)
 """
+
+
+def _takes_time_after_key(arguments: tuple[Argument, ...]) -> str | None:
+    return _takes_time(arguments[1:])
 
 
 def _takes_time(arguments: tuple[Argument, ...]) -> str | None:
@@ -415,11 +420,15 @@ DOCUMENTED_STREAM_FUNCTIONS: Final = (
 _NEED_TIME_OR_LENGTH: Final = (
     "extrema:maxByLength", "extrema:maxByTimeBatch", "extrema:minByLength",
     "extrema:minByTimeBatch", "unique:firstTimeBatch", "unique:timeBatch",
+    "unique:timeLengthBatch",
 )  # fmt: skip
 #: Windows of extensions and of later versions of the engine, by name.
 DOCUMENTED_WINDOWS: Final = signatures(_WINDOWS, Kind.WINDOW) | signatures(
     _WINDOWS_THAT_RUN,
     Kind.WINDOW,
     runs=True,
-    restrictions=dict.fromkeys(_NEED_TIME_OR_LENGTH, _takes_time),
+    restrictions={
+        **dict.fromkeys(_NEED_TIME_OR_LENGTH, _takes_time),
+        "unique:externalTimeBatch": _takes_time_after_key,
+    },
 )

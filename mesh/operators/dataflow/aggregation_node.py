@@ -6,7 +6,7 @@ With ``@store`` it emits rows for its tables too, on channels that no stream has
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -15,10 +15,20 @@ from mesh.operators.aggregations.layout import Layout
 from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.settings import purging_of
 from mesh.operators.aggregations.tables import tables_of
-from mesh.operators.base import CURRENT, OWN_TIMER, WHOLE, EventBatch, merge
+from mesh.operators.base import (
+    CURRENT,
+    OWN_TIMER,
+    WHOLE,
+    EventBatch,
+    State,
+    merge,
+    namespaced,
+    subset,
+)
 from mesh.operators.environment import current
 from mesh.operators.failures import failed_output
 from mesh.operators.query.handlers import Failures, Handlers
+from mesh.operators.query.processors import FunctionsAndWindow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,11 +36,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.operators.aggregations.rollup import LeavingRows
-    from mesh.operators.base import State, Timeline
+    from mesh.operators.base import Timeline
     from mesh.operators.dataflow.graph import Outputs
     from mesh.plan.bound import BoundAggregation
 
 log = logging.getLogger(__name__)
+
+#: The part of the state that is not of cells.
+_FUNCTIONS: Final = "functions"
 
 
 class AggregationNode:
@@ -53,6 +66,7 @@ class AggregationNode:
         self._schema = definition.input.schema.arrow
         self._fault = fault
         self._handlers = Handlers(definition.input.handlers, self._schema, timer)
+        self._functions = FunctionsAndWindow(self._handlers.stateful, None)
         self._failures = Failures()
         layout = Layout.of(definition)
         tables = tables_of(definition, layout, current().shard)
@@ -90,12 +104,20 @@ class AggregationNode:
         return self.cells.next_time()
 
     def snapshot(self) -> State:
-        """All cells."""
-        return self.cells.snapshot()
+        """All cells, and the stream functions with a state before them."""
+        cells, functions = self.cells.snapshot(), self._functions.snapshot()
+        if not functions.pieces:
+            return cells
+        own = namespaced({_FUNCTIONS: functions})
+        return State({**cells.pieces, **own.pieces}, {**cells.scalars, **own.scalars})
 
     def restore(self, state: State) -> None:
-        """Restore all cells."""
-        self.cells.restore(state)
+        """Restore all cells, and the functions."""
+        own = f"{_FUNCTIONS}/"
+        pieces = {k: piece for k, piece in state.pieces.items() if not k.startswith(own)}
+        scalars = {k: value for k, value in state.scalars.items() if not k.startswith(own)}
+        self.cells.restore(State(pieces, scalars))
+        self._functions.restore(subset(state, _FUNCTIONS))
 
 
 def _events(leaving: LeavingRows, timeline: Timeline) -> EventBatch:

@@ -21,6 +21,7 @@ from mesh.operators.base import (
 )
 from mesh.operators.expressions import columns_of, selected_expressions
 from mesh.operators.query.handlers import Failures, Handlers, TimeFilter
+from mesh.operators.query.processors import FunctionsAndWindow
 from mesh.operators.state.row_store import RowStore
 from mesh.operators.windows import kind_of, make_window
 from mesh.plan.bound import BoundJoin, Window
@@ -45,6 +46,8 @@ class JoinInput:
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
         before = [h for h in source.handlers if not isinstance(h, Window)]
         self._handlers = Handlers(before, source.schema.arrow, timer_path)
+        #: Its stream functions with a state.
+        self.functions = FunctionsAndWindow(self._handlers.stateful, None)
         self.step = step
         self.stream = source.schema.name
         self._timer_path = timer_path
@@ -84,7 +87,8 @@ class JoinInput:
         return None if self.window is None else self.window.next_time()
 
     def forget(self, instances: Longs) -> None:
-        """Drop these partition instances from the window."""
+        """Drop these partition instances from the functions and the window."""
+        self.functions.forget(instances)
         if self.window is not None:
             self.window.forget(instances)
 
@@ -119,13 +123,15 @@ class NumberedJoinInput(JoinInput):
         return self.window.process(events.with_rows(rows), timeline)
 
     def snapshot(self) -> State:
-        """Rows and window."""
+        """Functions, rows and window."""
         window = State() if self.window is None else self.window.snapshot()
         rows = State(self.rows.pieces(), {"rows": self.rows.scalars()})
-        return namespaced({"window": window, "store": rows})
+        functions = self.functions.snapshot()
+        return namespaced({"window": window, "store": rows, "functions": functions})
 
     def restore(self, state: State) -> None:
-        """Restore rows and window."""
+        """Restore functions, rows and window."""
+        self.functions.restore(subset(state, "functions"))
         if self.window is not None:
             self.window.restore(subset(state, "window"))
         rows = subset(state, "store")

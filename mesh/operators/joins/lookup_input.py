@@ -83,12 +83,15 @@ class LookupInput(JoinInput):
         return None if self.window is None or self.hides else self.window.content(instance)[0]
 
     def snapshot(self) -> State:
-        """The window."""
+        """Functions and window."""
+        functions = self.functions.snapshot()
         window = State() if self.window is None else self.window.snapshot()
-        return namespaced({"window": window, "own": State({}, {"came": self._came})})
+        own = State({}, {"came": self._came})
+        return namespaced({"window": window, "own": own, "functions": functions})
 
     def restore(self, state: State) -> None:
-        """Restore the window."""
+        """Restore functions and window."""
+        self.functions.restore(subset(state, "functions"))
         came: Any = subset(state, "own").scalars["came"]
         self._came = came
         if self.window is not None:

@@ -31,11 +31,13 @@ from mesh.operators.windows.session import Sessions, session_keys
 from mesh.operators.windows.sort import SortWindow, sort_keys
 from mesh.operators.windows.unique import (
     UniqueEver,
+    UniqueExternalTimeBatch,
     UniqueFirst,
     UniqueLength,
     UniqueLengthBatch,
     UniqueTime,
     UniqueTimeBatch,
+    UniqueTimeLengthBatch,
 )
 from mesh.plan.bound import Constant
 
@@ -78,6 +80,8 @@ def time_columns(window: Window) -> tuple[str, ...]:
     match window.name:
         case "externalTime":
             return (_column(window, 0),)
+        case "unique:externalTimeBatch":
+            return (_column(window, 1),)
         case "externalTimeBatch":
             return tuple(one.name for one in window.arguments if not isinstance(one, Constant))
         case _:
@@ -269,6 +273,27 @@ def _unique_time(window: Window) -> Callable[[], WindowContents]:
     return lambda: UniqueTime(span_ms)
 
 
+def _unique_time_length_batch(window: Window) -> Callable[[], WindowContents]:
+    span_ms, size = _integer(window, 1), _integer(window, len(window.arguments) - 1)
+    start_ms = _integer(window, 2) if len(window.arguments) > 3 else None
+    return lambda: UniqueTimeLengthBatch(span_ms, start_ms, size)
+
+
+def _unique_external_time_batch(window: Window, context: WindowContext) -> WindowOperator:
+    span_ms = _integer(window, 2)
+    start_ms, timeout_ms = (
+        _integer(window, place) if len(window.arguments) > place else None for place in (3, 4)
+    )
+    keys, time = _unique_keys([_column(window, 0)], is_by_value=True), _column(window, 1)
+
+    def columns(rows: pa.RecordBatch) -> Sequence[list[Any]]:
+        return [*keys(rows), rows.column(time).to_pylist()]
+
+    return PythonWindow(
+        lambda: UniqueExternalTimeBatch(span_ms, start_ms, timeout_ms), columns, context
+    )
+
+
 def _extreme(make: Callable[[Window], Callable[[], WindowContents]]) -> Maker:
     """A window of the extreme event by its first argument; ``make`` as for ``_unique``."""
 
@@ -303,7 +328,7 @@ def _extreme_by_time_batch(window: Window) -> Callable[[], WindowContents]:
 
 
 #: Windows whose map has the values of keys; the others have texts.
-_BY_VALUE: Final = ("unique:lengthBatch", "unique:timeBatch")
+_BY_VALUE: Final = ("unique:lengthBatch", "unique:timeBatch", "unique:timeLengthBatch")
 _ALL, _FIRST = slice(None), slice(1)
 
 
@@ -417,6 +442,12 @@ WINDOWS: Final = _registered(
     WindowKind(
         _SIGNATURES["unique:ever"], _unique(lambda _: UniqueEver, _ALL), emits_on_arrival=True
     ),
+    WindowKind(
+        _SIGNATURES["unique:externalTimeBatch"],
+        _unique_external_time_batch,
+        is_batch=True,
+        has_timers=True,
+    ),
     WindowKind(_SIGNATURES["unique:first"], _unique(lambda _: UniqueFirst, _ALL)),
     WindowKind(
         _SIGNATURES["unique:firstLengthBatch"],
@@ -446,6 +477,12 @@ WINDOWS: Final = _registered(
     WindowKind(
         _SIGNATURES["unique:timeBatch"],
         _unique(_unique_time_batch(keeps_first=False), _FIRST),
+        is_batch=True,
+        has_timers=True,
+    ),
+    WindowKind(
+        _SIGNATURES["unique:timeLengthBatch"],
+        _unique(_unique_time_length_batch, _FIRST),
         is_batch=True,
         has_timers=True,
     ),

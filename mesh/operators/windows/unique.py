@@ -301,3 +301,92 @@ class UniqueTimeBatch(_UniqueBatch):
         periods, batch = own
         self._periods.load_dump(periods)
         super()._load_dump(batch)
+
+
+class UniqueTimeLengthBatch(UniqueTimeBatch):
+    """``timeLengthBatch(key, t, start, n)``: the keys of a period; n of them end a batch early."""
+
+    def __init__(self, span_ms: int, start_ms: int | None, size: int) -> None:
+        super().__init__(span_ms, start_ms, keeps_first=False)
+        self._size = size
+
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
+        """Add one event; it may complete the batch, and the period continues."""
+        super().take(row, time_ms, now_ms, values, to)
+        if len(self._held) >= self._size:
+            self._emit(now_ms, to)
+            to.end_chunk()
+
+
+class UniqueExternalTimeBatch(_UniqueBatch):
+    """``externalTimeBatch(key, ts, t, start, timeout)``: the keys of a period by an attribute.
+
+    A period ends with an event after it, and the batch before expires at the event's own attribute.
+    With a timeout a batch is emitted when no event has come for so long; events of its period that
+    come later are another batch.
+    """
+
+    def __init__(self, span_ms: int, start_ms: int | None, timeout_ms: int | None) -> None:
+        super().__init__(keeps_first=False)
+        self._span_ms = span_ms
+        self._start_ms = start_ms
+        self._timeout_ms = timeout_ms
+        self._end_ms: int | None = None
+        self._latest_ms = 0
+        #: When a batch is emitted without an event; the timer may be due before.
+        self._late_ms: int | None = None
+        self._due_ms: int | None = None
+
+    def take(
+        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
+    ) -> None:
+        """Add one event; it may end the period before it."""
+        key, place, at_ms = values
+        if self._end_ms is None:
+            start_ms = at_ms if self._start_ms is None else self._start_ms
+            self._end_ms = at_ms + self._span_ms - (at_ms - start_ms) % self._span_ms
+        elif at_ms >= self._end_ms:
+            self._emit(at_ms, to)
+            to.end_chunk()
+            self._end_ms += self._span_ms * ((at_ms - self._end_ms) // self._span_ms + 1)
+        self._gather(row, time_ms, (key, place))
+        self._latest_ms = at_ms
+        if self._timeout_ms is not None:
+            self._late_ms = now_ms + self._timeout_ms
+            if self._due_ms is None:
+                self._due_ms = self._late_ms
+                to.alarms.append(self._due_ms)
+
+    def fire(self, due_ms: int, now_ms: int, to: Emitter) -> None:
+        """Emit the batch if no event has come since the timer was set."""
+        self._due_ms = None
+        if self._late_ms is None or not self._held:
+            return
+        if now_ms < self._late_ms:
+            self._due_ms = self._late_ms
+            to.alarms.append(self._due_ms)
+            return
+        self._late_ms = None
+        self._emit(self._latest_ms, to)
+
+    def _emit(self, now_ms: int, to: Emitter) -> None:
+        for row in self._expires:
+            to.emit(row, EXPIRED, now_ms)
+        held = self._in_order()
+        self._expires = [one.row for one in held]
+        self._held.clear()
+        if held and self._emitted_ms is not None:
+            to.emit(self._expires[0], RESET, self._emitted_ms)
+        if held:
+            self._emitted_ms = held[0].time_ms
+        for one in held:
+            to.emit(one.row, CURRENT, one.time_ms)
+
+    def _dump(self) -> Any:
+        return [self._end_ms, self._latest_ms, self._late_ms, self._due_ms, super()._dump()]
+
+    def _load_dump(self, own: Any) -> None:
+        self._end_ms, self._latest_ms, self._late_ms, self._due_ms, batch = own
+        super()._load_dump(batch)
