@@ -92,13 +92,16 @@ TLS: Final = (
         is_file=True,
         aliases=(
             "truststore.file", "https.truststore.file", "truststore.path", "tls.truststore.path",
+            "client.truststore.file",
         ),
         doc="PKCS#12 file with authorities.",
     ),
     Option(
         "tls.truststore.password",
         is_secret=True,
-        aliases=("truststore.password", "https.truststore.password"),
+        aliases=(
+            "truststore.password", "https.truststore.password", "client.truststore.password",
+        ),
         doc="Password of tls.truststore.",
     ),
     *ignored(

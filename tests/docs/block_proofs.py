@@ -185,6 +185,9 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
     ("docs/connectors.md", "type='fileeventlistener'"): Around(
         "@App:name('A') {} from Changes[status == 'created'] select filepath insert into T;"
     ),
+    ("docs/connectors.md", "type='prometheus'"): Around(
+        "@App:name('A') {} from Free[value < 1.0e9] select mountpoint insert into T;"
+    ),
     ("docs/connectors.md", "type='email'"): Around(
         "@App:name('A') {} from Readings select sensor insert into T;"
     ),

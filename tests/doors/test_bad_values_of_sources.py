@@ -41,6 +41,7 @@ ROWS: dict[str, Callable[[pytest.FixtureRequest], AsyncIterator[Use]]] = {
     "grpc": source_uses.grpc_use,
     "grpc-service": source_uses.grpc_service_use,
     "grpc-call-response": source_uses.grpc_call_response_use,
+    "prometheus": source_uses.prometheus_use,
     "nats": source_uses.nats_use,
     "inMemory": source_uses.in_memory_use,
     "kafka": source_uses.kafka_use,

@@ -89,6 +89,9 @@ ROWS: Final[dict[str, tuple[dict[str, str], dict[str, tuple[str, ...]]]]] = {
             "move.after.failure": FILES,
         },
     ),
+    "source prometheus": (
+        {"target.url": "http://192.0.2.1/metrics", "metric.type": "gauge"}, {"target.url": HTTP}
+    ),
     "source email": (
         {"username": "u", "password": "p", "host": "192.0.2.1"}, {"host": HOSTS[:5]}
     ),
@@ -215,6 +218,7 @@ INSIDE: Final = {
     "sink grpc": "headers metadata sequence",
     "sink grpc-call": "headers metadata sequence sink.id",
     "source file": "file.name.pattern begin.regex end.regex cron.expression ssh.key.password",
+    "source prometheus": "metric.name headers job instance grouping.key",
     "source email": "store folder search.term folder.to.move",
     "source fileeventlistener": "file.name.list",
     "sink file": "ssh.key.password",

@@ -158,6 +158,30 @@ async def grpc_call_response_use(request: pytest.FixtureRequest) -> AsyncIterato
         yield Use(source, send, "the answer can't be read", more=more)
 
 
+async def prometheus_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    ready = asyncio.Event()
+
+    async def answer(_: Request) -> Response:
+        values = [1, 1 << 40, 3] if ready.is_set() else []
+        lines = [f'm{{at="{at}"}} {value}' for at, value in enumerate(values)]
+        ready.clear()
+        return Response(200, "\n".join(["# TYPE m gauge", *lines, ""]).encode())
+
+    servers = HttpServers()
+    port = await servers.open("127.0.0.1", free_port(), "/metrics", answer)
+
+    async def send(_: Stage) -> None:
+        ready.set()
+
+    # An int of a stream has 32 bits.
+    url = f"http://127.0.0.1:{port}/metrics"
+    given = f"target.url='{url}', metric.name='m', metric.type='gauge', scrape.interval='20 ms'"
+    fields = "@map(type='keyvalue', @attributes(n='value'))"
+    access = Access(egress=(f"127.0.0.1:{port}",))
+    yield Use(f"@source(type='prometheus', {given}, {fields})", send, access=access)
+    await servers.close("127.0.0.1", port, "/metrics")
+
+
 async def call_response_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     payloads = list(PAYLOADS)
 

@@ -37,7 +37,6 @@ _KINDS: Final = {
     "source sse-server": "Use http, to which the events are posted.",
     "source websocket-server": "Use http, to which the events are posted; or websocket, if the "
     "other side is the server.",
-    "source prometheus": _PUBLISH,
     "source kafkaMultiDC": "Use one source kafka for each datacenter, as two streams that are "
     "inserted into one; docs/two-datacenters.md has the meshes' own way.",
     "sink kafkaMultiDC": "Use @distribution(strategy='broadcast') of the sink kafka.",
