@@ -11,6 +11,7 @@ from mesh.errors import MeshError, Position
 from mesh.functions.catalogue import Extension, Role, find_extension, instead_of_kind
 from mesh.language.written import nested
 from mesh.migrate.draft import Definitions, Kind
+from mesh.model.stored import StoreKind
 from mesh.plan.jdbc import database_of
 
 if TYPE_CHECKING:
@@ -160,6 +161,12 @@ def _store(draft: Draft, annotation: WrittenAnnotation, kind: str, defined: str)
     if not isinstance(found, Extension) or not found.runs:
         _unstore(draft, annotation, f'store "{store}"', kind, defined)
         return True
+    if store == StoreKind.REDIS:
+        is_cluster = (annotation.get("cluster.mode") or "").lower() == "true"
+        if is_cluster or kind == "aggregation":
+            what = "a cluster of Redis" if is_cluster else f'store "{store}"'
+            _unstore(draft, annotation, what, kind, defined)
+        return is_cluster or kind == "aggregation"
     url = annotation.get("jdbc.url") or ""
     if "${" in url or not url or annotation.get("datasource") is not None:
         return False

@@ -151,7 +151,8 @@ def stored_table_of(table: BoundTable) -> StoreOptions | None:
         raise not_supported(
             "a table without a primary key whose rows stay in the database",
             position,
-            hint="Add @PrimaryKey, or keep its rows in the state: leave out kept and @cache.",
+            hint="Add @PrimaryKey, or keep its rows in the state: leave out kept, @cache and "
+            "ttl.seconds.",
         )
     if ROW_NUMBER in table.schema.names and not table.primary_key:
         raise MeshError(
