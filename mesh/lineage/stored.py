@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from nats.js.errors import NotFoundError
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 #: Messages that are read for each wanted event: a batch of an app ends with a marker.
 _MESSAGES_EACH: Final = 2
-#: Bytes of messages of one stream.
-BYTES_MAX: Final = 32 << 20
+#: Bytes of the events of all streams: a manager has them in its memory for a moment.
+BYTES_MAX: Final = 8 << 20
 
 
 async def stored_events(
@@ -50,19 +51,29 @@ async def stored_events(
     """
     found: list[tuple[int, int, tuple[int, str, dict[str, Any]]]] = []
     notes: list[str] = []
+    size = 0
     for rank, one in enumerate(streams):
-        events: list[tuple[int, int, dict[str, Any]]] = []
+        events: list[tuple[int, dict[str, Any]]] = []
         unreadable = 0
         for js_stream, subject in one.places:
             messages = await _messages(client, js_stream, subject, last, since, until)
             made = events_of(js_stream, one.channel, messages)
             unreadable += len(messages) - len(set(made.sequence.tolist()))
-            times, places = made.time_ms.tolist(), made.sequence.tolist()
-            events += zip(times, places, made.rows.to_pylist(), strict=True)
+            first = max(0, len(made) - last)
+            rows = made.rows.slice(first)
+            size += max(rows.nbytes, sum(len(message.data) for message in messages))
+            if size > BYTES_MAX:
+                raise MeshError(
+                    "MESH-C172",
+                    "the preview exceeds its limits",
+                    detail=f"The stored events have more than {BYTES_MAX >> 20} MB.",
+                    hint="Read fewer of them with --last.",
+                )
+            events += zip(made.time_ms[first:].tolist(), rows.to_pylist(), strict=True)
         if len(one.places) > 1:
             events.sort(key=lambda event: event[0])
         latest_ms = 0
-        for time_ms, _, values in events[-last:]:
+        for time_ms, values in events[-last:]:
             # A late event keeps its place in its stream.
             latest_ms = max(latest_ms, time_ms)
             found.append((latest_ms, rank, (time_ms, one.stream, values)))
@@ -102,18 +113,16 @@ async def _messages(
         end = skipped.get(js_stream, 0)
     first = max(first, end - _MESSAGES_EACH * last + 1)
     marker = f"{names.marker_subject(js_stream)}."
-    found: list[LogMessage] = []
+    found: deque[LogMessage] = deque()
     size = 0
     async for message in log_reader.read(client, js_stream, first, end, subject):
         if message.subject.startswith(marker):
             continue
         found.append(message)
         size += len(message.data)
-        if size > BYTES_MAX:
-            raise MeshError(
-                "MESH-C172",
-                "the preview exceeds its limits",
-                detail=f"The events of {js_stream} have more than {BYTES_MAX >> 20} MB.",
-                hint="Read fewer of them with --last.",
-            )
-    return found[-last:]
+        if len(found) > last:
+            size -= len(found.popleft().data)
+        # The last ones may be smaller, but memory is bounded before they are known.
+        if size > 2 * BYTES_MAX:
+            break
+    return list(found)

@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec, Channel
 
-#: Time for one answer, seconds.
-ANSWER_S: Final = 20.0
+#: Time for one answer, seconds: the first one on a machine compiles native loops.
+ANSWER_S: Final = 45.0
 #: Events of each stream, unless the request has a number.
 LAST: Final = 1000
+#: Streams that a preview reads.
+STREAMS_MAX: Final = 16
 #: Most events of a preview.
 EVENTS_MAX: Final = 10_000
 _MODULE: Final = "mesh.testing.preview"
@@ -104,6 +106,8 @@ class Previews:
         stored: list[Any] = []
         notes: list[str] = []
         if streams:
+            if len(streams) > STREAMS_MAX:
+                raise MeshError("MESH-A400", f"a preview reads {STREAMS_MAX} streams at most")
             bounds = [parse_start_position(one) if one else None for one in (since, until)]
             wanted = [self._stored(spec, one) for one in streams]
             stored, notes = await self._past.stored(wanted, min(last, EVENTS_MAX), *bounds)

@@ -99,7 +99,7 @@ class AppOperations:
         """The needs of a text at a rate, measured."""
 
     # The body has the text with its events, so the handler looks for the app.
-    @operation("POST", "/siddhi-apps/preview", _MANAGE, about=About.HANDLER, limit_s=_CHANGE_S)
+    @operation("POST", "/siddhi-apps/preview", _MANAGE, about=About.HANDLER, limit_s=120.0)
     def preview(
         self,
         text: Annotated[str, Field()],

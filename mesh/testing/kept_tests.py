@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from mesh.errors import MeshError
 from mesh.testing import app_tests
 
 if TYPE_CHECKING:
@@ -72,7 +73,12 @@ def _text(text: str) -> list[str]:
 
 
 def _moment(time_ms: int) -> str:
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    try:
+        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise MeshError(
+            "MESH-U161", f"no test can begin at {time_ms} ms", detail=f"{error}."
+        ) from error
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

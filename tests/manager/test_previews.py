@@ -119,6 +119,7 @@ async def test_stored_events_are_the_last_ones_of_a_range(nats_server: NatsServe
         ({"streams": ["Orders=Victim.Nothing"]}, "MESH-A404"),
         ({"streams": ["Orders=a b.c"]}, "MESH-A400"),
         ({"streams": ["Orders"], "since": "yesterday"}, "MESH-A400"),
+        ({"streams": ["Orders"] * 17}, "MESH-A400"),
         ({"events": "{}", "against": "Gone"}, "MESH-A404"),
         ({"events": "{}"}, "MESH-U160"),
         ({}, "MESH-U160"),
@@ -131,6 +132,31 @@ async def test_a_request_that_names_nothing_is_refused(
         with pytest.raises(MeshError) as refused:
             await service.previews.preview(SHOP.format(app="Shop", source=""), **asked)
         assert refused.value.code == code
+
+
+async def test_stored_events_are_bounded_and_what_is_none_is_told(
+    nats_server: NatsServer,
+) -> None:
+    text = SHOP.format(app="Shop", source="")
+    async with shops(nats_server) as service:
+        js = service.client.jetstream()
+        await js.publish(names.subject("Shop", "Orders"), b"no event")
+        found = await service.previews.preview(text, streams=["Orders"], last=3)
+        assert len(found["inputs"]) == 2
+        assert found["notes"] == ['1 messages of stream "Orders" can\'t be read']
+        large = json.dumps({"item": "x" * 900_000, "price": 1.0}).encode()
+        for _ in range(10):
+            await js.publish(names.subject("Shop", "Orders"), large)
+        with pytest.raises(MeshError, match="MESH-C172") as refused:
+            await service.previews.preview(text, streams=["Orders"])
+        assert "8 MB" in (refused.value.detail or "")
+        assert (await service.previews.preview(text, streams=["Orders"], last=5))["outputs"] == []
+        await js.add_stream(name="OTHERS", subjects=["others"])
+        source = "@source(type='nats', stream='OTHERS', @map(type='json'))"
+        with pytest.raises(MeshError, match="MESH-A422"):
+            await service.previews.preview(
+                SHOP.format(app="Shop", source=source), streams=["Other"]
+            )
 
 
 async def test_functions_are_refused_with_the_way_to_run_them(nats_server: NatsServer) -> None:

@@ -212,6 +212,13 @@ def test_events_that_can_not_be_played_are_refused(given: str, code: str, told: 
     assert told in refused.value.render()
 
 
+def test_a_test_at_no_time_of_a_calendar_is_not_kept() -> None:
+    events = lines([TimedEvent(10**17, "Ads", {"item": "a"})])
+    assert not preview.answer(SHOP, events)["outputs"]
+    with pytest.raises(MeshError, match="MESH-U161"):
+        preview.answer(SHOP, events, keep=True)
+
+
 def test_a_hostile_text_costs_only_itself() -> None:
     process = BoundedProcess("mesh.testing.preview", preview.exceeded)
 
