@@ -78,6 +78,11 @@ from S#window.unique:externalTimeBatch(k, l, 300 millisec, 0, 1 sec) select k, d
   insert all events into O11;
 from S#approximate:count(k)#window.length(3) as a join Q as b on a.k == b.k
   select a.k as k, count as a insert into O12;
+from S#priority:time(k, i, 300 millisec) select priorityKey as k, currentPriority as a
+  insert into O13;
+from S#extrema:kernelMinMax(d, 2, 7, 'minmax') select k, d, extremaType as a insert into O14;
+from S#timeseries:kalmanMinMax(d, 0.1, 0.2, 25, 'max') select k, d, extremaType as a
+  insert into O15;
 from S#streamingml:kMeansMiniBatch(3, 0.2, 5, 9, i, d) select k,
   euclideanDistanceToClosestCentroid as a insert into O3;
 from S#streamingml:updatePerceptronClassifier('m', b, i, d) select k insert into M;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from ast import literal_eval
 from typing import Any
 
 import pytest
@@ -149,6 +151,54 @@ def test_events_that_are_no_later_than_one_before_are_in_order(
     ordered: list[Step] = [("S", 1, 0, float(one), "a") for one in sorted(set(times))]
     same = at_once(text, log_of(ordered, ("S",)))
     assert [row for *_, row in same] == [repr([one]) for one in sorted(set(times))]
+
+
+def test_a_priority_sinks_until_it_is_gone() -> None:
+    text = """from S#priority:time(s, k, 10 millisec)
+    select s, priorityKey as p, currentPriority as c insert into O;"""
+    events: list[Step] = [("S", 0, 2, 0.0, "a"), ("S", 5, 0, 0.0, "b"), ("S", 3, 1, 0.0, "a")]
+    found = [(time_ms, row) for _, _, time_ms, row in at_once(text, log_of(events, ("S",)))]
+    assert found == [
+        (1000, "['a', 'a', 2]"),
+        (1005, "['b', 'b', 0]"),
+        (1008, "['a', 'a', 3]"),
+        (1018, "['a', 'a', 2]"),
+        (1028, "['a', 'a', 1]"),
+        (1038, "['a', 'a', 0]"),
+    ]
+
+
+def test_the_extremes_of_a_wave_are_found_once() -> None:
+    wave = [round(10 * math.sin(at / 5), 3) for at in range(120)]
+    events: list[Step] = [("S", 1, at, value, "a") for at, value in enumerate(wave)]
+    for call in ("kernelMinMax(v, 3, 14, 'minmax')", "kalmanMinMax(v, 1.0, 0.01, 25, 'minmax')"):
+        text = f"from S#extrema:{call} select k, v, extremaType as e insert into O;"
+        rows = [literal_eval(row) for *_, row in at_once(text, log_of(events, ("S",)))]
+        assert len(rows) >= 6
+        assert len({k for k, _, _ in rows}) == len(rows)
+        assert all((v > 9.8) if e == "max" else (v < -9.8) for _, v, e in rows), call
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from S#priority:time(s, k, 7) select s, currentPriority as c, 'x' as e insert into O;",
+        (
+            "from S#extrema:kernelMinMax(v, 1, 5, 'minmax') select s, k as c, extremaType as e "
+            "insert into O;"
+        ),
+        (
+            "from S#timeseries:kalmanMinMax(v, 0.1, 0.1, 21, 'max') select s, k as c, "
+            "extremaType as e insert into O;"
+        ),
+    ],
+)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps=st.lists(STEP, max_size=40), data=st.data())
+def test_those_that_keep_events_are_cut_and_restored_anywhere(
+    text: str, steps: list[Step], data: Any
+) -> None:
+    assert pieces_of(text, steps, data) == at_once(text, log_of(steps, ("S",)))
 
 
 def test_a_measurement_of_the_original_lets_the_events_pass() -> None:

@@ -24,11 +24,6 @@ _SCRIPT: Final = (
 )
 
 _VARIABLE: Final = "Write ${NAME} in the text: its value is that of --var, or of the environment."
-_SMOOTHED: Final = (
-    "Smooth the values by kf:kalmanFilter, and find the extremes by a sequence: "
-    "every e1=S, e2=S[v > e1.v], e3=S[v < e2.v]."
-)
-
 #: By role and name of a source, sink, mapper or store, a sentence.
 _KINDS: Final = {
     "source jms": "ActiveMQ and Artemis speak MQTT as well: use mqtt. RabbitMQ: use rabbitmq.",
@@ -101,7 +96,6 @@ _NAMESPACES: Final = {
     "nlp": _OUTSIDE,
     "onnx": "Use http-call with the address of a server of the model.",
     "pmml": "Use http-call with the address of a server of the model.",
-    "priority": "Keep the priority in a table, and change it by update or insert.",
     "r": _SCRIPT,
     "rdbms": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
     "reorder": "Use reorder:kslack, or externalTime windows, which take the time of the events.",
@@ -109,15 +103,10 @@ _NAMESPACES: Final = {
     "soap": "Use http-call, with the mapper xml.",
     "store": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
     "tensorFlow": "Use http-call with the address of a server of the model.",
-    "timeseries": "Use timeseries:regress, forecast or outlier.",
     "vader": _OUTSIDE,
 }
 #: By full name, where the namespace has others that run.
 _NAMES: Final = {
-    "extrema:kalmanMinMax": _SMOOTHED,
-    "extrema:kernelMinMax": _SMOOTHED,
-    "timeseries:kalmanMinMax": _SMOOTHED,
-    "timeseries:kernelMinMax": _SMOOTHED,
     "env:getSystemProperty": _VARIABLE,
     "streamingml:clusTree": "Use streamingml:kMeansIncremental or kMeansMiniBatch.",
     "evalScript": _SCRIPT,

@@ -7,6 +7,7 @@ them, so they could not be observed.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -15,10 +16,10 @@ from mesh.functions.catalogue.event_functions import EVENT_FUNCTIONS
 from mesh.functions.catalogue.model import Argument, Kind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
 from mesh.functions.catalogue.series import ranked_attributes
+from mesh.model.types import Attribute
 
 if TYPE_CHECKING:
     from mesh.functions.catalogue.model import Signature
-    from mesh.model.types import Attribute
 
 _FUNCTIONS: Final = """
 str:charAt(input.value string, index int) -> string
@@ -281,6 +282,16 @@ reorder:kslack(timestamp long, timeout long constant, discard.late.arrival bool 
 reorder:kslack(timestamp long, timeout long constant, max.k long constant, discard bool constant)
 """
 
+_PRIORITY: Final = """
+priority:time(unique.key scalar attribute, priority int|long attribute, timeout int|long constant)
+"""
+_SMOOTHED: Final = """
+{0}:kalmanMinMax(attribute number attribute, q double constant, r double constant,
+    window.size int constant, extrema.type string constant =min|max|minmax) -> extremaType string
+{0}:kernelMinMax(attribute number attribute, bandwidth int|double constant,
+    window.size int constant, extrema.type string constant =min|max|minmax) -> extremaType string
+"""
+_SMOOTHED_MAX: Final = 1000
 #: Most frequent values of a batch, or rarest ones: as many attributes as the last argument says.
 _RANKED: Final = """
 extrema:{side}KLengthBatch(attribute scalar attribute, window.length int constant,
@@ -405,9 +416,59 @@ def _is_ranked(arguments: tuple[Argument, ...]) -> Objection | None:
     return None
 
 
-#: Stream processors of extensions that have a state, by name.
+def _is_smoothed(arguments: tuple[Argument, ...]) -> Objection | None:
+    size = arguments[-2].value
+    for place, one in enumerate(arguments[1:-2], 1):
+        if not isinstance(one.value, int | float) or not 0 < one.value < math.inf:
+            return Objection(Reason.VALUE, "takes numbers above 0", place)
+    if isinstance(size, int) and 0 < size <= _SMOOTHED_MAX:
+        return None
+    what = f"takes a window of 1 to {_SMOOTHED_MAX} events"
+    return Objection(Reason.VALUE, what, len(arguments) - 2)
+
+
+def _has_timeout(arguments: tuple[Argument, ...]) -> Objection | None:
+    timeout = arguments[2].value
+    if isinstance(timeout, int) and timeout > 0:
+        return None
+    return Objection(Reason.VALUE, "takes a time above 0", 2)
+
+
+def _with_priority(arguments: tuple[Argument, ...]) -> tuple[Attribute, ...]:
+    key, priority = arguments[0].type, arguments[1].type
+    return Attribute("priorityKey", key), Attribute("currentPriority", priority)
+
+
+def _priority() -> dict[str, Signature]:
+    found = signatures(
+        _PRIORITY, Kind.STREAM_PROCESSOR, runs=True, rules={"priority:time": _has_timeout}
+    )
+    return {
+        name: replace(
+            one, overloads=tuple(replace(o, adds_for=_with_priority) for o in one.overloads)
+        )
+        for name, one in found.items()
+    }
+
+
+def _smoothed(space: str) -> dict[str, Signature]:
+    names = f"{space}:kalmanMinMax", f"{space}:kernelMinMax"
+    return signatures(
+        _SMOOTHED.format(space),
+        Kind.STREAM_PROCESSOR,
+        runs=True,
+        rules=dict.fromkeys(names, _is_smoothed),
+    )
+
+
+#: Stream processors of extensions that keep events, by name.
 STATEFUL_STREAM_FUNCTIONS: Final = (
-    signatures(_STATEFUL, Kind.STREAM_PROCESSOR, runs=True) | _ranked("top") | _ranked("bottom")
+    signatures(_STATEFUL, Kind.STREAM_PROCESSOR, runs=True)
+    | _ranked("top")
+    | _ranked("bottom")
+    | _priority()
+    | _smoothed("extrema")
+    | _smoothed("timeseries")
 )
 #: Stream processors of extensions, by name.
 DOCUMENTED_STREAM_FUNCTIONS: Final = (

@@ -18,9 +18,11 @@ from mesh.operators.failures import lost
 from mesh.operators.frame import Frame
 from mesh.operators.windows.deduplicate import Deduplicate
 from mesh.operators.windows.kind import WindowContext
+from mesh.operators.windows.priorities import Priorities
 from mesh.operators.windows.python_window import PythonWindow
 from mesh.operators.windows.ranked import RankedLengthBatch, RankedTimeBatch
 from mesh.operators.windows.slack import Slack
+from mesh.operators.windows.smoothed import KalmanExtremes, KernelExtremes
 from mesh.plan.bound import BoundStreamFunction, Constant
 
 if TYPE_CHECKING:
@@ -74,10 +76,32 @@ def _by_time(*, rarest: bool) -> _Maker:
     return make
 
 
+def _priorities(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]:
+    span_ms = int(_constant(arguments, 2))
+    return lambda: Priorities(span_ms)
+
+
+def _kalman(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]:
+    process, noise = float(_constant(arguments, 1)), float(_constant(arguments, 2))
+    size, kinds = int(_constant(arguments, 3)), str(_constant(arguments, 4))
+    return lambda: KalmanExtremes(process, noise, size, kinds)
+
+
+def _kernel(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]:
+    width, size = float(_constant(arguments, 1)), int(_constant(arguments, 2))
+    kinds = str(_constant(arguments, 3))
+    return lambda: KernelExtremes(width, size, kinds)
+
+
 #: By name, the maker of contents; they receive the values of all arguments.
 PROCESSORS: Final[Mapping[str, _Maker]] = {
     "unique:deduplicate": _deduplicate,
     "reorder:kslack": _slack,
+    "priority:time": _priorities,
+    "extrema:kalmanMinMax": _kalman,
+    "extrema:kernelMinMax": _kernel,
+    "timeseries:kalmanMinMax": _kalman,
+    "timeseries:kernelMinMax": _kernel,
     "extrema:topKLengthBatch": _by_length(rarest=False),
     "extrema:topKTimeBatch": _by_time(rarest=False),
     "extrema:bottomKLengthBatch": _by_length(rarest=True),
