@@ -202,7 +202,7 @@ async def test_events_of_others_and_their_texts_are_not_shown(nats_server: NatsS
                 current.reset(token)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", [METER, CHAIN], ids=["by key", "chain"])
 async def test_outputs_are_those_of_the_deployed_app(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, text: str

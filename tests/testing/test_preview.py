@@ -55,6 +55,7 @@ def written(value: Any, kind: str) -> Any:
     return value
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES)
 def test_outputs_are_those_of_the_operators_to_the_last_bit(case: cases.Case) -> None:
     app = bind(parse_app(case.app))
