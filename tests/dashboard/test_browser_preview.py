@@ -93,6 +93,9 @@ async def _with_script(browser: Browser, at: Site, directory: Path) -> list[str]
         assert first == ["1 Orders", "2 Orders", "timer Counts", "3 Orders", "4 Orders", "→ Dear"]
         told += await _problems(page)
         # Stored events.
+        proposed = page.locator("#streams option")
+        streams = await proposed.evaluate_all("all => all.map(one => one.value)")
+        assert streams == ["Counts", "Dear", "Orders"]
         await page.locator("#events").fill("")
         await page.get_by_label("Stored events of").fill("Orders")
         await page.get_by_label("Last", exact=False).first.fill("2")

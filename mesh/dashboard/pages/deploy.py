@@ -32,8 +32,9 @@ from Orders[price > 100.0] select item, price insert into DearOrders;
 async def show(board: Board, request: Request) -> View:
     """The editor, with the text of an app that is there."""
     app = request.path_params.get("app", "")
-    text = (await board.service.app(app)).text if app else START
-    return View("deploy.html", _values(app, text))
+    spec = await board.service.app(app) if app else None
+    values = _values(app, START if spec is None else spec.text)
+    return View("deploy.html", {**values, "streams": previews.streams_of(spec)})
 
 
 async def act(frame: Frame, request: Request) -> Response:
@@ -45,8 +46,10 @@ async def act(frame: Frame, request: Request) -> Response:
     text = named(written, app)
     reset = form.get("reset", [])
     asked = previews.asked_of(form)
-    values = {**_values(app, written), "asked": asked}
     service = frame.board.service
+    record = service.record(app) if app else None
+    streams = previews.streams_of(None if record is None else record.spec)
+    values = {**_values(app, written), "asked": asked, "streams": streams}
     order = form.get("do", [""])[0]
     try:
         # A user with the permission for some apps may deploy a text of those.

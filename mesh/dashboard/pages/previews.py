@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from mesh.dashboard.responses import Frame
+    from mesh.model.app import AppSpec
 
 #: Rows of one table.
 ROWS: Final = 300
@@ -24,10 +25,16 @@ LAST: Final = "100"
 #: Values of a page before a preview.
 EMPTY: Final[Mapping[str, Any]] = {
     "asked": {"events": "", "from": "", "last": LAST, "since": "", "until": "", "against": True},
+    "streams": (),
     "found": None,
     "refusals": (),
     "wrong": (),
 }
+
+
+def streams_of(spec: AppSpec | None) -> list[str]:
+    """The streams of a running app whose stored events may be played; none without one."""
+    return sorted({one.stream.name for one in spec.channels}) if spec is not None else []
 
 
 def asked_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
