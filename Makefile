@@ -51,7 +51,7 @@ up down logs images: export MESH_HOST_GID := $(shell id -g)
 up logs images: export COMPOSE_PROFILES := $(PROFILES)
 
 .PHONY: chart dist release sbom images up down logs vendor
-.PHONY: help demo check test test-ci test-all lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators bench-spark-cluster chaos fuzz
+.PHONY: help demo check test test-ci test-all test-matrix lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators bench-spark-cluster chaos fuzz
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
@@ -61,6 +61,7 @@ help:
 	@echo 'make test-all          the same with the extended tests as well'
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
+	@echo 'make test-matrix       the tests of NATS, databases, Java and Python with each version at hand; ONLY=nats-server,PostgreSQL'
 	@echo 'make lint    the same without the tests'
 	@echo 'make dist    build wheels, source archives, the Helm chart and a bill of materials into dist, and check them'
 	@echo 'make release refuse unless version, changelogs, tag and images agree, and then the same'
@@ -111,6 +112,9 @@ test-ci: test
 
 test-all: TIER = -m 'not long and not docker'
 test-all: test
+
+test-matrix: $(STAMP)
+	@$(BIN)/python -m tools.matrix $(if $(ONLY),--only $(ONLY))
 
 lint: $(STAMP)
 	$(LINT)

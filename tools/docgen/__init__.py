@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tools.docgen import codes, connectors, grammar, language, operations, types
+from tools.docgen import codes, compatibility, connectors, grammar, language, operations, types
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,6 +22,7 @@ def documents(root: Path) -> dict[Path, str]:
         root / "mesh" / "error_codes" / "shown.json": codes.shown_json(shown),
         root / "docs" / "errors.md": codes.errors_document(shown),
         root / "docs" / "cli.md": operations.cli_document(root),
+        root / "docs" / "compatibility.md": compatibility.compatibility_document(root),
         root / "docs" / "connectors.md": connectors.connectors_document(root),
         root / "docs" / "siddhiql.md": language.language_document(root),
         root / "docs" / "types.md": types.types_document(root),
