@@ -12,6 +12,7 @@ from nats.js.errors import APIError, BucketNotFoundError
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
+from pyspark_nats.protocol.answers import FULL_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 NATS_ERRORS: Final = (NatsError, NatsTimeoutError)
 
 
-#: Of the servers (resources, storage, memory) and of the account (storage, memory, streams).
-NO_ROOM: Final = frozenset({10023, 10047, 10028, 10002, 10035, 10005, 10120})
+#: Of a write, and of a stream that is made: limits of streams, and no server with room for it.
+NO_ROOM: Final = FULL_CODES | {10035, 10005, 10120}
 _MAKE_ROOM: Final = (
     "Free room ('nats stream ls', 'nats stream purge'), or raise max_file_store of the servers or"
     " the limits of the account."

@@ -13,7 +13,7 @@ from pyspark_nats.protocol.transport import DisconnectedError, NoRoomError
 #: Temporary JetStream errors: no leader, no quorum, starting up.
 _PASSING_CODES = frozenset({10003, 10008, 10009, 10077, 10118})
 #: No room: limits of the account, and those of the server or its disk.
-_FULL_CODES = frozenset({10002, 10023, 10028, 10047})
+FULL_CODES = frozenset({10002, 10023, 10028, 10047})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def refusal(error: dict[str, Any]) -> Exception:
             hint="A stream in files holds messages of less than 32 MB, whatever max_payload is.",
             err_code=code,
         )
-    if code in _FULL_CODES or "no space left" in description:
+    if code in FULL_CODES or "no space left" in description:
         return NoRoomError(f"JetStream has no room: {description}")
     if code in _PASSING_CODES or int(error.get("code", 0)) == 503:
         return DisconnectedError(description)
