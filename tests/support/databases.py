@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,13 @@ POSTGRESQL = Path(
 _STARTS = 400
 #: Of databases in Redis.
 _numbers = itertools.count(1)
+
+
+@cache
+def has_xml() -> bool:
+    """Whether PostgreSQL was built with XML, by the options of its build, which it knows."""
+    program = POSTGRESQL / "postgres"
+    return not program.exists() or b"--with-libxml" in program.read_bytes()
 
 
 @dataclass(slots=True)
