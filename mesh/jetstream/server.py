@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Batched Direct Get, atomic batch publish and the lease's fence need it.
 VERSION_MIN = (2, 12)
+#: The newest that ``make test-matrix`` has tested.
+VERSION_TESTED = (2, 15)
 
 #: Below the ports that kernels choose themselves: Linux from 32,768, others from 49,152.
 _PORTS = range(10_000, 32_000)
@@ -75,6 +77,25 @@ def _checked(path: Path) -> Path:
             hint="Set NATS_SERVER to a newer one.",
         )
     return path
+
+
+def check_version(version: tuple[int, int], where: str) -> bool:
+    """Whether mesh was tested with a server's version; a newer one most probably does as well.
+
+    Args:
+        version: major and minor number.
+        where: addresses of the server.
+
+    Raises:
+        MeshError: MESH-N101 for one that is too old.
+    """
+    if version < VERSION_MIN:
+        raise MeshError(
+            "MESH-N101",
+            f"NATS at {where} is too old",
+            detail=f"It is nats-server {version[0]}.{version[1]}; 2.12 or later is needed.",
+        )
+    return version <= VERSION_TESTED
 
 
 @dataclass

@@ -14,6 +14,7 @@ from mesh.jetstream.channels import ensure_channels, js_streams, update_streams
 from mesh.model import names
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings
+from tests.support.nats_versions import skip_without_ingest
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
@@ -97,6 +98,7 @@ async def test_streams_of_an_earlier_version_update_streams_from_then_on(
     nats_server: NatsServer,
 ) -> None:
     client = await nats.connect(nats_server.url)
+    skip_without_ingest(client)
     js = client.jetstream()
     spec = plan(APP).spec
     await ensure_channels(client, spec, ChannelSettings())

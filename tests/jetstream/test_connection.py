@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.jetstream import connection
+from mesh.errors import MeshError
+from mesh.jetstream import connection, server
 from mesh.jetstream.connection import close, connect
 from mesh.settings import NatsSettings
 
@@ -36,6 +37,15 @@ async def test_sockets_of_failed_handshakes_are_closed(nats_server: NatsServer) 
         finally:
             await close(client)
     assert client.is_closed
+
+
+async def test_a_server_that_is_too_old_is_refused(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "VERSION_MIN", (99, 0))
+    with pytest.raises(MeshError) as error:
+        await connect(NatsSettings(url=nats_server.url), "test")
+    assert error.value.code == "MESH-N101"
 
 
 async def test_a_socket_is_closed_though_a_server_that_hangs_does_not_read(

