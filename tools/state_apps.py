@@ -78,6 +78,7 @@ from S#window.unique:externalTimeBatch(k, l, 300 millisec, 0, 1 sec) select k, d
   insert all events into O11;
 from S#approximate:count(k)#window.length(3) as a join Q as b on a.k == b.k
   select a.k as k, count as a insert into O12;
+from S#reorder:akslack(l, d, 20L, 2000L) select k, l insert into O16;
 from S#priority:time(k, i, 300 millisec) select priorityKey as k, currentPriority as a
   insert into O13;
 from S#extrema:kernelMinMax(d, 2, 7, 'minmax') select k, d, extremaType as a insert into O14;

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from ast import literal_eval
+from random import Random
 from typing import Any
 
 import pytest
@@ -182,6 +184,11 @@ def test_the_extremes_of_a_wave_are_found_once() -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        (
+            "from S select k, s, convert(v, 'long') as t, v insert into M; "
+            "from M#reorder:akslack(t, v, 15L, 9L, 4L, true, 0.1, 0.9) select s, t as c, 'x' as e "
+            "insert into O;"
+        ),
         "from S#priority:time(s, k, 7) select s, currentPriority as c, 'x' as e insert into O;",
         (
             "from S#extrema:kernelMinMax(v, 1, 5, 'minmax') select s, k as c, extremaType as e "
@@ -199,6 +206,27 @@ def test_those_that_keep_events_are_cut_and_restored_anywhere(
     text: str, steps: list[Step], data: Any
 ) -> None:
     assert pieces_of(text, steps, data) == at_once(text, log_of(steps, ("S",)))
+
+
+def test_an_adaptive_slack_loses_nothing_and_waits_less_than_the_latest_event() -> None:
+    rng = Random(1)
+    times = [at * 10 - (rng.randrange(400) if rng.random() < 0.05 else 0) for at in range(600)]
+    # The field deviates by 1 percent, so that few events decide its mean.
+    events: list[Step] = [("S", 1, 100 + at % 3, float(one), "a") for at, one in enumerate(times)]
+    log = log_of(events, ("S",))
+    made = "from S select convert(v, 'long') as t, k as f insert into M; from M#reorder:"
+
+    def released(call: str) -> list[int]:
+        found = at_once(f"{made}{call} select t insert into O;", log)
+        return [literal_eval(row)[0] for *_, row in found]
+
+    fixed, adaptive = released("kslack(t)"), released("akslack(t, f, 50L)")
+    # What still waits at the end is not emitted.
+    assert len(adaptive) > len(fixed) > 500
+    unordered = [sum(b < a for a, b in itertools.pairwise(one)) for one in (fixed, adaptive, times)]
+    assert unordered == sorted(set(unordered))
+    whole = released("akslack(t, f, 50L, 100000L)")
+    assert sorted(whole) == sorted(times)
 
 
 def test_a_measurement_of_the_original_lets_the_events_pass() -> None:

@@ -98,7 +98,8 @@ _NAMESPACES: Final = {
     "pmml": "Use http-call with the address of a server of the model.",
     "r": _SCRIPT,
     "rdbms": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
-    "reorder": "Use reorder:kslack, or externalTime windows, which take the time of the events.",
+    "reorder": "Use reorder:kslack or akslack, or externalTime windows, which take the time of the "
+    "events.",
     "sentiment": _OUTSIDE,
     "soap": "Use http-call, with the mapper xml.",
     "store": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",

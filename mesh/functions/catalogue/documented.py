@@ -308,7 +308,7 @@ _PASSING: Final = """
 throughput:throughput(argument any ..)
 """
 
-_STREAM_PROCESSORS: Final = """
+_ADAPTIVE: Final = """
 reorder:akslack(timestamp long, correlation.field number)
 reorder:akslack(timestamp long, correlation.field number, batch.size long constant)
 reorder:akslack(timestamp long, correlation.field number, batch.size long constant,
@@ -321,6 +321,7 @@ reorder:akslack(timestamp long, correlation.field number, batch.size long consta
     timeout long constant, max.k long constant, discard.late.arrival bool constant,
     error.threshold double constant, confidence.level double constant)
 """
+_BATCH_MAX: Final = 100_000
 
 # The three without a namespace belong to later versions of the engine itself.
 _WINDOWS: Final = """
@@ -427,6 +428,18 @@ def _is_smoothed(arguments: tuple[Argument, ...]) -> Objection | None:
     return Objection(Reason.VALUE, what, len(arguments) - 2)
 
 
+def _is_adaptive(arguments: tuple[Argument, ...]) -> Objection | None:
+    for place, one in enumerate(arguments[2:3], 2):
+        if not isinstance(one.value, int) or not 15 <= one.value <= _BATCH_MAX:
+            what = f"takes a batch of 15 to {_BATCH_MAX:,} events"
+            return Objection(Reason.VALUE, what, place)
+    for place, one in enumerate(arguments[6:], 6):
+        if not isinstance(one.value, float) or not 0 < one.value < 1:
+            what = "takes a threshold and a confidence between 0 and 1"
+            return Objection(Reason.VALUE, what, place)
+    return None
+
+
 def _has_timeout(arguments: tuple[Argument, ...]) -> Objection | None:
     timeout = arguments[2].value
     if isinstance(timeout, int) and timeout > 0:
@@ -467,6 +480,9 @@ STATEFUL_STREAM_FUNCTIONS: Final = (
     | _ranked("top")
     | _ranked("bottom")
     | _priority()
+    | signatures(
+        _ADAPTIVE, Kind.STREAM_PROCESSOR, runs=True, rules={"reorder:akslack": _is_adaptive}
+    )
     | _smoothed("extrema")
     | _smoothed("timeseries")
 )
@@ -475,7 +491,6 @@ DOCUMENTED_STREAM_FUNCTIONS: Final = (
     signatures(_TOKENIZERS + _PASSING, Kind.STREAM_PROCESSOR, runs=True)
     | STATEFUL_STREAM_FUNCTIONS
     | EVENT_FUNCTIONS
-    | signatures(_STREAM_PROCESSORS, Kind.STREAM_PROCESSOR)
 )
 #: Windows whose second argument is above 0.
 _NEED_TIME_OR_LENGTH: Final = (

@@ -21,7 +21,7 @@ from mesh.operators.windows.kind import WindowContext
 from mesh.operators.windows.priorities import Priorities
 from mesh.operators.windows.python_window import PythonWindow
 from mesh.operators.windows.ranked import RankedLengthBatch, RankedTimeBatch
-from mesh.operators.windows.slack import Slack
+from mesh.operators.windows.slack import AdaptiveSlack, Quality, Slack
 from mesh.operators.windows.smoothed import KalmanExtremes, KernelExtremes
 from mesh.plan.bound import BoundStreamFunction, Constant
 
@@ -57,6 +57,18 @@ def _slack(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]
     numbers = [None if one < 0 else int(one) for one in given if not isinstance(one, bool)]
     timeout_ms, slack_max = [*numbers, None, None][:2]
     return lambda: Slack(timeout_ms or None, slack_max, discards=discards)
+
+
+def _adaptive_slack(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]:
+    values: list[Any] = [10_000, -1, -1, False, 0.03, 0.95]
+    for place in range(len(arguments) - 2):
+        values[place] = _constant(arguments, place + 2)
+    batch, timeout_ms, slack_max, discards, error, confidence = values
+    quality = Quality(int(batch), float(error), float(confidence))
+    # A negative number stands for none.
+    timeout = int(timeout_ms) if timeout_ms > 0 else None
+    most = int(slack_max) if slack_max >= 0 else None
+    return lambda: AdaptiveSlack(timeout, most, quality, discards=bool(discards))
 
 
 def _by_length(*, rarest: bool) -> _Maker:
@@ -96,6 +108,7 @@ def _kernel(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents
 #: By name, the maker of contents; they receive the values of all arguments.
 PROCESSORS: Final[Mapping[str, _Maker]] = {
     "unique:deduplicate": _deduplicate,
+    "reorder:akslack": _adaptive_slack,
     "reorder:kslack": _slack,
     "priority:time": _priorities,
     "extrema:kalmanMinMax": _kalman,
