@@ -87,7 +87,7 @@ _AGGREGATORS: Final = frozenset(
 )
 #: Functions with a state are handlers, but where they can't be.
 _STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS | STATEFUL_FUNCTIONS
-_UNLIFTED: Final = frozenset(s.bound_name for s in STATEFUL_FUNCTIONS.values())
+_UNLIFTED: Final = {s.bound_name: s.name for s in STATEFUL_FUNCTIONS.values()}
 #: Stream functions that keep events.
 _PROCESSORS: Final = frozenset(STATEFUL_STREAM_FUNCTIONS)
 #: Those that only plain queries have: they keep events, or share a model with other queries.
@@ -419,7 +419,7 @@ def _check_part(part: BoundExpression) -> None:
                 raise _absent(f"function {part.function}", part.function, part.position)
             if part.function in _UNLIFTED:
                 raise not_supported(
-                    f"function {part.function} here",
+                    f'function "{_UNLIFTED[part.function]}" in this place',
                     part.position,
                     hint="Call it in the select clause of a query over one stream, outside of "
                     "conditions, and without aggregators among its arguments.",
