@@ -9,6 +9,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from mesh.jetstream.connection import api_call
 from mesh.model.begin import StartPositionKind
+from pyspark_nats.protocol.jetstream import TIME_MAX_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,7 +50,9 @@ async def skipped_positions(
 
 async def _before(client: Client, stream: str, time_ms: int, last: int) -> int:
     """The sequence just below that of the first message not older than ``time_ms``."""
-    moment = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    moment = datetime.fromtimestamp(min(time_ms, TIME_MAX_MS) / 1000, UTC).isoformat(
+        timespec="milliseconds"
+    )
     wanted = {"start_time": moment.replace("+00:00", "Z"), "next_by_subj": ">"}
     answer = await api_call(client, f"STREAM.MSG.GET.{stream}", wanted)
     if "message" in answer:

@@ -32,7 +32,7 @@ _RECENT_BYTES: Final = 1 << 30
 _RECENT_NS: Final = 60_000_000_000
 
 #: In the year 2255: the server counts nanoseconds, and later times wrap around into the past.
-_TIME_MAX_MS: Final = 9_000_000_000_000
+TIME_MAX_MS: Final = 9_000_000_000_000
 
 _TIME = re.compile(r"(.*?)(?:\.(\d+))?(Z|[+-]\d\d:\d\d)\Z")
 
@@ -211,7 +211,7 @@ def message(connection: Connection, stream: str, sequence: int) -> Stored | None
 
 def message_at(connection: Connection, stream: str, moment_ms: int) -> Stored | None:
     """The first message that is not older than ``moment_ms`` (ms since 1970)."""
-    moment_ms = min(moment_ms, _TIME_MAX_MS)
+    moment_ms = min(moment_ms, TIME_MAX_MS)
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
     # The server uses the first nanosecond of the millisecond.
     text = moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment_ms % 1000:03d}Z"
