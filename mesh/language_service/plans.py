@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mesh.model.app import Strategy
-from mesh.plan.bound import AggregateCall, BoundPattern, BoundStream, walk
+from mesh.plan.bound import (
+    AggregateCall,
+    BoundPattern,
+    BoundStream,
+    BoundStreamFunction,
+    walk,
+)
+from mesh.plan.dependencies import WITH_STATE
 from mesh.plan.groups import split_app
 
 if TYPE_CHECKING:
@@ -60,6 +67,9 @@ def state_of(query: BoundQuery) -> str:
         for side in sides:
             if side.window is not None:
                 kept[f"window {side.window.name}"] = None
+            for handler in side.handlers:
+                if isinstance(handler, BoundStreamFunction) and handler.name in WITH_STATE:
+                    kept[handler.name] = None
     for output in query.outputs:
         for part in walk(output.expression):
             if isinstance(part, AggregateCall):

@@ -9,7 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from mesh.functions.catalogue import TRAINED_BY
+from mesh.functions.catalogue import (
+    EVENT_FUNCTIONS,
+    STATEFUL_FUNCTIONS,
+    STATEFUL_STREAM_FUNCTIONS,
+    TRAINED_BY,
+)
 from mesh.plan.bound import (
     Answer,
     BoundAggregation,
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundApp, BoundExpression, BoundHandler, BoundQuery
 
 
+#: Stream functions with a state.
+WITH_STATE: Final = frozenset({*STATEFUL_STREAM_FUNCTIONS, *EVENT_FUNCTIONS, *STATEFUL_FUNCTIONS})
 #: Stream functions that train named models, or ask them.
 OF_MODELS: Final = frozenset({*TRAINED_BY, *TRAINED_BY.values()})
 

@@ -22,8 +22,10 @@ from mesh.plan.bound import (
     BoundPattern,
     BoundQuery,
     BoundStream,
+    BoundStreamFunction,
     has_aggregate,
 )
+from mesh.plan.dependencies import WITH_STATE
 from mesh.plan.keys import Key, check_key_name, partition_key, spread_key
 from mesh.plan.stores import is_in_file
 
@@ -161,6 +163,8 @@ def _aggregation_key(group: Group, aggregation: BoundAggregation) -> Key:
             aggregation.position,
             hint=f"{group.to_unshare}, or use a database with a server.",
         )
+    hint = f"{group.to_unshare}, or call it in an earlier query of a group of its own."
+    _refuse_functions(aggregation.input, f'in group "{group.name}" {group.width}', hint)
     columns = aggregation.group_by
     attributes = aggregation.input.schema.names
     added = [column for column in columns if column.name not in attributes]
@@ -193,6 +197,15 @@ def _join_key(group: Group, query: BoundQuery, position: Position) -> Key:
     raise AssertionError("an aggregation is in the group of its joins")
 
 
+def _refuse_functions(source: BoundStream, where: str, hint: str) -> None:
+    """Refuse functions with a state: it is one over all events, whatever 'group by' divides."""
+    for handler in source.handlers:
+        if isinstance(handler, BoundStreamFunction) and handler.name in WITH_STATE:
+            raise not_supported(
+                f"stream function {handler.name} {where}", handler.position, hint=hint
+            )
+
+
 def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
     """The columns that ``query`` must be divided by; None if its events may go anywhere."""
     if query.is_stateless:
@@ -212,6 +225,7 @@ def _group_key(group: Group, tree: Query, query: BoundQuery) -> Key | None:
     if query.input.window is not None:
         detail = "Each instance would have its own window over a part of the events."
         raise refused("MESH-P207", f"window {where}", detail)
+    _refuse_functions(query.input, where, hint)
     if query.rate is not None:
         detail = "Each instance would count its own part of the output."
         raise refused("MESH-P219", f"output rate {where}", detail, tree.position)
