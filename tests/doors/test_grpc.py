@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 from functools import partial
@@ -206,6 +207,18 @@ async def test_hostile_calls_cost_only_themselves(nats_server: NatsServer) -> No
             assert found.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         await call(endpoint, event('{"n":1}'))
         await have(stage, 1)
+        async with contextlib.AsyncExitStack() as stack:
+            # Each channel has a connection of its own.
+            alone = [("grpc.use_local_subchannel_pool", 1)]
+            made = [grpc.aio.insecure_channel(where, alone) for _ in range(6)]
+            channels = [await stack.enter_async_context(one) for one in made]
+            ready = [asyncio.create_task(one.channel_ready()) for one in channels]
+            done, waiting = await asyncio.wait(ready, timeout=1.0)
+            for one in waiting:
+                one.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            # One that has just ended may still count.
+            assert 0 < len(done) <= 4
 
 
 async def test_both_sides_show_certificates(nats_server: NatsServer, tmp_path: Path) -> None:
