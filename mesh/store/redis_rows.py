@@ -34,6 +34,7 @@ _FRACTION: Final = re.compile(
     r"|NaN|-?Infinity"
 )
 _FLAGS: Final = {"true": True, "false": False, "1": True, "0": False}
+_FLOAT_MAX: Final = float(np.finfo(np.float32).max)
 _INFINITE: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _ORDERS: Final = {
     Comparison.EQUAL: operator.eq,
@@ -122,6 +123,18 @@ _READERS: Final[Mapping[AttributeType, Callable[[str], Any]]] = {
 }
 
 
+def _key_value(value: Any, attribute: AttributeType) -> Any:
+    """The value of a key attribute that equals one of any type; None if there is none."""
+    if not isinstance(value, int | float) or attribute is AttributeType.BOOL:
+        return value
+    if attribute in (AttributeType.INT, AttributeType.LONG):
+        return int(value) if math.isfinite(value) and value == int(value) else None
+    if attribute is AttributeType.FLOAT and math.isfinite(value):
+        is_own = abs(value) <= _FLOAT_MAX and float(np.float32(value)) == value
+        return float(value) if is_own else None
+    return float(value)
+
+
 class Hashes:
     """The hashes of a table's rows."""
 
@@ -199,11 +212,15 @@ class Hashes:
     def keys_in(self, clause: Clause) -> list[tuple[Any, ...]] | None:
         """The keys of all rows that a look-up can find; None if it does not say."""
         parts = clause.parts if isinstance(clause, AllOf) else (clause,)
-        names = [self.names[at] for at in self._keys]
+        names, kinds = [self.names[at] for at in self._keys], self._key_types
         for part in parts:
             if isinstance(part, AnyKey) and sorted(part.columns) == sorted(names):
                 order = [part.columns.index(name) for name in names]
-                return [tuple(key[at] for at in order) for key in part.keys]
+                listed = (
+                    tuple(_key_value(key[at], kind) for at, kind in zip(order, kinds, strict=True))
+                    for key in part.keys
+                )
+                return [key for key in listed if None not in key]
         return None
 
 

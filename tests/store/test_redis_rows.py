@@ -127,3 +127,25 @@ def test_a_look_up_by_the_whole_key_names_its_rows() -> None:
     assert own.keys_in(AllOf((Compared("c0", Comparison.IS_NOT_NULL), by))) == [("a", 1), ("b", 2)]
     assert own.keys_in(AnyKey(("c0",), (("a",),))) is None
     assert own.keys_in(AnyOf((by, Compared("c0", Comparison.EQUAL, "z")))) is None
+
+
+@pytest.mark.parametrize(
+    ("type", "given", "found"),
+    [
+        (T.INT, (1.0, -0.0, 2.5, math.nan, math.inf, 3, None), [1, 0, 3]),
+        (T.LONG, (float(2**53), 1e300), [2**53, int(1e300)]),
+        (T.FLOAT, (0.5, 0.1, 1e300, math.inf, 2), [0.5, math.inf, 2.0]),
+        (T.DOUBLE, (0.1, 1), [0.1, 1.0]),
+        (T.STRING, ("1.0", ""), ["1.0", ""]),
+    ],
+)
+def test_a_look_up_by_a_number_of_another_type_names_the_key_that_is_equal(
+    type: AttributeType, given: tuple[Any, ...], found: list[Any]
+) -> None:
+    own = table(type)
+    made = {T.FLOAT: float, T.DOUBLE: float, T.STRING: str}.get(type, int)
+    keys = own.keys_in(AnyKey(("c0",), tuple((one,) for one in given)))
+    assert keys == [(one,) for one in found]
+    assert keys is not None
+    texts = [own.key_of(key) for key in keys]
+    assert texts == [f"T:{text_of(made(one), type)}" for one in found]
