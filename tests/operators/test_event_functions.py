@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import pickle
 import sys
 from ast import literal_eval
@@ -275,6 +276,64 @@ def test_events_that_a_model_cannot_learn_from_fail() -> None:
     log: Log = {"S": [(START_MS + at, [1, 0.0, s]) for at, s in enumerate("abca")]}
     rows = at_once(f"{text} insert into O;", log)
     assert [literal_eval(row)[0] for *_, row in rows] == ["a", "b", "a"]
+
+
+#: Calls that compute with ``v``, and what they emit.
+COMPUTED = {
+    "perceptron": "#streamingml:updatePerceptronClassifier('m', s, v) select k insert into M; "
+    "from S#streamingml:perceptronClassifier('m', k) select k, confidenceLevel as a insert into O;",
+    "regression": "#streamingml:updateBayesianRegression('m', v, k) select k insert into M; "
+    "from S#streamingml:bayesianRegression('m', k) select k, prediction as a insert into O;",
+    "tree": "#streamingml:updateHoeffdingTree('m', 2, v, s) select k insert into M; "
+    "from S#streamingml:hoeffdingTreeClassifier('m', k) select k, prediction as a insert into O;",
+    "rules": "#streamingml:updateAMRulesRegressor('m', k, v) select k insert into M; "
+    "from S#streamingml:AMRulesRegressor('m', k) select k, prediction as a insert into O;",
+    "clusters": "#streamingml:kMeansIncremental(2, 0.5, v, k) "
+    "select k, euclideanDistanceToClosestCentroid as a insert into O;",
+    "gathered clusters": "#streamingml:kMeansMiniBatch(2, 5, 3, v, k) "
+    "select k, euclideanDistanceToClosestCentroid as a insert into O;",
+    "series": "#timeseries:regress(v, k) select k, beta1 as a insert into O;",
+    "estimate": " select k, kf:kalmanFilter(v) as a insert into O;",
+    "estimate of a rate": " select k, kf:kalmanFilter(v, v, 0.5, convert(k, 'long')) as a "
+    "insert into O;",
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_a_value_beyond_all_bounds_fails_its_event_and_no_other(name: str) -> None:
+    beyond = [math.nan, math.inf, -math.inf, 1e308, -1e308, 1e200]
+    values = [1.0, 2.0, *beyond, 3.5, *[1e308] * 9, 4.0, 1.0, 2.0, 7.0]
+    events: list[tuple[int, list[Any]]] = [
+        (START_MS + at, [at % 7, v, str(at % 2 > 0)]) for at, v in enumerate(values)
+    ]
+    is_asked = "from S#" in COMPUTED[name]
+    fine = {time_ms for time_ms, (_, v, _) in events if abs(v) < 10}
+    rows = [row for row in at_once(f"from S{COMPUTED[name]}", {"S": events}) if row[2] in fine]
+    without: Log = {"S": [one for one in events if one[0] in fine]}
+    assert len(rows) == len(fine)
+    assert [row[3] for row in rows] == [
+        row[3] for row in at_once(f"from S{COMPUTED[name]}", without)
+    ]
+    assert is_asked or len(at_once(f"from S{COMPUTED[name]}", {"S": events})) == len(fine)
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_large_values_end_no_query(name: str) -> None:
+    values = [1.0, 2.0, 1e100, -1e100, *[1e100] * 9, 5e-324, -0.0, 4.0, 1.0, 2.0, 7.0]
+    log: Log = {"S": [(START_MS + at, [at % 7, v, str(at % 2 > 0)]) for at, v in enumerate(values)]}
+    assert len(at_once(f"from S{COMPUTED[name]}", log)) > 10
+
+
+def test_a_number_that_is_none_has_one_rank() -> None:
+    text = "from S#extrema:topK(v, 1) select Top1Frequency as a insert into O;"
+    log: Log = {"S": [(START_MS + at, [0, v, ""]) for at, v in enumerate([math.nan, 1.0] * 3)]}
+    recorder = Recorder(text)
+    for at, (time_ms, _) in enumerate(log["S"]):
+        recorder.run([recorder.part(log, "S", at, at + 1)], {"S": time_ms})
+        recorder.restart()
+    recorder.run([], {"S": END_MS})
+    assert [literal_eval(row) for *_, row in recorder.rows] == [[1], [2], [3]]
+    assert sorted(recorder.rows) == at_once(text, log)
 
 
 def test_without_the_library_an_app_with_a_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

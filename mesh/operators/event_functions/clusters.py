@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from mesh.operators.event_functions.model import Form
+from mesh.operators.event_functions.model import Form, finite
 
 if TYPE_CHECKING:
     from mesh.operators.event_functions.model import Added
@@ -35,9 +35,7 @@ class Clusters:
 
     def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
         """Learn from a point; the distance of the nearest centroid, and its coordinates."""
-        point = [float(one) for one in values]
-        if not all(map(math.isfinite, point)):
-            raise ValueError("a coordinate is not finite")
+        point = finite(values)
         if len(self._centroids) < self._count:
             if point not in self._centroids:
                 self._centroids.append(point)

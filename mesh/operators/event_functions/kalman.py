@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.operators.base import CURRENT
-from mesh.operators.event_functions.model import Form
+from mesh.operators.event_functions.model import Form, finite
 
 if TYPE_CHECKING:
     from mesh.operators.event_functions.model import Added
@@ -34,9 +34,9 @@ class StillFilter:
     def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
         """The estimate after one event; one that leaves a window changes nothing."""
         if kind == CURRENT:
-            value = float(values[0])
+            value, *noise = finite(values)
             if self._noise is None:
-                self._noise = float(values[1]) if len(values) > 1 else _NOISE
+                self._noise = noise[0] if noise else _NOISE
                 self._estimate = value
             total = self._variance + self._noise
             gain = self._variance / total if total else 0.0
@@ -66,7 +66,8 @@ class MovingFilter:
         """The estimate after one event; one that leaves a window changes nothing."""
         if kind != CURRENT:
             return (self._value,)
-        value, rate, noise, at_ms = values
+        value, rate, noise = finite(values[:3])
+        at_ms = values[3]
         passed = 1 if self._before_ms is None else at_ms - self._before_ms
         if self._before_ms is None:
             self._value, self._rate = value, rate

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mesh.operators.environment import current
-from mesh.operators.event_functions.model import Form
+from mesh.operators.event_functions.model import Form, all_finite, finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,19 +140,21 @@ class Perceptron:
 
     def learn(self, features: Features, target: Any) -> Added:
         """Move the weights towards the label if it was not predicted; the weights."""
-        label = _label(target)
-        self.weights = self.weights or [0.0] * len(features)
-        checked(features, self.weights)
-        error = label - (self.probability(features, 0.0) > 0.5)
+        label, x = _label(target), finite(features)
+        weights = self.weights or [0.0] * len(x)
+        checked(x, weights)
+        error = label - (_probability(weights, x, 0.0) > 0.5)
         if error:
-            change = [error * self.rate * one for one in features]
-            self.weights = [w + c for w, c in zip(self.weights, change, strict=True)]
-        return tuple(self.weights)
+            change = [error * self.rate * one for one in x]
+            weights = [w + c for w, c in zip(weights, change, strict=True)]
+        if not all_finite(weights):
+            raise ValueError("a weight would not be finite")
+        self.weights = weights
+        return tuple(weights)
 
     def probability(self, features: Features, bias: float) -> float:
         """The probability of the class ``true``."""
-        margin = math.fsum([bias, *(w * x for w, x in zip(self.weights, features, strict=True))])
-        return 1 / (1 + math.exp(-max(-700.0, min(700.0, margin))))
+        return _probability(self.weights, finite(features), bias)
 
     def predict(self, features: Features) -> Added | None:
         """The probability of the class ``true``, for a bias of 0."""
@@ -186,6 +188,11 @@ class Classifying(Asking):
         return is_true, found if is_true else 1 - found
 
 
+def _probability(weights: Features, features: Features, bias: float) -> float:
+    margin = math.fsum([bias, *(w * x for w, x in zip(weights, features, strict=True))])
+    return 1 / (1 + math.exp(-max(-700.0, min(700.0, margin))))
+
+
 def _label(target: Any) -> bool:
     """``true`` or ``false``, also as a text."""
     if isinstance(target, bool):
@@ -209,27 +216,29 @@ class BayesianRegression:
 
     def learn(self, features: Features, target: Any) -> Added:
         """Update the posterior; the squared error of the prediction before."""
-        x = [1.0, *map(float, features)]
+        y, *x = finite([target, 1.0, *features])
         if not self._moment:
             self._moment = [0.0] * len(x)
             self._covariance = [[float(i == j) for j in range(len(x))] for i in range(len(x))]
         checked(x, self._moment)
-        y = float(target)
         loss = (y - self._mean(x)) ** 2
         spread = self._spread(x)
         scale = 1 + _dot(x, spread)
-        self._covariance = [
+        covariance = [
             [own - a * b / scale for own, b in zip(row, spread, strict=True)]
             for row, a in zip(self._covariance, spread, strict=True)
         ]
-        self._moment = [m + y * one for m, one in zip(self._moment, x, strict=True)]
+        moment = [m + y * one for m, one in zip(self._moment, x, strict=True)]
+        if not all_finite([loss, *moment, *(one for row in covariance for one in row)]):
+            raise ValueError("a coefficient would not be finite")
+        self._covariance, self._moment = covariance, moment
         return (loss,)
 
     def predict(self, features: Features) -> Added | None:
         """The mean of the predictive distribution, and the inverse of its standard deviation."""
         if not self._moment:
             return None
-        x = [1.0, *map(float, features)]
+        x = finite([1.0, *features])
         checked(x, self._moment)
         return self._mean(x), 1 / math.sqrt(1 + _dot(x, self._spread(x)))
 

@@ -6,16 +6,37 @@ number, so a replay from a stored state gives the same values.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from mesh.functions.vectors import Vector
 
 #: The attributes that an event gets.
 Added = tuple[Any, ...]
+#: Of larger numbers the squares, and sums of them, have no double.
+LARGEST: Final = 1e100
+
+
+def finite(values: Iterable[Any]) -> list[float]:
+    """The values as doubles.
+
+    Raises:
+        ValueError: one of them would make all later results NaN or infinite.
+    """
+    numbers = [float(one) for one in values]
+    for one in numbers:
+        if not abs(one) <= LARGEST:
+            raise ValueError(f"the value {one:g} is not finite, or beyond {LARGEST:g}")
+    return numbers
+
+
+def all_finite(values: Iterable[float]) -> bool:
+    """Whether a model may continue with these numbers."""
+    return all(map(math.isfinite, values))
 
 
 class Model(Protocol):
@@ -33,7 +54,7 @@ class Model(Protocol):
             The values of the added attributes; None: the event is dropped.
 
         Raises:
-            ValueError: the event fails; the state is as before.
+            ValueError, ArithmeticError: the event fails; the state is as before.
         """
         ...
 

@@ -8,6 +8,7 @@ Source: API documentation of siddhi-execution-extrema 5.0.
 
 from __future__ import annotations
 
+import math
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ class Ranks:
 
     def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added | None:
         """Count one event, or count it back if it leaves the window."""
-        value, counts = values[0], self._counts
+        value, counts = _one_nan(values[0]), self._counts
         if kind != CURRENT:
             if counts.get(value, 0) > 1:
                 counts[value] -= 1
@@ -54,8 +55,14 @@ class Ranks:
 
     def load_dump(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
-        values, counts, self._before = state
-        self._counts = dict(zip(values, counts, strict=True))
+        values, counts, before = state
+        self._counts = dict(zip(map(_one_nan, values), counts, strict=True))
+        self._before = None if before is None else [*map(_one_nan, before)]
+
+
+def _one_nan(value: Any) -> Any:
+    """A value that is found again in a dict and in lists, NaN as well."""
+    return value if value == value else math.nan
 
 
 def ranks(sign: int, count: int) -> Form:

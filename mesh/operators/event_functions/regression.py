@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.operators.base import CURRENT
-from mesh.operators.event_functions.model import Form
+from mesh.operators.event_functions.model import Form, finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -126,9 +126,7 @@ class Regression:
         if kind != CURRENT:
             return None
         own = 0 if self._kind == "regress" else 1
-        numbers = [float(one) for one in values]
-        if not all(map(math.isfinite, numbers)):
-            raise ValueError("a value is not finite")
+        numbers = finite(values)
         y, *xs = numbers[own:]
         before = self._before
         self._add(time_ms, [*xs, y])

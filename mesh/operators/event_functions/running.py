@@ -81,7 +81,7 @@ class EventFunction:
             self._texts.pop(instance, None)
             try:
                 added.append(model.step(values, kind, time_ms))
-            except ValueError as error:
+            except (ValueError, ArithmeticError) as error:
                 frame.failures.setdefault(row, str(error))
                 added.append(None)
         return self._passed(events, frame, added)

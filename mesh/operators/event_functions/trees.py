@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 import pickle
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.extras import library
 from mesh.errors import MeshError
+from mesh.operators.event_functions.model import all_finite, finite
 
 if TYPE_CHECKING:
     from mesh.operators.event_functions.learners import Features
@@ -144,9 +144,7 @@ class HoeffdingTree(_RiverModel):
         self._features = self._features or len(features)
         if len(features) != self._features:
             raise ValueError(f"the model has {self._features} features, and not {len(features)}")
-        if not all(map(math.isfinite, features)):
-            raise ValueError("a feature is not finite")
-        return {f"f{place}": float(one) for place, one in enumerate(features)}
+        return {f"f{place}": one for place, one in enumerate(finite(features))}
 
     def predict(self, features: Features) -> Added | None:
         """The most probable class, and its probability."""
@@ -193,10 +191,13 @@ class RulesRegressor(_RiverModel):
 
     def learn(self, features: Features, target: Any) -> Added:
         """Predict, and then learn; the mean of the squared errors so far."""
-        x, y = self._read(features), float(target)
-        self._squares += (self._model.predict_one(x) - y) ** 2
+        x, (y,) = self._read(features), finite([target])
+        squares = self._squares + (self._model.predict_one(x) - y) ** 2
+        if not all_finite([squares]):
+            raise ValueError("the error would not be finite")
         self._model.n_min = self._period if len(self._model) < _PARTS_MAX else _NEVER
         self._model.learn_one(x, y)
+        self._squares = squares
         self._seen += 1
         if self._seen % max(_EVENTS_MAX, 25 * self._period) == 0:
             for rule in (self._model._default_rule, *self._model._rules.values()):
@@ -207,9 +208,7 @@ class RulesRegressor(_RiverModel):
         self._features = self._features or len(features)
         if len(features) != self._features:
             raise ValueError(f"the model has {self._features} features, and not {len(features)}")
-        if not all(map(math.isfinite, features)):
-            raise ValueError("a feature is not finite")
-        return {f"f{place}": float(one) for place, one in enumerate(features)}
+        return {f"f{place}": one for place, one in enumerate(finite(features))}
 
     def predict(self, features: Features) -> Added | None:
         """The prediction, and the mean of the squared errors so far."""
