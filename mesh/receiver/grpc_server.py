@@ -49,7 +49,8 @@ class Limits:
 class _Running:
     server: Any
     port: int
-    has_tls: bool
+    #: See ``GrpcServers.open``.
+    tls: tuple[Pems, bool] | None
     handlers: dict[str, Handler] = field(default_factory=dict)
     #: Calls under way by the client's address.
     calls: Counter[str] = field(default_factory=Counter)
@@ -83,18 +84,20 @@ class GrpcServers:
 
         Raises:
             MeshError: MESH-C133 for an address that can't be bound, a method that is served, or
-                TLS and plain calls at one address.
+                another certificate, or demand for one, than that of the address.
         """
         async with self._opening:
             running = self._running.get((host, port)) if port else None
             if running is None:
                 running = await self._start(host, port, limits, tls)
                 self._running[host, running.port] = running
-        if running.has_tls is not (tls is not None):
+        if running.tls != tls:
             raise MeshError(
                 "MESH-C133",
-                f"{host}:{running.port} serves gRPC {'with' if running.has_tls else 'without'} TLS",
-                hint="Give both ports of their own in receiver.url.",
+                f"{host}:{running.port} serves gRPC {_described(running.tls)}, and this source "
+                f"wants it {_described(tls)}",
+                hint="Sources at one address have the same options of TLS; or give both ports of "
+                "their own in receiver.url.",
             )
         if method in running.handlers:
             raise MeshError(
@@ -120,7 +123,7 @@ class GrpcServers:
     ) -> _Running:
         grpc, aio = modules()
         access = limits.access
-        running = _Running(None, 0, tls is not None)
+        running = _Running(None, 0, tls)
         running.server = aio.server(
             handlers=(_Methods(grpc, running, access.connections_max // 2),),
             maximum_concurrent_rpcs=access.connections_max,
@@ -152,6 +155,12 @@ class GrpcServers:
             ) from error
         await running.server.start()
         return running
+
+
+def _described(tls: tuple[Pems, bool] | None) -> str:
+    if tls is None:
+        return "without TLS"
+    return f"with a certificate, and {'' if tls[1] else 'no '}certificates of clients"
 
 
 class _Methods:

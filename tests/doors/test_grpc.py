@@ -14,8 +14,11 @@ import grpc.aio
 import pytest
 
 from mesh.connect.contract import Access
+from mesh.errors import MeshError
 from mesh.jetstream.server import free_port
 from mesh.model.cluster import InstanceState
+from mesh.receiver.grpc_server import GrpcServers, Limits
+from mesh.receiver.types.grpc_source import _tls as tls_of
 from mesh.testing.connectors import Scenario, conform, staged
 from tests.support.certificates import Authority
 from tests.support.grpc_ends import Failure, call, event, grpc_end, payload_of, status
@@ -125,7 +128,9 @@ async def test_a_key_of_a_stream_is_that_of_each_message(nats_server: NatsServer
         await call(endpoint, lines[0], metadata=[("idempotency-key", "k")])
         await call(endpoint, event('{"n":7}', {"Idempotency-Key": "k"}))
         await call(endpoint, event('{"n":8}', {"Idempotency-Key": "other"}))
-        await have(stage, 0, 1, 2, 8)
+        # No place in a stream has the key of another call.
+        await call(endpoint, event('{"n":9}'), metadata=[("idempotency-key", "k.1")])
+        await have(stage, 0, 1, 2, 8, 9)
 
 
 async def test_headers_and_metadata_are_properties(nats_server: NatsServer) -> None:
@@ -244,6 +249,33 @@ async def test_both_sides_show_certificates(nats_server: NatsServer, tmp_path: P
         nobody = grpc.ssl_channel_credentials(authority.cert.read_bytes())
         assert (await status(endpoint, event('{"n":2}'), credentials=nobody))[0] == "UNAVAILABLE"
         assert len(await stage.events("S")) == 1
+
+
+async def test_no_source_has_less_tls_than_its_options_say(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("server", hosts=("127.0.0.1",))
+    own = {"tls.cert": str(issued.cert), "tls.key": str(issued.key)}
+    shown = {**own, "mutual.auth.enabled": True, "tls.ca": str(authority.cert)}
+    for options, what in (
+        ({"mutual.auth.enabled": True}, "certificate"),
+        ({"mutual.auth.enabled": True, **own}, "authority"),
+    ):
+        with pytest.raises(MeshError, match=what) as raised:
+            tls_of(options)
+        assert raised.value.code == "MESH-C131"
+    limits, servers = Limits(1000, 1000, Access()), GrpcServers()
+
+    async def answer(messages: Any, context: Any) -> bytes:
+        return b""
+
+    for first in ({}, own):
+        port = await servers.open("127.0.0.1", 0, "/a", answer, limits, tls_of(first))
+        with pytest.raises(MeshError, match="and this source wants it with a") as raised:
+            await servers.open("127.0.0.1", port, "/b", answer, limits, tls_of(shown))
+        assert raised.value.code == "MESH-C133"
+        await servers.open("127.0.0.1", port, "/b", answer, limits, tls_of(first))
+        await servers.close("127.0.0.1", port, "/a", 0)
+        await servers.close("127.0.0.1", port, "/b", 0)
 
 
 # --- sinks
@@ -373,6 +405,14 @@ async def test_a_call_is_answered_with_the_event_of_its_id(nats_server: NatsServ
         assert await status(endpoint, event('{"n":1}'), event('{"n":2}')) == (
             "INVALID_ARGUMENT", "the method takes one message a call"
         )  # fmt: skip
+        where, _, method = endpoint.removeprefix("grpc://").partition("/")
+        async with grpc.aio.insecure_channel(where) as channel:
+            # A stream without an end is read no further.
+            stream = channel.stream_unary(f"/{method}")(timeout=10)
+            await stream.write(event('{"n":1}'))
+            await stream.write(event('{"n":2}'))
+            with pytest.raises(grpc.aio.AioRpcError, match="one message a call"):
+                await stream
 
 
 async def test_a_call_without_an_answer_ends_in_time(nats_server: NatsServer) -> None:

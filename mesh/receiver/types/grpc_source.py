@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mesh.connect.contract import RefusedPayloadError, UnavailableError
 from mesh.connect.grpc_specs import CONSUME, PROCESS
+from mesh.errors import MeshError
 from mesh.receiver.access import check_listen
 from mesh.receiver.grpc_server import SERVERS, Limits, modules
 from mesh.receiver.tls import pems_of, server_context
@@ -158,8 +159,9 @@ class GrpcSource:
             given = {name.lower(): value for name, value in headers.items()}
             key = given.get(KEY)
             if key is None and KEY in metadata:
-                # The key of a call is that of each of its messages, with its place.
-                key = f"{metadata[KEY]}.{number}" if number else metadata[KEY]
+                # The key of a call is that of each of its messages, with its place.  Metadata has
+                # no line feed, so it is not the key of another call.
+                key = f"{metadata[KEY]}\n{number}" if number else metadata[KEY]
             yield _Message(payload, {**metadata, **given}, key)
             number += 1
 
@@ -193,15 +195,19 @@ class GrpcServiceSource(GrpcSource):
         await super().close()
         await self._waiting.close()
 
+    async def _only(self, messages: AsyncIterator[_Message]) -> _Message:
+        """The only message of a call; a stream is read no further than its second one."""
+        found = await anext(messages, None)
+        if found is None or await anext(messages, None) is not None:
+            raise RefusedPayloadError("the method takes one message a call")
+        return found
+
     async def _answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
         """Store the only message of a call, and wait for the event that answers it."""
         with self._waiting.request() as (own, waiting):
             try:
                 async with asyncio.timeout(self._first_s):
-                    found = [message async for message in self._messages(messages, context)]
-                if len(found) != 1:
-                    raise RefusedPayloadError("the method takes one message a call")
-                message = found[0]
+                    message = await self._only(self._messages(messages, context))
                 # A repeated call would wait for the answer to the first one: no key.
                 ids = {"messageid": own, "message.id": own}
                 await self._accept(message.payload, {**message.properties, **ids}, None)
@@ -221,10 +227,22 @@ class GrpcServiceSource(GrpcSource):
 
 
 def _tls(options: Mapping[str, Any]) -> tuple[Pems, bool] | None:
-    """The certificate of a server, and whether clients show one; None for plain connections."""
+    """The certificate of a server, and whether clients show one; None for plain connections.
+
+    Raises:
+        MeshError: MESH-C131 for files that can't be read, or are missing.
+    """
     has_own = options.get("tls.cert") or options.get("tls.store")
-    if not (has_own or options.get("enable.ssl")):
+    shows = bool(options.get("mutual.auth.enabled"))
+    if not (has_own or options.get("enable.ssl") or shows):
         return None
     # It says which file is wrong; gRPC does not.
     server_context(options)
-    return pems_of(options), bool(options.get("mutual.auth.enabled"))
+    pems = pems_of(options)
+    if shows and not pems.trusted:
+        raise MeshError(
+            "MESH-C131",
+            "mutual.auth.enabled needs the authority of the clients' certificates",
+            hint="Give tls.ca, or tls.truststore.",
+        )
+    return pems, shows
