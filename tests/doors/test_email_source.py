@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from mesh.connect.contract import Access
 from mesh.connect.mail import criteria_of
 from mesh.errors import MeshError
 from mesh.plan.build import plan
-from mesh.receiver.types.email_source import read_message
+from mesh.receiver.types import email_source
+from mesh.receiver.types.email_source import answers_of, read_message
 from mesh.testing.connectors import Scenario, conform, staged
 
 if TYPE_CHECKING:
@@ -240,6 +242,75 @@ def test_the_text_of_a_message_is_the_payload(
 def test_headers_are_properties_and_the_first_of_a_name_counts() -> None:
     octets = b"Subject: =?utf-8?q?=C3=BC?=\nX-A: 1\nX-A: 2\n\nx"
     assert read_message(octets, "plain")[1] == {"subject": "ü", "x-a": "1"}
+
+
+HOSTILE = {
+    "headers": b"X-A: v\r\n" * 20_000 + b"\r\nx",
+    "parts of a disposition": b"Content-Disposition: " + b";" * 50_000 + b"\r\n\r\nx",
+    "parts": b"Content-Type: multipart/mixed; boundary=b\r\n\r\n" + b"--b\r\n\r\nx\r\n" * 50_000,
+    "depth": b"".join(
+        b"Content-Type: multipart/mixed; boundary=b%d\r\n\r\n--b%d\r\n" % (n, n) for n in range(600)
+    ),
+    "punycode": b"Content-Type: text/plain; charset=Punycode\r\n\r\n" + b"a" * 99 + b"-b",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_message_that_takes_too_long_is_refused(name: str) -> None:
+    started = time.thread_time()
+    payload, _, reason = read_message(HOSTILE[name], "plain")
+    assert reason is not None
+    assert payload == HOSTILE[name]
+    # Each took 1 to 60 seconds; the machine may be slow.
+    assert time.thread_time() - started < 1
+
+
+@pytest.mark.parametrize("header", ["To: " + '"' * 20_000, "Message-ID: " + "<" * 9000])
+def test_a_header_that_can_not_be_analysed_is_as_it_is_written(header: str) -> None:
+    started = time.thread_time()
+    payload, headers, reason = read_message(
+        f"Subject: =?utf-8?q?=C3=BC?=\n{header}\n\nx".encode(), "plain"
+    )
+    assert (payload, reason) == (b"x", None)
+    name, _, value = header.partition(": ")
+    assert headers == {"subject": "ü", name.lower(): value}
+    assert time.thread_time() - started < 1
+
+
+def test_answers_about_other_messages_are_left_out() -> None:
+    data = [
+        b"3 (UID 9 FLAGS (\\Seen) RFC822.SIZE 5)",
+        (b"4 (FLAGS (\\Seen) BODY[] {3}", b"UID"),
+        b" UID 10)",
+        b"4 (UID 10 FLAGS ())",
+        (b"5 (UID 11 BODY[] {1}", b"z"),
+        b")",
+    ]
+    assert answers_of(data, 10) == [
+        (b"4 (FLAGS (\\Seen) BODY[] {3} UID 10)", b"UID"),
+        (b"4 (UID 10 FLAGS ())", None),
+    ]
+    assert answers_of([None], 1) == answers_of(data, 1) == []
+
+
+@pytest.mark.nats
+async def test_a_large_folder_is_searched_in_parts(
+    nats_server: NatsServer, dovecot: Mailboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(email_source, "_SPAN", 2)
+
+    def begin() -> None:
+        dovecot.put("parts", *(mail("a", f'{{"n":{n}}}') for n in range(1, 10)))
+        with dovecot.client("parts") as client:
+            client.uid("STORE", "1:5,7", "+FLAGS", "(\\Deleted)")
+            client.expunge()
+
+    await asyncio.to_thread(begin)
+    async with staged(nats_server.url, app(dovecot, "parts"), access(dovecot)) as stage:
+        stage.start("receiver-S")
+        await read(stage, 6, 8, 9)
+        await asyncio.to_thread(dovecot.put, "parts", mail("a", '{"n":10}'))
+        await read(stage, 6, 8, 9, 10)
 
 
 def test_a_search_term_has_headers_and_texts() -> None:

@@ -7,11 +7,14 @@ is done by the next start if the host has ended before.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
-import email
 import email.policy
 import imaplib
+import re
 import ssl
+from email.feedparser import BytesFeedParser
+from email.headerregistry import HeaderRegistry
 from email.message import EmailMessage
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -37,6 +40,20 @@ _TOGETHER: Final = 50
 _BYTES: Final = 4 << 20
 #: Bytes of a message with its attachments; larger ones are refused.
 _MESSAGE_MAX: Final = 32 << 20
+#: UIDs that one search looks at: its answer is a line, of which the library takes a million bytes.
+_SPAN: Final = 100_000
+#: Parts of a message, and parts of each other: the library is slow with many.
+_PARTS_MAX: Final = 250
+_DEPTH_MAX: Final = 20
+_HEADERS_MAX: Final = 10_000
+#: The sum of squares of the lengths of headers that are analysed, and of this for each: it takes
+#: seconds at most.  The others are as they are written.
+_ANALYSED_MAX: Final = 200_000_000
+_ANALYSIS: Final = 20_000
+#: Codecs of Python that are no charset of a message; some take hours.
+_NO_CHARSETS: Final = frozenset({"idna", "punycode", "raw-unicode-escape", "unicode-escape"})
+_BEGINNING: Final = re.compile(rb"\d+ \(")
+_QUOTED: Final = re.compile(rb'BODY\[\] "((?:[^"\\]|\\.)*)"')
 _FLAGS: Final = {"SEEN": r"\Seen", "FLAGGED": r"\Flagged", "ANSWERED": r"\Answered"}
 _DELETED: Final = r"(\Deleted)"
 
@@ -131,22 +148,35 @@ class EmailSource:
                 " deploy the app to read it from its beginning"
             )
         self._validity = validity
+        _, nexts = client.response("UIDNEXT")
+        self._next = int(nexts[0]) if nexts and nexts[0] else 0
         return client
+
+    def _found(self, client: imaplib.IMAP4) -> list[int]:
+        """UIDs of the next messages, in order; perhaps not of all."""
+        first = self._last + 1
+        while True:
+            last = first + _SPAN - 1
+            is_last = last >= self._next
+            of = f"UID {first}:{'*' if is_last else last}"
+            found = b" ".join(
+                one for one in _done(client.uid("SEARCH", f"{of} {self._criteria}".rstrip())) if one
+            )
+            # A range that ends with * has the last message, whatever its UID.
+            uids = sorted(uid for uid in map(int, found.split()) if uid > self._last)
+            if uids or is_last:
+                return uids
+            first = last + 1
 
     def _look(self) -> Batch | None:
         client = self._connected()
         self._finish()
-        found = _done(
-            client.uid("SEARCH", f"UID {self._last + 1}:* {self._criteria}".rstrip())
-        )[0]  # fmt: skip
-        # A range that ends with * has the last message, whatever its UID.
-        uids = sorted(uid for uid in map(int, (found or b"").split()) if uid > self._last)
         payloads: list[bytes] = []
         properties: list[dict[str, str | bytes]] = []
         refused: dict[int, str] = {}
         taken: list[int] = []
         size = 0
-        for uid in uids[:_TOGETHER]:
+        for uid in self._found(client)[:_TOGETHER]:
             self._last = uid
             message = self._fetched(client, uid)
             if message is None:
@@ -174,36 +204,45 @@ class EmailSource:
 
     def _fetched(self, client: imaplib.IMAP4, uid: int) -> bytes | str | None:
         """A message; the reason if it is too large; None if it is gone."""
-        size = _fetch(client, uid, "(RFC822.SIZE)")
+        answer = _done(client.uid("FETCH", str(uid), "(RFC822.SIZE)"))
+        size = next(
+            (
+                int(found[1])
+                for text, _ in answers_of(answer, uid)
+                if (found := re.search(rb"RFC822\.SIZE (\d+)", text))
+            ),
+            None,
+        )
         if size is None:
             return None
-        number = size.rpartition(b"RFC822.SIZE ")[2].partition(b")")[0].split()[0]
-        if int(number) > _MESSAGE_MAX:
-            return f"the message has {int(number)} bytes, and {_MESSAGE_MAX} are the most"
+        if size > _MESSAGE_MAX:
+            return f"the message has {size} bytes, and {_MESSAGE_MAX} are the most"
         # It leaves the flags alone.
-        return _fetch(client, uid, "(BODY.PEEK[])")
+        answer = _done(client.uid("FETCH", str(uid), "(BODY.PEEK[])"))
+        for text, literal in answers_of(answer, uid):
+            if literal is not None:
+                return literal
+            if short := _QUOTED.search(text):
+                return re.sub(rb"\\(.)", rb"\1", short[1], flags=re.DOTALL)
+        return None
 
     def _finish(self) -> None:
         """The action on the messages of the last batch, which are stored."""
-        uids, self._undone = self._undone, []
-        if not uids or self._action == "NONE":
+        if not self._undone or self._action == "NONE":
             return
         client = self._connected()
-        of = ",".join(map(str, uids))
-        try:
-            if self._action in _FLAGS:
-                _done(client.uid("STORE", of, "+FLAGS.SILENT", f"({_FLAGS[self._action]})"))
-            elif self._action == "MOVE" and "MOVE" in self._can:
-                _done(client.uid("MOVE", of, quoted(str(self._options["folder.to.move"]))))
-            else:
-                if self._action == "MOVE":
-                    _done(client.uid("COPY", of, quoted(str(self._options["folder.to.move"]))))
-                _done(client.uid("STORE", of, "+FLAGS.SILENT", _DELETED))
-                # Without UIDPLUS, what others have marked goes as well.
-                _done(client.uid("EXPUNGE", of) if "UIDPLUS" in self._can else client.expunge())
-        except (imaplib.IMAP4.error, OSError):
-            self._undone = uids
-            raise
+        of = ",".join(map(str, self._undone))
+        if self._action in _FLAGS:
+            _done(client.uid("STORE", of, "+FLAGS.SILENT", f"({_FLAGS[self._action]})"))
+        elif self._action == "MOVE" and "MOVE" in self._can:
+            _done(client.uid("MOVE", of, quoted(str(self._options["folder.to.move"]))))
+        else:
+            if self._action == "MOVE":
+                _done(client.uid("COPY", of, quoted(str(self._options["folder.to.move"]))))
+            _done(client.uid("STORE", of, "+FLAGS.SILENT", _DELETED))
+            # Without UIDPLUS, what others have marked goes as well.
+            _done(client.uid("EXPUNGE", of) if "UIDPLUS" in self._can else client.expunge())
+        self._undone = []
 
 
 def _done(answer: tuple[str, Sequence[Any]]) -> Sequence[Any]:
@@ -214,14 +253,63 @@ def _done(answer: tuple[str, Sequence[Any]]) -> Sequence[Any]:
     return found
 
 
-def _fetch(client: imaplib.IMAP4, uid: int, what: str) -> bytes | None:
-    """The literal of an answer, or its line if it has none; None for a message that is gone."""
-    for one in _done(client.uid("FETCH", str(uid), what)):
-        if isinstance(one, tuple):
-            return bytes(one[1])
-        if one:
-            return bytes(one)
-    return None
+def answers_of(data: Sequence[Any], uid: int) -> list[tuple[bytes, bytes | None]]:
+    """The answers to FETCH about one message: each without its literal, and the literal.
+
+    A server may tell of other messages at any time, as when another program has read one.
+    """
+    found: list[tuple[bytes, bytes | None]] = []
+    for one in data:
+        text, literal = one if isinstance(one, tuple) else (one or b"", None)
+        if _BEGINNING.match(text) or not found:
+            found.append((text, literal))
+        else:
+            # What follows a literal.
+            before, own = found[-1]
+            found[-1] = before + text, literal if own is None else own
+    return [one for one in found if re.search(rb"\bUID %d\b" % uid, one[0])]
+
+
+class _Headers:
+    """Analyses headers, as long as that takes little time; others are as they are written."""
+
+    def __init__(self) -> None:
+        self._registry = HeaderRegistry()
+        self._left = _ANALYSED_MAX
+
+    def __call__(self, name: str, value: str) -> str:
+        """See ``email.policy.EmailPolicy.header_factory``."""
+        cost = len(value) ** 2 + _ANALYSIS
+        if cost > self._left:
+            return value
+        self._left -= cost
+        try:
+            return self._registry(name, value)
+        # The library has errors of many kinds for messages of strangers.
+        except Exception:
+            return value
+
+
+def parsed(octets: bytes) -> EmailMessage:
+    """A message; ValueError for one with too many parts, and errors of many kinds for others."""
+    parser: Any = None
+    made = 0
+
+    def part(policy: Any = None) -> EmailMessage:
+        nonlocal made
+        made += 1
+        # The stack has no public name.
+        if made > _PARTS_MAX or len(getattr(parser, "_msgstack", ())) > _DEPTH_MAX:
+            raise ValueError(f"more than {_PARTS_MAX} parts, or {_DEPTH_MAX} in each other")
+        return EmailMessage(policy)
+
+    policy = email.policy.default.clone(header_factory=_Headers())
+    parser = BytesFeedParser(part, policy=policy)
+    # In pieces: the lines of a whole one would all be held.
+    for start in range(0, len(octets), 1 << 16):
+        parser.feed(octets[start : start + (1 << 16)])
+    message: EmailMessage = parser.close()
+    return message
 
 
 def read_message(octets: bytes, subtype: str) -> tuple[bytes, dict[str, str], str | None]:
@@ -234,19 +322,23 @@ def read_message(octets: bytes, subtype: str) -> tuple[bytes, dict[str, str], st
     headers: dict[str, str] = {}
     # The library has errors of many kinds for messages of strangers.
     try:
-        message = email.message_from_bytes(octets, policy=email.policy.default)
-        assert isinstance(message, EmailMessage)
+        message = parsed(octets)
+        if len(message) > _HEADERS_MAX:
+            return octets, headers, f"the message has more than {_HEADERS_MAX} headers"
+        # Before headers of strangers have used up the time for them.
+        body = message.get_body(preferencelist=(subtype,))
         for name, value in message.items():
             text = str(value).encode(errors="replace").decode()
             headers.setdefault(name.lower(), text)
-        body = message.get_body(preferencelist=(subtype,))
         if body is None:
             return octets, headers, f"the message has no part text/{subtype}"
         found = body.get_payload(decode=True)
         assert isinstance(found, bytes)
-        charset = body.get_content_charset("us-ascii")
+        charset = codecs.lookup(body.get_content_charset("us-ascii")).name
+        if charset.replace("_", "-") in _NO_CHARSETS:
+            raise ValueError(f"{charset} is no charset")
         # Many send UTF-8 without saying so.
-        text = found.decode("utf-8" if charset == "us-ascii" else charset)
+        text = found.decode("utf-8" if charset == "ascii" else charset)
         return text.replace("\r\n", "\n").removesuffix("\n").encode(), headers, None
     except Exception as error:
         return octets, headers, f"the message can't be read: {type(error).__name__}: {error}"
