@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mesh.connect import registry
-from mesh.connect.contract import Access, Context
+from mesh.connect.contract import Access, Context, UnavailableError
 from mesh.connect.spec import Role
 from mesh.errors import MeshError
 from mesh.plan.build import plan
@@ -58,6 +59,33 @@ class Listener:
         assert batch.properties is not None
         found = [(str(one["filepath"]), str(one["status"])) for one in batch.properties]
         return [(path.removeprefix(f"{self.directory}/"), status) for path, status in found]
+
+
+def test_a_deep_directory_hides_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("1")
+    monkeypatch.chdir(tmp_path)
+    # Deeper than Python calls functions, and than the system has paths.
+    for _ in range(2100):
+        os.mkdir("d")
+        os.chdir("d")
+    (tmp_path / "z").write_text("1")
+    listener = Listener(tmp_path)
+    try:
+        assert listener.events() == [("a", "created"), ("z", "created")]
+        assert "File name too long" in str(listener.problem)
+        (tmp_path / "z").unlink()
+        assert listener.events() == [("z", "removed")]
+    finally:
+        subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
+
+
+def test_names_count_as_the_position_has_them(tmp_path: Path) -> None:
+    for number in range(1500):
+        (tmp_path / ("\x01" * 80 + str(number))).write_text("")
+    with pytest.raises(UnavailableError, match="too many files"):
+        Listener(tmp_path).events()
 
 
 def test_each_difference_since_the_position_is_reported_once(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class FileEventSource:
         unknown: set[str] = set()
         problem: str | None = None
         size = 0
-        for name, path in self._paths(self._root):
+        for name, path in self._paths():
             try:
                 state = self._state(name, path)
             except (OSError, MeshError, UnavailableError) as error:
@@ -103,7 +103,7 @@ class FileEventSource:
                 continue
             if state is not None:
                 now[name] = state
-                size += len(name) + _STATE_BYTES
+                size += len(orjson.dumps(name)) + _STATE_BYTES
         if size > _BYTES_MAX:
             raise UnavailableError(f"{self._root} has too many files for one position: {len(now)}")
         self.problem = problem
@@ -144,23 +144,38 @@ class FileEventSource:
         path = os.path.join(self._root, name)
         return {"filepath": path, "filename": os.path.basename(name), "status": status}
 
-    def _paths(self, directory: str) -> Iterator[tuple[str, str]]:
+    def _paths(self) -> Iterator[tuple[str, str]]:
         """Names below the root, and paths, of files and of directories that can't be listed."""
-        for path in self._files.paths(directory):
-            name = os.path.relpath(path, self._root)
-            if self._only and name not in self._only:
-                continue
+        directories = [self._root]
+        # No recursion: others make directories as deep as they like.
+        while directories:
+            directory = directories.pop()
             try:
-                # A link to a directory is not followed.
-                is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
+                paths = self._files.paths(directory)
+            except FileNotFoundError:
+                if directory == self._root:
+                    raise
+                continue
+            except OSError:
+                if directory == self._root:
+                    raise
+                yield os.path.relpath(directory, self._root), directory
+                continue
+            for path in paths:
+                name = os.path.relpath(path, self._root)
+                if self._only and name not in self._only:
+                    continue
+                try:
+                    # A link to a directory is not followed.
+                    is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
+                except FileNotFoundError:
+                    continue
+                except OSError:
+                    is_directory = False
                 if is_directory:
-                    yield from self._paths(path)
+                    directories.append(path)
                 else:
                     yield name, path
-            except FileNotFoundError:
-                continue
-            except PermissionError:
-                yield name, path
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Nothing is done to files."""
