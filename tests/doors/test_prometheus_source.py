@@ -86,6 +86,15 @@ def test_histograms_and_summaries_have_subtypes() -> None:
     ]  # fmt: skip
 
 
+def test_texts_that_take_too_long_are_refused() -> None:
+    text = "# TYPE g gauge\n"
+    with pytest.raises(ValueError, match="more than 16384 characters"):
+        samples_of(f'{text}g{{a="' + '\\"' * 10_000 + '"} 1\n', "g", "gauge", {})
+    text = f"# HELP g {'x' * 16_000}\n{text}" + "g 1\n" * 5000
+    with pytest.raises(ValueError, match="the help of g"):
+        samples_of(text, "g", "gauge", {})
+
+
 def test_names_types_and_labels_choose_samples() -> None:
     text = '# TYPE a_total counter\na_total{job="x",b="1"} 1\na_total{job="y"} 2\na 3\n'
     for name in ("a", "a_total"):
@@ -94,3 +103,6 @@ def test_names_types_and_labels_choose_samples() -> None:
     assert samples_of(text, "a", "gauge", {}) == []
     with pytest.raises(ValueError):  # noqa: PT011  # the library's own
         samples_of("<html>\n", "a", "gauge", {})
+    # What the library raises for it.
+    with pytest.raises(LookupError):
+        samples_of('{"a", ="b"} 5\n', "a", "gauge", {})

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: Bytes of an answer, and samples of one metric.
 _ANSWER_MAX: Final = 16 << 20
 _SAMPLES_MAX: Final = 50_000
+#: Characters of a line: the library takes the square of them.  And of the help in all samples.
+_LINE_MAX: Final = 16 << 10
+_HELP_MAX: Final = 64 << 20
 #: Label that some samples of a kind have, and the others have not.
 _LABELS: Final = {"histogram": "le", "summary": "quantile"}
 _SUBTYPES: Final = ("bucket", "sum", "count")
@@ -45,8 +48,10 @@ def samples_of(
         wanted: values that labels have to have.
 
     Raises:
-        ValueError: the text is of another format.
+        ValueError, LookupError: the text is of another format.
     """
+    if max(map(len, text.split("\n"))) > _LINE_MAX:
+        raise ValueError(f"a line has more than {_LINE_MAX} characters")
     found: list[dict[str, str | float | None]] = []
     for family in text_string_to_metric_families(text):
         names = (family.name, f"{family.name}_total") if kind == "counter" else (family.name,)
@@ -57,6 +62,8 @@ def samples_of(
                 continue
             end = sample.name.removeprefix(f"{family.name}_")
             label = _LABELS.get(kind)
+            if len(found) * len(family.documentation) > _HELP_MAX:
+                raise ValueError(f"the help of {name} is too long for its samples")
             found.append(
                 {
                     **({label: None} if label is not None else {}),
@@ -127,7 +134,7 @@ class PrometheusSource:
             found = await in_thread(samples_of, text, self._name, self._kind, self._wanted)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise UnavailableError(f"{self._url}: {reason_of(error)}") from error
-        except ValueError as error:
+        except (ValueError, LookupError) as error:
             raise UnavailableError(f"{self._url} can't be read: {reason_of(error)}") from error
         if len(found) > _SAMPLES_MAX:
             raise UnavailableError(f"metric {self._name} has more than {_SAMPLES_MAX} samples")
