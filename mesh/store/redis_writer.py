@@ -1,7 +1,8 @@
 """The marker step in Redis: a script moves the marker and changes rows, as one.
 
     mesh_marker:{producer}           epoch, position, and ``initial`` of the writer
-    mesh_reads:{producer}:{number}   what a run has read, for a day
+    mesh_reads:{producer}:{number}   what a run has read
+    mesh_reads:{producer}            numbers of these runs by time: old ones are removed
 
 The server runs a script alone, and writes its changes to its log as one.  It looks at the marker
 and at the types of all keys first, so it changes all or nothing.  If its outcome is unknown, the
@@ -11,6 +12,7 @@ epoch or position, and changes nothing.
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -93,13 +95,22 @@ end
 redis.call('HSET', KEYS[1], 'position', ARGV[3])
 return 1
 """
-#: Epoch, position, what was read, and its life in milliseconds.
+#: Epoch, position, number of the run, what was read, now, the time before which runs are old, and
+#: the life of reads, all in milliseconds.  As with SQL, nothing is old while no run is recorded.
 _RECORD: Final = """
 local found = redis.call('HMGET', KEYS[1], 'epoch', 'position')
 if found[1] ~= ARGV[1] or found[2] ~= ARGV[2] then return 0 end
-redis.call('SET', KEYS[2], ARGV[3], 'PX', ARGV[4])
+redis.call('SET', KEYS[2] .. ':' .. ARGV[3], ARGV[4], 'PX', ARGV[7])
+redis.call('ZADD', KEYS[2], ARGV[5], ARGV[3])
+redis.call('PEXPIRE', KEYS[2], ARGV[7])
+for _, number in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', ARGV[6], 'LIMIT', 0, 1000)) do
+  redis.call('DEL', KEYS[2] .. ':' .. number)
+  redis.call('ZREM', KEYS[2], number)
+end
 return 1
 """
+#: Life of the reads of an app that is away, or was undeployed.
+_AWAY_MS: Final = 30 * 86_400_000
 
 #: Keys, and the names of fields.  Answers with the fields of each key; a missing one is false.
 _READ: Final = """
@@ -226,11 +237,12 @@ class RedisWriter:
         assert self._records, "it records"
         head = orjson.dumps([run.until, run.known_ms, run.continues])
         data = head + b"\n" + packed(run.rows)
+        now_ms = time.time_ns() // 1_000_000
         with self._connected("when reads are recorded") as client:
             self._moved(
                 client.eval(
-                    _RECORD, 2, self._marker, self._reads(run.number), self._epoch, self.position,
-                    data, KEPT_MS,
+                    _RECORD, 2, self._marker, self._reads, self._epoch, self.position, run.number,
+                    data, now_ms, now_ms - KEPT_MS, _AWAY_MS,
                 )
             )  # fmt: skip
 
@@ -238,14 +250,15 @@ class RedisWriter:
         """See ``Writer``."""
         found: list[ReadRun] = []
         with self._connected("when recorded reads are read") as client:
-            while data := client.get(self._reads(number := after + len(found) + 1)):
+            while data := client.get(f"{self._reads}:{(number := after + len(found) + 1)}"):
                 head, _, rows = data.partition(b"\n")
                 until, known_ms, continues = orjson.loads(head)
                 found.append(ReadRun(number, until, known_ms, continues, unpacked(rows)))
         return found
 
-    def _reads(self, number: int) -> str:
-        return f"mesh_reads:{self.producer}:{number}"
+    @property
+    def _reads(self) -> str:
+        return f"mesh_reads:{self.producer}"
 
     def refused(self, after: int) -> list[RefusedRow]:
         """See ``Writer``: Redis refuses no row."""
