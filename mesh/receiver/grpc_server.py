@@ -134,6 +134,8 @@ class GrpcServers:
                 ("grpc.server_handshake_timeout_ms", round(access.head_timeout_s * 1000)),
                 ("grpc.max_receive_message_length", limits.message_bytes),
                 ("grpc.max_metadata_size", limits.metadata_bytes),
+                # Else the server refuses some of the calls with more, by chance.
+                ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
             ),
         )
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

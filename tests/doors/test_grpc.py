@@ -203,6 +203,11 @@ async def test_hostile_calls_cost_only_themselves(nats_server: NatsServer) -> No
         assert (await status(endpoint, event("1"), metadata=[("x", "y" * 20_000)]))[0] in (
             "RESOURCE_EXHAUSTED", "INTERNAL"
         )  # fmt: skip
+        # Not by chance, as the library does it between two limits.
+        for _ in range(12):
+            large = await status(endpoint, event("1"), metadata=[("x", "y" * 8200)])
+            assert large[0] == "RESOURCE_EXHAUSTED"
+            assert "exceeds hard limit" in large[1]
         async with grpc.aio.insecure_channel(where) as channel:
             silent = [channel.stream_unary(f"/{method}")() for _ in range(2)]
             for one in silent:
@@ -342,6 +347,26 @@ async def test_a_status_refuses_an_event_or_has_it_sent_again(
                 assert entry["reason"] == f"answered {failure.code.name}: {failure.details}"
             else:
                 assert await stage.errors() == []
+
+
+async def test_metadata_that_no_server_takes_refuses_its_event(nats_server: NatsServer) -> None:
+    async with grpc_end() as end:
+        url = f"grpc://127.0.0.1:{end.port}/p.A/B"
+        text = sink(
+            f"@sink(type='grpc', publisher.url='{url}', metadata=\"'{{{{k}}}}:{{{{v}}}}'\", "
+            "@map(type='json', envelope='none', @payload('{{v}}')))"
+        ).replace("T (n int)", "T (k string, v string)")
+        text = text.replace("select n insert into T", "select 'k' as k, 'v' as v insert into T")
+        async with staged(nats_server.url, text) as stage:
+            named = ("user-agent", "te", "content-type", "content-length", "k" * 257)
+            rows = [*((name, "x") for name in named), ("k", "v" * 20_000), ("k", "last")]
+            await stage.publish("T", *({"k": k, "v": v} for k, v in rows))
+            stage.start("sink-T")
+            await stage.until("the last call", lambda: len(end.calls) == 1)
+            assert end.calls[0].metadata["k"] == "last"
+            reasons = [entry["reason"] for entry in await stage.errors()]
+            assert len(reasons) == 6
+            assert sum("metadata size exceeds hard limit" in one for one in reasons) == 1
 
 
 async def test_a_server_that_comes_back_gets_what_it_missed(nats_server: NatsServer) -> None:

@@ -20,7 +20,9 @@ message Event { string payload = 1; map<string, string> headers = 2; }
 """
 #: Metadata that makes a repeat known.
 KEY: Final = "idempotency-key"
-_NAME: Final = re.compile(r"(?!grpc-)[0-9a-z_.-]+\Z")
+_NAME: Final = re.compile(r"(?!grpc-)[0-9a-z_.-]{1,256}\Z")
+#: The library gives them up, or has its own.
+_OWN_NAMES: Final = frozenset({"content-length", "content-type", "te", "user-agent"})
 _VALUE: Final = re.compile(r"[\x20-\x7e]*\Z")
 _BINARY: Final = "-bin"
 
@@ -80,7 +82,7 @@ def checked(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """
     found = [(name.lower(), value) for name, value in pairs]
     for name, value in found:
-        if not _NAME.match(name) or name.endswith(_BINARY):
+        if not _NAME.match(name) or name.endswith(_BINARY) or name in _OWN_NAMES:
             raise ValueError(f'metadata can\'t have the name "{name[:80]}"')
         if not _VALUE.match(value):
             raise ValueError(f'metadata "{name[:80]}" can\'t have a value that is not ASCII')

@@ -35,7 +35,9 @@ _AGAIN: Final = (
     "INTERNAL", "DATA_LOSS",
 )  # fmt: skip
 #: What the libraries of gRPC say with RESOURCE_EXHAUSTED of a message that will never pass.
-_TOO_LARGE: Final = re.compile(r"larger than max|exceeds maximum size|too large", re.IGNORECASE)
+_TOO_LARGE: Final = re.compile(
+    r"larger than max|exceeds maximum size|too large|metadata size exceeds hard", re.IGNORECASE
+)
 _PUSHBACK: Final = "grpc-retry-pushback-ms"
 _RETRY_AFTER_MAX_S: Final = 300.0
 #: Pauses before a lost connection is tried again, milliseconds.
@@ -173,6 +175,8 @@ def _arguments(options: Mapping[str, Any]) -> list[tuple[str, int]]:
         ("grpc.max_reconnect_backoff_ms", most),
         ("grpc.max_receive_message_length", int(options["max.inbound.message.size"])),
         ("grpc.max_metadata_size", int(options["max.inbound.metadata.size"])),
+        # Else it refuses some of the answers with more, by chance.
+        ("grpc.absolute_max_metadata_size", int(options["max.inbound.metadata.size"])),
     ]
     if options.get("keep.alive.time"):
         found += [
