@@ -112,14 +112,20 @@ return 1
 #: Life of the reads of an app that is away, or was undeployed.
 _AWAY_MS: Final = 30 * 86_400_000
 
-#: Keys, and the names of fields.  Answers with the fields of each key; a missing one is false.
+#: Keys, bytes after which it ends, and the names of fields.  Answers with the fields of the first
+#: keys; a missing one is false.
 _READ: Final = """
-local found = {}
+local found, left = {}, tonumber(ARGV[2])
 for at, key in ipairs(cjson.decode(ARGV[1])) do
-  found[at] = redis.call('TYPE', key).ok == 'hash' and redis.call('HMGET', key, unpack(ARGV, 2))
+  local row = redis.call('TYPE', key).ok == 'hash' and redis.call('HMGET', key, unpack(ARGV, 3))
+  found[at] = row
+  for _, value in ipairs(row or {}) do left = left - (value and #value or 0) end
+  if left <= 0 then break end
 end
 return cmsgpack.pack(found)
 """
+#: Bytes of one answer: the server holds it several times.
+_READ_BYTES: Final = 8 << 20
 
 #: Seconds, and keys; rows that others have given no life stay as they are.
 _RENEW: Final = """
@@ -354,13 +360,14 @@ def _pages(client: Any, hashes: Hashes) -> Iterator[list[tuple[Any, ...]]]:
 def _rows(
     client: Any, hashes: Hashes, keys: Sequence[tuple[Any, ...]]
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows with these keys, of one moment; a key of another type is no row."""
-    if not keys:
-        return
-    places = orjson.dumps([hashes.key_of(key) for key in keys])
-    # One value, which is read many times as fast as a reply for each key.
-    found = msgpack.unpackb(client.eval(_READ, 0, places, *hashes.names), raw=True)
-    for key, fields in zip(keys, found, strict=True):
-        row = hashes.row_of(key, fields) if fields else None
-        if row is not None:
-            yield row
+    """The rows with these keys; a key of another type is no row."""
+    while keys:
+        places = orjson.dumps([hashes.key_of(key) for key in keys])
+        # One value, which is read many times as fast as a reply for each key.
+        answer = client.eval(_READ, 0, places, _READ_BYTES, *hashes.names)
+        found = msgpack.unpackb(answer, raw=True)
+        for key, fields in zip(keys, found, strict=False):
+            row = hashes.row_of(key, fields) if fields else None
+            if row is not None:
+                yield row
+        keys = keys[len(found) :]

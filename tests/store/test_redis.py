@@ -16,7 +16,8 @@ from mesh.receiver.store_check import store_problem
 from mesh.store.backends import read
 from mesh.store.reads import KEPT_MS
 from mesh.store.redis_client import connected
-from mesh.store.redis_writer import RedisWriter
+from mesh.store.redis_rows import Hashes
+from mesh.store.redis_writer import RedisWriter, _rows
 from tests.store.test_crashes import TABLES
 from tests.store.test_lookup_table import Small, in_database
 from tests.store.test_tables import Life, events_of
@@ -147,6 +148,33 @@ def test_all_rows_are_found_among_many_keys(in_redis: TestDatabase, client: Any)
     keys = tuple((number % 2, f"i{number}") for number in range(2500))
     rows, _ = read(in_redis.database, TABLE, AnyKey(("shelf", "item"), keys), 10_000)
     assert rows.num_rows == 1250
+
+
+def test_rows_of_any_size_are_read_in_parts(in_redis: TestDatabase, client: Any) -> None:
+    for number in range(10):
+        client.hset(f"Texts:{number}", "text", f"{number}" * (3 << 20))
+    client.set("Texts:x", "no hash")
+    sizes: list[int] = []
+    evaluate = client.eval
+
+    def counted(*given: Any) -> Any:
+        answer = evaluate(*given)
+        sizes.append(len(answer))
+        return answer
+
+    client.eval = counted
+    columns = (
+        StoredColumn("k", T.STRING, Merge.KEY),
+        StoredColumn("text", T.STRING, Merge.LATEST),
+    )
+    hashes = Hashes(StoredTable("Texts", columns))
+    listed = [(f"{number}",) for number in range(10)]
+    found = list(_rows(client, hashes, [("x",), *listed, ("none",)]))
+    assert [(key, text[0], len(text)) for key, text in found] == [
+        (key, key, 3 << 20) for (key,) in listed
+    ]
+    assert len(sizes) == 4
+    assert max(sizes) < 10 << 20
 
 
 LIFE = """
