@@ -253,6 +253,12 @@ async def test_both_sides_show_certificates(nats_server: NatsServer, tmp_path: P
         assert (await status(endpoint, event('{"n":2}')))[0] == "UNAVAILABLE"
         nobody = grpc.ssl_channel_credentials(authority.cert.read_bytes())
         assert (await status(endpoint, event('{"n":2}'), credentials=nobody))[0] == "UNAVAILABLE"
+        (tmp_path / "strange").mkdir()
+        strange = Authority(tmp_path / "strange").issue("client")
+        stranger = grpc.ssl_channel_credentials(
+            authority.cert.read_bytes(), strange.key.read_bytes(), strange.cert.read_bytes()
+        )
+        assert (await status(endpoint, event('{"n":2}'), credentials=stranger))[0] == "UNAVAILABLE"
         assert len(await stage.events("S")) == 1
 
 
