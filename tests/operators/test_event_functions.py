@@ -8,9 +8,11 @@ import math
 import pickle
 import sys
 from ast import literal_eval
+from dataclasses import replace
 from random import Random
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -315,6 +317,17 @@ def test_a_value_beyond_all_bounds_fails_its_event_and_no_other(name: str) -> No
         row[3] for row in at_once(f"from S{COMPUTED[name]}", without)
     ]
     assert is_asked or len(at_once(f"from S{COMPUTED[name]}", {"S": events})) == len(fine)
+
+
+def test_a_model_learns_nothing_from_events_after_a_failed_one_of_their_chunk() -> None:
+    recorder = Recorder(
+        "from S#streamingml:updateHoeffdingTree('m', 1, v, s) select accuracy as a insert into O;"
+    )
+    log: Log = {"S": [(START_MS + at // 3, [at, 0.0, s]) for at, s in enumerate("axaaa")]}
+    sent = recorder.part(log, "S", 0, 5)
+    recorder.run([replace(sent, chunk=np.array([1, 1, 1, 2, 3]))], {"S": END_MS})
+    # The first "a" trains, and is dropped with its chunk.
+    assert [literal_eval(row) for *_, row in recorder.rows] == [[1 / 2], [2 / 3]]
 
 
 @pytest.mark.parametrize("name", COMPUTED)

@@ -12,13 +12,13 @@ from mesh.functions.rows import from_values, python_values
 from mesh.operators.base import RESET, WHOLE, State
 from mesh.operators.event_functions.registry import EVENT_FUNCTIONS
 from mesh.operators.expressions import compile_expression
-from mesh.operators.failures import lost
+from mesh.operators.failures import lost, stopped
 from mesh.operators.frame import Frame
 from mesh.operators.state.range_pieces import NUMBER, cut, stored, table
 from mesh.plan.bound import Constant
 
 if TYPE_CHECKING:
-    from mesh.operators.base import EventBatch, Longs
+    from mesh.operators.base import Bools, EventBatch, Longs
     from mesh.operators.event_functions.model import Added, Model
     from mesh.plan.bound import BoundStreamFunction
 
@@ -71,8 +71,9 @@ class EventFunction:
             self._numbers(events),
             strict=True,
         )
+        ended: Bools | None = None
         for row, (values, is_missing, kind, time_ms, instance) in enumerate(places):
-            if is_missing:
+            if is_missing or (ended is not None and ended[row]):
                 added.append(self._nothing)
                 continue
             model = self._models.get(instance)
@@ -84,6 +85,8 @@ class EventFunction:
             except (ValueError, ArithmeticError) as error:
                 frame.failures.setdefault(row, str(error))
                 added.append(None)
+                # The models learn nothing from the rest of its chunk.
+                ended = stopped(frame, events)
         return self._passed(events, frame, added)
 
     def _numbers(self, events: EventBatch) -> list[int]:
