@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 import sys
+import time
 from ast import literal_eval
 from dataclasses import replace
 from random import Random
@@ -21,7 +22,9 @@ from mesh.errors import MeshError
 from mesh.functions.catalogue import EVENT_FUNCTIONS, STATEFUL_FUNCTIONS
 from mesh.language.parser import parse
 from mesh.operators import event_functions
+from mesh.operators.base import CURRENT, EXPIRED
 from mesh.operators.event_functions import trees
+from mesh.operators.event_functions.ranks import Ranks
 from mesh.operators.executor import Executor
 from mesh.plan.bind import bind
 from mesh.plan.build import plan
@@ -335,6 +338,34 @@ def test_large_values_end_no_query(name: str) -> None:
     values = [1.0, 2.0, 1e100, -1e100, *[1e100] * 9, 5e-324, -0.0, 4.0, 1.0, 2.0, 7.0]
     log: Log = {"S": [(START_MS + at, [at % 7, v, str(at % 2 > 0)]) for at, v in enumerate(values)]}
     assert len(at_once(f"from S{COMPUTED[name]}", log)) > 10
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    sign=st.sampled_from([-1, 1]),
+    count=st.integers(1, 3),
+    steps=st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=40),
+)
+def test_ranks_are_those_of_a_search_among_all_values(
+    sign: int, count: int, steps: list[tuple[bool, int]]
+) -> None:
+    own = Ranks(count, sign)
+    for leaves, value in steps:
+        # One that is made from a state searches.
+        other = Ranks(count, sign)
+        other.load_dump(own.dump())
+        kind = EXPIRED if leaves else CURRENT
+        assert own.step((value,), kind, 0) == other.step((value,), kind, 0)
+        assert own.dump() == other.dump()
+
+
+def test_many_values_are_ranked_in_time() -> None:
+    own = Ranks(2, -1)
+    started = time.thread_time()
+    for number in range(30_000):
+        own.step((number,), CURRENT, 0)
+    # A search for each event takes a minute.
+    assert time.thread_time() - started < 3
 
 
 def test_a_number_that_is_none_has_one_rank() -> None:

@@ -27,11 +27,14 @@ class Ranks:
         self._sign = sign
         self._counts: dict[Any, int] = {}
         self._before: list[Any] | None = None
+        #: The values with ranks at the last event; None if they may be others now.
+        self._listed: set[Any] | None = None
 
     def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added | None:
         """Count one event, or count it back if it leaves the window."""
         value, counts = _one_nan(values[0]), self._counts
         if kind != CURRENT:
+            self._listed = None
             if counts.get(value, 0) > 1:
                 counts[value] -= 1
             else:
@@ -39,15 +42,27 @@ class Ranks:
             return None
         counts[value] = counts.get(value, 0) + 1
         sign = self._sign
+        if self._is_below(value):
+            return None
         found: list[Any] = []
         # The sort is stable, and a dict has its keys in order of arrival.
         for pair in nsmallest(self._ranks, counts.items(), key=lambda one: sign * one[1]):
             found += pair
+        self._listed = set(found[::2])
         found += [None] * (2 * self._ranks - len(found))
         if found == self._before:
             return None
         self._before = found
         return tuple(found)
+
+    def _is_below(self, value: Any) -> bool:
+        """Whether a value gets no rank by its last event: else each would search all values."""
+        listed, count = self._listed, self._counts[value]
+        if listed is None or value in listed or len(listed) < self._ranks:
+            return False
+        worst = max(self._sign * self._counts[one] for one in listed)
+        # A new value comes after those of the same count.
+        return self._sign * count > worst or (self._sign * count == worst and count == 1)
 
     def dump(self) -> Any:
         """Its state as JSON."""
@@ -58,6 +73,7 @@ class Ranks:
         values, counts, before = state
         self._counts = dict(zip(map(_one_nan, values), counts, strict=True))
         self._before = None if before is None else [*map(_one_nan, before)]
+        self._listed = None
 
 
 def _one_nan(value: Any) -> Any:
