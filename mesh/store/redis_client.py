@@ -51,6 +51,8 @@ def connected(database: Database) -> Any:
         # A command whose outcome is unknown is not repeated here: the marker is read instead.
         retry=Retry(NoBackoff(), 0),
         ssl="tls" in parameters,
+        # Releases before 6 do not by default.
+        ssl_check_hostname=True,
         ssl_ca_certs=None if roots == "system" else roots,
         protocol=2,
     )

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.errors import MeshError
+from mesh.jetstream.server import free_port
 from mesh.model.lookup import EVERY_ROW, AnyKey, Compared, Comparison, ReadRun
 from mesh.model.stored import UNFIT, Merge, StoredColumn, StoredTable
 from mesh.model.types import AttributeType
 from mesh.operators.base import no_rows
+from mesh.plan.redis_stores import redis_of
 from mesh.receiver.store_check import store_problem
 from mesh.store.backends import read
 from mesh.store.reads import KEPT_MS
@@ -21,6 +23,7 @@ from mesh.store.redis_writer import RedisWriter, _rows
 from tests.store.test_crashes import TABLES
 from tests.store.test_lookup_table import Small, in_database
 from tests.store.test_tables import Life, events_of
+from tests.support.certificates import Authority
 from tests.support.databases import PASSWORD, new_database
 from tests.support.recorder import stored
 from tests.support.trades import TEN_MS, Node
@@ -294,6 +297,42 @@ def test_errors_name_no_password(in_redis: TestDatabase) -> None:
             RedisWriter(away, "p", 1, [TABLE]).open()
         assert PASSWORD not in str(raised.value.to_dict()) + repr(away)
         assert "wrong!" not in str(raised.value.to_dict())
+
+
+def test_the_certificate_of_a_server_is_verified(
+    in_redis: TestDatabase, client: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "strange").mkdir()
+    authority, strange = Authority(tmp_path), Authority(tmp_path / "strange")
+    # Of the extra, which the fixture has found.
+    from redis.exceptions import ResponseError
+
+    port = free_port()
+    for own, host, is_trusted in (
+        (authority, "127.0.0.1", True),
+        (authority, "db.example", False),
+        (strange, "127.0.0.1", False),
+    ):
+        pair = own.issue(host, hosts=(host,))
+        files = "tls-ca-cert-file", str(own.cert), "tls-key-file", str(pair.key)
+        try:
+            client.config_set("tls-cert-file", str(pair.cert), *files, "tls-auth-clients", "no",
+                              "tls-port", port)  # fmt: skip
+        except ResponseError as error:
+            pytest.skip(f"the server has no TLS: {error}")
+        try:
+            url = f"rediss://127.0.0.1:{port}/{in_redis.database.database}"
+            secure = redis_of(f"{url}?sslrootcert={authority.cert}", None, PASSWORD)
+            one = RedisWriter(secure, "p", 1, [TABLE])
+            if is_trusted:
+                one.open()
+            else:
+                with pytest.raises(MeshError, match="MESH-S140") as raised:
+                    one.open()
+                assert "certificate verify failed" in str(raised.value.detail)
+            one.close()
+        finally:
+            client.config_set("tls-port", 0)
 
 
 def test_a_login_that_may_only_use_its_tables_is_enough(
