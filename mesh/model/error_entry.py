@@ -55,7 +55,7 @@ class ErrorEntry(TypedDict, total=False):
     data_base64: str
     #: Whether ``data`` is the event of a message with several; ``index`` is not its place in it.
     is_event: bool
-    #: Bytes of the data, where only its beginning is stored.
+    #: Bytes of the data, where only its beginning is stored, or its options are too large.
     data_bytes: int
     #: Source or sink that has refused it, with the number of the destination: ``sink http 2``.
     door: str
@@ -121,6 +121,8 @@ def _with_data(entry: ErrorEntry, data: bytes | None) -> bytes:
     if data is None or len(whole) <= _ENTRY_BYTES_MAX:
         return whole
     entry["data_bytes"] = len(data)
+    if len(orjson.dumps(entry.get("options"))) > _BEGINNING_BYTES:
+        del entry["options"]
     return orjson.dumps(entry | _stored(data[:_BEGINNING_BYTES]))
 
 

@@ -163,6 +163,21 @@ async def test_only_what_the_term_finds_is_read(
 
 
 @pytest.mark.nats
+async def test_a_large_header_holds_up_no_other_message(
+    nats_server: NatsServer, dovecot: Mailboxes
+) -> None:
+    large = "x\r\n " * 800_000
+    mails = mail(large, "no JSON"), mail(large, '{"n":1}'), mail("b", '{"n":2}')
+    await asyncio.to_thread(dovecot.put, "large", *mails)
+    async with staged(nats_server.url, app(dovecot, "large"), access(dovecot)) as stage:
+        stage.start("receiver-S")
+        await read(stage, 2)
+        refused = await stage.errors()
+        assert [one["data_bytes"] for one in refused] == [7, 7]
+        assert not any("options" in one for one in refused)
+
+
+@pytest.mark.nats
 async def test_new_numbers_of_a_folder_stop_the_source(
     nats_server: NatsServer, dovecot: Mailboxes
 ) -> None:
