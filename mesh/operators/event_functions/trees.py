@@ -77,6 +77,14 @@ class _RiverModel:
     def __init__(self, model: Any) -> None:
         self._model = model
         self._seen = 0
+        #: Number of features of its events; 0 before the first.
+        self._features = 0
+
+    def _read(self, features: Features) -> dict[str, float]:
+        self._features = self._features or len(features)
+        if len(features) != self._features:
+            raise ValueError(f"the model has {self._features} features, and not {len(features)}")
+        return {f"f{place}": one for place, one in enumerate(finite(features))}
 
     def _dump(self) -> list[Any]:
         version = library("river", "ml").__version__
@@ -122,7 +130,6 @@ class HoeffdingTree(_RiverModel):
         )
         self._classes = classes
         self._right = 0
-        self._features = 0
 
     def learn(self, features: Features, target: Any) -> Added:
         """Predict, and then learn; the share of right predictions so far."""
@@ -139,12 +146,6 @@ class HoeffdingTree(_RiverModel):
         self._model.learn_one(x, label)
         self._seen += 1
         return (self._right / self._seen,)
-
-    def _read(self, features: Features) -> dict[str, float]:
-        self._features = self._features or len(features)
-        if len(features) != self._features:
-            raise ValueError(f"the model has {self._features} features, and not {len(features)}")
-        return {f"f{place}": one for place, one in enumerate(finite(features))}
 
     def predict(self, features: Features) -> Added | None:
         """The most probable class, and its probability."""
@@ -187,7 +188,6 @@ class RulesRegressor(_RiverModel):
             )
         )
         self._squares = 0.0
-        self._features = 0
 
     def learn(self, features: Features, target: Any) -> Added:
         """Predict, and then learn; the mean of the squared errors so far."""
@@ -203,12 +203,6 @@ class RulesRegressor(_RiverModel):
             for rule in (self._model._default_rule, *self._model._rules.values()):
                 rule.splitters.clear()
         return (self._squares / self._seen,)
-
-    def _read(self, features: Features) -> dict[str, float]:
-        self._features = self._features or len(features)
-        if len(features) != self._features:
-            raise ValueError(f"the model has {self._features} features, and not {len(features)}")
-        return {f"f{place}": one for place, one in enumerate(finite(features))}
 
     def predict(self, features: Features) -> Added | None:
         """The prediction, and the mean of the squared errors so far."""
