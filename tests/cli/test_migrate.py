@@ -59,7 +59,7 @@ define stream Orders (id string);
 @store(type='rdbms', datasource='ORDERS_DB') define table Seen (id string);
 from Orders select id insert into Seen;
 """
-FAR = "define stream S (a int); from S select kf:x(a) as b insert into T;"
+FAR = "define stream S (a int); from S select nlp:x(a) as b insert into T;"
 
 
 def run(*arguments: object) -> tuple[int, str, str]:
@@ -86,12 +86,10 @@ def test_a_directory_has_a_table_and_settings_that_a_mesh_loads(tmp_path: Path) 
     (old / "conf/deployment.yaml").write_text(DEPLOYMENT)
     (old / "conf/other.yaml").write_text("a: 1\n")
     (old / "orders.siddhi").write_text(ORDERS)
-    (old / "far.siddhi").write_text(
-        "define stream S (a int); from S select kf:x(a) as b insert into T;"
-    )
+    (old / "far.siddhi").write_text(FAR)
     code, output, errors = run(old, "--write", new)
     assert code == 1
-    assert 'not supported yet: function "kf:x"' in errors
+    assert 'not supported yet: function "nlp:x"' in errors
     assert "3 files, 1 not deployable" in output
     assert "hunter2" not in output + errors
     settings = load(new / "conf/mesh.yaml")
