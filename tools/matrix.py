@@ -77,7 +77,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the tests of a variant have shown."""
+    """Counts of the tests of a variant."""
 
     program: str
     version: str

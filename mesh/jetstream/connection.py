@@ -340,9 +340,7 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
         async with asyncio.timeout(2 * len(options["servers"]) * (timeout_s + RECONNECT_S)):
             await client.connect(**{**options, "max_reconnect_attempts": 1})
         await client.take_announced()
-        version = client.connected_server_version
-        if not check_version((version.major, version.minor), without_login(settings.url)):
-            log.info("nats-server is newer than tested", extra=fields(name=name, version=version))
+        _check_version(client, settings, name)
     except (OSError, NatsError, TimeoutError) as error:
         await close(client)
         raise _unreachable(settings.url, problems[-1] if problems else error) from error
@@ -353,6 +351,12 @@ async def connect(settings: NatsSettings, name: str, *, keeps_requests: bool = T
     for server in client._server_pool:
         server.reconnects = 0
     return client
+
+
+def _check_version(client: Client, settings: NatsSettings, name: str) -> None:
+    version = client.connected_server_version
+    if not check_version((version.major, version.minor), without_login(settings.url)):
+        log.info("nats-server is newer than tested", extra=fields(name=name, version=version))
 
 
 def connector_options(nats: NatsSettings) -> dict[str, str]:

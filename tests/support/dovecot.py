@@ -25,6 +25,8 @@ from tests.support.processes import look_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.certificates import Pair
+
 PASSWORD = "secret"
 
 
@@ -81,6 +83,47 @@ class Mailboxes:
         self.put(user, message)
 
 
+def _configuration(
+    directory: Path, pair: Pair, port: int, secure: int, user: str, group: str
+) -> str:
+    return f"""
+        protocols = imap
+        base_dir = {directory}/run
+        state_dir = {directory}/state
+        log_path = {directory}/log
+        ssl = yes
+        ssl_cert = <{pair.cert}
+        ssl_key = <{pair.key}
+        disable_plaintext_auth = no
+        listen = 127.0.0.1
+        default_internal_user = {user}
+        default_internal_group = {group}
+        default_login_user = {user}
+        first_valid_uid = 1
+        mail_location = maildir:{directory}/mail/%u
+        service imap-login {{
+          chroot =
+          inet_listener imap {{
+            port = {port}
+          }}
+          inet_listener imaps {{
+            port = {secure}
+          }}
+        }}
+        service anvil {{
+          chroot =
+        }}
+        passdb {{
+          driver = static
+          args = password={PASSWORD}
+        }}
+        userdb {{
+          driver = static
+          args = uid={user} gid={group} home={directory}/mail/%u
+        }}
+    """
+
+
 @contextlib.contextmanager
 def server() -> Iterator[Mailboxes]:
     """A server on a free port."""
@@ -101,42 +144,7 @@ def server() -> Iterator[Mailboxes]:
         (directory / "mail").chmod(0o777)
         pair = Authority(directory).issue("imap", hosts=("127.0.0.1",))
         configuration = directory / "dovecot.conf"
-        configuration.write_text(f"""
-            protocols = imap
-            base_dir = {directory}/run
-            state_dir = {directory}/state
-            log_path = {directory}/log
-            ssl = yes
-            ssl_cert = <{pair.cert}
-            ssl_key = <{pair.key}
-            disable_plaintext_auth = no
-            listen = 127.0.0.1
-            default_internal_user = {user}
-            default_internal_group = {group}
-            default_login_user = {user}
-            first_valid_uid = 1
-            mail_location = maildir:{directory}/mail/%u
-            service imap-login {{
-              chroot =
-              inet_listener imap {{
-                port = {port}
-              }}
-              inet_listener imaps {{
-                port = {secure}
-              }}
-            }}
-            service anvil {{
-              chroot =
-            }}
-            passdb {{
-              driver = static
-              args = password={PASSWORD}
-            }}
-            userdb {{
-              driver = static
-              args = uid={user} gid={group} home={directory}/mail/%u
-            }}
-        """)
+        configuration.write_text(_configuration(directory, pair, port, secure, user, group))
         with (directory / "output").open("wb") as log:
             process = subprocess.Popen(
                 [binary, "-F", "-c", configuration], stdout=log, stderr=log,

@@ -256,7 +256,7 @@ def _done(answer: tuple[str, Sequence[Any]]) -> Sequence[Any]:
 def answers_of(data: Sequence[Any], uid: int) -> list[tuple[bytes, bytes | None]]:
     """The answers to FETCH about one message: each without its literal, and the literal.
 
-    A server may tell of other messages at any time, as when another program has read one.
+    A server may report other messages at any time, as when another program has read one.
     """
     found: list[tuple[bytes, bytes | None]] = []
     for one in data:
