@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import zlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import uvicorn
 
 from mesh.connect.contract import Access
 from mesh.connections import BoundedServer, Bounds
 from mesh.errors import MeshError
-
-if TYPE_CHECKING:
-    import ssl
 
 #: The usual limits.
 USUAL: Final = Access()
@@ -58,6 +56,8 @@ class _Running:
     task: asyncio.Task[None]
     port: int
     has_tls: bool
+    #: See ``_demand``; nothing without TLS.
+    demand: tuple[int, list[bytes]]
     handlers: dict[str, Handler] = field(default_factory=dict)
 
 
@@ -82,7 +82,7 @@ class HttpServers:
 
         Raises:
             MeshError: MESH-C133 for an address that can't be bound, a path that is served, or http
-                and https at one address.
+                and https, or other demands for certificates of clients, at one address.
         """
         running = self._running.get((host, port)) if port else None
         if running is None:
@@ -93,6 +93,12 @@ class HttpServers:
                 "MESH-C133",
                 f"{host}:{running.port} serves {'https' if running.has_tls else 'http'} alone",
                 hint="Give http and https ports of their own in receiver.url.",
+            )
+        if tls is not None and _demand(tls) != running.demand:
+            raise MeshError(
+                "MESH-C133",
+                f"{host}:{running.port} asks clients for other certificates than this source",
+                hint="Give both the same ssl.verify.client and tls.ca, or ports of their own.",
             )
         if path in running.handlers:
             raise MeshError(
@@ -149,7 +155,15 @@ class HttpServers:
         bounds = Bounds(access.connections_max, access.head_timeout_s, access.body_timeout_s)
         server = BoundedServer(config, bounds)
         task = asyncio.create_task(server.serve([made]))
-        return _Running(server, task, made.getsockname()[1], tls is not None, handlers)
+        port = made.getsockname()[1]
+        return _Running(server, task, port, tls is not None, _demand(tls), handlers)
+
+
+def _demand(tls: ssl.SSLContext | None) -> tuple[int, list[bytes]]:
+    """How certificates of clients are verified, and by which authorities."""
+    if tls is None or tls.verify_mode is ssl.CERT_NONE:
+        return 0, []
+    return tls.verify_mode, sorted(tls.get_ca_certs(binary_form=True))
 
 
 #: Of this process.

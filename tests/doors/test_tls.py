@@ -27,9 +27,12 @@ from mesh.connect.contract import Access, Context, UnavailableError
 from mesh.errors import MeshError
 from mesh.jetstream.server import free_port
 from mesh.receiver.access import check_egress
+from mesh.receiver.http_server import HttpServers, Request, Response
+from mesh.receiver.tls import server_context
 from mesh.receiver.types.mqtt import MqttSink
 from mesh.settings import ReceiverSettings, Settings
 from mesh.testing.connectors import staged
+from tests.support.certificates import Authority
 from tests.support.mosquitto import broker
 
 if TYPE_CHECKING:
@@ -138,6 +141,31 @@ def test_https_with_pem_and_with_a_store_in_both_directions(
     trust = {"https.truststore.file": files["store"], "https.truststore.password": "pw"}
     keys = {"https.keystore.file": files["store"], "https.keystore.password": "pw"}
     asyncio.run(scene("C", pem, trust | keys))
+
+
+async def test_an_address_asks_all_clients_for_the_same_certificates(tmp_path: Path) -> None:
+    (tmp_path / "strange").mkdir()
+    authority, strange = Authority(tmp_path), Authority(tmp_path / "strange")
+    pair = authority.issue("server", hosts=("127.0.0.1",))
+    own = {"tls.cert": str(pair.cert), "tls.key": str(pair.key)}
+    shown = {**own, "tls.ca": str(authority.cert), "ssl.verify.client": "require"}
+    servers = HttpServers()
+
+    async def answer(request: Request) -> Response:
+        return Response(200)
+
+    for first, second in (
+        (own, shown),
+        ({**shown, "ssl.verify.client": "optional"}, shown),
+        (shown, {**shown, "tls.ca": str(strange.cert)}),
+    ):
+        port = await servers.open("127.0.0.1", 0, "/a", answer, server_context(first))
+        with pytest.raises(MeshError, match="asks clients for other certificates") as raised:
+            await servers.open("127.0.0.1", port, "/b", answer, server_context(second))
+        assert raised.value.code == "MESH-C133"
+        await servers.open("127.0.0.1", port, "/b", answer, server_context(first))
+        await servers.close("127.0.0.1", port, "/b")
+        await servers.close("127.0.0.1", port, "/a")
 
 
 @pytest.mark.nats
