@@ -46,12 +46,16 @@ def _lift(expression: BoundExpression, found: list[BoundStreamFunction]) -> Boun
             name = _NAMES[expression.function]
             column = Column(f"{name}#{len(found)}", expression.type, position=expression.position)
             adds = (Attribute(column.name, column.type),)
-            arguments, position = expression.arguments, expression.position
-            found.append(BoundStreamFunction(name, arguments, adds, position=position))
+            found.append(
+                BoundStreamFunction(name, expression.arguments, adds, position=expression.position)
+            )
             return column
         case FunctionCall() if expression.function != "ifthenelse":
-            arguments = tuple(_lift(one, found) for one in expression.arguments)
-            return replace(expression, arguments=arguments)
+            # One frame a level: a comprehension's generator would halve the depth of the stack.
+            arguments = list(expression.arguments)
+            for at, argument in enumerate(arguments):
+                arguments[at] = _lift(argument, found)
+            return replace(expression, arguments=tuple(arguments))
         case UnaryExpression():
             return replace(expression, operand=_lift(expression.operand, found))
         case BinaryExpression() if expression.operator not in (
