@@ -160,7 +160,7 @@ class HttpServers:
 
 
 def _demand(tls: ssl.SSLContext | None) -> tuple[int, list[bytes]]:
-    """How certificates of clients are verified, and by which authorities."""
+    """The mode in which certificates of clients are verified, and the authorities."""
     if tls is None or tls.verify_mode is ssl.CERT_NONE:
         return 0, []
     return tls.verify_mode, sorted(tls.get_ca_certs(binary_form=True))
