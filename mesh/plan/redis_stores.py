@@ -88,11 +88,11 @@ def redis_in(annotation: Annotation) -> Database:
     if nodes is None and url is not None:
         return redis_of(url, username, password, position)
     if nodes is None:
-        raise _wrong(annotation, "@store needs nodes, or datasource")
+        raise wrong_store(annotation, "@store needs nodes, or datasource")
     address, _, written = nodes.partition("@")
     found = _NODE.fullmatch(address.strip())
     if found is None:
-        # What is not understood may be a password.
+        # A part that is not understood may be a password.
         raise _unreadable(position)
     return Database(
         Backend.REDIS,
@@ -115,18 +115,19 @@ def life_in(annotation: Annotation) -> RowLife | None:
     if text == "-1":
         return None
     if not text.isdecimal() or not 0 < int(text) <= _SECONDS_MAX:
-        raise _wrong(annotation, f"ttl.seconds is -1, or a number from 1 to {_SECONDS_MAX}")
+        raise wrong_store(annotation, f"ttl.seconds is -1, or a number from 1 to {_SECONDS_MAX}")
     return RowLife(int(text), is_renewed, by_reads)
 
 
 def _flag(annotation: Annotation, option: str) -> bool:
     text = (annotation.get(option) or "false").lower()
     if text not in ("true", "false"):
-        raise _wrong(annotation, f'{option} is true or false, not "{text}"')
+        raise wrong_store(annotation, f'{option} is true or false, not "{text}"')
     return text == "true"
 
 
-def _wrong(annotation: Annotation, message: str) -> MeshError:
+def wrong_store(annotation: Annotation, message: str) -> MeshError:
+    """The error of an option of ``@store``: MESH-P240."""
     return MeshError(
         "MESH-P240",
         message,

@@ -18,7 +18,7 @@ from mesh.model.stored import (
 from mesh.model.types import AttributeType
 from mesh.plan.annotations import time_in
 from mesh.plan.jdbc import database_of
-from mesh.plan.redis_stores import REDIS_OPTIONS, life_in, redis_in
+from mesh.plan.redis_stores import REDIS_OPTIONS, life_in, redis_in, wrong_store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -62,7 +62,7 @@ def store_of(
     for key, _ in annotation.elements:
         # The seed writes the driver's class without a name.
         if key is not None and key.lower() not in known:
-            raise _wrong(annotation, f'option "{key}" of @store is unknown')
+            raise wrong_store(annotation, f'option "{key}" of @store is unknown')
     on_error = (annotation.get("on.error") or "RETRY").upper()
     # The reference engine waits and tries again with LOG as well.
     if on_error not in ("RETRY", "LOG", "STORE"):
@@ -71,12 +71,12 @@ def store_of(
         )
     name = annotation.get("table.name")
     if name is not None and not 0 < len(name) <= _TABLE_LENGTH_MAX:
-        raise _wrong(annotation, f"table.name has 1 to {_TABLE_LENGTH_MAX} characters")
+        raise wrong_store(annotation, f"table.name has 1 to {_TABLE_LENGTH_MAX} characters")
     reason = name_problem(name or definition, has_schemas=not is_redis)
     if reason is not None:
-        raise _wrong(annotation, reason)
+        raise wrong_store(annotation, reason)
     if is_redis and ":" in (name or ""):
-        raise _wrong(annotation, "table.name has no colon: one ends the table's name in keys")
+        raise wrong_store(annotation, "table.name has no colon: one ends the table's name in keys")
     lengths = _lengths(annotation, attributes)
     cache = _cache(annotation)
     life = life_in(annotation) if is_redis else None
@@ -90,12 +90,12 @@ def store_of(
     )
     kept = annotation.get("kept")
     if kept is not None and kept.lower() not in ("true", "false"):
-        raise _wrong(annotation, f'kept is true or false, not "{kept}"')
+        raise wrong_store(annotation, f'kept is true or false, not "{kept}"')
     if cache is not None and (kept or "").lower() == "true":
-        raise _wrong(annotation, "a table that is kept in the state has no @cache")
+        raise wrong_store(annotation, "a table that is kept in the state has no @cache")
     is_kept = not _stays(annotation)
     if life is not None and (is_kept or cache is not None):
-        raise _wrong(annotation, "rows with ttl.seconds are nowhere else: no @cache, no kept")
+        raise wrong_store(annotation, "rows with ttl.seconds are nowhere else: no @cache, no kept")
     is_refusable = on_error == "STORE"
     if is_refusable and is_redis:
         raise not_supported(
@@ -126,7 +126,7 @@ def stored_in(aggregation: BoundAggregation) -> StoreOptions | None:
     if found is not None and not found.is_kept:
         annotation = find(aggregation.annotations, "store")
         assert annotation is not None, "it has been read"
-        raise _wrong(annotation, "@cache and kept are for tables, not for an aggregation")
+        raise wrong_store(annotation, "@cache and kept are for tables, not for an aggregation")
     if found is not None and found.kind is not StoreKind.RDBMS:
         raise not_supported(
             f'an aggregation in a store of type "{found.kind}"',
@@ -207,13 +207,13 @@ def _cache(annotation: Annotation) -> CacheOptions | None:
         return None
     for key, _ in written.elements:
         if key is None or key.lower() not in _CACHE:
-            raise _wrong(written, f'option "{key}" of @cache is unknown')
+            raise wrong_store(written, f'option "{key}" of @cache is unknown')
     size = written.get("size") or ""
     if not size.isdecimal() or not 0 < int(size) <= _CACHE_MAX:
-        raise _wrong(written, f"the size of @cache is a number of rows from 1 to {_CACHE_MAX}")
+        raise wrong_store(written, f"the size of @cache is a number of rows from 1 to {_CACHE_MAX}")
     policy = (written.get("cache.policy") or CachePolicy.FIFO).upper()
     if policy not in CachePolicy.__members__:
-        raise _wrong(written, f'cache.policy is FIFO, LRU or LFU, not "{policy}"')
+        raise wrong_store(written, f'cache.policy is FIFO, LRU or LFU, not "{policy}"')
     retention_ms = time_in(written, "retention.period") or None
     # A row that is too old is not used, whenever it is removed.
     time_in(written, "purge.interval")
@@ -230,13 +230,13 @@ def _database(annotation: Annotation, kind: StoreKind) -> StoreOptions:
         return StoreOptions(redis_in(annotation))
     url = annotation.get("jdbc.url") or annotation.get("url")
     if url is None:
-        raise _wrong(annotation, "@store needs jdbc.url, or datasource")
+        raise wrong_store(annotation, "@store needs jdbc.url, or datasource")
     username, password = annotation.get("username"), annotation.get("password")
     database = database_of(url, username, password, annotation.position)
     timeout_ms = _properties(annotation, "pool.properties").get("connectionTimeout")
     if timeout_ms is not None:
         if not timeout_ms.isdecimal() or not int(timeout_ms):
-            raise _wrong(annotation, "connectionTimeout is a number of milliseconds")
+            raise wrong_store(annotation, "connectionTimeout is a number of milliseconds")
         database = replace(database, connect_timeout_s=min(int(timeout_ms) / 1000, 10.0))
     return StoreOptions(database)
 
@@ -245,9 +245,9 @@ def _lengths(annotation: Annotation, attributes: Collection[str]) -> Mapping[str
     found: dict[str, int] = {}
     for name, text in _properties(annotation, "field.length").items():
         if name not in attributes:
-            raise _wrong(annotation, f'field.length names "{name}", which is no attribute')
+            raise wrong_store(annotation, f'field.length names "{name}", which is no attribute')
         if not text.isdecimal() or not 0 < int(text) <= 16_383:
-            raise _wrong(annotation, f'the length of "{name}" is not a number from 1 to 16383')
+            raise wrong_store(annotation, f'the length of "{name}" is not a number from 1 to 16383')
         found[name] = int(text)
     return found
 
@@ -257,14 +257,5 @@ def _properties(annotation: Annotation, option: str) -> dict[str, str]:
     text = annotation.get(option)
     parts = [part.partition(":") for part in (text or "").split(",") if part.strip()]
     if any(not colon for _, colon, _ in parts):
-        raise _wrong(annotation, f"{option} is written name:value,name:value")
+        raise wrong_store(annotation, f"{option} is written name:value,name:value")
     return {name.strip(): value.strip() for name, _, value in parts}
-
-
-def _wrong(annotation: Annotation, message: str) -> MeshError:
-    return MeshError(
-        "MESH-P240",
-        message,
-        hint="docs/stores.md lists the options.",
-        position=annotation.position,
-    )

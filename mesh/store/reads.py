@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.store.sql import sa
 
-#: How long entries are kept.
+#: Life of an entry.
 KEPT_MS: Final = 86_400_000
 #: Old entries are removed with each entry whose number is a multiple of this.
 _EVERY: Final = 256

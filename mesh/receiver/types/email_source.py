@@ -264,7 +264,7 @@ def answers_of(data: Sequence[Any], uid: int) -> list[tuple[bytes, bytes | None]
         if _BEGINNING.match(text) or not found:
             found.append((text, literal))
         else:
-            # What follows a literal.
+            # The text behind a literal.
             before, own = found[-1]
             found[-1] = before + text, literal if own is None else own
     return [one for one in found if re.search(rb"\bUID %d\b" % uid, one[0])]

@@ -34,7 +34,7 @@ _AGAIN: Final = (
     "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED", "ABORTED", "CANCELLED", "UNKNOWN",
     "INTERNAL", "DATA_LOSS",
 )  # fmt: skip
-#: What the libraries of gRPC say with RESOURCE_EXHAUSTED of a message that will never pass.
+#: Words of gRPC libraries with RESOURCE_EXHAUSTED, of a message that will never pass.
 _TOO_LARGE: Final = re.compile(
     r"larger than max|exceeds maximum size|too large|metadata size exceeds hard", re.IGNORECASE
 )
