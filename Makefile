@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # What runs a mesh is installed; that and what tests and tools need; loops and Spark's classes are prepared.
-RUNS := $(VENV)/.runs
+INSTALLED := $(VENV)/.runs
 STAMP := $(VENV)/.installed
 PREPARED := $(VENV)/.prepared
 # Further arguments for the command, as in `make demo ARGS=--keep`.
@@ -51,13 +51,13 @@ up down logs images: export MESH_HOST_GID := $(shell id -g)
 up logs images: export COMPOSE_PROFILES := $(PROFILES)
 
 .PHONY: chart dist release sbom images up down logs vendor
-.PHONY: help demo check test test-ci test-all test-matrix lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-flow bench-language bench-mesh bench-operators bench-spark-cluster chaos fuzz
+.PHONY: help demo check test test-ci test-thorough test-all test-matrix lint lock conf docs clean bench-ask bench-connector bench-dashboard bench-doors bench-receiver bench-flow bench-language bench-mesh bench-operators bench-spark-cluster soak chaos fuzz
 
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
 	@echo 'make check   lint, types, import rules and the tests that start no process, in less than a minute after the first time'
 	@echo 'make test    lint, types, import rules and the default tests, in 7 to 14 minutes on two cores, by their speed; JOBS=6 on more'
-	@echo 'make test-ci           the same with the thorough tests, as continuous integration runs it (tests/TIERS.md)'
+	@echo 'make test-ci           the same with the thorough tests (tests/TIERS.md); make test-thorough runs those alone'
 	@echo 'make test-all          the same with the extended tests as well'
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
@@ -71,10 +71,11 @@ help:
 	@echo 'make bench-ask         aggregations beside the engine, rows, reads; ORACLE=PROGRAM, CHECK=1, ONLY=load|reads|rows|trip|rates'
 	@echo 'make bench-connector   how fast the Spark connector is; CHECK=1 to fail on a missed target, ONLY=reading,writing'
 	@echo 'make bench-dashboard   the overview of 1,000 apps, and what open pages cost a manager; CHECK=1 to fail on a missed target'
-	@echo 'make bench-doors       rates of sources, sinks and mappers; CHECK=1 to fail on a missed target'
+	@echo 'make bench-receiver       rates of sources, sinks and mappers; CHECK=1 to fail on a missed target'
 	@echo 'make bench-flow        latency and rates of events through a mesh, beside plain Python and C; CHECK=1, ONLY=latency,repeats,batches,rates,backlog,bulk,crowd,footprint, ARGS=--events=10000000; ARGS=--secured for TLS, roles and three servers beside plain'
 	@echo 'make bench-language    how fast SiddhiQL is read, bound and laid out; CHECK=1 to fail on a missed target'
-	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,busy,failover; ARGS=--servers=3'
+	@echo 'make bench-mesh        what idle apps cost, how soon apps are deployed, scaled and taken over; CHECK=1, ONLY=idle,deciding,scaling,busy,failover; ARGS=--servers=3; ONLY=thousand ARGS=--apps=1000 by name only'
+	@echo 'make soak              an hour of load, apps that come and go, and kills: growth of each process, and each output row; ARGS=--minutes=60'
 	@echo 'make bench-operators   how fast the operators are beside the engine; ORACLE=PROGRAM drives it, CHECK=1, ONLY=pattern'
 	@echo 'make bench-spark-cluster   rates on 1, 2 and 4 executors of a Spark cluster beside a local session; ONLY=local,2'
 	@echo 'make chaos   faults under load: every output row beside those of a calm run; ONLY=worker-cut,leader-cut RUNS=3'
@@ -88,7 +89,7 @@ help:
 	@echo 'PYTHON=python3.12 make ...   chooses the Python that makes the virtual environment'
 
 # The first demo doesn't wait for what makes later starts quicker.
-demo: $(RUNS)
+demo: $(INSTALLED)
 	@$(BIN)/mesh demo $(ARGS)
 	@$(MAKE) --no-print-directory $(PREPARED)
 
@@ -103,12 +104,16 @@ test: $(STAMP)
 	test $$tests -eq 0 -a $$lint -eq 0
 
 # Tests of decisions, which start no process.
-PURE = $(addprefix tests/,control functions joins language model patterns plan tools windows)
+PURE = $(addprefix tests/,control functions language model operators/joins operators/patterns operators/windows plan tools)
 check: TIER = $(PURE) -m 'not (docker or extended or long or nats or slow or spark or thorough)'
 check: test
 
 test-ci: TIER = -m 'not long and not extended and not docker'
 test-ci: test
+
+# What `make test-ci` adds to `make test`; the latter draws a quarter of Hypothesis's examples.
+test-thorough: $(STAMP)
+	$(PYTEST) -m '(thorough or hypothesis) and not long and not extended and not docker' $(ARGS)
 
 test-all: TIER = -m 'not long and not docker'
 test-all: test
@@ -128,8 +133,11 @@ bench-connector: $(STAMP)
 bench-dashboard: $(STAMP)
 	@$(BIN)/python -m bench.dashboard $(if $(CHECK),--check) $(ARGS)
 
-bench-doors: $(STAMP)
-	@$(BIN)/python -m bench.doors $(if $(CHECK),--check) $(ARGS)
+# Its name until 0.1.0.
+bench-doors: bench-receiver
+
+bench-receiver: $(STAMP)
+	@$(BIN)/python -m bench.receiver $(if $(CHECK),--check) $(ARGS)
 
 bench-flow: $(STAMP)
 	@$(BIN)/python -m bench.flow $(if $(CHECK),--check) $(if $(ONLY),--only $(ONLY)) $(ARGS)
@@ -146,6 +154,9 @@ bench-spark-cluster: $(STAMP)
 
 bench-operators: $(STAMP)
 	@$(BIN)/python -m bench.operators $(if $(ORACLE),--oracle $(ORACLE)) $(if $(CHECK),--check) $(if $(ONLY),--only '$(ONLY)') $(ARGS)
+
+soak: $(STAMP)
+	@$(BIN)/python -m bench.mesh --only soak --check $(ARGS)
 
 chaos: $(STAMP)
 	@$(BIN)/python -m bench.chaos $(if $(ONLY),--only $(ONLY)) $(if $(RUNS),--runs $(RUNS)) $(ARGS)
@@ -222,7 +233,7 @@ clean:
 	find mesh connectors tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Made again when what is installed changes.  The project itself goes in editable, so its own files are never stale.
-$(RUNS): requirements.lock pyproject.toml
+$(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "mesh needs Python 3.11 or later, and '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
 		echo 'Name another one: PYTHON=python3.12 make ...' >&2; exit 1; }
@@ -230,14 +241,14 @@ $(RUNS): requirements.lock pyproject.toml
 		echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu it needs the package python3-venv." >&2; exit 1; }
 	@$(BIN)/python -m tools.install
 	@$(BIN)/python -m compileall -q -j0 mesh connectors
-	@touch $(RUNS)
+	@touch $(INSTALLED)
 
-$(STAMP): $(RUNS)
+$(STAMP): $(INSTALLED)
 	@$(BIN)/python -m tools.install --all
 	@$(MAKE) --no-print-directory $(PREPARED)
 	@touch $(STAMP)
 
-$(PREPARED): $(RUNS)
+$(PREPARED): $(INSTALLED)
 	@echo "Compiling native loops, and writing Spark's classes to an archive, so that sessions start faster ..."
 	@$(BIN)/python -m mesh.worker.prepare
 	@touch $(PREPARED)

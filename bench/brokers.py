@@ -1,4 +1,4 @@
-"""Rates of sources and sinks of brokers, a part of ``python -m bench.doors``.
+"""Rates of sources and sinks of brokers, a part of ``python -m bench.receiver``.
 
 The same run measures what bounds them: a bare program of the client library with the same broker,
 transactions of the same size included.  Times of processors are more steady than rates on a busy

@@ -72,7 +72,7 @@ def _typed(before: Document, line: int, column: int) -> object:
     """Type a letter, and ask."""
     at = before.places.offset(line, column)
     after = Document(f"{before.text[:at]}s{before.text[at:]}", before.name)
-    return complete(after, line, column + 1, known=before)
+    return complete(after, line, column + 1, previous=before)
 
 
 def _p95(ask: Callable[[int, int], object], places: Sequence[tuple[int, int]]) -> float:

@@ -27,21 +27,21 @@ from mesh.client import context
 from mesh.clock import SystemClock
 from mesh.jetstream.accounts import NatsUser, accounts, new_key
 from mesh.model.access import SETS, Permission
-from mesh.model.nats_roles import Client, Grant, Role, inbox
+from mesh.model.nats_roles import ClientGrant, NatsRole, StreamGrant, inbox
 
 #: The user of the containers' processes.
 SERVICE_UID = 10001
 #: Folders of services, each a volume; ``made`` is for this program alone.
 FOLDERS = ("made", "nats", "manager", "worker", "receiver", "spark", "store", "metrics", "idp")
-ROLES = (Role.MANAGER, Role.WORKER, Role.RECEIVER)
+ROLES = (NatsRole.MANAGER, NatsRole.WORKER, NatsRole.RECEIVER)
 #: Services whose connectors have a login of their own.
-CONNECTING = (Role.WORKER, Role.RECEIVER)
-_EVERY = (Grant("*", "*"),)
+CONNECTING = (NatsRole.WORKER, NatsRole.RECEIVER)
+_EVERY = (StreamGrant("*", "*"),)
 #: Users with a password, for clients that know URLs only; ``dev`` is the one of the commands.
-CLIENTS: dict[str, Role | Client] = {
-    "dev": Role.OPERATOR,
-    "publisher": Client(publish=_EVERY),
-    "reader": Client(read=_EVERY, query=("*",)),
+CLIENTS: dict[str, NatsRole | ClientGrant] = {
+    "dev": NatsRole.OPERATOR,
+    "publisher": ClientGrant(publish=_EVERY),
+    "reader": ClientGrant(read=_EVERY, query=("*",)),
 }
 API_USERS = ("dev", "prometheus")
 #: Names in the certificates.  Every name below ``localhost`` is this machine, so that a browser of
@@ -123,7 +123,7 @@ def main(volume: Path, host: Path) -> None:
     for role in ROLES:
         _private(volume / role / f"{role}.nk", made["seeds"][role][0])
         if role in CONNECTING:
-            _private(volume / role / "connector.nk", made["seeds"][Role.CONNECTOR][0])
+            _private(volume / role / "connector.nk", made["seeds"][NatsRole.CONNECTOR][0])
         text = SETTINGS.format(role=role, inbox=inbox(role))
         _private(volume / role / f"{role}.yaml", text)
     _identity_provider(volume, made["idp"])
@@ -212,7 +212,7 @@ def _certificates(volume: Path) -> None:
 
 
 def _nats_users(made: dict[str, Any]) -> list[NatsUser]:
-    roles = [NatsUser(name, Role(name), (key,)) for name, (_, key) in made["seeds"].items()]
+    roles = [NatsUser(name, NatsRole(name), (key,)) for name, (_, key) in made["seeds"].items()]
     return [*roles, *(NatsUser(n, of, password=made["nats"][n]) for n, of in CLIENTS.items())]
 
 
@@ -222,7 +222,7 @@ def _write_host(volume: Path, host: Path, made: dict[str, Any]) -> None:
     api = os.environ["MESH_API_PORT"]
     for name in ("api.crt", "nats.crt", "idp.crt"):
         shutil.copyfile(volume / "made" / name, host / name)
-    found = context.Context(
+    found = context.ClientContext(
         server=f"https://localhost:{api}",
         user="dev",
         password=made["api"]["dev"],
@@ -231,7 +231,7 @@ def _write_host(volume: Path, host: Path, made: dict[str, Any]) -> None:
         nats_user="dev",
         nats_password=made["nats"]["dev"],
         nats_tls_ca=str(shown / "nats.crt"),
-        nats_inbox_prefix=inbox(Role.OPERATOR),
+        nats_inbox_prefix=inbox(NatsRole.OPERATOR),
     )
     context.write(found, host / "context.json")
     urls = {
@@ -256,7 +256,7 @@ def _made(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     made: dict[str, Any] = {
         "route": secrets.token_urlsafe(24),
-        "seeds": {role: new_key() for role in (*ROLES, Role.CONNECTOR)},
+        "seeds": {role: new_key() for role in (*ROLES, NatsRole.CONNECTOR)},
         "nats": {name: secrets.token_urlsafe(24) for name in CLIENTS},
         "api": {name: secrets.token_urlsafe(24) for name in API_USERS},
         "store": {"postgres": secrets.token_urlsafe(24)},

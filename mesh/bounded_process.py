@@ -153,8 +153,8 @@ class BoundedProcess:
 
 def _environment() -> dict[str, str]:
     """The variables of the process: none of ours, which hold the password of NATS."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MESH_")}
-    return {**kept, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("MESH_")}
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 def _limit_memory() -> None:

@@ -50,9 +50,9 @@ class Bound:
         if self._count >= self._most:
             return f"{self._count} {self._what}"
         # Without users all requests are of one.
-        own = self._of_user[user] if user else 0
-        if own >= max(1, self._most // 2):
-            return f"{own} {self._what} that user {user} has sent"
+        user_count = self._of_user[user] if user else 0
+        if user_count >= max(1, self._most // 2):
+            return f"{user_count} {self._what} that user {user} has sent"
         return None
 
 

@@ -23,12 +23,12 @@ _DAYS_LEFT: Final = 30
 def has_days_left(certificate: Path, key: Path, now_ms: int) -> bool:
     """Whether there is a certificate with its key that is good for another month."""
     try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        own = serialization.load_pem_private_key(key.read_bytes(), None).public_key()
+        cert = x509.load_pem_x509_certificate(certificate.read_bytes())
+        public_key = serialization.load_pem_private_key(key.read_bytes(), None).public_key()
     except (OSError, ValueError):
         return False
     at = datetime.fromtimestamp(now_ms / 1000, UTC) + timedelta(days=_DAYS_LEFT)
-    return found.public_key() == own and at < found.not_valid_after_utc
+    return cert.public_key() == public_key and at < cert.not_valid_after_utc
 
 
 def self_signed(

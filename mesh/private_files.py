@@ -15,8 +15,8 @@ def user_directory() -> Path:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file of mode 0600; a reader never sees half of it."""
-    made = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temp_path = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    descriptor = os.open(temp_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-    made.replace(path)
+    temp_path.replace(path)

@@ -136,12 +136,12 @@ def private(path: Path) -> Path:
         OSError: it can't be created, is no directory, or belongs to another user.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    info = path.lstat()
+    if not stat.S_ISDIR(info.st_mode):
         raise NotADirectoryError(f"{path} is a link")
-    if found.st_uid != os.getuid():
+    if info.st_uid != os.getuid():
         raise PermissionError(f"{path} belongs to another user")
-    if found.st_mode & 0o077:
+    if info.st_mode & 0o077:
         path.chmod(0o700)
     return path
 
@@ -174,14 +174,14 @@ def trusted(path: Path, *, beside: Path | None = None) -> Path:
         OSError: it can't be created, belongs to another user, or others may write to it.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = path.stat()
+    info = path.stat()
     owners, writers = {0, os.getuid()}, 0
     if beside is not None:
         also = beside.stat()
         owners, writers = owners | {also.st_uid}, also.st_mode
-    if found.st_uid not in owners:
+    if info.st_uid not in owners:
         raise PermissionError(f"{path} belongs to another user")
-    if found.st_mode & 0o022 & ~writers:
+    if info.st_mode & 0o022 & ~writers:
         raise PermissionError(f"other users may write to {path}")
     return path
 

@@ -35,15 +35,15 @@ def setting(
     most: float = math.inf,
     is_positive: bool = False,
     choices: tuple[str, ...] = (),
-    is_own_file: bool = False,
+    is_mesh_file: bool = False,
 ) -> Any:
     """A setting's default, its one sentence, the bounds of a number, and the choices of a text.
 
-    ``is_own_file``: it names a file or a directory of the mesh, which no app may use.
+    ``is_mesh_file``: it names a file or a directory of the mesh, which no app may use.
     """
     bounds = Bounds(least, most, is_positive)
-    given = {"help": help, "bounds": bounds, "choices": choices, "is_own_file": is_own_file}
-    return field(default=default, metadata=given)
+    metadata = {"help": help, "bounds": bounds, "choices": choices, "is_mesh_file": is_mesh_file}
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +88,20 @@ class NatsSettings:
     user: str = setting("", "User name, empty for none.")
     password: str = setting("", "Password of the user.")
     creds: str = setting(
-        "", "Path of a credentials file (JWT and seed), empty for none.", is_own_file=True
+        "", "Path of a credentials file (JWT and seed), empty for none.", is_mesh_file=True
     )
     tls_ca: str = setting(
         "",
         "Path of the certificate authority's PEM file, empty for the system's.",
-        is_own_file=True,
+        is_mesh_file=True,
     )
     nkey_seed_file: str = setting(
-        "", "Path of a file with the seed of an nkey, empty for none.", is_own_file=True
+        "", "Path of a file with the seed of an nkey, empty for none.", is_mesh_file=True
     )
     tls_cert: str = setting(
-        "", "Path of the client certificate's PEM file, empty for none.", is_own_file=True
+        "", "Path of the client certificate's PEM file, empty for none.", is_mesh_file=True
     )
-    tls_key: str = setting("", "Path of the client certificate's key.", is_own_file=True)
+    tls_key: str = setting("", "Path of the client certificate's key.", is_mesh_file=True)
     tls_first: bool = setting(
         False, "Begin with the TLS handshake; the servers need handshake_first."
     )
@@ -141,7 +141,7 @@ class ChannelSettings:
         "0 for no limit.",
     )
     errors_max_bytes: int = setting(
-        32_000_000, "The same for the error stream of an app; 0 for no limit."
+        4_000_000, "The same for the error stream of an app; 0 for no limit."
     )
     sync_interval_s: float = setting(
         -1.0,
@@ -159,16 +159,16 @@ class ManagerSettings:
     host: str = setting("127.0.0.1", "Address that the REST API listens on.")
     port: int = setting(9543, "Port of the REST API, 0 for a free one.", most=65535)
     tls_cert: str = setting(
-        "", "Path of the certificate's PEM file, empty for plain HTTP.", is_own_file=True
+        "", "Path of the certificate's PEM file, empty for plain HTTP.", is_mesh_file=True
     )
-    tls_key: str = setting("", "Path of the certificate's key.", is_own_file=True)
+    tls_key: str = setting("", "Path of the certificate's key.", is_mesh_file=True)
     users_file: str = setting(
-        "", "Path of the users file, which 'mesh user add' writes.", is_own_file=True
+        "", "Path of the users file, which 'mesh user add' writes.", is_mesh_file=True
     )
     apps_dir: str = setting(
         "",
         "Folder of .siddhi files that the manager keeps deployed, empty for none.",
-        is_own_file=True,
+        is_mesh_file=True,
     )
     apps_variables: str = setting(
         "", "Environment variables that files of apps_dir may use as ${NAME}, comma-separated."
@@ -228,9 +228,16 @@ class ManagerSettings:
     )
     history_bytes_max: int = setting(
         64_000_000,
-        "Memory for the history of apps, groups and nodes, bytes; beyond it there is less than an "
-        "hour.",
+        "Memory for the history of apps, groups and nodes, bytes: half of it for an hour by the "
+        "second, the rest for a day by the minute and a week by ten minutes; beyond it they are "
+        "shorter.",
         least=1_000_000,
+    )
+    history_stored_bytes_max: int = setting(
+        64_000_000,
+        "Size of the JetStream stream with which the history of a week outlives managers, bytes; "
+        "0: it is in memory alone.",
+        least=0,
     )
     prometheus_url: str = setting(
         "", "URL of a Prometheus that scrapes the managers, for longer histories; empty for none."
@@ -294,7 +301,7 @@ class WorkerSettings:
         "",
         "Directory in which the worker makes one for local state, empty for the system's "
         "temporary directory.",
-        is_own_file=True,
+        is_mesh_file=True,
     )
     snapshot_interval_s: float = setting(
         2.0, "Interval of snapshots to the state store, seconds.", is_positive=True
@@ -320,7 +327,7 @@ class ReceiverSettings:
         "",
         "Files and directories below them that connectors do not use, comma-separated; those of "
         "the mesh that other settings name are closed as well.",
-        is_own_file=True,
+        is_mesh_file=True,
     )
     listen: str = setting(
         "127.0.0.1:1024-65535",
@@ -337,13 +344,13 @@ class ReceiverSettings:
         "",
         "YAML file with options by reference, for @source and @sink with ref='name'; keeps "
         "passwords on this node. Managers read the types of references in theirs.",
-        is_own_file=True,
+        is_mesh_file=True,
     )
     nkey_seed_file: str = setting(
         "",
         "Path of a file with the seed of the nkey of the role connector, with which the connector "
         "host connects to NATS; empty: as the worker.",
-        is_own_file=True,
+        is_mesh_file=True,
     )
     retry_max_s: float = setting(
         60.0, "Longest delay before a sink tries again, seconds.", is_positive=True
@@ -382,7 +389,7 @@ class OidcSettings:
     )
     client_secret: str = setting("", "Secret of that client, empty for a public client.")
     client_secret_file: str = setting(
-        "", "Path of a file with that secret, in place of it.", is_own_file=True
+        "", "Path of a file with that secret, in place of it.", is_mesh_file=True
     )
     scopes: str = setting(
         "openid profile", "Scopes of a sign-in; many providers renew with 'offline_access' only."
@@ -408,7 +415,7 @@ class SecretSettings:
         "",
         "File with the key of secrets, 32 bytes in base64, the same on managers and workers; "
         "empty for systemd's credential mesh-secrets-key.",
-        is_own_file=True,
+        is_mesh_file=True,
     )
 
 
@@ -420,7 +427,7 @@ class StateSettings:
         "jetstream",
         "Store of snapshots and backups: 'jetstream', or a path or URI that all workers and "
         "managers reach.",
-        is_own_file=True,
+        is_mesh_file=True,
     )
     backups_kept: int = setting(
         10, "Backups kept per app; a new backup deletes the oldest; 0 keeps all."
@@ -434,7 +441,7 @@ class QuerySettings:
     rows_max: int = setting(10_000, "Most rows of an answer.", least=1)
     bytes_max: int = setting(8_000_000, "Most bytes of an answer, in Arrow.", least=1000)
     timeout_s: float = setting(
-        5.0, "Time limit of a query, with all waits, seconds.", is_positive=True
+        10.0, "Time limit of a query, with all waits, seconds.", is_positive=True
     )
     waiting_max: int = setting(32, "Most queries that a process lets wait.", least=1)
 
@@ -452,7 +459,12 @@ class StoreSettings:
         "",
         "YAML file with databases by name (url, username, password), for @store with "
         "datasource='name'; keeps passwords on this node.",
-        is_own_file=True,
+        is_mesh_file=True,
+    )
+    cud_operations: bool = setting(
+        False,
+        "Let #rdbms:cud, and the sink rdbms-call, change databases: by any statement that the "
+        "login may execute.",
     )
 
 
@@ -476,7 +488,7 @@ class SparkSettings:
         "",
         "File of further settings of Spark on a cluster, like spark-defaults.conf; may hold "
         "spark.authenticate.secret.",
-        is_own_file=True,
+        is_mesh_file=True,
     )
     driver_host: str = setting(
         "",
@@ -576,16 +588,16 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
             not exist, MESH-U102 for a value of the wrong type, MESH-U103 for a number beyond
             its bounds, MESH-U104 for two logins to NATS, MESH-U105 for a name of the mesh.
     """
-    given = _read(path) if path is not None else {}
+    document = _read(path) if path is not None else {}
     environment = os.environ if environment is None else environment
     settings = Settings()
-    known = {f.name for f in fields(Settings)}
-    for section in given:
-        if section not in known:
-            raise _unknown(section, known)
-    for section in known:
+    sections = {f.name for f in fields(Settings)}
+    for section in document:
+        if section not in sections:
+            raise _unknown(section, sections)
+    for section in sections:
         current = getattr(settings, section)
-        values = dict(given.get(section) or {})
+        values = dict(document.get(section) or {})
         names = {f.name for f in fields(current)}
         for name in values:
             if name not in names:
@@ -597,8 +609,8 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
                 # A password of digits is text; only numbers and booleans are read as YAML.
                 is_text = isinstance(getattr(current, name), str)
                 values[name] = text if is_text else _value(variable, text)
-        known_fields = {f.name: f for f in fields(current)}
-        checked = {n: _check(f"{section}.{n}", v, known_fields[n]) for n, v in values.items()}
+        by_name = {f.name: f for f in fields(current)}
+        checked = {n: _check(f"{section}.{n}", v, by_name[n]) for n, v in values.items()}
         settings = replace(settings, **{section: replace(current, **checked)})
     _check_login(settings.nats)
     mesh_name.checked(settings.mesh.name)
@@ -607,12 +619,12 @@ def load(path: Path | None = None, environment: Mapping[str, str] | None = None)
 
 def _check_login(nats: NatsSettings) -> None:
     """Refuse settings that give two logins, or half a one: MESH-U104."""
-    given = {
+    candidates = {
         "nats.creds": nats.creds,
         "nats.nkey_seed_file": nats.nkey_seed_file,
         "nats.user": nats.user or nats.password,
     }
-    logins = [name for name, value in given.items() if value]
+    logins = [name for name, value in candidates.items() if value]
     if len(logins) > 1:
         raise MeshError(
             "MESH-U104",
@@ -663,11 +675,11 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _unknown(name: str, known: set[str]) -> MeshError:
+def _unknown(name: str, names: set[str]) -> MeshError:
     return MeshError(
         "MESH-U101",
         f'setting "{name}" does not exist',
-        detail=f"Known here: {', '.join(sorted(known))}.",
+        detail=f"Known here: {', '.join(sorted(names))}.",
         hint="conf/mesh.yaml lists every setting.",
     )
 
@@ -694,8 +706,8 @@ def _check(name: str, value: Any, of: Field[Any]) -> Any:
         # People write levels of logs in small letters, too.
         chosen = next((one for one in choices if one.casefold() == str(value).casefold()), None)
         if chosen is None:
-            known = " or ".join(", ".join(choices).rsplit(", ", 1))
-            raise MeshError("MESH-U103", f'setting "{name}" is "{value}"; it has to be {known}')
+            options = " or ".join(", ".join(choices).rsplit(", ", 1))
+            raise MeshError("MESH-U103", f'setting "{name}" is "{value}"; it has to be {options}')
         return chosen
     return value
 

@@ -58,10 +58,10 @@ def outgoing(headers: Iterable[tuple[str, str]] = ()) -> tuple[tuple[str, str], 
     Empty without a trace, and if ``headers`` has one already.  Tasks and threads that the sink
     starts by ``asyncio`` have the same one.
     """
-    told = _sending.get()
-    if not told or any(name.lower() == HEADER for name, _ in headers):
+    parent = _sending.get()
+    if not parent or any(name.lower() == HEADER for name, _ in headers):
         return ()
-    return ((HEADER, told),)
+    return ((HEADER, parent),)
 
 
 def variables(settings: TraceSettings, name: str) -> dict[str, str]:
@@ -90,8 +90,8 @@ def provider_of(endpoint: str, ratio: float, service: str, name: str) -> Any:
             detail=f"{error}.",
             hint="pip install 'nats-event-mesh[traces]', or leave traces.endpoint empty.",
         ) from error
-    told = {"service.name": service, "service.instance.id": name}
-    resource = Resource.create({**told, "service.version": mesh.__version__})
+    parent = {"service.name": service, "service.instance.id": name}
+    resource = Resource.create({**parent, "service.version": mesh.__version__})
     sampler = ParentBased(TraceIdRatioBased(ratio))
     provider = TracerProvider(resource=resource, sampler=sampler, shutdown_on_exit=False)
     provider.add_span_processor(
@@ -155,8 +155,8 @@ class Trace:
 
     def header_line(self) -> bytes:
         """The header line of the output; empty as ``publishing_parent``."""
-        told = self.publishing_parent()
-        return f"{HEADER}: {told}\r\n".encode() if told else b""
+        parent = self.publishing_parent()
+        return f"{HEADER}: {parent}\r\n".encode() if parent else b""
 
     def publishing_parent(self) -> str:
         """The ``traceparent`` of the output, which belongs to the span of its publishing.

@@ -10,6 +10,8 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.unpacking import GZIP_OR_ZLIB, Unpacker
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,12 +20,10 @@ if TYPE_CHECKING:
 #: Bytes of an answer whose content is a reason, a token or a schema.
 ANSWER_MAX: Final = 1 << 20
 _ENCODING: Final = "Accept-Encoding"
-#: Window of gzip and of zlib, by the data's own header.
-_ANY_FORMAT: Final = 47
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WebAnswer:
     """An answer, with the content that was read."""
 
     #: Its status and headers; the content is not there.
@@ -55,18 +55,18 @@ async def ask(
     *,
     headers: Sequence[tuple[str, str]] = (),
     **request: Any,
-) -> Answer:
+) -> WebAnswer:
     """Send a request, and read its answer up to ``limit`` bytes.
 
     Raises:
         httpx.HTTPError, httpx.InvalidURL, OSError: as the client does.
     """
-    own = list(headers)
-    if all(name.lower() != _ENCODING.lower() for name, _ in own):
-        own.append((_ENCODING, "identity"))
-    async with client.stream(method, url, headers=own, **request) as answer:
+    all_headers = list(headers)
+    if all(name.lower() != _ENCODING.lower() for name, _ in all_headers):
+        all_headers.append((_ENCODING, "identity"))
+    async with client.stream(method, url, headers=all_headers, **request) as answer:
         content, flaw = await _content(answer, limit)
-    return Answer(answer, content, flaw)
+    return WebAnswer(answer, content, flaw)
 
 
 async def _content(answer: httpx.Response, limit: int) -> tuple[bytes, str]:
@@ -74,16 +74,16 @@ async def _content(answer: httpx.Response, limit: int) -> tuple[bytes, str]:
     encoding = answer.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
         return b"", f'it has the encoding "{encoding[:40]}", which is not read'
-    packed = None if encoding in ("", "identity") else zlib.decompressobj(_ANY_FORMAT)
-    found = bytearray()
+    packed = None if encoding in ("", "identity") else Unpacker(GZIP_OR_ZLIB)
+    content = bytearray()
     async for chunk in answer.aiter_raw():
-        room = limit + 1 - len(found)
+        room = limit + 1 - len(content)
         try:
-            found += packed.decompress(chunk, room) if packed is not None else chunk[:room]
+            content += packed.feed(chunk, room) if packed is not None else chunk[:room]
         except zlib.error:
-            return bytes(found), f'it does not have its encoding "{encoding}"'
-        if len(found) > limit:
-            return bytes(found[:limit]), f"it has more than {limit} bytes"
-    if packed is not None and found and not packed.eof:
-        return bytes(found), "it is cut off"
-    return bytes(found), ""
+            return bytes(content), f'it does not have its encoding "{encoding}"'
+        if len(content) > limit:
+            return bytes(content[:limit]), f"it has more than {limit} bytes"
+    if packed is not None and content and not packed.is_whole:
+        return bytes(content), "it is cut off"
+    return bytes(content), ""

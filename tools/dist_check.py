@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from mesh import __version__
-from mesh.cli import shipped
+from mesh import __version__, shipped
 from tools import chart
 
 if TYPE_CHECKING:

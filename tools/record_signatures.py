@@ -18,7 +18,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.functions.catalogue import Role
+from mesh.functions.catalogue import ExtensionRole
 from tools.signatures import ARROW, STREAM, RecordedCall, kind_of, read_cases
 
 if TYPE_CHECKING:
@@ -36,17 +36,19 @@ _APPS: Final = {
 }
 #: The same of the kinds that definitions name: the role, then the name, then options.
 _KINDS: Final = {
-    Role.SOURCE: "@source(type='{name}'{options}) define stream T (i int, s string); {query}",
-    Role.SINK: "@sink(type='{name}'{options}) define stream Out (i int, s string); {query}",
-    Role.SOURCE_MAPPER: "@source(type='inMemory', @map(type='{name}'{options})) "
+    ExtensionRole.SOURCE: "@source(type='{name}'{options}) define stream T (i int, s string); "
+    "{query}",
+    ExtensionRole.SINK: "@sink(type='{name}'{options}) define stream Out (i int, s string); "
+    "{query}",
+    ExtensionRole.SOURCE_MAPPER: "@source(type='inMemory', @map(type='{name}'{options})) "
     "define stream T (i int, s string); {query}",
-    Role.SINK_MAPPER: "@sink(type='inMemory', topic='t', @map(type='{name}'{options})) "
+    ExtensionRole.SINK_MAPPER: "@sink(type='inMemory', topic='t', @map(type='{name}'{options})) "
     "define stream Out (i int, s string); {query}",
-    Role.STORE: "@store(type='{name}'{options}) define table T (i int); {query}",
-    Role.DISTRIBUTION: "@sink(type='inMemory', @distribution(strategy='{name}'{options}, "
+    ExtensionRole.STORE: "@store(type='{name}'{options}) define table T (i int); {query}",
+    ExtensionRole.DISTRIBUTION: "@sink(type='inMemory', @distribution(strategy='{name}'{options}, "
     "@destination(topic='a'), @destination(topic='b'))) "
     "define stream Out (i int, s string); {query}",
-    Role.SCRIPT: "define function f[{name}] return int {{ return 1; }}; {query}",
+    ExtensionRole.SCRIPT: "define function f[{name}] return int {{ return 1; }}; {query}",
 }
 _QUERY: Final = "from S select i, s insert into Out;"
 _NOT_THE_REASON: Final = (

@@ -58,7 +58,7 @@ from mesh.language.syntax import (
     RangePartition,
     RateKind,
     ReturnEvents,
-    Selector,
+    SelectClause,
     SetAssignment,
     StateElement,
     StateInput,
@@ -334,7 +334,7 @@ output_attributes = _shown_short(
 )
 selectors = _shown_short(
     st.builds(
-        Selector,
+        SelectClause,
         _some(output_attributes, most=3),
         _some(variables),
         _maybe(expressions),
@@ -430,7 +430,7 @@ definitions: st.SearchStrategy[Definition] = _shown_short(
             AggregationDefinition,
             names,
             st.builds(StreamInput, references, steps),
-            st.builds(Selector, _some(output_attributes, most=3), _some(variables)),
+            st.builds(SelectClause, _some(output_attributes, most=3), _some(variables)),
             _maybe(variables),
             durations,
             annotation_lists,

@@ -18,10 +18,10 @@ from mesh.functions.catalogue import (
     AGGREGATORS,
     SCALARS,
     Argument,
-    Form,
-    Refusal,
+    ArgumentForm,
+    CallRefusal,
+    ExtensionRole,
     Resolution,
-    Role,
     check_options,
     find_extension,
     resolve,
@@ -82,25 +82,25 @@ def read_cases(path: Path) -> tuple[RecordedCall, ...]:
     return tuple(cases)
 
 
-def judge(call: str, table: Mapping[str, Signature]) -> Resolution | Refusal:
+def judge(call: str, table: Mapping[str, Signature]) -> Resolution | CallRefusal:
     """The catalogue's result for ``call``; calls among its arguments are typed first."""
     name, _, inside = call.partition("(")
     assert inside.endswith(")"), call
     return resolve(table, name, tuple(argument(text) for text in _split(inside.removesuffix(")"))))
 
 
-def kind_of(call: str) -> tuple[Role, str, dict[str, str]]:
+def kind_of(call: str) -> tuple[ExtensionRole, str, dict[str, str]]:
     """Role, name and options in a line of ``extensions.txt``."""
-    role = max((role for role in Role if call.startswith(f"{role} ")), key=len)
+    role = max((role for role in ExtensionRole if call.startswith(f"{role} ")), key=len)
     name, _, options = call.removeprefix(f"{role} ").partition(" ")
     return role, name, dict(_OPTION.findall(options))
 
 
-def judge_kind(call: str) -> Extension | Refusal:
+def judge_kind(call: str) -> Extension | CallRefusal:
     """The catalogue's result for a line of ``extensions.txt``, over a stream (i int, s string)."""
     role, name, options = kind_of(call)
     found = find_extension(role, name)
-    if isinstance(found, Refusal):
+    if isinstance(found, CallRefusal):
         return found
     return check_options(found, options, ("i", "s")) or found
 
@@ -108,10 +108,10 @@ def judge_kind(call: str) -> Extension | Refusal:
 def argument(text: str) -> Argument:
     """An attribute of ``STREAM``, a literal, a call, or two operands with their operator."""
     if (name := text.removeprefix("S.")) in _ATTRIBUTES:
-        return Argument(_ATTRIBUTES[name], Form.ATTRIBUTE)
+        return Argument(_ATTRIBUTES[name], ArgumentForm.ATTRIBUTE)
     for pattern, kind in _LITERALS:
         if pattern.fullmatch(text):
-            return Argument(kind, Form.CONSTANT, _value(text, kind))
+            return Argument(kind, ArgumentForm.CONSTANT, _value(text, kind))
     if operation := _EXPRESSION.fullmatch(text):
         operands = [argument(operand).type for operand in operation.groups()]
         wider = max(operands, key=NUMERIC.index)

@@ -23,7 +23,7 @@ import orjson
 from mesh.language.parser import parse
 from mesh.operators.executor import STATE_VERSION, Executor, InputRun, OutputRun
 from mesh.plan.bind import bind
-from mesh.spark.local_state import LocalState, Position
+from mesh.spark.local_state import InputPosition, LocalState
 from mesh.testing.cases import batch, values
 from tools.state_apps import APPS, DEFINITIONS
 
@@ -38,7 +38,7 @@ _COUNT: Final = 130
 _RUN: Final = 11
 _START_MS: Final = 1_700_000_000_000
 _CASE: Final = "case.json"
-_NOWHERE: Final = Position(())
+_NOWHERE: Final = InputPosition(())
 
 #: Time, stream, values.
 Event = tuple[int, str, list[Any]]

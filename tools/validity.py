@@ -33,7 +33,7 @@ from mesh.errors import MeshError
 from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.language.substitution import substitute
 from mesh.plan.bind import bind, bind_on_demand
-from mesh.plan.bound import Answer
+from mesh.plan.bound import AnswerOutput
 from tools import engine_answers
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def judge(case: Case) -> Verdict:
         for stream in bound.streams
         if stream.name not in defined
     ]
-    if case.query is not None and isinstance(asked.action, Answer):
+    if case.query is not None and isinstance(asked.action, AnswerOutput):
         answered = ((a.name, str(a.type)) for a in asked.action.target.attributes)
         schemas.append(schema_line("query", answered))
     return Verdict(True, tuple(sorted(schemas)))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bench.connector.harness import Figure
 from mesh import scratch
-from mesh.model.stored import Backend, Merge, StoredColumn, StoredTable, rows_channel
+from mesh.model.stored import Backend, MergeRule, StoredColumn, StoredTable, rows_channel
 from mesh.model.types import AttributeType
 from mesh.store import copying
 from mesh.store.merging import merge_rows
@@ -34,13 +34,13 @@ ROUNDS: Final = 20
 _SHARE: Final = 0.8
 _LONG, _DOUBLE = AttributeType.LONG, AttributeType.DOUBLE
 _COLUMNS: Final = (
-    StoredColumn("AGG_TIMESTAMP", _LONG, Merge.KEY),
-    StoredColumn("symbol", AttributeType.STRING, Merge.KEY),
-    StoredColumn("AGG_SUM_price", _DOUBLE, Merge.SUM),
-    StoredColumn("AGG_COUNT", _LONG, Merge.SUM),
-    StoredColumn("AGG_MIN_price", _DOUBLE, Merge.MIN),
-    StoredColumn("AGG_MAX_price", _DOUBLE, Merge.MAX),
-    StoredColumn("AGG_SUM_quantity", _LONG, Merge.SUM),
+    StoredColumn("AGG_TIMESTAMP", _LONG, MergeRule.KEY),
+    StoredColumn("symbol", AttributeType.STRING, MergeRule.KEY),
+    StoredColumn("AGG_SUM_price", _DOUBLE, MergeRule.SUM),
+    StoredColumn("AGG_COUNT", _LONG, MergeRule.SUM),
+    StoredColumn("AGG_MIN_price", _DOUBLE, MergeRule.MIN),
+    StoredColumn("AGG_MAX_price", _DOUBLE, MergeRule.MAX),
+    StoredColumn("AGG_SUM_quantity", _LONG, MergeRule.SUM),
 )
 
 

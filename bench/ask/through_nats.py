@@ -31,7 +31,7 @@ from mesh.operators.failures import FAILED
 from mesh.plan.bind.group import bind_group
 from mesh.plan.build import plan
 from mesh.settings import NatsSettings, QuerySettings, Settings
-from mesh.spark.local_state import LocalState, Position
+from mesh.spark.local_state import InputPosition, LocalState
 from mesh.worker.questions import Questions
 from tests.support.stored_states import Records
 
@@ -136,4 +136,4 @@ def _store(directory: Path, group: GroupSpec, groups: int, minutes: int) -> None
         local = LocalState(directory / group.instances[0] / "7-1" / str(part))
         stream = group.inputs[0].channel.js_stream(part)
         at = {stream: {"sequence": sequence, "time_ms": time_ms}}
-        local.save(Position.of(at, [stream]), {}, executor.snapshot())
+        local.save(InputPosition.of(at, [stream]), {}, executor.snapshot())

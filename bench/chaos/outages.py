@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from bench.chaos.servers import SYSTEM_USER
 from mesh.clock import SystemClock
 from mesh.jetstream.connection import close, connect
-from mesh.model.nats_roles import Role
+from mesh.model.nats_roles import NatsRole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -103,7 +103,7 @@ class LeaderProbe:
     async def begin(self) -> None:
         """Connect, and ask from now on."""
         host, port = self._servers.addresses[self._servers.names.index(self._survivor)]
-        settings = self._servers.settings(Role.MANAGER, url=f"nats://{host}:{port}")
+        settings = self._servers.settings(NatsRole.MANAGER, url=f"nats://{host}:{port}")
         self._client = await connect(settings, "chaos probe")
         self._task = asyncio.create_task(self._ask(self._client))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.chaos import door_scenarios, hostile_scenarios, machine_scenarios
+from bench.chaos import connector_scenarios, hostile_scenarios, machine_scenarios
 from bench.chaos.faults import databases, forms, managers, servers, workers
 from bench.chaos.scenario import CALM, Scenario
 from bench.chaos.stage import Topology
@@ -349,5 +349,5 @@ SCENARIOS: Final = (
     ),
     *hostile_scenarios.SCENARIOS,
     *machine_scenarios.SCENARIOS,
-    *door_scenarios.SCENARIOS,
+    *connector_scenarios.SCENARIOS,
 )

@@ -189,6 +189,13 @@ class Servers:
         varz = self._http(name, "jsz")
         return bool(varz and varz.get("meta_cluster", {}).get("leader"))
 
+    def monitored(self, name: str, path: str) -> dict[str, Any]:
+        """A page of a server's monitoring, such as ``jsz``."""
+        found = self._http(name, path)
+        if found is None:
+            raise LookupError(f"{name} does not answer /{path}")
+        return found
+
     def _http(self, name: str, path: str) -> dict[str, Any] | None:
         url = f"http://{self._host(name)}:{self._ports[name][2]}/{path}"
         with contextlib.suppress(OSError, ValueError):

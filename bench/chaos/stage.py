@@ -13,7 +13,7 @@ from bench.chaos.disks import Disks
 from bench.chaos.namespaces import Namespaces
 from bench.chaos.servers import Servers
 from mesh import scratch
-from mesh.model.nats_roles import Role
+from mesh.model.nats_roles import NatsRole
 from mesh.operators import precompile
 from mesh.settings import ChannelSettings
 from mesh.testing.cluster import Outside, variables, watching
@@ -117,8 +117,8 @@ class Stage:
     def environment(self, name: str) -> dict[str, str]:
         """Environment of a process of this name."""
         url = self.links.to(name, self.servers.addresses, self.servers.tls(name))
-        role = Role.RECEIVER if self.topology is Topology.HOSTS else Role.WORKER
-        user = Role.MANAGER if name.startswith("m") else role
+        role = NatsRole.RECEIVER if self.topology is Topology.HOSTS else NatsRole.WORKER
+        user = NatsRole.MANAGER if name.startswith("m") else role
         nats = self.servers.settings(user, name, url)
         common = variables(nats, ChannelSettings(replicas=self.replicas))
         if self.topology is Topology.DISKS:
@@ -171,7 +171,7 @@ class Stage:
     async def look(self) -> AsyncIterator[Outside]:
         """A look from outside, past the links."""
         channels = ChannelSettings(replicas=self.replicas)
-        nats = self.servers.settings(Role.MANAGER)
+        nats = self.servers.settings(NatsRole.MANAGER)
         async with watching(nats, channels) as (client, view):
             outside = Outside(self.processes, client, view, channels)
             # Several sessions that start at once on a busy machine are slow.

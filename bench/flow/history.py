@@ -26,7 +26,7 @@ from mesh.clock import SystemClock
 from mesh.jetstream import log_reader
 from mesh.manager.service import ManagerService
 from mesh.model.history import HistoryInput
-from mesh.model.nats_roles import Role
+from mesh.model.nats_roles import NatsRole
 from mesh.settings import ManagerSettings, Settings
 from tests.support.secured import FEEDER
 
@@ -77,7 +77,7 @@ async def _both(
 ) -> tuple[float, float, int]:
     """Rates of playing ``events`` and of a history of ``rows``; the outputs compared."""
     given = Settings(
-        nats=view.cluster.settings(Role.MANAGER),
+        nats=view.cluster.settings(NatsRole.MANAGER),
         manager=replace(ManagerSettings(), history_dir=str(directory / "files")),
     )
     service = ManagerService(view.client, view.view, given, SystemClock())

@@ -48,17 +48,21 @@ class Cost:
     wrong: int
 
 
-def measure(app: str, rate: float, events: int, profile: cProfile.Profile | None = None) -> Cost:
-    """Serve an app of ``bench.flow.latency`` in this thread while events come."""
+def measure(
+    app: str, rate: float, events: int, profile: cProfile.Profile | None = None, count: int = 1
+) -> Cost:
+    """Serve ``count`` apps like one of ``bench.flow.latency`` in this thread while events come."""
+    names = [f"{app}{number or ''}" for number in range(count)]
     with tempfile.TemporaryDirectory(prefix="bench-slot-") as directory:
         nats = server.start(Path(directory, "nats"))
         hand = Hand(Path(directory), nats)
         try:
-            admitted(hand, Instances(hand, app, app=HEAD + APPS[app]))
+            for name in names:
+                admitted(hand, Instances(hand, name, app=HEAD + APPS[app]))
             hand.serving._report_s = 1.0
-            _serve(hand, nats.port, app, _RATE, _WARM_UP)
+            _serve(hand, nats.port, names, _RATE, max(_WARM_UP, count))
             with profile or contextlib.nullcontext():
-                busy_s, runs, found = _serve(hand, nats.port, app, rate, events)
+                busy_s, runs, found = _serve(hand, nats.port, names, rate, events)
             wrong = found.repeats + found.missing
             return Cost(app, runs, busy_s / runs * 1000, found.p50_ms, found.p99_ms, wrong)
         finally:
@@ -67,10 +71,10 @@ def measure(app: str, rate: float, events: int, profile: cProfile.Profile | None
 
 
 def _serve(
-    hand: Hand, port: int, app: str, rate: float, events: int
+    hand: Hand, port: int, apps: Sequence[str], rate: float, events: int
 ) -> tuple[float, int, Measured]:
     """Processor time of this thread, seconds, runs, and what the meter saw."""
-    job = Job(Access(port), Access(port), (app,), "Output", rate, events)
+    job = Job(Access(port), Access(port), tuple(apps), "Output", rate, events)
     hand.told.clear()
     never, held = os.pipe()
     with subprocess.Popen(
@@ -97,11 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--app", action="append", choices=list(APPS), help="all if not given")
     parser.add_argument("--rate", type=float, default=_RATE, help="events a second")
     parser.add_argument("--events", type=int, default=_EVENTS, help="of each app")
+    parser.add_argument("--apps", type=int, default=1, help="apps that get the events in turn")
     parser.add_argument("--profile", type=Path, help="keep a profile of the slot in this file")
     given = parser.parse_args(arguments)
     profile = cProfile.Profile() if given.profile else None
     for app in given.app or APPS:
-        cost = measure(app, given.rate, given.events, profile)
+        cost = measure(app, given.rate, given.events, profile, given.apps)
         print(
             f"{cost.app:10} {cost.run_ms:6.3f} ms of the slot for each of {cost.runs} runs;"
             f" p50 {cost.p50_ms:.2f} ms, p99 {cost.p99_ms:.2f} ms; {cost.wrong} events wrong",

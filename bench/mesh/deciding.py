@@ -37,7 +37,7 @@ async def measure(servers: int) -> list[Figure]:
         for number in range(RUNS):
             deploys.append(await harness.deploy(view, [f"Four{number}"], FOUR))
             await view.service.undeploy(f"Four{number}")
-        decisions = [await _decision(view, number) for number in range(RUNS)]
+        decisions = [await decision_s(view, number) for number in range(RUNS)]
     return [
         Figure(
             "deploy of an app of 4 groups on warm workers, median", statistics.median(deploys), "s",
@@ -51,7 +51,7 @@ async def measure(servers: int) -> list[Figure]:
     ]  # fmt: skip
 
 
-async def _decision(view: View, number: int) -> float:
+async def decision_s(view: View, number: int) -> float:
     """Seconds from the leader's end to the placement of an app that is deployed right after."""
     await view.until("two managers", lambda: _beats(view, "m1") and _beats(view, "m2"))
     # Not always at the same time of its term.

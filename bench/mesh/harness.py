@@ -17,7 +17,7 @@ import psutil
 from bench.chaos.servers import Servers
 from bench.connector.wire import Access
 from mesh import scratch
-from mesh.model.nats_roles import Role
+from mesh.model.nats_roles import NatsRole
 from mesh.operators import precompile
 from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import Outside, variables, watching
@@ -150,7 +150,7 @@ class Cluster(Processes):
         self.start(
             name,
             "worker",
-            **self._common(Role.WORKER, name),
+            **self._common(NatsRole.WORKER, name),
             MESH_WORKER_ID=name,
             MESH_WORKER_STATE_DIR=str(self.directory / "state" / name),
         )
@@ -160,7 +160,7 @@ class Cluster(Processes):
         self.start(
             name,
             "manager",
-            **self._common(Role.MANAGER, name),
+            **self._common(NatsRole.MANAGER, name),
             MESH_MANAGER_ID=name,
             MESH_MANAGER_PORT="0",
             MESH_MANAGER_ANONYMOUS="true",
@@ -216,7 +216,10 @@ async def mesh(
             cluster.start_worker(f"w{number}")
         for number in range(1, managers + 1):
             cluster.start_manager(f"m{number}")
-        async with watching(cluster.settings(Role.MANAGER), cluster.channels) as (client, records):
+        async with watching(cluster.settings(NatsRole.MANAGER), cluster.channels) as (
+            client,
+            records,
+        ):
             view = View(cluster, client, records)
             await view.until_ready(*(f"w{number}" for number in range(1, workers + 1)))
             yield view

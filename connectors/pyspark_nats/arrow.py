@@ -57,6 +57,12 @@ def _few(text: str) -> Any:
     return pa.repeat(pa.scalar(text), FEW)
 
 
+@lru_cache(maxsize=FEW + 1)
+def few_nulls(count: int) -> Any:
+    """``count`` nulls, int64, up to ``FEW``."""
+    return pa.nulls(count, pa.int64())
+
+
 def rows_at(places: npt.NDArray[np.int64]) -> Any:
     """Row numbers as ``take`` needs them."""
     return pa.array(places)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SIDDHI: Final = ("string", "int", "long", "float", "double", "bool", "object")
 
 
-class Outcome(StrEnum):
+class ConversionOutcome(StrEnum):
     """Results of a conversion."""
 
     #: The same value.
@@ -38,14 +38,14 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class ConversionCell:
     """The outcome for a pair of types."""
 
-    outcome: Outcome
+    outcome: ConversionOutcome
     #: Values of the type that are refused, as words after "unless"; empty if there are none.
     refused: str = ""
 
-    def unless(self, values: str) -> Cell:
+    def unless(self, values: str) -> ConversionCell:
         """The same outcome, but for ``values``, which are refused."""
         return replace(self, refused=values)
 
@@ -53,10 +53,10 @@ class Cell:
         return f"{self.outcome}, unless {self.refused}" if self.refused else str(self.outcome)
 
 
-EXACT: Final = Cell(Outcome.EXACT)
-TEXT: Final = Cell(Outcome.TEXT)
-REFUSED: Final = Cell(Outcome.REFUSED)
-NO: Final = Cell(Outcome.NO)
+EXACT: Final = ConversionCell(ConversionOutcome.EXACT)
+TEXT: Final = ConversionCell(ConversionOutcome.TEXT)
+REFUSED: Final = ConversionCell(ConversionOutcome.REFUSED)
+NO: Final = ConversionCell(ConversionOutcome.NO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Conversions:
     world: str
     direction: Literal["read", "written"]
     #: Cells in the order of ``columns``, by outside type.
-    rows: Mapping[str, tuple[Cell, ...]]
+    rows: Mapping[str, tuple[ConversionCell, ...]]
     columns: tuple[str, ...] = SIDDHI
     #: Rules of this table that are no cell: one paragraph, one sentence each.
     notes: tuple[str, ...] = ()

@@ -49,10 +49,10 @@ _ELSEWHERE: Final = {
 class OptionReader:
     """Looks options up by name, whatever their case; a wrong value is an ``OptionError``."""
 
-    def __init__(self, given: Mapping[str, str], known: tuple[str, ...], side: str) -> None:
-        """Check that every given option is in ``known``; ``side`` names their user in errors."""
-        self._values = {str(name).lower(): str(value) for name, value in given.items()}
-        lower = {name.lower() for name in known}
+    def __init__(self, options: Mapping[str, str], names: tuple[str, ...], side: str) -> None:
+        """Check that every given option is in ``names``; ``side`` names their user in errors."""
+        self._values = {str(name).lower(): str(value) for name, value in options.items()}
+        lower = {name.lower() for name in names}
         if not self._values:
             raise OptionError(
                 'option "servers" is missing',
@@ -69,7 +69,7 @@ class OptionReader:
             if name not in lower and name not in _SPARKS and not name.startswith(("__", "spark.")):
                 raise OptionError(
                     f'option "{name}" of the nats {side} is not known',
-                    hint=_ELSEWHERE.get(name) or nearest(name, known),
+                    hint=_ELSEWHERE.get(name) or nearest(name, names),
                 )
 
     def text(self, name: str, default: str = "") -> str:
@@ -119,15 +119,15 @@ class OptionReader:
         return text
 
 
-def nearest(name: str, known: tuple[str, ...]) -> str:
-    """A hint: the one of ``known`` that ``name`` may mean, or all of them; "" if none is."""
-    if not known:
+def nearest(name: str, names: tuple[str, ...]) -> str:
+    """A hint: the one of ``names`` that ``name`` may mean, or all of them; "" if none is."""
+    if not names:
         return ""
-    by_lower = {candidate.lower(): candidate for candidate in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    if found:
-        return f'Did you mean "{by_lower[found[0]]}"?'
-    return f"There are: {', '.join(sorted(set(known)))}."
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    matches = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    if matches:
+        return f'Did you mean "{by_lower[matches[0]]}"?'
+    return f"There are: {', '.join(sorted(set(names)))}."
 
 
 def parsed(name: str, text: str) -> Any:

@@ -45,10 +45,10 @@ def create_stream(
     Raises:
         RefusedError: the server refuses it, or has another stream of this name.
     """
-    own = [subjects] if isinstance(subjects, str) else [*subjects]
+    patterns = [subjects] if isinstance(subjects, str) else [*subjects]
     config: dict[str, Any] = {
         "name": name,
-        "subjects": [*own, f"{marker_prefix}.{name}.>"],
+        "subjects": [*patterns, f"{marker_prefix}.{name}.>"],
         "num_replicas": replicas,
         "storage": storage,
         "max_age": round(max_age_s * 1e9),
@@ -56,9 +56,9 @@ def create_stream(
         "allow_atomic": True,
         "allow_direct": True,
     }
-    asked = json.dumps(config).encode()
+    payload = json.dumps(config).encode()
     with Connection(connection_options({"servers": servers, **options})) as connection:
-        ask = (connection.api(f"STREAM.CREATE.{name}"), asked)
+        ask = (connection.api(f"STREAM.CREATE.{name}"), payload)
         try:
             connection.retry_while_unavailable(
                 "creating a stream", lambda: connection.requests([ask])[0].json()

@@ -185,7 +185,7 @@ UNUSED_JARS: Final = (
 )  # fmt: skip
 
 
-def lean_home(wanted: Path, spare: Path, without: Sequence[str] = ()) -> Path:
+def lean_home(target: Path, spare: Path, without: Sequence[str] = ()) -> Path:
     """A ``SPARK_HOME`` without ``python/``: links into the installed PySpark.
 
     Spark puts ``python/lib/pyspark.zip`` first on the path of its Python processes.  Each process
@@ -194,19 +194,19 @@ def lean_home(wanted: Path, spare: Path, without: Sequence[str] = ()) -> Path:
     takes 0.75 s with it, 1.4 s without.
 
     Args:
-        wanted: where to create it unless it exists; a constant path allows an archive of Java
+        target: where to create it unless it exists; a constant path allows an archive of Java
             classes to be reused.
-        spare: where to create it if ``wanted`` can't be written, or not be read by this user; must
-            not exist.  A ``wanted`` whose links lead nowhere is moved beside it.
+        spare: where to create it if ``target`` can't be written, or not be read by this user; must
+            not exist.  A ``target`` whose links lead nowhere is moved beside it.
         without: patterns of jars to leave out, such as ``UNUSED_JARS``; the driver then has no
             Hive and no MLlib.  A session with them uses 30 MB more, as Spark loads MLlib's
             functions, and Java keeps the list of contents of each jar in its heap.
 
     Returns:
-        ``wanted`` or ``spare``; to be set as ``SPARK_HOME`` before the session starts.
+        ``target`` or ``spare``; to be set as ``SPARK_HOME`` before the session starts.
     """
-    if _is_usable(wanted):
-        return wanted
+    if _is_usable(target):
+        return target
     installed = Path(pyspark.__file__).parent
     spare.mkdir(parents=True)
     # Links into what every user may read; an installation has workers of several users.
@@ -216,15 +216,15 @@ def lean_home(wanted: Path, spare: Path, without: Sequence[str] = ()) -> Path:
     if without:
         _link_jars(installed / "jars", spare / "jars", without)
     try:
-        wanted.parent.mkdir(parents=True, exist_ok=True)
-        if _is_readable(wanted) and not _is_usable(wanted):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if _is_readable(target) and not _is_usable(target):
             # Its links lead nowhere: it was made under another path of this installation.
-            wanted.rename(spare.with_name(f"{spare.name}-unusable"))
-        spare.rename(wanted)
+            target.rename(spare.with_name(f"{spare.name}-unusable"))
+        spare.rename(target)
     except OSError:
         # Another session was quicker, or the installation is read-only.
-        return wanted if _is_usable(wanted) else spare
-    return wanted
+        return target if _is_usable(target) else spare
+    return target
 
 
 def _link_jars(installed: Path, jars: Path, without: Sequence[str]) -> None:

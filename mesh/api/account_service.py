@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from mesh.api.auth import Access
     from mesh.jetstream.audit import AuditFilter
-    from mesh.jetstream.directory import Directory, Token
-    from mesh.jetstream.sessions import Session
+    from mesh.jetstream.directory import ApiToken, Directory
+    from mesh.jetstream.sessions import UserSession
     from mesh.model.access import Identity
 
 DAYS_MAX: Final = 366
@@ -45,16 +45,16 @@ class AccountService:
 
     def users(self) -> list[dict[str, Any]]:
         """Users of the directory, by name."""
-        found = sorted(self.directory.users.values(), key=lambda one: one.name)
-        return [_user(one) for one in found]
+        entries = sorted(self.directory.users.values(), key=lambda one: one.name)
+        return [_user(one) for one in entries]
 
     def file_users(self) -> list[dict[str, Any]]:
         """Users of this manager's users file, by name; they are changed there."""
         users = self._access.users
-        found = users.of_file() if users is not None else {}
+        by_name = users.of_file() if users is not None else {}
         return [
             {"name": name, "grants": [grant_values(one) for one in user.all_grants]}
-            for name, user in sorted(found.items())
+            for name, user in sorted(by_name.items())
         ]
 
     async def put_user(
@@ -69,12 +69,16 @@ class AccountService:
                 could manage users any more.
         """
         name = text_of(values, "name")
-        known = self.directory.users.get(name)
-        active = values.get("active", True if known is None else known.active)
+        existing = self.directory.users.get(name)
+        active = values.get("active", True if existing is None else existing.active)
         if not isinstance(active, bool):
             raise MeshError("MESH-A400", '"active" is true or false')
-        grants = known.grants if known is not None and "may" not in values else (_wanted(values),)
-        hashed = known.hash if known is not None and "password" not in values else ""
+        grants = (
+            existing.grants
+            if existing is not None and "may" not in values
+            else (_grant_of(values),)
+        )
+        hashed = existing.hash if existing is not None and "password" not in values else ""
         if not hashed:
             password = text_of(values, "password")
             check_password(name, password)
@@ -82,16 +86,16 @@ class AccountService:
                 hash_of, name, password, limiter=self._access.limiter
             )
         now_ms = self._access.clock.wall_ms()
-        made = DirectoryUser(name, hashed, grants, by.user, now_ms, active)
-        if known is not None:
+        user = DirectoryUser(name, hashed, grants, by.user, now_ms, active)
+        if existing is not None:
             # What another system has noted of the user stays as it is.
-            made = replace(known, hash=hashed, grants=grants, by=by.user, at_ms=now_ms,
+            user = replace(existing, hash=hashed, grants=grants, by=by.user, at_ms=now_ms,
                            active=active)  # fmt: skip
-            self._check_administrator(name, made)
-        await self.directory.put_user(made)
-        if known is not None and (hashed != known.hash or not active):
+            self._check_administrator(name, user)
+        await self.directory.put_user(user)
+        if existing is not None and (hashed != existing.hash or not active):
             await self.end_sessions(name)
-        return _user(made), known is None
+        return _user(user), existing is None
 
     async def delete_user(self, name: str) -> None:
         """Remove a user with its tokens and sessions; MESH-A404, MESH-A409 as above."""
@@ -101,13 +105,13 @@ class AccountService:
         await self.directory.delete_user(name)
         await self.end_sessions(name)
 
-    def _check_administrator(self, name: str, made: DirectoryUser | None) -> None:
+    def _check_administrator(self, name: str, new_user: DirectoryUser | None) -> None:
         users = {**self.directory.users}
         before = [one for one in users.values() if _administers(one)]
-        if made is None:
+        if new_user is None:
             del users[name]
         else:
-            users[name] = made
+            users[name] = new_user
         in_file = any(
             Permission.ADMIN in grant.may
             for user in (self._access.users.of_file() if self._access.users else {}).values()
@@ -121,32 +125,32 @@ class AccountService:
                 hint="Give another user the role admin first.",
             )
 
-    async def sessions(self) -> list[Session]:
+    async def sessions(self) -> list[UserSession]:
         """Sessions at the pages, last used first; none where there are no pages."""
-        kept = self._access.sessions
-        return await kept.listed() if kept is not None else []
+        store = self._access.sessions
+        return await store.listed() if store is not None else []
 
     async def end_sessions(self, user: str) -> int:
         """Sign a user out everywhere; the number of sessions."""
-        kept = self._access.sessions
-        return await kept.end_all(user) if kept is not None else 0
+        store = self._access.sessions
+        return await store.end_all(user) if store is not None else 0
 
     async def end_provisioned(self, user: str) -> None:
         """Sign a user of the identity provider out everywhere, and revoke its tokens."""
         await self.directory.delete_tokens(user)
-        kept = self._access.sessions
-        if kept is not None:
-            listed = await kept.listed()
-            await kept.end_ids([s.id for s in listed if s.user.casefold() == user.casefold()])
+        store = self._access.sessions
+        if store is not None:
+            listed = await store.listed()
+            await store.end_ids([s.id for s in listed if s.user.casefold() == user.casefold()])
 
     def tokens(self, identity: Identity) -> list[dict[str, Any]]:
         """One's own tokens, with ``admin`` those of all, without what makes them valid."""
-        found = [
+        entries = [
             token
             for token in self.directory.tokens.values()
             if token.user == identity.user or identity.may(Permission.ADMIN, None)
         ]
-        return [_token(one) for one in sorted(found, key=lambda one: (one.user, one.id))]
+        return [_token(one) for one in sorted(entries, key=lambda one: (one.user, one.id))]
 
     async def make_token(self, identity: Identity, values: Mapping[str, Any]) -> dict[str, Any]:
         """A token of one's own, with no more than one's own rights; ``token`` is shown once."""
@@ -159,25 +163,25 @@ class AccountService:
         if isinstance(days, bool) or not isinstance(days, int) or not 0 < days <= DAYS_MAX:
             raise MeshError("MESH-A400", f"days is a whole number from 1 to {DAYS_MAX}")
         now_ms = self._access.clock.wall_ms()
-        limit = _wanted({"may": sorted(ALL), **values})
-        made, token = await self.directory.make_token(
+        limit = _grant_of({"may": sorted(ALL), **values})
+        secret, token = await self.directory.make_token(
             identity.user, text_of(values, "name"), limit, now_ms + days * _DAY_MS, now_ms
         )
-        return {**_token(token), "token": made}
+        return {**_token(token), "token": secret}
 
     async def delete_token(self, identity: Identity, id_: str) -> None:
         """Revoke a token; MESH-A404 for one that is not there or is another's."""
-        found = [one for one in self.directory.tokens.values() if one.id == id_]
-        is_own = bool(found) and found[0].user == identity.user
-        if not found or not (is_own or identity.may(Permission.ADMIN, None)):
+        matches = [one for one in self.directory.tokens.values() if one.id == id_]
+        is_owner = bool(matches) and matches[0].user == identity.user
+        if not matches or not (is_owner or identity.may(Permission.ADMIN, None)):
             raise MeshError("MESH-A404", f'token "{id_}" does not exist')
         await self.directory.delete_token(id_)
 
-    async def audit(self, wanted: AuditFilter, limit: int) -> list[dict[str, Any]]:
+    async def audit(self, criteria: AuditFilter, limit: int) -> list[dict[str, Any]]:
         """The last entries that fit, oldest first; MESH-A422 without an audit."""
         if self._access.entries is None:
             raise MeshError("MESH-A422", "this manager keeps no audit")
-        return await self._access.entries(limit, wanted)
+        return await self._access.entries(limit, criteria)
 
 
 def text_of(values: Mapping[str, Any], name: str) -> str:
@@ -192,7 +196,7 @@ def _administers(user: DirectoryUser) -> bool:
     return user.active and any(Permission.ADMIN in g.may and g.covers(None) for g in user.grants)
 
 
-def _wanted(values: Mapping[str, Any]) -> Grant:
+def _grant_of(values: Mapping[str, Any]) -> Grant:
     """The grant of a body; MESH-A400 for another form, MESH-A422 for an unknown permission."""
     may, apps = values.get("may"), values.get("apps", "*")
     if not isinstance(may, list) or not all(isinstance(one, str) for one in may) or not may:
@@ -215,7 +219,7 @@ def _user(one: DirectoryUser) -> dict[str, Any]:
     }
 
 
-def _token(one: Token) -> dict[str, Any]:
+def _token(one: ApiToken) -> dict[str, Any]:
     return {
         "id": one.id,
         "user": one.user,

@@ -41,8 +41,8 @@ class AccountRoutes:
 
     @serves(AccountOperations.put_user)
     async def put_user(self, request: Request) -> Any:
-        made, is_new = await self._accounts.put_user(_identity(), await _object(request))
-        return Json(made, HTTPStatus.CREATED if is_new else HTTPStatus.OK)
+        user, is_new = await self._accounts.put_user(_identity(), await _object(request))
+        return Json(user, HTTPStatus.CREATED if is_new else HTTPStatus.OK)
 
     @serves(AccountOperations.delete_user)
     async def delete_user(self, request: Request, user: str) -> Any:
@@ -60,8 +60,8 @@ class AccountRoutes:
     @serves(AccountOperations.make_token)
     async def make_token(self, request: Request) -> Any:
         identity = _identity()
-        made = await self._accounts.make_token(identity, await _object(request))
-        return Json(made, HTTPStatus.CREATED)
+        token = await self._accounts.make_token(identity, await _object(request))
+        return Json(token, HTTPStatus.CREATED)
 
     @serves(AccountOperations.delete_token)
     async def delete_token(self, request: Request, token: str) -> Any:
@@ -69,8 +69,8 @@ class AccountRoutes:
         return {"token": token, "message": "the token is revoked"}
 
     @serves(AccountOperations.audit)
-    async def audit(self, request: Request, limit: int, **wanted: str) -> Any:
-        return await self._accounts.audit(filter_of(wanted), limit)
+    async def audit(self, request: Request, limit: int, **criteria: str) -> Any:
+        return await self._accounts.audit(filter_of(criteria), limit)
 
     @serves(AccountOperations.provider)
     async def provider(self, request: Request) -> Any:

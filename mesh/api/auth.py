@@ -24,10 +24,10 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from mesh.api.hosts import hostname, is_loopback, netloc
-from mesh.api.permissions import OPEN_PATHS, SIGN_IN, is_known, needed
+from mesh.api.permissions import OPEN_PATHS, SIGN_IN, has_route, needed
 from mesh.api.rates import RateLimits
 from mesh.api.responses import refusal_of
-from mesh.api.users import Credentials, parse_basic
+from mesh.api.users import LoginCredentials, parse_basic
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream.audit_entries import AuditEntry
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.jetstream.audit import AuditFilter
     from mesh.jetstream.secret_store import SecretStore
-    from mesh.jetstream.sessions import Sessions
+    from mesh.jetstream.sessions import UserSessions
     from mesh.settings import OidcSettings
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class Access:
     #: Values that texts refer to; None where there are none.
     secrets: SecretStore | None = None
     #: Sessions at the pages; None where there are no pages.
-    sessions: Sessions | None = None
+    sessions: UserSessions | None = None
     #: The user of a bearer token that is no token of ours; None without a provider.
     bearer: Callable[[str], Awaitable[Identity]] | None = None
     #: The provider's settings; None without a provider.
@@ -137,8 +137,8 @@ class Access:
     def reason_against(self, headers: Mapping[str, str]) -> str | None:
         """The reason to refuse a request by its headers; None if there is none."""
         origin = headers.get("origin")
-        own = {headers.get("host"), netloc(self.public_url)} - {None, ""}
-        if origin is not None and netloc(origin) not in own:
+        hosts = {headers.get("host"), netloc(self.public_url)} - {None, ""}
+        if origin is not None and netloc(origin) not in hosts:
             return f"request comes from a page of {origin}"
         host = hostname(headers.get("host", ""))
         if self.users is not None or is_loopback(host):
@@ -147,10 +147,10 @@ class Access:
 
     async def sign_in(self, user: str, password: str, address: str) -> bool | None:
         """Whether name and password match; None if too many checks wait already."""
-        given = Credentials(user, password)
-        if self.users is None or self.users.is_verified(given):
+        credentials = LoginCredentials(user, password)
+        if self.users is None or self.users.is_verified(credentials):
             return True
-        return await self.check(self.users, given, address)
+        return await self.check(self.users, credentials, address)
 
     def by_token(self, token: str) -> Identity | None:
         """The user of an API token, with what is left of the owner's rights; None if invalid."""
@@ -159,13 +159,15 @@ class Access:
             return None
         if directory.is_setup(token):
             return Identity("setup", (Grant(frozenset({Permission.ADMIN})),), "setup")
-        found = directory.token(token)
-        if found is None or not found.is_valid(self.clock.wall_ms()):
+        api_token = directory.token(token)
+        if api_token is None or not api_token.is_valid(self.clock.wall_ms()):
             return None
         self.users.refresh()
-        if not self.users.is_known(found.user):
+        if not self.users.may_sign_in(api_token.user):
             return None
-        return Identity(found.user, within(self.users.grants(found.user), found.grant), "token")
+        return Identity(
+            api_token.user, within(self.users.grants(api_token.user), api_token.grant), "token"
+        )
 
     async def by_login(self, token: str) -> Identity | None:
         """The user of a login's token; None if it has ended.
@@ -175,23 +177,27 @@ class Access:
         """
         if not token.startswith(LOGIN_PREFIX) or self.sessions is None or self.users is None:
             return None
-        found = await self.sessions.find(token.removeprefix(LOGIN_PREFIX))
+        session = await self.sessions.find(token.removeprefix(LOGIN_PREFIX))
         self.users.refresh()
-        if found is None or found.how != LOGIN or not self.users.is_of_now(found.user, found.mark):
+        if (
+            session is None
+            or session.how != LOGIN
+            or not self.users.is_of_now(session.user, session.mark)
+        ):
             return None
-        return Identity(found.user, self.users.grants(found.user), LOGIN)
+        return Identity(session.user, self.users.grants(session.user), LOGIN)
 
-    async def check(self, users: Users, given: Credentials, address: str) -> bool | None:
+    async def check(self, users: Users, credentials: LoginCredentials, address: str) -> bool | None:
         """Whether name and password match; None if too many checks wait, or have failed lately."""
         if self.pending.total() >= _PENDING_MAX or self.pending[address] >= _PENDING_OF_ADDRESS_MAX:
             return None
-        keys = f"{given.user[:NAME_MAX]} {address}", given.user[:NAME_MAX]
+        keys = f"{credentials.user[:NAME_MAX]} {address}", credentials.user[:NAME_MAX]
         pairs = tuple(zip(self.failures, keys, strict=True))
         if not all(limit.has(key, self.clock.monotonic_s()) for limit, key in pairs):
             return None
         self.pending[address] += 1
         try:
-            fits = await anyio.to_thread.run_sync(users.check, given, limiter=self.limiter)
+            fits = await anyio.to_thread.run_sync(users.check, credentials, limiter=self.limiter)
         finally:
             self.pending[address] -= 1
             if not self.pending[address]:
@@ -202,7 +208,7 @@ class Access:
         return fits
 
 
-class Guard:
+class ApiGuard:
     """The middleware that does so."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -214,116 +220,118 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        asked = _Asked(scope, needed(scope["method"], scope["path"]))
-        answer = self._answering(asked, send)
+        request = _ApiRequest(scope, needed(scope["method"], scope["path"]))
+        answer = self._answering(request, send)
         if scope["path"] in OPEN_PATHS:
             await self._app(scope, receive, answer)
             return
-        refusal = await self._refusal(asked, Headers(scope=scope))
+        refusal = await self._refusal(request, Headers(scope=scope))
         if refusal is not None:
             await refusal(scope, receive, answer)
             return
-        token = current.set(asked.identity)
-        wanted = permission_needed.set(asked.needed.permission if asked.needed else None)
+        token = current.set(request.identity)
+        needed_token = permission_needed.set(request.needed.permission if request.needed else None)
         try:
             await self._app(scope, receive, answer)
         except Exception:
             # The outermost layer answers, beyond this one.
-            self._note(asked, HTTPStatus.INTERNAL_SERVER_ERROR)
+            self._note(request, HTTPStatus.INTERNAL_SERVER_ERROR)
             raise
         finally:
-            permission_needed.reset(wanted)
+            permission_needed.reset(needed_token)
             current.reset(token)
 
-    def _note(self, asked: _Asked, status: int) -> None:
+    def _note(self, request: _ApiRequest, status: int) -> None:
         """Audit a request, once, if its kind is audited."""
-        if not asked.is_answered and asked.is_audited(status):
-            self._access.note(asked.entry(status, self._access.clock.wall_ms()))
-        asked.is_answered = True
+        if not request.is_answered and request.is_audited(status):
+            self._access.note(request.entry(status, self._access.clock.wall_ms()))
+        request.is_answered = True
 
-    def _answering(self, asked: _Asked, send: Send) -> Send:
+    def _answering(self, request: _ApiRequest, send: Send) -> Send:
         """Adds headers to the answer, and audits it once its status is known."""
-        is_secure = asked.scope.get("scheme") == "https"
+        is_secure = request.scope.get("scheme") == "https"
         more = [*SECURITY_HEADERS, *((_HSTS,) if is_secure else ())]
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                given = {name for name, _ in message.get("headers", ())}
-                added = [one for one in more if one[0] not in given]
+                present = {name for name, _ in message.get("headers", ())}
+                added = [one for one in more if one[0] not in present]
                 message["headers"] = [*message.get("headers", ()), *added]
-                self._note(asked, message["status"])
+                self._note(request, message["status"])
             await send(message)
 
         return answer
 
-    async def _refusal(self, asked: _Asked, headers: Headers) -> Response | None:
+    async def _refusal(self, request: _ApiRequest, headers: Headers) -> Response | None:
         access = self._access
         reason = access.reason_against(headers)
         if reason is not None:
             return refusal_of(403, reason)
-        if not access.limits.admit(asked.source, access.clock.monotonic_s()):
+        if not access.limits.admit(request.source, access.clock.monotonic_s()):
             return refusal_of(429, "too many requests from this address")
-        if asked.needed is not None and asked.needed.route == SIGN_IN:
+        if request.needed is not None and request.needed.route == SIGN_IN:
             return None
         try:
-            refusal = await self._recognise(asked, headers)
+            refusal = await self._recognise(request, headers)
         except MeshError as error:
             return refusal_of(503 if error.code == "MESH-A503" else 500, error.message)
         if refusal is not None:
             return refusal
-        identity = asked.identity
+        identity = request.identity
         if identity.user and not access.limits.admit(
             f"user {identity.user}", access.clock.monotonic_s()
         ):
             return refusal_of(429, "too many requests of this user")
-        return _permitted(asked)
+        return _permitted(request)
 
-    async def _recognise(self, asked: _Asked, headers: Headers) -> Response | None:
+    async def _recognise(self, request: _ApiRequest, headers: Headers) -> Response | None:
         """Find the user of a request, or the refusal."""
         access = self._access
         users = access.users
         if users is None:
-            asked.identity = ANYONE
+            request.identity = ANYONE
             return None
         authorization = headers.get("authorization", "")
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() == "bearer":
-            return await self._recognise_bearer(asked, token.strip())
-        given = parse_basic(authorization)
-        if given is None:
+            return await self._recognise_bearer(request, token.strip())
+        credentials = parse_basic(authorization)
+        if credentials is None:
             return refusal_of(401, "user and password are missing")
         # Known users are answered without a turn, also while others try passwords.
-        fits = users.is_verified(given) or await access.check(users, given, asked.source)
+        fits = users.is_verified(credentials) or await access.check(
+            users, credentials, request.source
+        )
         if fits is None:
             return refusal_of(429, "too many passwords are checked")
         if not fits:
-            asked.claimed = logged(given.user)
-            access.warn("login failed", asked.source, user=logged(given.user))
+            request.claimed = logged(credentials.user)
+            access.warn("login failed", request.source, user=logged(credentials.user))
             return refusal_of(401, "user and password don't fit")
-        asked.identity = Identity(given.user, users.grants(given.user))
-        asked.scope["mesh.user"] = given.user
+        request.identity = Identity(credentials.user, users.grants(credentials.user))
+        request.scope["mesh.user"] = credentials.user
         return None
 
-    async def _recognise_bearer(self, asked: _Asked, token: str) -> Response | None:
+    async def _recognise_bearer(self, request: _ApiRequest, token: str) -> Response | None:
         access = self._access
         assert access.users is not None
         identity = await access.by_login(token) or access.by_token(token)
         if identity is None and access.bearer is not None and not token.startswith(PREFIX):
             try:
-                found = await access.bearer(token)
+                bearer = await access.bearer(token)
                 access.users.refresh()
-                identity = access.users.with_provisioned(found)
+                identity = access.users.with_provisioned(bearer)
             except MeshError as error:
-                access.warn("token refused", asked.source, reason=error)
+                access.warn("token refused", request.source, reason=error)
         if identity is None:
             return refusal_of(401, "the token is not valid")
-        asked.identity = identity
-        asked.scope["mesh.user"] = identity.user
+        request.identity = identity
+        request.scope["mesh.user"] = identity.user
         return None
 
 
 @dataclass
-class _Asked:
+class _ApiRequest:
     """A request, as far as it is understood."""
 
     scope: Scope
@@ -348,7 +356,7 @@ class _Asked:
 
     def entry(self, status: int, now_ms: int) -> AuditEntry:
         """The entry of the audit."""
-        wanted = self.needed.permission if self.needed is not None else None
+        permission = self.needed.permission if self.needed is not None else None
         return AuditEntry(
             now_ms,
             self.identity.user or self.claimed or logged(self.scope.get("mesh.claimed", "")),
@@ -358,26 +366,26 @@ class _Asked:
             logged(self.scope["path"], PATH_MAX),
             status,
             logged(self.needed.app or "", PATH_MAX) if self.needed is not None else "",
-            wanted or "",
+            permission or "",
         )
 
 
-def _permitted(asked: _Asked) -> Response | None:
+def _permitted(request: _ApiRequest) -> Response | None:
     """The refusal of a request whose user lacks the permission; None if it has it."""
-    identity, wanted = asked.identity, asked.needed
-    if wanted is None:
+    identity, need = request.identity, request.needed
+    if need is None:
         # A known path with another method gets the router's answer, which says so.
-        return None if is_known(asked.scope["path"]) else refusal_of(404, "not found")
-    if identity.how == "setup" and wanted.route not in _SETUP_ROUTES:
+        return None if has_route(request.scope["path"]) else refusal_of(404, "not found")
+    if identity.how == "setup" and need.route not in _SETUP_ROUTES:
         return refusal_of(403, "the token for the first user makes a user, and nothing else")
-    permission = wanted.permission
+    permission = need.permission
     if permission is ANY_USER:
         return None
-    if wanted.is_any_app and identity.may_anywhere(permission):
+    if need.is_any_app and identity.may_anywhere(permission):
         return None
-    if identity.may(permission, wanted.app):
+    if identity.may(permission, need.app):
         return None
-    return refusal_of(403, lacking(identity.user, permission, wanted.app).message)
+    return refusal_of(403, lacking(identity.user, permission, need.app).message)
 
 
 def logged(text: str, most: int = NAME_MAX) -> str:

@@ -27,13 +27,13 @@ class BackupRoutes:
 
     @serves(BackupOperations.backup)
     async def make(self, request: Request, app: str) -> Any:
-        made = await self._service.backups.make(app, by=user_of(request))
-        where = f"/siddhi-apps/{app}/revisions/{made.revision}"
-        return Json(made, HTTPStatus.CREATED, headers={"Location": where})
+        backup = await self._service.backups.make(app, by=user_of(request))
+        where = f"/siddhi-apps/{app}/revisions/{backup.revision}"
+        return Json(backup, HTTPStatus.CREATED, headers={"Location": where})
 
     @serves(BackupOperations.backups)
-    async def known(self, request: Request, app: str) -> Any:
-        return await self._service.backups.known(app)
+    async def list_all(self, request: Request, app: str) -> Any:
+        return await self._service.backups.list_all(app)
 
     @serves(BackupOperations.delete_backup, BackupOperations.delete_backups)
     async def delete(self, request: Request, app: str, revision: str | None = None) -> Any:

@@ -46,18 +46,18 @@ class ErrorEntryRoutes:
     ) -> Any:
         _check_app(app)
         require(Permission.DATA_READ, app)
-        found = await self._service.events.failed(app, limit + offset)
-        kept = found[: len(found) - offset] if offset else found
-        return [described(app, entry, is_whole=descriptive) for entry in kept]
+        entries = await self._service.events.failed(app, limit + offset)
+        page = entries[: len(entries) - offset] if offset else entries
+        return [described(app, entry, is_whole=descriptive) for entry in page]
 
     @serves(OriginalOperations.entry)
     async def one(self, request: Request, id: int, app: str) -> Any:
-        name, entry = await self._found(id, app, Permission.DATA_READ)
+        name, entry = await self._find_entry(id, app, Permission.DATA_READ)
         return described(name, entry, is_whole=True)
 
     @serves(OriginalOperations.discard_entry)
     async def discard(self, request: Request, id: int, app: str) -> Any:
-        name, entry = await self._found(id, app, Permission.DATA_WRITE)
+        name, entry = await self._find_entry(id, app, Permission.DATA_WRITE)
         await self._service.events.discard(name, [entry["id"]], by=user_of(request))
         return {"message": f"entry {entry['id']} is deleted"}
 
@@ -70,8 +70,8 @@ class ErrorEntryRoutes:
 
     @serves(OriginalOperations.replay_entries)
     async def replay(self, request: Request) -> Any:
-        given = await json_body(request, _BODY_BYTES_MAX)
-        entries = given if isinstance(given, list) else [given]
+        body = await json_body(request, _BODY_BYTES_MAX)
+        entries = body if isinstance(body, list) else [body]
         for entry in entries:
             match entry:
                 case {"id": int(id_), "siddhiAppName": str(app)} if names.is_app_name(app):
@@ -90,7 +90,7 @@ class ErrorEntryRoutes:
         if event is not None and event != shown:
             data = event.encode() if isinstance(event, str) else orjson.dumps(event)
         # A payload that a source could not map is for its mapper; an event is for the stream.
-        is_payload = str(stored.get("door", "")).startswith("source")
+        is_payload = str(stored.get("connector", "")).startswith("source")
         await self._service.events.replay(app, [id_], data, by=by, to_stream=not is_payload)
 
     async def _apps(
@@ -102,43 +102,43 @@ class ErrorEntryRoutes:
             require(permission, app)
             return [app]
         identity = current.get()
-        known = [status.app for status in await visible_apps(self._service)]
-        return [name for name in known if identity is None or identity.may(permission, name)]
+        apps = [status.app for status in await visible_apps(self._service)]
+        return [name for name in apps if identity is None or identity.may(permission, name)]
 
-    async def _found(
+    async def _find_entry(
         self, id_: int, app: str, permission: Permission
     ) -> tuple[str, dict[str, Any]]:
         apps = await self._apps(app, permission)
         if app:
             return apps[0], await self._service.events.failed_one(apps[0], id_)
-        found = []
+        matches = []
         for app in apps:
             try:
-                found.append((app, await self._service.events.failed_one(app, id_)))
+                matches.append((app, await self._service.events.failed_one(app, id_)))
             except MeshError as error:
                 if error.code != "MESH-A404":
                     raise
-        if len(found) != 1:
-            several = ", ".join(app for app, _ in found)
+        if len(matches) != 1:
+            several = ", ".join(app for app, _ in matches)
             raise MeshError(
                 "MESH-A404",
-                f"{'several apps have' if found else 'no app has'} a failed event {id_}",
-                detail=f"They are: {several}." if found else None,
+                f"{'several apps have' if matches else 'no app has'} a failed event {id_}",
+                detail=f"They are: {several}." if matches else None,
                 hint="Name the app: ?siddhiApp=NAME.",
             )
-        return found[0]
+        return matches[0]
 
 
 def described(app: str, entry: dict[str, Any], *, is_whole: bool) -> dict[str, Any]:
     """An entry in the words of the original; ``is_whole``: with event and payload."""
-    door = str(entry.get("door", ""))
-    is_payload = bool(door) or "data" in entry
+    connector = str(entry.get("connector", ""))
+    is_payload = bool(connector) or "data" in entry
     where = "STORE_ON_STREAM_ERROR"
-    if door.startswith("source"):
+    if connector.startswith("source"):
         where = "BEFORE_SOURCE_MAPPING"
-    elif door:
+    elif connector:
         where = "STORE_ON_SINK_ERROR"
-    found = {
+    values = {
         "id": entry["id"],
         "timestamp": entry.get("recorded_at_ms", 0),
         "siddhiAppName": app,
@@ -150,12 +150,12 @@ def described(app: str, entry: dict[str, Any], *, is_whole: bool) -> dict[str, A
     }
     if is_whole:
         payload = entry.get("data", entry.get("data_base64", ""))
-        found |= {
+        values |= {
             "event": entry.get("event", payload),
             "originalPayload": payload,
             "stackTrace": "",
         }
-    return found
+    return values
 
 
 def _check_app(app: str) -> None:

@@ -63,9 +63,9 @@ class EventRoutes:
     async def replay(self, request: Request, app: str) -> Any:
         values = await json_body(request, BODY_BYTES_MAX)
         ids, data = _chosen(values)
-        to = values.get("to", "door")
-        if to not in ("door", "stream"):
-            raise _not_a_request('"to" is "door" or "stream"')
+        to = values.get("to", "connector")
+        if to not in ("connector", "stream"):
+            raise _not_a_request('"to" is "connector" or "stream"')
         return await self._service.events.replay(
             app, ids, data, by=user_of(request), to_stream=to == "stream"
         )
@@ -84,8 +84,8 @@ class EventRoutes:
             count = await events.discard_older(app, older_than_s, by=user_of(request))
             return {"app": app, "count": count, "left": await events.failed_count(app)}
         if not all:
-            wanted = "true, unless olderThan says how old they must be"
-            raise parameter_error("all", "" if all is None else "false", wanted)
+            expected = "true, unless olderThan says how old they must be"
+            raise parameter_error("all", "" if all is None else "false", expected)
         return await events.discard(app, None, by=user_of(request))
 
     @serves(EventOperations.simulate)
@@ -121,8 +121,8 @@ class EventRoutes:
         return {"status": "OK", "message": f"events sent: {sent}", "events": sent}
 
 
-def _app_of(given: tuple[str, SimulatedEvent]) -> str:
-    return given[0]
+def _app_of(pair: tuple[str, SimulatedEvent]) -> str:
+    return pair[0]
 
 
 def _chosen(values: Any) -> tuple[list[int] | None, bytes | None]:
@@ -163,5 +163,5 @@ def _event(values: Any) -> tuple[str, SimulatedEvent]:
     return app, SimulatedEvent(stream, data, time_ms)
 
 
-def _not_a_request(wanted: str) -> MeshError:
-    return MeshError("MESH-A400", f"the body is invalid: {wanted}")
+def _not_a_request(expected: str) -> MeshError:
+    return MeshError("MESH-A400", f"the body is invalid: {expected}")

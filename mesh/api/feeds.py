@@ -55,18 +55,18 @@ class FeedRoutes:
     async def all(self, request: Request) -> Response:
         active: list[Any] = []
         inactive: list[Any] = []
-        for values, reason in await self._feeds.known():
+        for values, reason in await self._feeds.list_all():
             if not all(sees(Permission.APPS_VIEW, app) for app in feed_of(values).apps):
                 continue
             if reason:
                 inactive.append({**values, "exceptionReason": reason})
             else:
                 active.append(values)
-        return _told({"activeSimulations": active, "inActiveSimulations": inactive})
+        return _response({"activeSimulations": active, "inActiveSimulations": inactive})
 
     @serves(SimulationOperations.feed_of)
     async def one(self, request: Request, feed: str) -> Response:
-        return _told({"Simulation configuration": await self._visible(feed)})
+        return _response({"Simulation configuration": await self._visible(feed)})
 
     @serves(SimulationOperations.update_feed)
     async def update(self, request: Request, feed: str) -> Response:
@@ -96,9 +96,9 @@ class FeedRoutes:
     @serves(SimulationOperations.feed_status)
     async def status(self, request: Request, feed: str) -> Response:
         await self._visible(feed)
-        found = await self._feeds.status(feed)
-        more = {"events": found.events, "reason": found.reason}
-        return _said(HTTPStatus.OK, str(found.state), **more)
+        feed_state = await self._feeds.status(feed)
+        more = {"events": feed_state.events, "reason": feed_state.reason}
+        return _said(HTTPStatus.OK, str(feed_state.state), **more)
 
     @serves(SimulationOperations.files)
     async def files(self, request: Request) -> Any:
@@ -120,10 +120,10 @@ class FeedRoutes:
 
     async def _visible(self, name: str) -> dict[str, Any]:
         """The configuration of a simulation whose apps the user may see; MESH-A404."""
-        found = await self._feeds.configuration(name)
-        if not all(sees(Permission.APPS_VIEW, app) for app in feed_of(found).apps):
+        config = await self._feeds.configuration(name)
+        if not all(sees(Permission.APPS_VIEW, app) for app in feed_of(config).apps):
             raise MeshError("MESH-A404", f'simulation "{name}" does not exist')
-        return found
+        return config
 
     async def _changed(self, name: str) -> str:
         """The name of a simulation that the user may change; MESH-A404, MESH-A403."""
@@ -141,7 +141,7 @@ def _said(status: HTTPStatus, message: str, **more: Any) -> Response:
     return Json({"status": word, "message": message, **more}, status)
 
 
-def _told(values: dict[str, Any]) -> Response:
+def _response(values: dict[str, Any]) -> Response:
     """JSON in the message, as its clients read it."""
     return _said(HTTPStatus.OK, orjson.dumps(values).decode())
 

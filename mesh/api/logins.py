@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from mesh.api.auth import Access
-    from mesh.jetstream.sessions import Sessions
+    from mesh.jetstream.sessions import UserSessions
 
 BODY_BYTES_MAX: Final = 10_000
 _FIELDS_MAX: Final = 20
@@ -68,13 +68,13 @@ class LoginRoutes:
         return {"type": "success", "message": "the login has ended"}
 
     @property
-    def _sessions(self) -> Sessions:
+    def _sessions(self) -> UserSessions:
         if self._access.sessions is None or self._access.users is None:
             raise MeshError("MESH-A422", "this manager keeps no sessions")
         return self._access.sessions
 
     async def _by_password(self, request: Request, form: dict[str, str]) -> Response:
-        access, kept = self._access, self._sessions
+        access, sessions = self._access, self._sessions
         user, source = form.get("username", ""), request.client.host if request.client else ""
         request.scope["mesh.claimed"] = user
         mark = access.users.mark(user) if access.users is not None else ""
@@ -87,25 +87,29 @@ class LoginRoutes:
                 HTTPStatus.UNAUTHORIZED, "invalid_credentials", "user and password don't fit"
             )
         now_ms = access.clock.wall_ms()
-        name = await kept.begin(user, how=LOGIN, source=source, mark=mark)
-        return _made(user, name, now_ms, now_ms)
+        name = await sessions.begin(user, how=LOGIN, source=source, mark=mark)
+        return _login_answer(user, name, now_ms, now_ms)
 
     async def _renewed(self, request: Request) -> Response:
         """Another token for the same sign-in; the earlier one ends."""
-        access, kept, name = self._access, self._sessions, _name(request)
-        found = await kept.find(name) if name is not None else None
-        known = await access.by_login(f"{LOGIN_PREFIX}{name}") if name is not None else None
-        if found is None or known is None or name is None:
+        access, sessions, name = self._access, self._sessions, _name(request)
+        session = await sessions.find(name) if name is not None else None
+        identity = await access.by_login(f"{LOGIN_PREFIX}{name}") if name is not None else None
+        if session is None or identity is None or name is None:
             return _refused(HTTPStatus.UNAUTHORIZED, "invalid_credentials", "the login has ended")
-        request.scope["mesh.claimed"] = found.user
-        made = await kept.begin(
-            found.user, how=LOGIN, source=found.source, began_ms=found.began_ms, mark=found.mark
+        request.scope["mesh.claimed"] = session.user
+        new_name = await sessions.begin(
+            session.user,
+            how=LOGIN,
+            source=session.source,
+            began_ms=session.began_ms,
+            mark=session.mark,
         )
-        await kept.end(name)
-        return _made(found.user, made, found.began_ms, access.clock.wall_ms())
+        await sessions.end(name)
+        return _login_answer(session.user, new_name, session.began_ms, access.clock.wall_ms())
 
 
-def _made(user: str, name: str, began_ms: int, now_ms: int) -> Response:
+def _login_answer(user: str, name: str, began_ms: int, now_ms: int) -> Response:
     token = f"{LOGIN_PREFIX}{name}"
     valid_ms = min(IDLE_MS, began_ms + AGE_MS - now_ms)
     return Json(
@@ -127,11 +131,11 @@ async def _form(request: Request) -> dict[str, str]:
         raise MeshError("MESH-A415", f"a login is sent as {_FORM}")
     try:
         text = (await read_body(request, BODY_BYTES_MAX)).decode()
-        found = parse_qs(text, keep_blank_values=True, max_num_fields=_FIELDS_MAX)
+        fields = parse_qs(text, keep_blank_values=True, max_num_fields=_FIELDS_MAX)
     except ValueError as error:
         # The reason may quote the body, which has a password.
         raise MeshError("MESH-A400", "the form can't be read") from error
-    return {name: values[0] for name, values in found.items()}
+    return {name: values[0] for name, values in fields.items()}
 
 
 def _refused(status: HTTPStatus, error: str, message: str) -> Response:

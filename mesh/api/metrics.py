@@ -56,7 +56,7 @@ _OF_NODE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class ManagerValues:
     """Figures of a manager about itself."""
 
     manager: str
@@ -111,10 +111,10 @@ def statistics(apps: Iterable[Mapping[str, Any]], now_ms: int = 0) -> list[dict[
     ]
 
 
-def exposition(own: Own, cluster: ClusterValues | None) -> bytes:
+def exposition(manager: ManagerValues, cluster: ClusterValues | None) -> bytes:
     """A manager's metrics in Prometheus' text format; ``cluster`` is None if it does not lead."""
     registry = CollectorRegistry()
-    registry.register(_OwnCollector(own))
+    registry.register(_ManagerCollector(manager))
     registry.register(REQUEST_SECONDS)
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
@@ -123,21 +123,21 @@ def exposition(own: Own, cluster: ClusterValues | None) -> bytes:
     return generate_latest(registry)
 
 
-class _OwnCollector(Collector):
-    def __init__(self, own: Own) -> None:
-        self._own = own
+class _ManagerCollector(Collector):
+    def __init__(self, values: ManagerValues) -> None:
+        self._values = values
 
     def collect(self) -> Iterator[Metric]:
         """The metric families, each complete, as the format requires."""
-        own = self._own
+        values = self._values
         yield InfoMetricFamily("mesh_build", "Version.", {"version": mesh.__version__})
         leader = GaugeMetricFamily(
             "mesh_leader", "1 if this manager leads, otherwise 0.", labels=("manager",)
         )
-        leader.add_metric((own.manager,), float(own.leads))
+        leader.add_metric((values.manager,), float(values.leads))
         yield leader
         yield GaugeMetricFamily(
-            "mesh_history_bytes", "Memory of the history of an hour.", float(own.history_bytes)
+            "mesh_history_bytes", "Memory of the history of an hour.", float(values.history_bytes)
         )
 
 
@@ -145,7 +145,7 @@ class _ClusterCollector(Collector):
     def __init__(self, values: ClusterValues) -> None:
         self._values = values
         #: Apps whose statistics are not off.
-        self._told = [app for app in values.apps if app.get("statistics") != "OFF"]
+        self._measured = [app for app in values.apps if app.get("statistics") != "OFF"]
 
     def collect(self) -> Iterator[Metric]:
         """The metric families, each complete, as the format requires."""
@@ -189,7 +189,7 @@ class _ClusterCollector(Collector):
         moves = CounterMetricFamily(
             "mesh_moves", "Changes of the worker of an instance.", labels=("app",)
         )
-        for app in self._told:
+        for app in self._measured:
             moves.add_metric((app["app"],), float(self._values.moves.get(app["app"], 0)))
         yield moves
         age = GaugeMetricFamily(
@@ -200,14 +200,14 @@ class _ClusterCollector(Collector):
         for (name, group), age_s in self._values.snapshot_ages_s.items():
             age.add_metric((name, group), age_s)
         yield age
-        wanted = GaugeMetricFamily(
+        instances = GaugeMetricFamily(
             "mesh_group_wanted_instances",
             "Instances that the load of a group with bounds needs.",
             labels=("app", "group"),
         )
         for (name, group), count in self._values.wanted.items():
-            wanted.add_metric((name, group), float(count))
-        yield wanted
+            instances.add_metric((name, group), float(count))
+        yield instances
         findings = GaugeMetricFamily(
             "mesh_findings",
             "Faults and risks that the verification of apps found.",
@@ -294,7 +294,7 @@ class _ClusterCollector(Collector):
         yield from (size, limit, lag)
 
     def _instances(self) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-        for app in self._told:
+        for app in self._measured:
             for one in app["instances"]:
                 yield (app["app"], one["group"], one["instance"]), one
 

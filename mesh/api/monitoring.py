@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import Response
 
-from mesh.api.metrics import CONTENT_TYPE, ClusterValues, Own, exposition, statistics
+from mesh.api.metrics import CONTENT_TYPE, ClusterValues, ManagerValues, exposition, statistics
 from mesh.api.responses import Json, values_of, with_status
 from mesh.api.routing import serves
 from mesh.api.visible import visible_apps
@@ -44,9 +44,9 @@ class Monitoring:
 
     @serves(AppOperations.groups)
     async def groups(self, request: Request, app: str, output: str) -> Any:
-        made = await self._service.plan_view(app, output)
+        view = await self._service.plan_view(app, output)
         kind = _PICTURES.get(output)
-        return made if kind is None else Response(made, media_type=kind)
+        return view if kind is None else Response(view, media_type=kind)
 
     @serves(ClusterOperations.nodes)
     async def nodes(self, request: Request) -> Any:
@@ -63,9 +63,13 @@ class Monitoring:
 
     @serves(OriginalOperations.is_active)
     async def is_active(self, request: Request) -> Any:
-        found = await self._service.leadership()
-        values = {"isActive": found.leads, "manager": found.manager, "leader": found.leader}
-        return Json(values, HTTPStatus.OK if found.leads else HTTPStatus.NOT_FOUND)
+        leadership = await self._service.leadership()
+        values = {
+            "isActive": leadership.leads,
+            "manager": leadership.manager,
+            "leader": leadership.leader,
+        }
+        return Json(values, HTTPStatus.OK if leadership.leads else HTTPStatus.NOT_FOUND)
 
     @serves(OriginalOperations.parents)
     async def parents(self, request: Request) -> Any:
@@ -91,11 +95,11 @@ class Monitoring:
 
     @serves(OriginalOperations.workers_count)
     async def workers_count(self, request: Request, details: bool) -> Any:
-        found = await self._workers()
+        workers = await self._workers()
         if not details:
-            return len(found)
-        ready = sum(bool(node.get("ready")) for node in found)
-        return {"clusteredWorkers": len(found), "ready": ready}
+            return len(workers)
+        ready = sum(bool(node.get("ready")) for node in workers)
+        return {"clusteredWorkers": len(workers), "ready": ready}
 
     @serves(OriginalOperations.workers)
     async def workers(self, request: Request) -> Any:
@@ -112,8 +116,8 @@ class Monitoring:
 
     @serves(ClusterOperations.overview)
     async def overview(self, request: Request) -> Any:
-        found = values_of(await self._service.overview())
-        return {**found, "flows": await self._service.flows()}
+        values = values_of(await self._service.overview())
+        return {**values, "flows": await self._service.flows()}
 
     @serves(ClusterOperations.history)
     async def history(
@@ -132,14 +136,14 @@ class Monitoring:
 
     @serves(ClusterOperations.metrics)
     async def metrics(self, request: Request) -> Any:
-        found = await self._service.leadership()
-        own = Own(found.manager, found.leads, self._service.telemetry.history.bytes)
+        leadership = await self._service.leadership()
+        manager = ManagerValues(leadership.manager, leadership.leads, self._service.telemetry.bytes)
         cluster = None
-        if found.leads:
+        if leadership.leads:
             apps = values_of(await visible_apps(self._service))
             nodes = values_of(await self._service.nodes())
             cluster = ClusterValues(apps, nodes, **await self._service.cluster_figures())
-        return Response(exposition(own, cluster), media_type=CONTENT_TYPE)
+        return Response(exposition(manager, cluster), media_type=CONTENT_TYPE)
 
     async def _by_name(self) -> dict[str, dict[str, Any]]:
         return {node["id"]: node for node in values_of(await self._service.nodes())}

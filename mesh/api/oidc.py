@@ -49,7 +49,7 @@ def read_roles(text: str) -> dict[str, tuple[Grant, ...]]:
     Raises:
         MeshError: MESH-A107 for another form, or an unknown role.
     """
-    found: dict[str, tuple[Grant, ...]] = {}
+    roles: dict[str, tuple[Grant, ...]] = {}
     for one in text.split(","):
         if not one.strip():
             continue
@@ -61,8 +61,8 @@ def read_roles(text: str) -> dict[str, tuple[Grant, ...]]:
             grant = Grant(permissions_of(words.split()), check_pattern(apps.strip() or "*"))
         except (ValueError, MeshError) as error:
             raise _unusable(str(error)) from error
-        found[value.strip()] = (*found.get(value.strip(), ()), grant)
-    return found
+        roles[value.strip()] = (*roles.get(value.strip(), ()), grant)
+    return roles
 
 
 def check_oidc(settings: OidcSettings) -> None:
@@ -195,20 +195,20 @@ class Provider:
 
     async def _key_of(self, key_id: str, again_s: float) -> Any:
         """The key of an identifier, if need be after another look at the provider's keys."""
-        found = self._known(key_id)
-        if found is not None and self.clock.monotonic_s() - self._read_s < _KEYS_S:
-            return found
+        key = self._cached_key(key_id)
+        if key is not None and self.clock.monotonic_s() - self._read_s < _KEYS_S:
+            return key
         async with self._turn:
             age_s = self.clock.monotonic_s() - self._read_s
             # Another request may have read them meanwhile.
-            if age_s >= again_s and (age_s >= _KEYS_S or self._known(key_id) is None):
+            if age_s >= again_s and (age_s >= _KEYS_S or self._cached_key(key_id) is None):
                 await self._read()
-            found = self._known(key_id)
-        if found is None:
+            key = self._cached_key(key_id)
+        if key is None:
             raise _invalid("its key is not among the provider's")
-        return found
+        return key
 
-    def _known(self, key_id: str) -> Any:
+    def _cached_key(self, key_id: str) -> Any:
         keys = self._keys.keys if self._keys is not None else ()
         return next((key for key in keys if key.kid == key_id), None)
 
@@ -239,12 +239,12 @@ class Provider:
 
     async def _discover(self) -> dict[str, Any]:
         base = self.settings.issuer.rstrip("/")
-        found: dict[str, Any] = orjson.loads(
+        metadata: dict[str, Any] = orjson.loads(
             await self.fetch(f"{base}/.well-known/openid-configuration")
         )
-        if found["issuer"] != self.settings.issuer:
+        if metadata["issuer"] != self.settings.issuer:
             raise ValueError("the document names another issuer")
-        return found
+        return metadata
 
 
 def make_provider(settings: OidcSettings, clock: Clock) -> Provider | None:

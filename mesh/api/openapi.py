@@ -39,8 +39,8 @@ def document() -> dict[str, Any]:
     for section in SECTIONS:
         for one in operations_of(section):
             for path in one.paths:
-                made = _operation(one, path) | {"tags": [section_title(section)]}
-                paths.setdefault(path, {})[one.method.lower()] = made
+                operation = _operation(one, path) | {"tags": [section_title(section)]}
+                paths.setdefault(path, {})[one.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "NATS event mesh", "version": mesh.__version__},
@@ -62,15 +62,20 @@ def _operation(one: Operation[..., Any], path: str) -> dict[str, Any]:
         for name in _PARAMETER.findall(path)
     ]
     parameters += [
-        {"name": given.name, "in": "query", "required": given.is_required, "schema": given.schema}
-        for given in one.parameters
-        if given.place is ParameterPlace.QUERY
+        {
+            "name": parameter.name,
+            "in": "query",
+            "required": parameter.is_required,
+            "schema": parameter.schema,
+        }
+        for parameter in one.parameters
+        if parameter.place is ParameterPlace.QUERY
     ]
     answer: dict[str, Any] = {"description": "The answer."}
     if one.answer_schema:
         answer["content"] = {"application/json": {"schema": one.answer_schema}}
     error = {"schema": {"$ref": "#/components/schemas/Error"}}
-    made: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "operationId": f"{one.method} {path}",
         "summary": one.summary,
         "description": "" if is_open else f"Permission: {one.permission or 'any user'}.",
@@ -83,5 +88,5 @@ def _operation(one: Operation[..., Any], path: str) -> dict[str, Any]:
     }
     if one.body is not None:
         kind, schema, is_required = one.body
-        made["requestBody"] = {"required": is_required, "content": {kind: {"schema": schema}}}
-    return made
+        entry["requestBody"] = {"required": is_required, "content": {kind: {"schema": schema}}}
+    return entry

@@ -57,24 +57,24 @@ class OriginalRoutes:
     @serves(OriginalOperations.all_elements)
     async def elements(self, request: Request) -> Any:
         kind = _ELEMENTS[request.url.path.rpartition("/")[2]]
-        found = []
+        entries = []
         for one in await visible_apps(self._service):
             values = await self._service.plan_view(one.app, "elements")
-            found += [
+            entries += [
                 {"appName": one.app, **element}
                 for element in values["elements"]
                 if element["type"] == kind
             ]
-        return found
+        return entries
 
     @serves(OriginalOperations.sources)
-    async def doors(self, request: Request) -> Any:
+    async def connectors(self, request: Request) -> Any:
         is_source = request.url.path.endswith("sources")
-        found = []
+        entries = []
         for one in await visible_apps(self._service):
             spec = await self._service.app(one.app)
             for group in spec.groups:
-                found += [
+                entries += [
                     {
                         "appName": spec.name,
                         "streamName": stream,
@@ -83,7 +83,7 @@ class OriginalRoutes:
                     }
                     for stream in (group.sources if is_source else group.sinks)
                 ]
-        return found
+        return entries
 
     @serves(OriginalOperations.subjects)
     async def subjects(self, request: Request, app: str) -> Any:
@@ -112,7 +112,9 @@ class OriginalRoutes:
     @serves(OriginalOperations.roles_of)
     async def roles_of(self, request: Request, permission: str) -> Any:
         may = SETS[_permission(permission)]
-        return [{"id": name, "name": name} for name, own in ROLES.items() if may <= own]
+        return [
+            {"id": name, "name": name} for name, permissions in ROLES.items() if may <= permissions
+        ]
 
     @serves(OriginalOperations.role_has)
     async def role_has(self, request: Request, permission: str, role: str) -> Any:
@@ -125,8 +127,8 @@ class OriginalRoutes:
 
     @serves(OriginalOperations.set_statistics, OriginalOperations.set_all_statistics)
     async def set_statistics(self, request: Request, app: str = "") -> Any:
-        asked = await json_body(request, BODY_BYTES_MAX)
-        level = level_of(asked)
+        body = await json_body(request, BODY_BYTES_MAX)
+        level = level_of(body)
         names = [app] if app else [one.app for one in await visible_apps(self._service)]
         by = user_of(request)
         for name in names:
@@ -152,17 +154,19 @@ class OriginalRoutes:
 
     @serves(OriginalOperations.load)
     async def load(self, request: Request) -> Any:
-        found = await self._service.leadership()
+        leadership = await self._service.leadership()
         nodes: list[dict[str, Any]] = values_of(await self._service.nodes())
-        own = next((n for n in nodes if (n["role"], n["id"]) == ("manager", found.manager)), {})
+        manager = next(
+            (n for n in nodes if (n["role"], n["id"]) == ("manager", leadership.manager)), {}
+        )
         return {
             "workerMetrics": {
-                "processCPU": own.get("process_cpu_percent", 0.0) / 100,
-                "systemCPU": own.get("cpu_percent", 0.0) / 100,
-                "loadAverage": own.get("load_1m", 0.0),
-                "memoryUsage": own.get("memory_percent", 0.0) / 100,
+                "processCPU": manager.get("process_cpu_percent", 0.0) / 100,
+                "systemCPU": manager.get("cpu_percent", 0.0) / 100,
+                "loadAverage": manager.get("load_1m", 0.0),
+                "memoryUsage": manager.get("memory_percent", 0.0) / 100,
             },
-            "haStatus": "Active" if found.leads else "Passive",
+            "haStatus": "Active" if leadership.leads else "Passive",
             "clusterID": "mesh",
             "isInSync": not self._service.unready_reasons(),
             "runningStatus": "Reachable",
@@ -186,12 +190,12 @@ def permission_id(name: str) -> str:
     return str(uuid.UUID(bytes=digest, version=3))
 
 
-def _permission(asked: str) -> str:
+def _permission(identifier: str) -> str:
     """The name of the permission with an id; MESH-A404 for an id of none."""
-    found = next((n for n in SETS if "." in n and permission_id(n) == asked), None)
-    if found is None:
-        raise MeshError("MESH-A404", f'permission "{asked}" does not exist')
-    return found
+    name = next((n for n in SETS if "." in n and permission_id(n) == identifier), None)
+    if name is None:
+        raise MeshError("MESH-A404", f'permission "{identifier}" does not exist')
+    return name
 
 
 def named(suffix: str) -> list[frozenset[Permission]]:
@@ -199,13 +203,13 @@ def named(suffix: str) -> list[frozenset[Permission]]:
     name = suffix.removeprefix(".")
     if not name:
         return []
-    sets = [may for known, may in SETS.items() if name in (known, known.partition(".")[2])]
+    sets = [may for key, may in SETS.items() if name in (key, key.partition(".")[2])]
     return sets or [frozenset({Permission(name)}) for one in Permission if one == name]
 
 
-def level_of(asked: Any) -> StatisticsLevel:
+def level_of(body: Any) -> StatisticsLevel:
     """The level that a request names; MESH-A400 for another one."""
-    match asked:
+    match body:
         case {"enabledSiddhiStatLevel": str(name)} | {"enabledStatLevel": str(name)}:
             if name in StatisticsLevel.__members__:
                 return StatisticsLevel(name)

@@ -51,14 +51,14 @@ class Needed:
 
 def needed(method: str, path: str) -> Needed | None:
     """Permission and app of a request; None if no route of the table has this method and path."""
-    wanted = "GET" if method == "HEAD" else method
+    verb = "GET" if method == "HEAD" else method
     for route, pattern in _PATTERNS:
-        if route.startswith(f"{wanted} ") and (fits := pattern.fullmatch(path)):
+        if route.startswith(f"{verb} ") and (fits := pattern.fullmatch(path)):
             is_any_app = _BY_ROUTE[route].about is not About.PATH
             return Needed(route, ROUTES[route], fits.groupdict().get("app"), is_any_app)
     return None
 
 
-def is_known(path: str) -> bool:
+def has_route(path: str) -> bool:
     """Whether the table has the path with any method."""
     return any(pattern.fullmatch(path) for _, pattern in _PATTERNS)

@@ -31,18 +31,18 @@ class PreviewRoutes:
 
     @serves(AppOperations.preview)
     async def preview(self, request: Request) -> Any:
-        asked = preview_request(await json_body(request, BODY_BYTES_MAX))
-        text = named(asked.pop("text"), asked.pop("name"))
+        arguments = preview_request(await json_body(request, BODY_BYTES_MAX))
+        text = named(arguments.pop("text"), arguments.pop("name"))
         await require_for_text(self._service, Permission.APPS_MANAGE, text)
-        return await self._service.previews.preview(text, **asked)
+        return await self._service.previews.preview(text, **arguments)
 
 
 def preview_request(values: Any) -> dict[str, Any]:
     """The arguments of ``Previews.preview`` from JSON values, with ``name``; MESH-A400."""
     if not isinstance(values, dict):
         raise MeshError("MESH-A400", "a preview is a JSON object")
-    asked = {name: values.get(name) or "" for name in _TEXTS}
-    if not asked["text"] or not all(isinstance(one, str) for one in asked.values()):
+    texts = {name: values.get(name) or "" for name in _TEXTS}
+    if not texts["text"] or not all(isinstance(one, str) for one in texts.values()):
         raise MeshError("MESH-A400", f"{', '.join(_TEXTS)} are texts, and text is required")
     streams = values.get("from") or []
     if not isinstance(streams, list) or not all(isinstance(one, str) for one in streams):
@@ -53,4 +53,4 @@ def preview_request(values: Any) -> dict[str, Any]:
     keep = values.get("keep") or False
     if not isinstance(keep, bool):
         raise MeshError("MESH-A400", '"keep" is true or false')
-    return {**asked, "streams": streams, "last": last, "keep": keep}
+    return {**texts, "streams": streams, "last": last, "keep": keep}

@@ -34,8 +34,8 @@ class QueryRoutes:
     async def init_aggregation(self, request: Request) -> Any:
         # In the system before this one the call loads the values again from a database.
         values = await json_body(request, BODY_BYTES_MAX)
-        asked = values if isinstance(values, dict) else {}
-        app, aggregation = asked.get("appName"), asked.get("aggName")
+        body = values if isinstance(values, dict) else {}
+        app, aggregation = body.get("appName"), body.get("aggName")
         if not isinstance(app, str) or not isinstance(aggregation, str):
             raise MeshError("MESH-A400", "appName and aggName are names")
         require(Permission.DATA_READ, app)
@@ -45,7 +45,7 @@ class QueryRoutes:
     @serves(QueryOperations.query)
     async def query(self, request: Request) -> Any:
         values = await json_body(request, BODY_BYTES_MAX)
-        asked = request_of(values)
+        spec = request_of(values)
         app = values.get("appName")
         if not isinstance(app, str) or not names.is_app_name(app):
             raise MeshError("MESH-A400", "appName is no name of an app")
@@ -54,10 +54,10 @@ class QueryRoutes:
         identity = current.get()
         answer = await self._service.queries.ask(
             app,
-            asked.query,
-            at_least=asked.at_least,
-            partial=asked.partial,
+            spec.query,
+            at_least=spec.at_least,
+            partial=spec.partial,
             may_change=identity is None or identity.may(Permission.DATA_WRITE, app),
-            id_=asked.id,
+            id_=spec.id,
         )
-        return answer.to_values(details=asked.details)
+        return answer.to_values(details=spec.details)

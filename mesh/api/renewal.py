@@ -21,11 +21,11 @@ async def follow(context: ssl.SSLContext, certificate: Path, key: Path, every_s:
 
     A pair that does not fit together is one that is being written: the earlier one stays.
     """
-    known = _stamp(certificate, key)
+    previous = _stamp(certificate, key)
     while True:
         await asyncio.sleep(every_s)
-        found = _stamp(certificate, key)
-        if found == known:
+        stamp = _stamp(certificate, key)
+        if stamp == previous:
             continue
         try:
             # A context that refuses a key has lost its own.
@@ -35,16 +35,16 @@ async def follow(context: ssl.SSLContext, certificate: Path, key: Path, every_s:
             log.warning("the API's certificate was not read again", extra=fields(error=error))
         else:
             log.info("the API has another certificate", extra=fields(path=certificate))
-        known = found
+        previous = stamp
 
 
 def _stamp(*paths: Path) -> tuple[tuple[int, int], ...]:
     """The state of the files; of one that is missing, nothing."""
-    found = []
+    stamps = []
     for path in paths:
         try:
             stat = path.stat()
         except OSError:
             continue
-        found.append((stat.st_mtime_ns, stat.st_ino))
-    return tuple(found)
+        stamps.append((stat.st_mtime_ns, stat.st_ino))
+    return tuple(stamps)

@@ -50,9 +50,9 @@ class Json(Response):
         return orjson.dumps(content) + b"\n"
 
 
-def values_of(found: Any) -> Any:
+def values_of(value: Any) -> Any:
     """Dataclasses as the JSON values that they go out as."""
-    return orjson.loads(orjson.dumps(found))
+    return orjson.loads(orjson.dumps(value))
 
 
 #: States of apps in the words of the system before this one; all others are "inactive".
@@ -80,7 +80,7 @@ async def app_text(request: Request) -> str:
             hint='With curl: -H "Content-Type: text/plain" --data-binary @app.siddhi',
         )
     try:
-        text = (await read_body(request, TEXT_BYTES_MAX)).decode()
+        text = (await read_body(request, TEXT_BYTES_MAX)).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise MeshError("MESH-A400", "the text of an app is UTF-8", detail=f"{error}.") from error
     return named(text, request.query_params.get("name", ""))

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from mesh.api.accounts import AccountRoutes
-from mesh.api.auth import SECURITY_HEADERS, Guard
+from mesh.api.auth import SECURITY_HEADERS, ApiGuard
 from mesh.api.backups import BackupRoutes
 from mesh.api.error_entries import ErrorEntryRoutes
 from mesh.api.events import EventRoutes
@@ -89,7 +89,7 @@ def make_app(service: ManagerService, access: Access) -> Starlette:
     )  # fmt: skip
     return Starlette(
         routes=routes_of(service, parts),
-        middleware=[Middleware(Guard, access=access)],
+        middleware=[Middleware(ApiGuard, access=access)],
         exception_handlers={
             MeshError: _refuse,
             HTTPException: _refuse_http,
@@ -153,10 +153,10 @@ class AppRoutes:
 
     @serves(AppOperations.apps)
     async def apps(self, request: Request, details: bool, is_active: bool | None) -> Any:
-        found = [with_status(app) for app in await visible_apps(self._service)]
+        statuses = [with_status(app) for app in await visible_apps(self._service)]
         if details:
-            return found
-        return [app["app"] for app in found if is_active in (None, app["status"] == "active")]
+            return statuses
+        return [app["app"] for app in statuses if is_active in (None, app["status"] == "active")]
 
     @serves(AppOperations.app)
     async def app(self, request: Request, app: str) -> Any:
@@ -175,10 +175,10 @@ class AppRoutes:
 
     @serves(AppOperations.verify)
     async def verification(self, request: Request, app: str) -> Any:
-        found = values_of(await self._service.verification.verify(app))
-        faults = sum(one["severity"] == "fault" for one in found)
-        counts = {"faults": faults, "risks": len(found) - faults}
-        return {"app": app, **counts, "findings": found}
+        findings = values_of(await self._service.verification.verify(app))
+        faults = sum(one["severity"] == "fault" for one in findings)
+        counts = {"faults": faults, "risks": len(findings) - faults}
+        return {"app": app, **counts, "findings": findings}
 
     @serves(AppOperations.guarantees)
     async def guarantees(self, request: Request, app: str) -> Any:
@@ -249,8 +249,8 @@ def _subject_of(channel: Channel) -> str:
 
 def _deployed(done: Any) -> Response:
     """The answer to a deploy, with the keys of the system before this one."""
-    told = "deployed" if done.is_new else "is up to date"
-    values = {"type": "success", "message": f'app "{done.app}" {told}', **values_of(done)}
+    outcome = "deployed" if done.is_new else "is up to date"
+    values = {"type": "success", "message": f'app "{done.app}" {outcome}', **values_of(done)}
     status = HTTPStatus.CREATED if done.is_new else HTTPStatus.OK
     return Json(values, status, headers={"Location": f"/siddhi-apps/{done.app}"})
 

@@ -80,13 +80,13 @@ def serves(*operations: Operation[..., Any]) -> Callable[[H], H]:
 
 def routes_of(service: ManagerService, parts: Iterable[object]) -> list[Route]:
     """The routes of all handlers of ``parts``, those with words before those with parameters."""
-    found = [
+    routes = [
         _route(service, operation, path, handler)
         for part in parts
         for operation, handler in _handlers(part)
         for path in operation.paths
     ]
-    return sorted(found, key=_parameters_of)
+    return sorted(routes, key=_parameters_of)
 
 
 def _handlers(part: object) -> Iterator[tuple[Operation[..., Any], Handler]]:
@@ -115,8 +115,8 @@ def _route(
                 values["text"] = await app_text(request)
             if operation.about is About.TEXT:
                 await require_for_text(service, operation.permission, values["text"])
-        found = await handler(request, **values)
-        return found if isinstance(found, Response) else Json(found)
+        result = await handler(request, **values)
+        return result if isinstance(result, Response) else Json(result)
 
     async def timed(request: Request) -> Response:
         span = service.tracer.span(

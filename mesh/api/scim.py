@@ -105,7 +105,7 @@ class ScimRoutes:
             "description": "A token of 'mesh token add' with the permission admin.",
             "primary": True,
         }
-        found = ServiceProviderConfig.model_validate(
+        model = ServiceProviderConfig.model_validate(
             {
                 "patch": yes, "changePassword": no, "sort": yes, "etag": no,
                 "bulk": {**no, "maxOperations": 0, "maxPayloadSize": 0},
@@ -114,41 +114,41 @@ class ScimRoutes:
                 "meta": {"resourceType": "ServiceProviderConfig", "location": url},
             }
         )  # fmt: skip
-        return ScimJson(found.model_dump())
+        return ScimJson(model.model_dump())
 
     @serves(ScimOperations.resource_types)
     @_answers_errors
     async def resource_types(self, request: Request) -> Response:
         from scim2_models import ResourceType
 
-        found = []
+        entries = []
         for kind, model in _models().items():
             one = ResourceType.from_resource(model)
             url = f"{_base(request)}{_BASE}/ResourceTypes/{kind}"
-            found.append({**one.model_dump(), "meta": _meta("ResourceType", url)})
-        return _chosen(found, request.path_params.get("kind"), "resource type")
+            entries.append({**one.model_dump(), "meta": _meta("ResourceType", url)})
+        return _chosen(entries, request.path_params.get("kind"), "resource type")
 
     @serves(ScimOperations.schemas)
     @_answers_errors
     async def schemas(self, request: Request) -> Response:
-        found = []
+        entries = []
         for model in _models().values():
             one = model.to_schema().model_dump()
             url = f"{_base(request)}{_BASE}/Schemas/{one['id']}"
-            found.append({**one, "meta": _meta("Schema", url)})
-        return _chosen(found, request.path_params.get("urn"), "schema")
+            entries.append({**one, "meta": _meta("Schema", url)})
+        return _chosen(entries, request.path_params.get("urn"), "schema")
 
     @serves(ScimOperations.resources)
     @_answers_errors
     async def query(self, request: Request) -> Response:
-        return self._found(request, dict(request.query_params), (_kind(request),))
+        return self._search(request, dict(request.query_params), (_kind(request),))
 
     @serves(ScimOperations.search)
     @_answers_errors
     async def search(self, request: Request) -> Response:
         path = request.url.path
         kinds = tuple(_ENDPOINTS) if path == f"{_BASE}/.search" else (_kind(request),)
-        return self._found(request, await _object(request), kinds)
+        return self._search(request, await _object(request), kinds)
 
     @serves(ScimOperations.provision)
     @_answers_errors
@@ -156,13 +156,13 @@ class ScimRoutes:
         from scim2_models import Context
 
         kind = _kind(request)
-        made = _models()[kind].model_validate(
+        resource = _models()[kind].model_validate(
             await _object(request), scim_ctx=Context.RESOURCE_CREATION_REQUEST
         )
         async with self._turn:
-            made.id = secrets.token_hex(12)
-            await self._store(kind, made, None)
-        shown = self._shown(request, kind, made.id)
+            resource.id = secrets.token_hex(12)
+            await self._store(kind, resource, None)
+        shown = self._shown(request, kind, resource.id)
         location = {"Location": shown["meta"]["location"]}
         return ScimJson(shown, 201, headers=location)
 
@@ -179,14 +179,14 @@ class ScimRoutes:
         from scim2_models import Context
 
         kind, id_ = _kind(request), request.path_params["resource"]
-        given = _models()[kind].model_validate(
+        resource = _models()[kind].model_validate(
             await _object(request), scim_ctx=Context.RESOURCE_REPLACEMENT_REQUEST
         )
         async with self._turn:
-            known = self._read(kind, id_)
-            given.replace(known)
-            given.id = id_
-            await self._store(kind, given, known)
+            existing = self._read(kind, id_)
+            resource.replace(existing)
+            resource.id = id_
+            await self._store(kind, resource, existing)
         return ScimJson(self._shown(request, kind, id_))
 
     @serves(ScimOperations.change_resource)
@@ -195,14 +195,14 @@ class ScimRoutes:
         from scim2_models import Context, PatchOp
 
         kind, id_ = _kind(request), request.path_params["resource"]
-        wanted = PatchOp[_models()[kind]].model_validate(  # type: ignore[misc]  # made of a value
+        patch_op = PatchOp[_models()[kind]].model_validate(  # type: ignore[misc]  # made of a value
             with_filters(await _object(request)), scim_ctx=Context.RESOURCE_PATCH_REQUEST
         )
         async with self._turn:
-            known = self._read(kind, id_)
-            changed = known.model_copy(deep=True)
-            if wanted.patch(changed):
-                await self._store(kind, changed, known)
+            existing = self._read(kind, id_)
+            changed = existing.model_copy(deep=True)
+            if patch_op.patch(changed):
+                await self._store(kind, changed, existing)
         return ScimJson(self._shown(request, kind, id_))
 
     @serves(ScimOperations.delete_resource)
@@ -210,10 +210,10 @@ class ScimRoutes:
     async def delete(self, request: Request) -> Response:
         kind, id_ = _kind(request), request.path_params["resource"]
         async with self._turn:
-            known = self._stored(kind, id_)
+            existing = self._stored(kind, id_)
             await self._accounts.directory.put_resource(kind, id_, None)
             if kind == USER:
-                await self._accounts.end_provisioned(identity_name(known["userName"]))
+                await self._accounts.end_provisioned(identity_name(existing["userName"]))
         return ScimJson(None, 204)
 
     @serves(ScimOperations.unknown)
@@ -226,58 +226,58 @@ class ScimRoutes:
     def _stored(self, kind: str, id_: str) -> dict[str, Any]:
         from scim2_models import NotFoundException
 
-        found = self._accounts.directory.resources.get((kind, id_))
-        if found is None:
+        resource = self._accounts.directory.resources.get((kind, id_))
+        if resource is None:
             raise NotFoundException(detail=f"there is no {kind} {id_[:64]!r}")
-        return found
+        return resource
 
     def _read(self, kind: str, id_: str) -> Any:
         return _models()[kind].model_validate(self._stored(kind, id_))
 
-    async def _store(self, kind: str, made: Any, known: Any) -> None:
+    async def _store(self, kind: str, resource: Any, existing: Any) -> None:
         """Write a resource; a user that is not active any more loses sessions and tokens."""
         from scim2_models import UniquenessException
 
         directory = self._accounts.directory
-        values = made.model_dump()
+        values = resource.model_dump()
         name = NAMES[kind]
         taken = {
             str(one[name]).casefold()
             for (other, id_), one in directory.resources.items()
-            if other == kind and id_ != made.id
+            if other == kind and id_ != resource.id
         }
         if str(values[name]).casefold() in taken:
             raise UniquenessException(detail=f"{name} is taken")
         now = datetime.fromtimestamp(self._access.clock.wall_ms() / 1000, UTC).isoformat()
-        before = self._stored(kind, made.id) if known is not None else {}
+        before = self._stored(kind, resource.id) if existing is not None else {}
         created = before.get("meta", {}).get("created", now)
         # Groups of a user are those that name it as a member.
         for left_out in ("password", "groups"):
             values.pop(left_out, None)
         values["meta"] = {"resourceType": kind, "created": created, "lastModified": now}
-        await directory.put_resource(kind, made.id, values)
-        is_renamed = known is not None and values[name] != before.get(name)
+        await directory.put_resource(kind, resource.id, values)
+        is_renamed = existing is not None and values[name] != before.get(name)
         if kind == USER and (values.get("active") is False or is_renamed):
             await self._accounts.end_provisioned(identity_name(before.get(name, values[name])))
 
-    def _found(self, request: Request, asked: dict[str, Any], kinds: tuple[str, ...]) -> Response:
+    def _search(self, request: Request, query: dict[str, Any], kinds: tuple[str, ...]) -> Response:
         from scim2_models import Context, SearchRequest
 
         bound: Any = SearchRequest
         served = functools.reduce(operator.or_, (_models()[kind] for kind in kinds))
-        wanted = bound[served].model_validate(asked, scim_ctx=Context.SEARCH_REQUEST)
+        search = bound[served].model_validate(query, scim_ctx=Context.SEARCH_REQUEST)
         models = [
             _models()[kind].model_validate(self._full(request, kind, id_))
             for kind, id_ in sorted(self._accounts.directory.resources)
             if kind in kinds
         ]
-        if wanted.filter is not None:
-            models = [one for one in models if wanted.filter.match(one)]
-        models = wanted.sort(models)
-        start = (wanted.start_index or 1) - 1
-        count = min(COUNT_MAX, wanted.count if wanted.count is not None else COUNT_MAX)
+        if search.filter is not None:
+            models = [one for one in models if search.filter.match(one)]
+        models = search.sort(models)
+        start = (search.start_index or 1) - 1
+        count = min(COUNT_MAX, search.count if search.count is not None else COUNT_MAX)
         shown = [
-            one.model_dump(scim_ctx=Context.RESOURCE_QUERY_RESPONSE, response_parameters=wanted)
+            one.model_dump(scim_ctx=Context.RESOURCE_QUERY_RESPONSE, response_parameters=search)
             for one in models[start : start + count]
         ]
         return ScimJson(_listed(shown, len(models), start + 1))
@@ -287,13 +287,13 @@ class ScimRoutes:
         from scim2_models import Context, ResponseParameters
 
         names = ("attributes", "excludedAttributes")
-        asked = {name: request.query_params[name] for name in names if name in request.query_params}
+        query = {name: request.query_params[name] for name in names if name in request.query_params}
         model = _models()[kind]
-        wanted = ResponseParameters[model].model_validate(asked)  # type: ignore[valid-type]  # made of a value
-        found: dict[str, Any] = model.model_validate(self._full(request, kind, id_)).model_dump(
-            scim_ctx=Context.RESOURCE_QUERY_RESPONSE, response_parameters=wanted
+        selection = ResponseParameters[model].model_validate(query)  # type: ignore[valid-type]  # made of a value
+        values: dict[str, Any] = model.model_validate(self._full(request, kind, id_)).model_dump(
+            scim_ctx=Context.RESOURCE_QUERY_RESPONSE, response_parameters=selection
         )
-        return found
+        return values
 
     def _full(self, request: Request, kind: str, id_: str) -> dict[str, Any]:
         """A resource with its location, and a user with its groups."""
@@ -331,25 +331,25 @@ def _meta(kind: str, location: str) -> dict[str, str]:
     return {"resourceType": kind, "location": location}
 
 
-def _listed(found: list[Any], total: int | None = None, start: int = 1) -> dict[str, Any]:
+def _listed(resources: list[Any], total: int | None = None, start: int = 1) -> dict[str, Any]:
     return {
         "schemas": ["urn:ietf:params:scim:api:messages:2.0:ListResponse"],
-        "totalResults": len(found) if total is None else total,
+        "totalResults": len(resources) if total is None else total,
         "startIndex": start,
-        "itemsPerPage": len(found),
-        "Resources": found,
+        "itemsPerPage": len(resources),
+        "Resources": resources,
     }
 
 
-def _chosen(found: list[dict[str, Any]], wanted: str | None, what: str) -> Response:
+def _chosen(entries: list[dict[str, Any]], key: str | None, what: str) -> Response:
     """All values, or the one with an id."""
     from scim2_models import NotFoundException
 
-    if wanted is None:
-        return ScimJson(_listed(found))
-    one = next((one for one in found if one["id"] == wanted), None)
+    if key is None:
+        return ScimJson(_listed(entries))
+    one = next((one for one in entries if one["id"] == key), None)
     if one is None:
-        raise NotFoundException(detail=f"there is no {what} {wanted!r}")
+        raise NotFoundException(detail=f"there is no {what} {key!r}")
     return ScimJson(one)
 
 

@@ -18,10 +18,10 @@ _SHOWN: Final = ("$ref", "display")
 
 def with_filters(request: Mapping[str, Any]) -> dict[str, Any]:
     """A PATCH request in which values of removals are filters; others stay as they are."""
-    given = request.get("Operations")
-    if not isinstance(given, list):
+    operations = request.get("Operations")
+    if not isinstance(operations, list):
         return dict(request)
-    return {**request, "Operations": [one for each in given for one in _divided(each)]}
+    return {**request, "Operations": [one for each in operations for one in _divided(each)]}
 
 
 def _divided(operation: Any) -> list[Any]:
@@ -32,8 +32,8 @@ def _divided(operation: Any) -> list[Any]:
         # One without a value removes by its path alone.
         return [{name: one for name, one in operation.items() if name != "value"}]
     if path is None and isinstance(value, Mapping):
-        found = [_removals(operation, str(name), own) for name, own in value.items()]
-        return [one for some in found for one in some]
+        removals = [_removals(operation, str(name), part) for name, part in value.items()]
+        return [one for some in removals for one in some]
     return _removals(operation, path, value)
 
 
@@ -52,9 +52,9 @@ def _removals(operation: Mapping[str, Any], path: Any, value: Any) -> list[Any]:
 def _filter(value: Any) -> str:
     """The filter that selects a value; empty if it names nothing."""
     parts = value if isinstance(value, Mapping) else {"value": value}
-    found = [
-        f"{name} eq {orjson.dumps(own).decode()}"
-        for name, own in parts.items()
-        if name not in _SHOWN and isinstance(own, str | bool | int)
+    terms = [
+        f"{name} eq {orjson.dumps(part).decode()}"
+        for name, part in parts.items()
+        if name not in _SHOWN and isinstance(part, str | bool | int)
     ]
-    return " and ".join(found)
+    return " and ".join(terms)

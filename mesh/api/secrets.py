@@ -28,8 +28,8 @@ class SecretRoutes:
 
     @serves(AccountOperations.secrets)
     async def names(self, request: Request) -> Any:
-        found = await self._store.apps()
-        return [{"name": name, "apps": apps or "*"} for name, apps in found.items()]
+        by_name = await self._store.apps()
+        return [{"name": name, "apps": apps or "*"} for name, apps in by_name.items()]
 
     @serves(AccountOperations.put_secret)
     async def put(self, request: Request, secret: str, apps: str) -> Any:

@@ -17,13 +17,13 @@ from mesh.api import renewal
 from mesh.api.auth import Access
 from mesh.api.hosts import is_loopback
 from mesh.api.oidc import read_roles
-from mesh.api.page_door import PageDoor
+from mesh.api.page_access import PageAccess
 from mesh.api.rates import RateLimits
 from mesh.api.responses import Json, error_type
 from mesh.api.routes import make_app
 from mesh.api.sign_in import make_sign_in
 from mesh.api.users import Users
-from mesh.connections import BoundedServer, Bounds
+from mesh.connections import BoundedServer, ConnectionLimits
 from mesh.errors import MeshError
 from mesh.logs import fields
 from mesh.signals import end
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.audit_entries import AuditEntry
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.secret_store import SecretStore
-    from mesh.jetstream.sessions import Sessions
+    from mesh.jetstream.sessions import UserSessions
     from mesh.manager.service import ManagerService
     from mesh.settings import ManagerSettings
 
@@ -112,13 +112,13 @@ class ApiServer:
         service: ManagerService,
         settings: ManagerSettings,
         listener: Listener,
-        front: Callable[[ASGIApp, PageDoor], ASGIApp] | None = None,
+        front: Callable[[ASGIApp, PageAccess], ASGIApp] | None = None,
         *,
         directory: Directory | None = None,
         audit: Audit | None = None,
         secrets: SecretStore | None = None,
         provider: Provider | None = None,
-        sessions: Sessions | None = None,
+        sessions: UserSessions | None = None,
     ) -> None:
         """Serve nothing yet.
 
@@ -152,7 +152,7 @@ class ApiServer:
             limits=RateLimits(settings.requests_per_s, 2 * settings.requests_per_s),
         )
         app: ASGIApp = make_app(service, access)
-        app = app if front is None else front(app, PageDoor(access))
+        app = app if front is None else front(app, PageAccess(access))
         config = uvicorn.Config(
             _Stopping(_PublicScheme(app) if settings.public_url.startswith("https:") else app),
             lifespan="off",
@@ -174,7 +174,9 @@ class ApiServer:
             ) from error
         if config.ssl is not None:
             config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-        bounds = Bounds(settings.connections_max, settings.head_timeout_s, settings.body_timeout_s)
+        bounds = ConnectionLimits(
+            settings.connections_max, settings.head_timeout_s, settings.body_timeout_s
+        )
         self._server = BoundedServer(config, bounds)
         self._scheme = "https" if settings.tls_cert else "http"
 
@@ -285,19 +287,19 @@ def listen(settings: ManagerSettings) -> Listener:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     # With the protocol said, asyncio sends an answer's body without waiting for an ack of its head:
     # 40 ms less on a connection that is kept.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((settings.host, settings.port))
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((settings.host, settings.port))
         # The socket listens from now on: an early client waits instead of being refused.
-        made.listen(128)
+        sock.listen(128)
     except OSError as error:
-        made.close()
+        sock.close()
         raise MeshError(
             "MESH-A105",
             f"the API can't listen on {settings.host}:{settings.port}",
             detail=f"{error.strerror or error}.",
             hint="manager.host and manager.port choose another; port 0 takes a free one.",
         ) from error
-    made.setblocking(False)
-    return Listener(made, settings.host, made.getsockname()[1])
+    sock.setblocking(False)
+    return Listener(sock, settings.host, sock.getsockname()[1])

@@ -85,7 +85,7 @@ class SignIn:
         from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
         attempt = Attempt(target)
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": self.client_id,
             "redirect_uri": self._redirect_uri(url),
@@ -97,9 +97,9 @@ class SignIn:
         }
         if "offline_access" in self.scopes.split():
             # A condition of OpenID Connect for refresh tokens that outlive the provider's session.
-            asked["prompt"] = "consent"
+            query["prompt"] = "consent"
         page = await self._endpoint("authorization_endpoint")
-        return f"{page}{'&' if urlsplit(page).query else '?'}{urlencode(asked)}", attempt
+        return f"{page}{'&' if urlsplit(page).query else '?'}{urlencode(query)}", attempt
 
     async def complete(
         self, attempt: Attempt | None, answer: Mapping[str, str], url: str
@@ -130,29 +130,31 @@ class SignIn:
             raise _refused("the provider refuses the code")
         return await self._user(tokens, nonce=attempt.nonce)
 
-    async def renew(self, known: SignedIn) -> SignedIn | None:
+    async def renew(self, previous: SignedIn) -> SignedIn | None:
         """The user as the provider describes it now; None if it refuses.
 
         Raises:
             MeshError: MESH-A108 if the provider can't be reached, MESH-A401 for tokens that are
                 not valid.
         """
-        tokens = await self._tokens(grant_type="refresh_token", refresh_token=known.refresh_token)
+        tokens = await self._tokens(
+            grant_type="refresh_token", refresh_token=previous.refresh_token
+        )
         if tokens is None:
             return None
         # A refresh may answer without an ID token, and one has no nonce.
-        tokens = {"refresh_token": known.refresh_token, **tokens}
-        found = await self._user(tokens) if tokens.get("id_token") else None
-        if found is None:
+        tokens = {"refresh_token": previous.refresh_token, **tokens}
+        user = await self._user(tokens) if tokens.get("id_token") else None
+        if user is None:
             identity = await self._api_user(str(tokens.get("access_token", "")))
             if identity is None:
                 raise _refused("the provider's answer names no user")
-            found = SignedIn(
+            user = SignedIn(
                 identity.user, identity.grants, _valid_s(tokens), str(tokens["refresh_token"])
             )
-        if found.user != known.user:
+        if user.user != previous.user:
             raise _refused("the provider's answer is about another user")
-        return found
+        return user
 
     async def _user(self, tokens: dict[str, Any], nonce: str | None = None) -> SignedIn:
         claims = await self.provider.claims(
@@ -202,10 +204,10 @@ class SignIn:
         else:
             values["client_id"] = self.client_id
         url = await self._endpoint("token_endpoint")
-        status, found = await self._call("POST", url, data=values, headers=headers, auth=auth)
+        status, answer = await self._call("POST", url, data=values, headers=headers, auth=auth)
         if status < 400:
-            return found
-        error = str(found.get("error", ""))[:80]
+            return answer
+        error = str(answer.get("error", ""))[:80]
         log.warning("provider refused", extra=fields(grant=form["grant_type"], error=error))
         if error in _REFUSALS:
             return None
@@ -270,9 +272,9 @@ def make_sign_in(provider: Provider | None, public_url: str = "") -> SignIn | No
 
 
 def _valid_s(tokens: dict[str, Any]) -> float:
-    given = tokens.get("expires_in")
-    is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    return max(0.0, float(given)) if is_number and given is not None else _VALID_S
+    lifetime = tokens.get("expires_in")
+    is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool)
+    return max(0.0, float(lifetime)) if is_number and lifetime is not None else _VALID_S
 
 
 def _refused(why: str) -> MeshError:

@@ -53,10 +53,16 @@ class TimeRoutes:
 
     @serves(TimeOperations.compare)
     async def compare(
-        self, request: Request, app: str, other: str, stream: list[str], key: list[str]
+        self,
+        request: Request,
+        app: str,
+        other: str,
+        stream: list[str],
+        key: list[str],
+        ignore: list[str],
     ) -> Any:
         require(Permission.DATA_READ, other)
-        return await self._service.past.compare(app, other, stream, key)
+        return await self._service.past.compare(app, other, stream, key, ignore)
 
     @serves(TimeOperations.why)
     async def why(self, request: Request, app: str, stream: str, sequence: str, index: int) -> Any:

@@ -41,7 +41,7 @@ _NOBODY = _HASHER.hash(secrets.token_urlsafe(16))
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class LoginCredentials:
     """A name and a password, as a request brings them."""
 
     user: str
@@ -103,33 +103,33 @@ class Users:
     _now: _Contents = field(default_factory=_Contents, repr=False)
     _key: bytes = field(default_factory=lambda: secrets.token_bytes(32), repr=False)
 
-    def is_verified(self, given: Credentials) -> bool:
+    def is_verified(self, credentials: LoginCredentials) -> bool:
         """Whether name and password have matched before; takes no time."""
         self.refresh()
-        return self._digest(given) in self._now.fitted
+        return self._digest(credentials) in self._now.fitted
 
-    def check(self, given: Credentials) -> bool:
+    def check(self, credentials: LoginCredentials) -> bool:
         """Whether name and password match; a first check takes tens of milliseconds on purpose."""
         self.refresh()
         # The file may change during the check.  Its result is about these contents.
         now = self._now
-        digest = self._digest(given)
+        digest = self._digest(credentials)
         if digest in now.fitted:
             return True
         # A provisioned user has no hash, and takes as long as one who does not exist.
-        known = now.users.get(given.user, User("")).hash
+        stored_hash = now.users.get(credentials.user, User("")).hash
         try:
-            _HASHER.verify(known or _NOBODY, given.password)
+            _HASHER.verify(stored_hash or _NOBODY, credentials.password)
         except (VerificationError, InvalidHashError):
             return False
-        if not known:
+        if not stored_hash:
             return False
-        now.fitted[digest] = given.user
+        now.fitted[digest] = credentials.user
         return True
 
-    def _digest(self, given: Credentials) -> bytes:
+    def _digest(self, credentials: LoginCredentials) -> bytes:
         # Neither part can hold the byte that separates them: users have no NUL in their names.
-        text = f"{given.user}\0{given.password}".encode()
+        text = f"{credentials.user}\0{credentials.password}".encode()
         return hashlib.blake2b(text, key=self._key).digest()
 
     def refresh(self) -> None:
@@ -155,49 +155,49 @@ class Users:
         every = {**users, **of_file}
         self._now = _Contents(stamp, every, of_file, self._now.still(every))
 
-    def is_known(self, user: str) -> bool:
+    def may_sign_in(self, user: str) -> bool:
         """Whether there is such a user who may sign in."""
         return user in self._now.users
 
     def mark(self, user: str) -> str:
         """A digest of the user's hash, for the session that begins; empty without a password."""
         self.refresh()
-        known = self._now.users.get(user)
-        return hashlib.sha256(known.hash.encode()).hexdigest() if known and known.hash else ""
+        entry = self._now.users.get(user)
+        return hashlib.sha256(entry.hash.encode()).hexdigest() if entry and entry.hash else ""
 
     def is_of_now(self, user: str, mark: str) -> bool:
         """Whether a user may sign in, and has the hash that a session was begun with.
 
         Sessions of earlier versions have no mark; they end after twelve hours at most.
         """
-        return self.is_known(user) and mark in ("", self.mark(user))
+        return self.may_sign_in(user) and mark in ("", self.mark(user))
 
     def grants(self, user: str) -> tuple[Grant, ...]:
         """Grants of a user; none for an unknown one."""
-        known = self._now.users.get(user)
-        return known.all_grants if known is not None else ()
+        entry = self._now.users.get(user)
+        return entry.all_grants if entry is not None else ()
 
     def with_provisioned(self, identity: Identity) -> Identity | None:
         """The user of an identity provider with what the directory grants; None if disabled."""
         if self.directory is None:
             return identity
-        known = self.directory.users.get(identity.user)
-        given = self.directory.provisioned.get(identity.user.casefold())
-        if given is None and self.is_provisioned_only:
+        entry = self.directory.users.get(identity.user)
+        record = self.directory.provisioned.get(identity.user.casefold())
+        if record is None and self.is_provisioned_only:
             return None
-        if (known is not None and not known.active) or (given is not None and not given.active):
+        if (entry is not None and not entry.active) or (record is not None and not record.active):
             return None
-        more = self.grants(given.name if given is not None else identity.user)
+        more = self.grants(record.name if record is not None else identity.user)
         return Identity(
-            given.name if given is not None else identity.user,
+            record.name if record is not None else identity.user,
             tuple(dict.fromkeys((*identity.grants, *more))),
             identity.how,
         )
 
     def is_provisioned(self, user: str) -> bool:
         """Whether the identity provider has provisioned a user, who may sign in."""
-        given = self.directory.provisioned.get(user.casefold()) if self.directory else None
-        return given is not None and given.active and given.name == user
+        record = self.directory.provisioned.get(user.casefold()) if self.directory else None
+        return record is not None and record.active and record.name == user
 
     def of_file(self) -> dict[str, User]:
         """The users of the file alone."""
@@ -210,20 +210,20 @@ class Users:
 
 def _of_directory(directory: Directory, roles: Mapping[str, tuple[Grant, ...]]) -> dict[str, User]:
     disabled = {name for name, one in directory.users.items() if not one.active}
-    found = {
+    users = {
         one.name: User("", frozenset(), tuple(g for role in one.roles for g in roles.get(role, ())))
         for one in directory.provisioned.values()
         if one.active and one.name not in disabled
     }
-    found |= {
+    users |= {
         name: User(one.hash, frozenset(), one.grants)
         for name, one in directory.users.items()
         if one.active
     }
-    return found
+    return users
 
 
-def parse_basic(header: str) -> Credentials | None:
+def parse_basic(header: str) -> LoginCredentials | None:
     """Name and password of an ``Authorization: Basic`` header; None when it is none."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
@@ -233,7 +233,7 @@ def parse_basic(header: str) -> Credentials | None:
     except (binascii.Error, UnicodeDecodeError):
         return None
     user, colon, password = text.partition(":")
-    return Credentials(user, password) if colon else None
+    return LoginCredentials(user, password) if colon else None
 
 
 def add(path: Path, user: str, password: str, may: frozenset[Permission] | None = None) -> bool:
@@ -246,12 +246,12 @@ def add(path: Path, user: str, password: str, may: frozenset[Permission] | None 
     """
     hashed = hash_of(user, password)
     users = _parse(path, path.read_text()) if path.exists() else {}
-    known = users.get(user)
-    before = known.may if known is not None else ALL
+    entry = users.get(user)
+    before = entry.may if entry is not None else ALL
     users[user] = User(hashed, may if may is not None else before)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_private(path, "".join(one.line(name) for name, one in sorted(users.items())))
-    return known is None
+    return entry is None
 
 
 def check_password(user: str, password: str) -> None:

@@ -18,12 +18,12 @@ async def visible_apps(service: ManagerService) -> Sequence[AppStatus]:
 
     Each list of the API is made from these; a test finds handlers that ask the service itself.
     """
-    found = await service.apps()
-    identity, wanted = current.get(), needed.get()
+    apps = await service.apps()
+    identity, permission = current.get(), needed.get()
     if identity is None:
-        return found
-    grants = [one for one in identity.grants if wanted is None or wanted in one.may]
-    return [app for app in found if any(one.covers(app.app) for one in grants)]
+        return apps
+    grants = [one for one in identity.grants if permission is None or permission in one.may]
+    return [app for app in apps if any(one.covers(app.app) for one in grants)]
 
 
 async def require_for_text(service: ManagerService, permission: object, text: str) -> None:

@@ -44,7 +44,7 @@ from mesh.spark.sink_rows import for_sink
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.sink import messages_out
-from pyspark_nats.sink.publish import Publisher
+from pyspark_nats.sink.publish import RowPublisher
 from pyspark_nats.sink.sink_options import sink_options
 
 if TYPE_CHECKING:
@@ -69,17 +69,17 @@ _REPORT_S: Final = 3.0
 def computing(spec: AppSpec) -> tuple[GroupSpec, ...]:
     """The groups with operators, those that write a stream before those that read it."""
     left = [g for g in spec.groups if g.kind in _COMPUTING]
-    found: list[GroupSpec] = []
+    groups: list[GroupSpec] = []
     while left:
         written = {c.id for g in left for c in g.outputs}
         ready = [g for g in left if not any(i.channel.id in written for i in g.inputs)]
         # In a loop of groups any of them is the first.
-        found += ready or left[:1]
-        left = [g for g in left if g not in found]
-    return tuple(found)
+        groups += ready or left[:1]
+        left = [g for g in left if g not in groups]
+    return tuple(groups)
 
 
-def given(spec: AppSpec) -> tuple[Channel, ...]:
+def input_channels(spec: AppSpec) -> tuple[Channel, ...]:
     """The channels that such groups read and none of them writes; those of triggers are left out.
 
     Raises:
@@ -88,15 +88,15 @@ def given(spec: AppSpec) -> tuple[Channel, ...]:
     groups = computing(spec)
     triggers = (g for g in spec.groups if g.kind is GroupKind.TRIGGER)
     written = {c.id for g in (*groups, *triggers) for c in g.outputs}
-    found = {i.channel.id: i.channel for g in groups for i in g.inputs}
-    foreign = next((c for c in found.values() if c.foreign), None)
+    channels = {i.channel.id: i.channel for g in groups for i in g.inputs}
+    foreign = next((c for c in channels.values() if c.foreign), None)
     if foreign is not None:
         raise MeshError(
             "MESH-C170",
             f'app "{spec.name}" can\'t be calibrated',
             detail=f'It reads JetStream stream "{foreign.foreign}", which is not the mesh\'s.',
         )
-    return tuple(c for key, c in found.items() if key not in written)
+    return tuple(c for key, c in channels.items() if key not in written)
 
 
 class _Slot(Serving):
@@ -118,7 +118,7 @@ class _Slot(Serving):
     def until_reported(self) -> None:
         """Wait for the counts, which a slot reports once a second."""
         ends_s = time.monotonic() + _REPORT_S
-        while any(self._unreported()) and time.monotonic() < ends_s:
+        while self.has_unreported and time.monotonic() < ends_s:
             self.round(0.1)
 
 
@@ -147,7 +147,7 @@ class GroupCalibration:
         """Publish ``events`` in all, and run each group over its input.
 
         Args:
-            events: divided among the given streams by their rates.
+            events: divided among the input channels by their rates.
             run: an app's name that no other call had: connections remember streams.
 
         Raises:
@@ -156,7 +156,7 @@ class GroupCalibration:
         spec = renamed(self.task.spec, run)
         self._make(spec)
         try:
-            channels = given(spec)
+            channels = input_channels(spec)
             total = sum(self._rate(c) for c in channels) or 1.0
             for number, channel in enumerate(channels):
                 self._fill(channel, round(events * self._rate(channel) / total), number)
@@ -195,11 +195,11 @@ class GroupCalibration:
         samples = self.task.samples.get(channel.stream.name, ())
         sampler = Sampler(channel.stream, self._hints, self.task.keys, samples, seed=seed)
         sink = sink_options({**self._nats, "epoch": "1", "markerPrefix": names.MARKERS})
-        publisher = Publisher(self._connection, sink)
+        publisher = RowPublisher(self._connection, sink)
         text = self.task.spec.text
         for first in range(0, count, _FILL):
             size = min(_FILL, count - first)
-            position = pa.array(np.arange(first, first + size, dtype=np.int64))
+            position = np.arange(first, first + size, dtype=np.int64)
             for out in channel_rows(channel, text, "fill", sampler.rows(size), position, None):
                 publisher.add(messages_out.with_header_line(for_sink(out), None))
         publisher.finish()
@@ -216,14 +216,14 @@ class GroupCalibration:
         }
         directory = self.directory / group.app / group.name
         directory.mkdir(parents=True)
-        told: list[Outcome] = []
-        slot = _Slot(self._options, told.extend, AtWork(directory / "at-work"))
+        outcomes: list[Outcome] = []
+        slot = _Slot(self._options, outcomes.extend, AtWork(directory / "at-work"))
         member = members.member(io, 1, directory, nats=self._nats, starts={}, restored=frozenset())
         server = psutil.Process(self.server)
         try:
             before = time.process_time(), _cpu_s(server), _scheduled(self.server)
             slot.admit(member, [part.key for part in member.parts])
-            self._until_read(group.name, slot, ends, told)
+            self._until_read(group.name, slot, ends, outcomes)
             took_s = max(slot.ended_s - slot.began_s, 1e-3) / _stretch(
                 before[2], _scheduled(self.server)
             )
@@ -231,7 +231,7 @@ class GroupCalibration:
             slot.until_reported()
         finally:
             slot.close()
-        messages = sum(one.messages for one in told)
+        messages = sum(one.messages for one in outcomes)
         # A server does the work of one stream in one thread at a time.
         took_s = max(took_s, nats_s)
         read = sum(self._events(i.channel) for i in group.inputs)
@@ -252,8 +252,8 @@ class GroupCalibration:
         messages, seen = 0, []
         for number in range(channel.partitions):
             name, subject = channel.js_stream(number), channel.subject(number)
-            asked = {"subjects_filter": subject}
-            state = self._ask(f"$JS.API.STREAM.INFO.{name}", asked)["state"]
+            request = {"subjects_filter": subject}
+            state = self._ask(f"$JS.API.STREAM.INFO.{name}", request)["state"]
             count = sum((state.get("subjects") or {}).values())
             messages += count
             if channel.format is Format.ARROW:
@@ -264,8 +264,8 @@ class GroupCalibration:
         """Events of the first messages of a stream."""
         at = 1
         for _ in range(_LOOKS):
-            asked = {"seq": at, "next_by_subj": subject}
-            answer = self._ask(f"$JS.API.STREAM.MSG.GET.{stream}", asked)
+            request = {"seq": at, "next_by_subj": subject}
+            answer = self._ask(f"$JS.API.STREAM.MSG.GET.{stream}", request)
             if "message" not in answer:
                 return
             at = answer["message"]["seq"] + 1
@@ -273,13 +273,13 @@ class GroupCalibration:
                 yield sum(batch.num_rows for batch in reader)
 
     def _until_read(
-        self, group: str, slot: _Slot, ends: dict[str, int], told: Sequence[Outcome]
+        self, group: str, slot: _Slot, ends: dict[str, int], outcomes: Sequence[Outcome]
     ) -> None:
-        wanted = {stream: last for stream, last in ends.items() if last}
+        targets = {stream: last for stream, last in ends.items() if last}
         limit_s = time.monotonic() + _GROUP_S
-        while not _is_past(slot.reached.values(), wanted):
+        while not _is_past(slot.reached.values(), targets):
             slot.round(0.05)
-            failed = next((one for one in told if one.kind == FAILED), None)
+            failed = next((one for one in outcomes if one.kind == FAILED), None)
             if failed is not None or time.monotonic() > limit_s:
                 reason = f"It took longer than {_GROUP_S:.0f} s." if failed is None else (
                     f"{failed.failure}."
@@ -287,12 +287,12 @@ class GroupCalibration:
                 raise MeshError("MESH-C170", f'group "{group}" can\'t be calibrated', detail=reason)
 
 
-def _is_past(reached: Any, wanted: dict[str, int]) -> bool:
+def _is_past(reached: Any, targets: dict[str, int]) -> bool:
     at: dict[str, int] = {}
     for ends in reached:
         for stream, end in ends.items():
             at[stream] = max(at.get(stream, 0), end["sequence"])
-    return all(at.get(stream, 0) >= last for stream, last in wanted.items())
+    return all(at.get(stream, 0) >= last for stream, last in targets.items())
 
 
 def _cpu_s(process: psutil.Process) -> float:

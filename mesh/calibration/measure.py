@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh import scratch
-from mesh.calibration.groups import GroupCalibration, computing, given
+from mesh.calibration.groups import GroupCalibration, computing, input_channels
 from mesh.calibration.states import state_cost
 from mesh.errors import MeshError
 from mesh.jetstream import server
@@ -61,22 +61,22 @@ def check(spec: AppSpec) -> None:
     stored = [d for d in tree.definitions if find(getattr(d, "annotations", ()), "store")]
     if stored:
         reason = "It has tables in a database, which a measurement would write."
-    elif not given(spec):
+    elif not input_channels(spec):
         reason = "None of its groups reads events from outside."
     if reason:
         raise MeshError("MESH-C170", f'app "{spec.name}" can\'t be calibrated', detail=reason)
 
 
-def affordable(found: Sequence[GroupCost], wanted: int) -> int:
+def affordable(costs: Sequence[GroupCost], events_max: int) -> int:
     """Events of a run that does not take longer than it may, by the rates of a short one."""
-    event_s = sum(one.messages / one.rate for one in found if one.rate > 0)
-    return wanted if event_s <= 0 else max(1, min(wanted, int(_RUN_S / event_s)))
+    event_s = sum(one.messages / one.rate for one in costs if one.rate > 0)
+    return events_max if event_s <= 0 else max(1, min(events_max, int(_RUN_S / event_s)))
 
 
 def _with_state(task: CalibrationTask, cost: GroupCost) -> GroupCost:
     group = next(g for g in computing(task.spec) if g.name == cost.group)
     if not group.stateful or group.kind is not GroupKind.QUERIES:
         return cost
-    events = sum(task.rates.get(c.stream.name, 0.0) for c in given(task.spec))
+    events = sum(task.rates.get(c.stream.name, 0.0) for c in input_channels(task.spec))
     rate = max(events * cost.events, 1.0)
     return replace(cost, state=state_cost(group, rate, task.keys))

@@ -21,7 +21,7 @@ from mesh.language.syntax import (
     Binary,
     BinaryOperator,
     Literal,
-    Selector,
+    SelectClause,
     Unary,
     UnaryOperator,
     ValuePartition,
@@ -70,7 +70,7 @@ def hints_of(text: str) -> Hints:
     longest_s = 0.0
     for node in nodes(parse_app(text)):
         match node:
-            case Selector():
+            case SelectClause():
                 keys |= {one.name for one in node.group_by}
             case ValuePartition(expression=Variable(name=name)):
                 keys.add(name)
@@ -119,7 +119,7 @@ class Sampler:
         schema: of the stream.
         hints: facts of the app's text.
         keys: number of values of a key.
-        given: events as JSON objects; rows are drawn from them if there are any.
+        samples: events as JSON objects; rows are drawn from them if there are any.
         seed: of the random numbers.
 
     Raises:
@@ -131,49 +131,49 @@ class Sampler:
         schema: StreamSchema,
         hints: Hints,
         keys: int,
-        given: Sequence[str] = (),
+        samples: Sequence[str] = (),
         seed: int = 1,
     ) -> None:
         self._schema, self._hints, self._keys = schema, hints, max(1, keys)
         self._random = np.random.default_rng(seed)
-        self._given = _rows(schema, given) if given else None
+        self._samples = _rows(schema, samples) if samples else None
 
     def rows(self, count: int) -> pa.RecordBatch:
         """The next ``count`` events."""
-        if self._given is not None:
-            chosen: Any = pa.array(self._random.integers(0, self._given.num_rows, count))
-            return self._given.take(chosen)
+        if self._samples is not None:
+            chosen: Any = pa.array(self._random.integers(0, self._samples.num_rows, count))
+            return self._samples.take(chosen)
         columns = [self._column(a.name, a.type, count) for a in self._schema.attributes]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema.arrow)
 
     def _column(self, name: str, kind: AttributeType, count: int) -> Any:
-        wanted = self._schema.arrow.field(name).type
+        column_type = self._schema.arrow.field(name).type
         if kind is AttributeType.BOOL:
             return pa.array(self._random.integers(0, 2, count) == 1)
         if kind is AttributeType.STRING and name in self._hints.texts:
             # One more, which equals none of them.
             values = (*self._hints.texts[name], "other")
-            return pa.array(values, wanted).take(self._drawn(len(values), count))
+            return pa.array(values, column_type).take(self._drawn(len(values), count))
         if kind is AttributeType.STRING:
             numbers = self._random.integers(0, self._keys, count).astype(str)
-            return pa.array(np.char.add("k", numbers), wanted)
+            return pa.array(np.char.add("k", numbers), column_type)
         if kind is AttributeType.OBJECT:
-            return pa.nulls(count, wanted)
+            return pa.nulls(count, column_type)
         if name in self._hints.keys:
-            return pa.array(self._random.integers(0, self._keys, count)).cast(wanted)
+            return pa.array(self._random.integers(0, self._keys, count)).cast(column_type)
         low, high = self._hints.compared.get(name, (0.0, 0.0))
         low, high = (2 * low, 2 * high) if low < high else (0.0, _USUAL_MAX)
         if kind in _WHOLE:
             drawn = self._random.integers(round(low), round(high) + 1, count)
-            return pa.array(drawn).cast(wanted)
-        return pa.array(self._random.uniform(low, high, count)).cast(wanted)
+            return pa.array(drawn).cast(column_type)
+        return pa.array(self._random.uniform(low, high, count)).cast(column_type)
 
     def _drawn(self, of: int, count: int) -> Any:
         return pa.array(self._random.integers(0, of, count))
 
 
-def _rows(schema: StreamSchema, given: Sequence[str]) -> pa.RecordBatch:
-    values = [orjson.loads(one) for one in given]
+def _rows(schema: StreamSchema, samples: Sequence[str]) -> pa.RecordBatch:
+    values = [orjson.loads(one) for one in samples]
     try:
         return pa.RecordBatch.from_pylist(values, schema.arrow)
     except (pa.ArrowException, TypeError, ValueError) as error:

@@ -18,7 +18,7 @@ from mesh.model.cost import StateCost
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.group import bind_group
-from mesh.spark.live_partition import Partition
+from mesh.spark.live_partition import LivePartition
 from mesh.spark.stream_clock import StreamClock
 
 if TYPE_CHECKING:
@@ -69,14 +69,14 @@ def _measured(group: GroupSpec, hints: Hints, rate: float, keys: int) -> tuple[f
         name: Sampler(schema, hints, keys, seed=number)
         for number, (name, schema) in enumerate(streams.items())
     }
-    partition = Partition(executor, {name: StreamClock() for name in streams})
+    partition = LivePartition(executor, {name: StreamClock() for name in streams})
     sizes, done, ends_s = [0], 0, time.monotonic() + _TIME_MAX_S
     while done < _EVENTS_MAX and time.monotonic() < ends_s:
         runs = []
         for name, sampler in samplers.items():
             sequence = np.arange(done, done + _ROWS, dtype=np.int64)
             time_ms = _START_MS + (sequence * 1000.0 * len(streams) / rate).astype(np.int64)
-            partition.clocks[name].take(time_ms, last_is_own=True)
+            partition.clocks[name].take(time_ms, last_has_time=True)
             runs.append(InputRun(name, sequence, time_ms, sampler.rows(_ROWS)))
         executor.run(runs, partition.times(), is_by_events=True)
         done += _ROWS

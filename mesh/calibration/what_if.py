@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
-from mesh.calibration.groups import given
+from mesh.calibration.groups import input_channels
 from mesh.calibration.measure import calibrate, check
 from mesh.errors import MeshError
 from mesh.model.cost import CalibrationTask
@@ -53,17 +53,17 @@ def answer(
     check(spec)
     if not 1 <= keys <= KEYS_MAX:
         raise MeshError("MESH-C171", f"the number of keys is 1 to {KEYS_MAX:,}, not {keys:,}")
-    rates = rates_of([channel.stream.name for channel in given(spec)], at_rate)
-    kept = {stream: tuple(ones) for stream, ones in samples.items()}
-    costs = calibrate(CalibrationTask(spec, events or EVENTS, keys, rates, kept))
-    known = [_as_running(cost, (running or {}).get(cost.group)) for cost in costs]
-    found = capacity(spec, known, sum(rates.values()), keys, cores or psutil.cpu_count() or 1)
-    return {**asdict(found), "notes": notes(found, is_random=not samples)}
+    rates = rates_of([channel.stream.name for channel in input_channels(spec)], at_rate)
+    task_samples = {stream: tuple(ones) for stream, ones in samples.items()}
+    costs = calibrate(CalibrationTask(spec, events or EVENTS, keys, rates, task_samples))
+    actuals = [_as_running(cost, (running or {}).get(cost.group)) for cost in costs]
+    needs = capacity(spec, actuals, sum(rates.values()), keys, cores or psutil.cpu_count() or 1)
+    return {**asdict(needs), "notes": notes(needs, is_random=not samples)}
 
 
 def rates_of(streams: Sequence[str], at_rate: Sequence[str]) -> dict[str, float]:
     """Events a second of each input stream; MESH-C171 for what is no rate of them."""
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for one in at_rate:
         name, _, number = one.rpartition("=")
         try:
@@ -78,26 +78,26 @@ def rates_of(streams: Sequence[str], at_rate: Sequence[str]) -> dict[str, float]
                 hint="Write 50000 for each of them, or STREAM=50000 for one.",
             )
         # A stream that is named keeps its own rate.
-        found = {**found, name: rate} if name else dict.fromkeys(streams, rate) | found
-    if set(found) != set(streams):
-        missing = ", ".join(s for s in streams if s not in found)
+        rates = {**rates, name: rate} if name else dict.fromkeys(streams, rate) | rates
+    if set(rates) != set(streams):
+        missing = ", ".join(s for s in streams if s not in rates)
         raise MeshError("MESH-C171", f"no rate of {missing}")
-    return found
+    return rates
 
 
 def _as_running(cost: GroupCost, rate: float | None) -> GroupCost:
     return cost if rate is None else replace(cost, rate=rate, source="running")
 
 
-def notes(found: Capacity, *, is_random: bool) -> list[str]:
+def notes(needs: Capacity, *, is_random: bool) -> list[str]:
     """Sentences about what the figures do not say."""
     said = []
-    if not found.is_enough:
+    if not needs.is_enough:
         said.append(
-            f"group {found.first} can't have enough instances for {found.rate:,.0f} events a second"
+            f"group {needs.first} can't have enough instances for {needs.rate:,.0f} events a second"
         )
     silent = [
-        one.group for one in found.groups if one.events and one.rows and not any(one.rows.values())
+        one.group for one in needs.groups if one.events and one.rows and not any(one.rows.values())
     ]
     if silent:
         said.append(
@@ -108,7 +108,7 @@ def notes(found: Capacity, *, is_random: bool) -> list[str]:
         said.append("events were random: a share of rows that is not that of yours changes all")
     said += [
         f"the state of group {one.group} was still growing, and its text names no time that ends it"
-        for one in found.groups
+        for one in needs.groups
         if one.event_bytes and one.state_bytes is None
     ]
     return said

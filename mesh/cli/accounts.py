@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, show_rows
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 _PANEL = "Users"
 
@@ -66,7 +66,7 @@ def add_user(
     ] = "",
     may: _MayOption = None,
     apps: _AppsOption = "*",
-    at: Context,
+    at: ClientContext,
 ) -> None:
     """Add a user that every manager knows at once, or change its password and permissions.
 
@@ -86,24 +86,26 @@ def add_user(
         typer.echo(f'user "{name}" {"added to" if is_new else "has a new password in"} {file}')
         return
     words = sorted(read_permissions(may or ""))
-    with Client(at) as client:
+    with CommandClient(at) as client:
         client.put_user(name, password=new_password, may=words, apps=apps)
     typer.echo(f'user "{name}" may {", ".join(words)} for apps {apps}')
 
 
 @takes_cluster
-def list_users(*, output: OutputOption = Output.TEXT, at: Context) -> None:
+def list_users(*, output: OutputOption = Output.TEXT, at: ClientContext) -> None:
     """List the users of the cluster's directory; those of users files are not shown."""
-    with Client(at) as client:
-        found = client.users()
-    rows = [{"user": one["name"], **_shown(one["grants"])} for one in found]
-    _show(output, found, rows)
+    with CommandClient(at) as client:
+        entries = client.users()
+    rows = [{"user": one["name"], **_shown(one["grants"])} for one in entries]
+    _show(output, entries, rows)
 
 
 @takes_cluster
-def remove_user(name: Annotated[str, typer.Argument(help="User name.")], *, at: Context) -> None:
+def remove_user(
+    name: Annotated[str, typer.Argument(help="User name.")], *, at: ClientContext
+) -> None:
     """Remove a user and its tokens, at every manager at once."""
-    with Client(at) as client:
+    with CommandClient(at) as client:
         client.delete_user(name)
     typer.echo(f'user "{name}" is removed')
 
@@ -115,7 +117,7 @@ def add_token(
     days: Annotated[int, typer.Option(min=1, max=366, help="Days until it expires.")] = 30,
     may: _MayOption = None,
     apps: _AppsOption = "*",
-    at: Context,
+    at: ClientContext,
 ) -> None:
     """Make an API token with at most your own permissions. It is printed once, and not stored.
 
@@ -124,15 +126,15 @@ def add_token(
     from mesh.model.access import read_permissions
 
     words = sorted(read_permissions(may or ""))
-    with Client(at) as client:
+    with CommandClient(at) as client:
         typer.echo(client.make_token(name, days=days, may=words, apps=apps)["token"])
 
 
 @takes_cluster
-def list_tokens(*, output: OutputOption = Output.TEXT, at: Context) -> None:
+def list_tokens(*, output: OutputOption = Output.TEXT, at: ClientContext) -> None:
     """List your tokens; those of all users with the permission `admin`."""
-    with Client(at) as client:
-        found = client.tokens()
+    with CommandClient(at) as client:
+        tokens = client.tokens()
     rows = [
         {
             "id": one["id"],
@@ -141,17 +143,17 @@ def list_tokens(*, output: OutputOption = Output.TEXT, at: Context) -> None:
             **_shown([one["grant"]]),
             "expires": _time(one["expires_ms"]),
         }
-        for one in found
+        for one in tokens
     ]
-    _show(output, found, rows)
+    _show(output, tokens, rows)
 
 
 @takes_cluster
 def remove_token(
-    id: Annotated[str, typer.Argument(help="Id of the token.")], *, at: Context
+    id: Annotated[str, typer.Argument(help="Id of the token.")], *, at: ClientContext
 ) -> None:
     """Revoke a token."""
-    with Client(at) as client:
+    with CommandClient(at) as client:
         client.delete_token(id)
     typer.echo(f"token {id} is revoked")
 
@@ -162,11 +164,11 @@ def audit(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Number of entries.")] = 50,
     of: Annotated[str, typer.Option("--of", help="Entries of this user only.")] = "",
     output: OutputOption = Output.TEXT,
-    at: Context,
+    at: ClientContext,
 ) -> None:
     """Show who asked for what, from where, and with which result, the newest last."""
-    with Client(at) as client:
-        found = client.audit(limit=limit, user=of)
+    with CommandClient(at) as client:
+        entries = client.audit(limit=limit, user=of)
     rows = [
         {
             "time": _time(one["at_ms"]),
@@ -177,14 +179,14 @@ def audit(
             "status": one["status"],
             "times": one.get("count", 1),
         }
-        for one in found
+        for one in entries
     ]
-    _show(output, found, rows)
+    _show(output, entries, rows)
 
 
-def _show(output: Output, found: Any, rows: list[dict[str, Any]]) -> None:
+def _show(output: Output, answer: Any, rows: list[dict[str, Any]]) -> None:
     columns = list(rows[0]) if rows else []
-    show_rows(output, found, columns, [list(row.values()) for row in rows])
+    show_rows(output, answer, columns, [list(row.values()) for row in rows])
 
 
 def _shown(grants: list[dict[str, Any]]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from mesh.cli.backfill import (
     followed,
     inputs_of_deploy,
 )
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.deploy_outcome import describe_deploy, describe_guarantees
 from mesh.cli.options import AppArgument, FilesArgument, OutputOption, takes_cluster
 from mesh.cli.output import (
@@ -33,14 +33,14 @@ from mesh.cli.output import (
     show_table,
     shown_path,
 )
-from mesh.cli.variables import NameOption, VarOption, filled, given_variables
+from mesh.cli.variables import NameOption, VarOption, filled, parse_variables
 from mesh.errors import MeshError, all_errors
 from mesh.model.names import app_of_token
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.client import Context
+    from mesh.client import ClientContext
     from mesh.model.answers import InstanceAnswer
 
 _PANEL = "Apps of a cluster"
@@ -92,7 +92,7 @@ def deploy(
     var: VarOption = None,
     name: NameOption = None,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Deploy apps, and wait until all their instances run.
@@ -106,19 +106,19 @@ def deploy(
 
     Example: `mesh deploy examples/temperature.siddhi`
     """
-    given = given_variables(var)
+    variables = parse_variables(var)
     if name and len(files) > 1:
         raise typer.BadParameter("is for one file", param_hint="--name")
     is_new = not (replace or reset or begin != "earliest" or len(files) > 1)
     inputs = inputs_of_deploy(past, column, until, is_new=is_new)
     done: list[dict[str, Any]] = []
-    with Client(at) as client:
+    with CommandClient(at) as client:
         client.wait_until_up(min(timeout, _MANAGER_S))
         for file in files:
             text = ""
             try:
                 text = read_source(file)
-                text = filled(text, given, file, name)
+                text = filled(text, variables, file, name)
                 one = (
                     backfill_and_wait(client, at, text, inputs, timeout)
                     if inputs
@@ -134,8 +134,8 @@ def deploy(
                         show_error(fault, text, shown_path(file))
             else:
                 if output is not Output.JSON:
-                    told = describe(one) if inputs else describe_deploy(one)
-                    typer.echo(told + describe_guarantees(one))
+                    outcome = describe(one) if inputs else describe_deploy(one)
+                    typer.echo(outcome + describe_guarantees(one))
             done.append(one)
     if output is Output.JSON:
         show_json(done[0] if len(files) == 1 else done)
@@ -144,14 +144,14 @@ def deploy(
 
 
 def deploy_and_wait(
-    client: Client,
+    client: CommandClient,
     text: str,
     timeout_s: float,
     *,
     replace: bool = False,
     reset: Sequence[str] = (),
     begin: str = "earliest",
-    at: Context | None = None,
+    at: ClientContext | None = None,
 ) -> dict[str, Any]:
     """Deploy ``text``; returns whether it runs, the time that took, and the status.
 
@@ -160,12 +160,12 @@ def deploy_and_wait(
     of a history that the text names is shown.
     """
     started_s = time.monotonic()
-    wanted: Any = {"replace": replace, "reset": reset, "begin": begin}
+    options: Any = {"replace": replace, "reset": reset, "begin": begin}
     if at is not None and _has_history(text):
         # That may take long.
-        done = followed(at, text, partial(client.patient().deploy, text, **wanted))
+        done = followed(at, text, partial(client.patient().deploy, text, **options))
     else:
-        done = client.deploy(text, **wanted)
+        done = client.deploy(text, **options)
     answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
         answer["status"] = client.wait_running(done["app"], timeout_s)
@@ -193,7 +193,7 @@ def scale(
         float, typer.Option(help="Time to wait until they run, seconds; 0 doesn't wait.")
     ] = 60.0,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Run a group of an app in more or fewer instances, and wait until they run.
@@ -204,26 +204,26 @@ def scale(
     Example: `mesh scale Temperature averages 4`
     """
     started_s = time.monotonic()
-    with Client(at) as client:
-        found = client.scale(app, group, parallel)
+    with CommandClient(at) as client:
+        answer = client.scale(app, group, parallel)
         if timeout > 0:
-            found = client.wait_running(app, timeout)
-    took = f'app "{app}" is {found["state"]} after {time.monotonic() - started_s:.1f} s'
-    count = sum(i["group"] == group for i in found["instances"])
-    show(output, found, f'{took}, group "{group}" has {count} instances{because(found)}')
-    if timeout > 0 and found["state"] != "running":
+            answer = client.wait_running(app, timeout)
+    took = f'app "{app}" is {answer["state"]} after {time.monotonic() - started_s:.1f} s'
+    count = sum(i["group"] == group for i in answer["instances"])
+    show(output, answer, f'{took}, group "{group}" has {count} instances{because(answer)}')
+    if timeout > 0 and answer["state"] != "running":
         raise typer.Exit(1)
 
 
 @takes_cluster
-def pause(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+def pause(app: AppArgument, *, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """Stop an app's instances; its channels, states and positions stay until `mesh resume`.
 
     Example: `mesh pause Temperature`
     """
-    with Client(at) as client:
-        found = client.switch(app, active=False)
-    show(output, found, f'app "{app}" is {found["state"]}: {found["reason"]}')
+    with CommandClient(at) as client:
+        answer = client.switch(app, active=False)
+    show(output, answer, f'app "{app}" is {answer["state"]}: {answer["reason"]}')
 
 
 @takes_cluster
@@ -233,63 +233,63 @@ def resume(
         float, typer.Option(help="Time to wait until it runs, seconds; 0 doesn't wait.")
     ] = 60.0,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Continue a paused app where it stopped, and wait until it runs.
 
     Example: `mesh resume Temperature`
     """
-    with Client(at) as client:
-        found = client.switch(app, active=True)
+    with CommandClient(at) as client:
+        answer = client.switch(app, active=True)
         if timeout > 0:
-            found = client.wait_running(app, timeout)
-    show(output, found, f'app "{app}" is {found["state"]}{because(found)}')
-    if timeout > 0 and found["state"] != "running":
+            answer = client.wait_running(app, timeout)
+    show(output, answer, f'app "{app}" is {answer["state"]}{because(answer)}')
+    if timeout > 0 and answer["state"] != "running":
         raise typer.Exit(1)
 
 
 @takes_cluster
-def undeploy(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+def undeploy(app: AppArgument, *, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """Stop an app and remove it, with the messages of its channels and its state.
 
     Example: `mesh undeploy Temperature`
     """
-    with Client(at) as client:
+    with CommandClient(at) as client:
         done = client.undeploy(app)
     show(output, done, done["message"])
 
 
 @takes_cluster
-def list_apps(*, at: Context, output: OutputOption = Output.TEXT) -> None:
+def list_apps(*, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """List the apps and their states.
 
     Example: `mesh apps --output json`
     """
-    with Client(at) as client:
-        found = client.apps()
-    rows = [(app_of_token(app["app"]), app["state"], app.get("reason")) for app in found]
-    show_rows(output, found, ("app", "state", "reason"), rows)
+    with CommandClient(at) as client:
+        apps = client.apps()
+    rows = [(app_of_token(app["app"]), app["state"], app.get("reason")) for app in apps]
+    show_rows(output, apps, ("app", "state", "reason"), rows)
 
 
 @takes_cluster
-def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+def status(app: AppArgument, *, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """Show an app's instances: workers, counters and lag.
 
     Example: `mesh status Temperature`
     """
-    with Client(at) as client:
-        found = client.status(app)
+    with CommandClient(at) as client:
+        answer = client.status(app)
     if output is Output.JSON:
-        show_json(found)
+        show_json(answer)
         return
-    typer.echo(f'app "{app_of_token(app)}" is {found["state"]}{because(found)}')
-    if found.get("cure"):
-        typer.echo(f"  hint: {found['cure']}")
+    typer.echo(f'app "{app_of_token(app)}" is {answer["state"]}{because(answer)}')
+    if answer.get("cure"):
+        typer.echo(f"  hint: {answer['cure']}")
     columns: tuple[str, ...] = (
         "instance", "worker", "state", "in", "out", "errors", "behind", "restarts", "batch ms p50",
     )  # fmt: skip
-    stands_by = any(i.get("standby") or i.get("standby_reason") for i in found["instances"])
+    stands_by = any(i.get("standby") or i.get("standby_reason") for i in answer["instances"])
     columns += ("standby",) if stands_by else ()
     rows = [
         (
@@ -297,20 +297,24 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
             i.get("events_out"), i.get("errors"), i.get("behind"), i.get("restarts"),
             i.get("batch_ms_p50"), *([_standby(i)] if stands_by else []),
         )
-        for i in found["instances"]
+        for i in answer["instances"]
     ]  # fmt: skip
     show_table(columns, rows)
-    doors = [(i["instance"], door) for i in found["instances"] for door in i.get("doors") or ()]
-    if doors:
+    connectors = [
+        (i["instance"], connector)
+        for i in answer["instances"]
+        for connector in i.get("connectors") or ()
+    ]
+    if connectors:
         show_table(
             ("instance", "source or sink", "address", "state", "position", "behind", "error"),
             [
                 (name, d["name"], d.get("endpoint"), d["state"], d.get("position") or None,
                  d.get("behind"), d.get("error"))
-                for name, d in doors
+                for name, d in connectors
             ],
         )  # fmt: skip
-    for instance in found["instances"]:
+    for instance in answer["instances"]:
         if instance.get("error"):
             typer.echo(f"{instance['instance']}: {instance['error']}")
         if at_ms := instance.get("retry_at_ms"):
@@ -323,7 +327,7 @@ def status(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT)
 
 
 @takes_cluster
-def streams(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+def streams(app: AppArgument, *, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """List an app's streams on the wire: attributes, subjects and stored messages.
 
     Clients publish to the subject of an input, and read those of all. An app that writes a stream
@@ -331,16 +335,16 @@ def streams(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT
 
     Example: `mesh streams Temperature`
     """
-    with Client(at) as client:
-        found = client.streams(app)
+    with CommandClient(at) as client:
+        answer = client.streams(app)
     rows = [
         (
             one["stream"], one["kind"], one["subject"], one["messages"],
             ", ".join(f"{name} {kind}" for name, kind in one["attributes"].items()),
         )
-        for one in found
+        for one in answer
     ]  # fmt: skip
-    show_rows(output, found, ("stream", "kind", "subject", "messages", "attributes"), rows)
+    show_rows(output, answer, ("stream", "kind", "subject", "messages", "attributes"), rows)
 
 
 def _standby(instance: InstanceAnswer) -> str | None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from mesh.cli.client import Client, with_status
+from mesh.cli.client import CommandClient, with_status
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, because, pointing_at, read_source, show
 from mesh.cli.timeline import PANEL
-from mesh.cli.variables import NameOption, VarOption, filled, given_variables
+from mesh.cli.variables import NameOption, VarOption, filled, parse_variables
 from mesh.errors import MeshError
 from mesh.model.history import HistoryInput
 from mesh.progress import working
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
-    from mesh.client import Context
+    from mesh.client import ClientContext
     from mesh.progress import Work
 
 R = TypeVar("R")
@@ -89,7 +89,7 @@ def backfill(
     var: VarOption = None,
     name: NameOption = None,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Deploy an app that has seen the past: events of its streams, up to exact places.
@@ -106,8 +106,8 @@ def backfill(
         raise typer.BadParameter("each stream has a path after it", param_hint="STREAM PATH")
     inputs = inputs_of(zip(pairs[::2], pairs[1::2], strict=True), column or (), until or ())
     text = read_source(file)
-    with Client(at) as client, pointing_at(file, text, output):
-        text = filled(text, given_variables(var), file, name)
+    with CommandClient(at) as client, pointing_at(file, text, output):
+        text = filled(text, parse_variables(var), file, name)
         done = backfill_and_wait(client, at, text, inputs, timeout)
     show(output, done, describe(done))
     if not done.get("running", True):
@@ -141,33 +141,37 @@ def inputs_of(
     """The past events of streams, by stream and path, with ``--time`` and ``--until``."""
     from mesh.plan.history_streams import is_stream
 
-    given = dict(pairs)
-    times, untils = _by_stream("--time", columns, given), _by_stream("--until", ends, given)
-    for stream, path in given.items():
+    paths = dict(pairs)
+    times, untils = _by_stream("--time", columns, paths), _by_stream("--until", ends, paths)
+    for stream, path in paths.items():
         if stream not in times and not is_stream(path):
             raise typer.BadParameter(f"stream {stream} has none", param_hint="--time")
-    if len(given) > 1 and any(one.isdecimal() for one in ends):
+    if len(paths) > 1 and any(one.isdecimal() for one in ends):
         raise typer.BadParameter(
             "a sequence is that of one stream: STREAM=SEQUENCE", param_hint="--until"
         )
-    return [HistoryInput(s, path, times.get(s, ""), untils.get(s)) for s, path in given.items()]
+    return [HistoryInput(s, path, times.get(s, ""), untils.get(s)) for s, path in paths.items()]
 
 
-def _by_stream(option: str, values: Sequence[str], given: dict[str, str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+def _by_stream(option: str, values: Sequence[str], paths: dict[str, str]) -> dict[str, str]:
+    result: dict[str, str] = {}
     for value in values:
-        stream, equals, own = value.partition("=")
-        if equals and stream not in given:
+        stream, equals, text = value.partition("=")
+        if equals and stream not in paths:
             raise typer.BadParameter(f'stream "{stream}" has no past events', param_hint=option)
         if not equals:
-            found = {**dict.fromkeys(given, value), **found}
+            result = {**dict.fromkeys(paths, value), **result}
         else:
-            found[stream] = own
-    return found
+            result[stream] = text
+    return result
 
 
 def backfill_and_wait(
-    client: Client, at: Context, text: str, inputs: Sequence[HistoryInput], timeout_s: float
+    client: CommandClient,
+    at: ClientContext,
+    text: str,
+    inputs: Sequence[HistoryInput],
+    timeout_s: float,
 ) -> dict[str, Any]:
     """Deploy an app after its history, with progress on standard error; the outcome."""
     deploy = partial(
@@ -182,7 +186,7 @@ def backfill_and_wait(
     return with_status(client, done, done["app"], timeout_s)
 
 
-def followed(at: Context, text: str, ask: Callable[[], R]) -> R:
+def followed(at: ClientContext, text: str, ask: Callable[[], R]) -> R:
     """The answer to a deploy with a history, with its progress on standard error meanwhile.
 
     When its manager ends in the middle, ``ask`` is called again: the next manager continues from
@@ -193,21 +197,21 @@ def followed(at: Context, text: str, ask: Callable[[], R]) -> R:
 
     name = app_name(parse_app(text))
     past = working(f'app "{name}" reads its past')
-    with Client(at) as other, ThreadPoolExecutor(1) as runner, past as work:
+    with CommandClient(at) as other, ThreadPoolExecutor(1) as runner, past as work:
         for _ in range(_TRIES):
-            asked = runner.submit(ask)
-            is_begun = _watch(asked, other, name, work)
-            if not (is_begun and _is_away(asked) and _is_back(other)):
+            future = runner.submit(ask)
+            is_begun = _watch(future, other, name, work)
+            if not (is_begun and _is_away(future) and _is_back(other)):
                 break
             # An event, that each line of progress would hide.
             typer.echo(f'app "{name}": its manager has ended; another one continues', err=True)
-        return asked.result()
+        return future.result()
 
 
-def _watch(asked: Future[R], other: Client, name: str, work: Work) -> bool:
+def _watch(future: Future[R], other: CommandClient, name: str, work: Work) -> bool:
     """Show the progress until there is an answer; whether there was any."""
     is_begun = False
-    while not wait([asked], _TELL_S).done:
+    while not wait([future], _TELL_S).done:
         with contextlib.suppress(MeshError):
             reason = other.status(name).get("reason") or ""
             is_begun |= bool(reason)
@@ -215,12 +219,12 @@ def _watch(asked: Future[R], other: Client, name: str, work: Work) -> bool:
     return is_begun
 
 
-def _is_away(asked: Future[R]) -> bool:
-    error = asked.exception()
+def _is_away(future: Future[R]) -> bool:
+    error = future.exception()
     return isinstance(error, MeshError) and error.code == "MESH-U112"
 
 
-def _is_back(other: Client) -> bool:
+def _is_back(other: CommandClient) -> bool:
     """Wait for a manager that answers; whether there is one in time."""
     ends_s = time.monotonic() + _BACK_S
     while time.monotonic() < ends_s:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, show, show_rows
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 _PANEL = "Apps of a cluster"
 
@@ -24,15 +24,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 @takes_cluster
-def backup(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+def backup(app: AppArgument, *, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """Copy an app's state with its positions; the app continues to run.
 
     Example: `mesh backup Temperature`
     """
-    with Client(at) as client:
-        made = client.backup(app)
-    size = f"{made['snapshots']} snapshots, {made['bytes'] / 1e6:.1f} MB"
-    show(output, made, f'app "{app}" is backed up as revision {made["revision"]}: {size}')
+    with CommandClient(at) as client:
+        answer = client.backup(app)
+    size = f"{answer['snapshots']} snapshots, {answer['bytes'] / 1e6:.1f} MB"
+    show(output, answer, f'app "{app}" is backed up as revision {answer["revision"]}: {size}')
 
 
 @takes_cluster
@@ -42,20 +42,20 @@ def backups(
         str | None, typer.Option(help="Delete this revision, or 'all' of them.")
     ] = None,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """List the backups of an app, oldest first, also when it is undeployed; or delete some.
 
     Example: `mesh backups Temperature`
     """
-    with Client(at) as client:
+    with CommandClient(at) as client:
         if delete is not None:
             is_all = delete == "all"
             done = client.delete_backups(app) if is_all else client.delete_backup(app, delete)
             show(output, done, f"{done['deleted']} deleted")
             return
-        found = client.backups(app)
+        entries = client.backups(app)
     rows = [
         (
             one["revision"],
@@ -64,9 +64,9 @@ def backups(
             one["snapshots"],
             f"{one['bytes'] / 1e6:.1f}",
         )
-        for one in found
+        for one in entries
     ]
-    show_rows(output, found, ("revision", "made at", "by", "snapshots", "MB"), rows)
+    show_rows(output, entries, ("revision", "made at", "by", "snapshots", "MB"), rows)
 
 
 @takes_cluster
@@ -89,7 +89,7 @@ def restore(
         ),
     ] = True,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Restore the state of a backup: the app stops, gets the state, and reads again from there.
@@ -99,8 +99,10 @@ def restore(
 
     Example: `mesh restore Temperature --at 2026-11-21T20:30Z`
     """
-    with Client(at) as client:
+    with CommandClient(at) as client:
         done = client.restore(app, revision=revision, before=before, other=other, replay=replay)
-    told = f"{done['behind']} messages are read again" if done["replays"] else "nothing is replayed"
+    message = (
+        f"{done['behind']} messages are read again" if done["replays"] else "nothing is replayed"
+    )
     where = f'app "{done["app"]}" continues from revision {done["revision"]}'
-    show(output, done, f"{where}: {told}")
+    show(output, done, f"{where}: {message}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LOOK_S: Final = 0.2
 
 
-class Client(client.Client):
+class CommandClient(client.Client):
     """One cluster's API; what takes long is shown on standard error."""
 
     #: Between two lines of progress.
@@ -33,11 +33,11 @@ class Client(client.Client):
         """The status once the app runs, or after ``timeout_s``."""
         with working(f'app "{app}" starts', at_most_s=timeout_s) as work:
 
-            def show(found: StatusAnswer) -> None:
-                states = [one["state"] for one in found["instances"]]
-                reason = f": {found['reason']}" if found.get("reason") else ""
-                told = f'app "{app}" is {found["state"]}{reason}'
-                work.tell(told, states.count("running"), len(states))
+            def show(status: StatusAnswer) -> None:
+                states = [one["state"] for one in status["instances"]]
+                reason = f": {status['reason']}" if status.get("reason") else ""
+                message = f'app "{app}" is {status["state"]}{reason}'
+                work.tell(message, states.count("running"), len(states))
 
             return super().wait_running(app, timeout_s, note or show)
 
@@ -69,7 +69,7 @@ class Client(client.Client):
 
 
 def with_status(
-    client: Client, done: Mapping[str, Any], app: str, timeout_s: float
+    client: CommandClient, done: Mapping[str, Any], app: str, timeout_s: float
 ) -> dict[str, Any]:
     """An outcome with the status of its app, and whether it runs; as it is without a time."""
     if not timeout_s:

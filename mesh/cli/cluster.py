@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show, show_json, show_rows
 from mesh.progress import working
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
     from mesh.model.answers import InstanceAnswer, NodeAnswer
 
 
@@ -32,13 +32,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 @takes_cluster
-def list_nodes(*, at: Context, output: OutputOption = Output.TEXT) -> None:
+def list_nodes(*, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """List managers and workers with leader, readiness and load.
 
     Example: `mesh nodes`
     """
-    with Client(at) as client:
-        found = client.nodes()
+    with CommandClient(at) as client:
+        nodes = client.nodes()
     rows = [
         (
             n["id"], n["role"], n["presence"], n["leads"], _admits(n), _filled(n),
@@ -46,34 +46,34 @@ def list_nodes(*, at: Context, output: OutputOption = Output.TEXT) -> None:
             n["process_cpu_percent"], n["memory_bytes"] // 1_000_000, n["memory_percent"],
             n["memory_limit_bytes"] // 1_000_000, n["load_1m"],
         )
-        for n in found
+        for n in nodes
     ]  # fmt: skip
     columns = (
         "node", "role", "presence", "leads", "admits", "instances", "labels", "address", "pid",
         "cpu %", "own cpu %", "own memory MB", "memory %", "limit MB", "load",
     )  # fmt: skip
-    show_rows(output, found, columns, rows)
+    show_rows(output, nodes, columns, rows)
 
 
 @takes_cluster
-def cordon(node: NodeArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+def cordon(node: NodeArgument, *, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """Place no new instances on a worker; it keeps its instances.
 
     Example: `mesh cordon worker-1`
     """
-    with Client(at) as client:
+    with CommandClient(at) as client:
         done = client.order_node(node, "cordon")
-    kept = counted(done["instances"], "instance")
-    show(output, done, f'worker "{node}" keeps its {kept} and gets no new ones')
+    instances = counted(done["instances"], "instance")
+    show(output, done, f'worker "{node}" keeps its {instances} and gets no new ones')
 
 
 @takes_cluster
-def uncordon(node: NodeArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+def uncordon(node: NodeArgument, *, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """Let a cordoned or drained worker accept instances again.
 
     Example: `mesh uncordon worker-1`
     """
-    with Client(at) as client:
+    with CommandClient(at) as client:
         done = client.order_node(node, "uncordon")
     why = f", but it {done['why']}" if done["why"] else ""
     show(output, done, f'worker "{node}" accepts instances again{why}')
@@ -86,7 +86,7 @@ def drain(
         float, typer.Option(help="Time to wait until it is empty, seconds; 0 doesn't wait.")
     ] = 60.0,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Move all instances off a worker, and keep it empty until `mesh uncordon`.
@@ -95,7 +95,7 @@ def drain(
 
     Example: `mesh drain worker-1`
     """
-    with Client(at) as client:
+    with CommandClient(at) as client:
         done = client.order_node(node, "drain")
         deadline_s = time.monotonic() + timeout
         total = done["instances"]
@@ -122,7 +122,7 @@ def drain(
         raise typer.Exit(1)
 
 
-def _left(client: Client, node: str) -> list[InstanceAnswer]:
+def _left(client: CommandClient, node: str) -> list[InstanceAnswer]:
     """The instances that are still on ``node``, with the reason."""
     return [i for app in client.apps() for i in app["instances"] if i["worker"] == node]
 

@@ -57,8 +57,8 @@ def _leaves(group: BaseExceptionGroup[MeshError]) -> Iterator[MeshError]:
             yield one
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_set: bool) -> None:
+    if is_set:
         typer.echo(f"mesh {mesh.__version__}")
         raise typer.Exit
 
@@ -74,7 +74,7 @@ def _root(
 
 #: Modules of commands, in the order of ``--help``.
 PARTS: Final = (
-    "dev", "contexts", "door_check", "demo", "doctor", "help", "texts", "migrate", "plans",
+    "dev", "contexts", "connector_check", "demo", "doctor", "help", "texts", "migrate", "plans",
     "preview", "testing", "init", "lsp", "connectors", "explain", "apps", "backups", "timeline",
     "backfill", "failed", "query", "events", "cluster", "debug", "nodes", "dashboard", "trace",
     "nats_config", "install", "datacenters", "pack", "top", "verify", "accounts", "login", "secret",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mesh.connect.spec import Spec
 
 
-class Form(StrEnum):
+class ConnectorsOutput(StrEnum):
     """``--output`` of the command."""
 
     TEXT = "text"
@@ -28,7 +28,7 @@ class Form(StrEnum):
 NameArgument = Annotated[
     str | None, typer.Argument(help="A type such as http; all if not given.", metavar="NAME")
 ]
-FormOption = Annotated[Form, typer.Option("--output", "-o", help="Output format.")]
+FormOption = Annotated[ConnectorsOutput, typer.Option("--output", "-o", help="Output format.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,7 +36,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(rich_help_panel="An app's text")(connectors)
 
 
-def connectors(name: NameArgument = None, output: FormOption = Form.TEXT) -> None:
+def connectors(name: NameArgument = None, output: FormOption = ConnectorsOutput.TEXT) -> None:
     """Show the installed sources, sinks, mappers and distribution strategies.
 
     Example: `mesh connectors http`, or `mesh connectors --output markdown`
@@ -45,10 +45,10 @@ def connectors(name: NameArgument = None, output: FormOption = Form.TEXT) -> Non
     from mesh.connect.describe import markdown, to_values
     from mesh.plan.name_errors import nearest
 
-    known = registry.specs()
-    found = [spec for (_, own), spec in known.items() if name in (None, own)]
-    if not found:
-        names = sorted({own for _, own in known})
+    specs = registry.specs()
+    matches = [spec for (_, spec_name), spec in specs.items() if name in (None, spec_name)]
+    if not matches:
+        names = sorted({spec_name for _, spec_name in specs})
         raise MeshError(
             "MESH-U128",
             f'connector "{name}" is not installed',
@@ -56,12 +56,12 @@ def connectors(name: NameArgument = None, output: FormOption = Form.TEXT) -> Non
             hint=nearest(name or "", names),
         )
     match output:
-        case Form.JSON:
-            show_json([to_values(spec) for spec in found])
-        case Form.MARKDOWN:
-            sys.stdout.write(markdown(found) + "\n")
-        case Form.TEXT:
-            _show(found, with_options=name is not None)
+        case ConnectorsOutput.JSON:
+            show_json([to_values(spec) for spec in matches])
+        case ConnectorsOutput.MARKDOWN:
+            sys.stdout.write(markdown(matches) + "\n")
+        case ConnectorsOutput.TEXT:
+            _show(matches, with_options=name is not None)
 
 
 def _show(specs: Iterable[Spec], *, with_options: bool) -> None:

@@ -13,7 +13,7 @@ from mesh.client.context import described
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 context_commands = typer.Typer(no_args_is_help=True, help="Address of the cluster.")
 
@@ -25,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 @takes_cluster_and_nats
-def show_context(*, at: Context, output: OutputOption = Output.TEXT) -> None:
+def show_context(*, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """Print addresses and passwords of the cluster that commands use here.
 
     Of `mesh dev` these are the lines that it printed when it started.

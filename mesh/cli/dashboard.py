@@ -13,7 +13,7 @@ from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annot
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from mesh.api.page_door import PageDoor
+    from mesh.api.page_access import PageAccess
     from mesh.settings import Settings
 
 
@@ -52,7 +52,7 @@ async def _serve(settings: Settings) -> None:
     from mesh.dashboard.server import make_pages
     from mesh.jetstream.audit import Audit
     from mesh.jetstream.directory import Directory
-    from mesh.jetstream.sessions import Sessions
+    from mesh.jetstream.sessions import UserSessions
     from mesh.manager.observer import observing
     from mesh.manager.supervision import Restarting
     from mesh.signals import end, signalled
@@ -64,8 +64,8 @@ async def _serve(settings: Settings) -> None:
         directory = Directory(js, replicas)
         audit = Audit(service.client, replicas, settings.manager.audit_bytes, clock)
 
-        def pages(app: ASGIApp, door: PageDoor) -> ASGIApp:
-            return make_pages(service, door, clock)
+        def pages(app: ASGIApp, access: PageAccess) -> ASGIApp:
+            return make_pages(service, access, clock)
 
         works = {"users": directory.follow, "audit": audit.follow}
         following = [tasks.create_task(Restarting(*one)()) for one in works.items()]
@@ -78,7 +78,7 @@ async def _serve(settings: Settings) -> None:
             directory=directory,
             audit=audit,
             provider=provider,
-            sessions=Sessions(js, clock, replicas),
+            sessions=UserSessions(js, clock, replicas),
         )
         typer.echo(f"dashboard  {api.url}")
         serving = asyncio.create_task(api.run())

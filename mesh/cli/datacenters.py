@@ -82,9 +82,9 @@ def _run(file: Path, config: Path | None, work: Work) -> list[FollowedStream]:
     return asyncio.run(run())
 
 
-def _show(found: list[FollowedStream]) -> None:
+def _show(streams: list[FollowedStream]) -> None:
     rows: list[tuple[Any, ...]] = []
-    for one in found:
+    for one in streams:
         last_seen = f"{one.silent_s:.1f} s ago" if one.silent_s >= 0 else "never"
         there: int | str = "no answer"
         if one.origin is not None:

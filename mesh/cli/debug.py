@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, show
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
     from mesh.model.answers import StoryAnswer
 
 debug_commands = typer.Typer(no_args_is_help=True, help="Events with their causes.")
@@ -30,16 +30,16 @@ def _debug() -> None:
 
 @debug_commands.command("story")
 @takes_cluster
-def story(app: AppArgument, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+def story(app: AppArgument, *, at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """Show the events of an app in order, with actor and cause.
 
     Times are the clocks of the noting processes, in UTC.
 
     Example: `mesh debug story Temperature`
     """
-    with Client(at) as client:
-        found = client.story(app)
-    show(output, found, "\n".join(map(line, found)))
+    with CommandClient(at) as client:
+        entries = client.story(app)
+    show(output, entries, "\n".join(map(line, entries)))
 
 
 def line(entry: StoryAnswer) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from mesh.cli import shipped
-from mesh.cli.client import Client
-from mesh.cli.demo_view import Tally
+from mesh import shipped
+from mesh.cli.client import CommandClient
+from mesh.cli.demo_view import StreamTally
 from mesh.cli.deploy_outcome import describe_deploy
 from mesh.cli.dev import wait_until_up
 from mesh.client import wire
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
-    from mesh.cli.demo_view import View
+    from mesh.cli.demo_view import DemoView
     from mesh.cli.local import LocalCluster
     from mesh.model.answers import DeployAnswer, StatusAnswer
 
@@ -58,11 +58,13 @@ _STUCK_S: Final = 60.0
 class Demo:
     """One run; ``age_s`` is the age of the command when it was created."""
 
-    view: View
+    view: DemoView
     rows: int
     age_s: float
     began_s: float = field(default_factory=time.monotonic)
-    tallies: dict[str, Tally] = field(default_factory=lambda: {s: Tally() for s in OUTPUTS})
+    tallies: dict[str, StreamTally] = field(
+        default_factory=lambda: {s: StreamTally() for s in OUTPUTS}
+    )
     #: Event time to the time at which its last event was published, ms since 1970.
     published_ms: dict[int, float] = field(default_factory=dict)
     events: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
@@ -92,7 +94,7 @@ class Demo:
         self.view.say(f"Manager is up after {self.elapsed_s():.1f} s; Spark sessions are starting.")
         if not loop_cache.is_compiled():
             self.view.say("They compile native loops, which takes half a minute to two, once.")
-        with Client(cluster.context) as client:
+        with CommandClient(cluster.context) as client:
             # The data is read while the sessions start.
             _, self.events = await asyncio.gather(
                 self._until_ready(client, cluster.plan.workers),
@@ -117,7 +119,9 @@ class Demo:
         self.view.close()
         self._sum_up(status, expected, cluster.context.server)
 
-    async def _play(self, cluster: LocalCluster, client: Client, js: JetStreamContext) -> None:
+    async def _play(
+        self, cluster: LocalCluster, client: CommandClient, js: JetStreamContext
+    ) -> None:
         """Publish the year: some of it steadily, most as a burst, the end while a worker dies."""
         steady, burst = parts_of(len(self.events))
         self.view.say(f"Steady: {steady:,} events at {STEADY_RATE}/s.")
@@ -133,7 +137,7 @@ class Demo:
         await self._lose_worker(cluster, client, js, burst)
 
     async def _lose_worker(
-        self, cluster: LocalCluster, client: Client, js: JetStreamContext, start: int
+        self, cluster: LocalCluster, client: CommandClient, js: JetStreamContext, start: int
     ) -> None:
         """Publish the rest steadily, and kill the worker of the group with state meanwhile."""
         status = await asyncio.to_thread(client.status, APP)
@@ -147,7 +151,9 @@ class Demo:
         self.is_killed, self.stateful_row_s = True, time.monotonic()
         await self._publish_steadily(js, before, count)
 
-    async def _tell_running(self, client: Client, done: DeployAnswer, deployed_s: float) -> None:
+    async def _tell_running(
+        self, client: CommandClient, done: DeployAnswer, deployed_s: float
+    ) -> None:
         """Wait until the app runs, and report the time."""
         status = await asyncio.to_thread(client.wait_running, done["app"], _READY_S)
         is_running = status["state"] == "running"
@@ -158,7 +164,7 @@ class Demo:
         if not is_running:
             raise MeshError("MESH-U150", "the demo's app does not run", hint="See the logs.")
 
-    async def _until_ready(self, client: Client, workers: int) -> None:
+    async def _until_ready(self, client: CommandClient, workers: int) -> None:
         """Wait for all workers, so that the instances are spread at once."""
         began_s = time.monotonic()
         deadline_s = began_s + _READY_S
@@ -242,7 +248,9 @@ class Demo:
         subject = names.subject(APP, INPUT)
         return await js.publish_async(subject, orjson.dumps(event), headers=headers)
 
-    async def _until_complete(self, client: Client, quiet_s: float = _QUIET_S) -> StatusAnswer:
+    async def _until_complete(
+        self, client: CommandClient, quiet_s: float = _QUIET_S
+    ) -> StatusAnswer:
         """Return the status once no instance lags and no output has arrived for a while."""
         began_s, least_s = time.monotonic(), quiet_s
         while True:
@@ -321,10 +329,10 @@ def expected_rows(text: str, count: int) -> dict[str, Counter[bytes]]:
     year = weather.load()
     time_ms, rows = year.time_ms[:count], year.rows.slice(0, count)
     run = InputRun(INPUT, np.arange(1, 1 + len(time_ms)), time_ms, rows)
-    found: dict[str, Counter[bytes]] = {stream: Counter() for stream in OUTPUTS}
+    counts: dict[str, Counter[bytes]] = {stream: Counter() for stream in OUTPUTS}
     for output in Executor(bind(parse(text)), OUTPUTS).run([run], {INPUT: int(time_ms[-1])}):
-        found[output.stream].update(map(row_key, output.rows.to_pylist()))
-    return found
+        counts[output.stream].update(map(row_key, output.rows.to_pylist()))
+    return counts
 
 
 def row_key(row: dict[str, Any]) -> bytes:

@@ -18,7 +18,7 @@ _LINE_EVERY_S = 2.0
 
 
 @dataclass
-class Tally:
+class StreamTally:
     """Output of one stream."""
 
     events: int = 0
@@ -29,12 +29,12 @@ class Tally:
     rows: Counter[bytes] = field(default_factory=Counter)
 
 
-def make_view(stream: TextIO) -> View:
+def make_view(stream: TextIO) -> DemoView:
     """The view for ``stream``: live on a terminal."""
-    return LiveView() if stream.isatty() else View()
+    return LiveView() if stream.isatty() else DemoView()
 
 
-class View:
+class DemoView:
     """Progress and results of the demo as plain lines, at most one every two seconds."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class View:
         if done >= total or self._is_time("in"):
             self.say(f"published {done:,} of {total:,} events, {rate:,.0f}/s")
 
-    def outputs(self, tallies: dict[str, Tally]) -> None:
+    def outputs(self, tallies: dict[str, StreamTally]) -> None:
         """An output has arrived: counts and one row of each stream, from time to time."""
         if self._is_time("out"):
             for stream, tally in tallies.items():
@@ -90,7 +90,7 @@ class View:
         return True
 
 
-class LiveView(View):
+class LiveView(DemoView):
     """A progress bar and the latest rows of each stream, redrawn in place."""
 
     def __init__(self) -> None:
@@ -107,7 +107,7 @@ class LiveView(View):
             TextColumn("{task.fields[rate]}"),
         )
         self._task = self._progress.add_task("", rate="", total=None, visible=False)
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, StreamTally] = {}
         self._drawn_s = 0.0
         self._live: Live | None = Live(
             get_renderable=self._draw, console=self._console, auto_refresh=False, transient=True
@@ -125,7 +125,7 @@ class LiveView(View):
         )
         self._refresh(done >= total)
 
-    def outputs(self, tallies: dict[str, Tally]) -> None:
+    def outputs(self, tallies: dict[str, StreamTally]) -> None:
         """Show the latest rows."""
         self._tallies = tallies
         self._refresh(False)

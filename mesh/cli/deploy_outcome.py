@@ -35,10 +35,10 @@ def _outcome(done: dict[str, Any]) -> str:
     if done["running"]:
         count = counted(len(status["instances"]), "instance")
         failing = [
-            f"\n  {door['name']} fails: {door['error']}"
+            f"\n  {connector['name']} fails: {connector['error']}"
             for instance in status["instances"]
-            for door in instance.get("doors") or ()
-            if door.get("error")
+            for connector in instance.get("connectors") or ()
+            if connector.get("error")
         ]
         ran = f'app "{name}" runs after {seconds:.1f} s: {count}{again}'
         return ran + "".join(failing)
@@ -50,10 +50,10 @@ def _outcome(done: dict[str, Any]) -> str:
     return f'app "{name}" is deployed, but {status["state"]} after {seconds:.1f} s: {reason}{again}'
 
 
-def _describe_edit(found: dict[str, Any]) -> str:
+def _describe_edit(edit: dict[str, Any]) -> str:
     """One line per group that restarts, starts or stops, with its reasons."""
     lines = []
-    for group in found["groups"]:
+    for group in edit["groups"]:
         if group["change"] != "same":
             reasons = f": {'; '.join(group['reasons'])}" if group["reasons"] else ""
             lines.append(f"  group {group['name']} is {group['change']}{reasons}")

@@ -126,9 +126,9 @@ async def running(plan: LocalPlan, say: Callable[[str], None]) -> AsyncIterator[
 
 async def wait_until_up(cluster: LocalCluster) -> None:
     """Return when the manager answers; raise if a process ends earlier."""
-    from mesh.cli.client import Client
+    from mesh.cli.client import CommandClient
 
-    with working("the manager starts"), Client(cluster.context) as client:
+    with working("the manager starts"), CommandClient(cluster.context) as client:
         while not await asyncio.to_thread(client.is_up):
             cluster.watch_once()
             await asyncio.sleep(0.1)
@@ -136,12 +136,12 @@ async def wait_until_up(cluster: LocalCluster) -> None:
 
 async def _tell_ready(cluster: LocalCluster) -> None:
     """Show what the workers wait for until all are ready, and say so."""
-    from mesh.cli.client import Client
+    from mesh.cli.client import CommandClient
     from mesh.cli.output import counted
 
     what = "Spark sessions start"
     count = cluster.plan.workers
-    with Client(cluster.context) as client:
+    with CommandClient(cluster.context) as client:
         with working(what) as work:
             while True:
                 # A manager that does not answer now is asked again.

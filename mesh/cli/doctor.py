@@ -22,8 +22,8 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mesh.cli.client import Client
-    from mesh.client import Context
+    from mesh.cli.client import CommandClient
+    from mesh.client import ClientContext
 
 #: Free space below which a worker's states or a server's store soon don't fit.
 _DISK_BYTES: Final = 2 * 10**9
@@ -36,7 +36,7 @@ _CLOCK_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """The result of one check."""
 
     what: str
@@ -53,7 +53,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 @takes_cluster_and_nats
-def doctor(at: Context, output: OutputOption = Output.TEXT) -> None:
+def doctor(at: ClientContext, output: OutputOption = Output.TEXT) -> None:
     """Check what a mesh needs on this machine, and the cluster if one is named.
 
     Exit code 1 if something is missing.
@@ -71,12 +71,12 @@ def doctor(at: Context, output: OutputOption = Output.TEXT) -> None:
         raise typer.Exit(1)
 
 
-def of_machine() -> Iterator[Finding]:
+def of_machine() -> Iterator[DoctorFinding]:
     """The checks of this machine, in the order in which a start needs them."""
     version = ".".join(map(str, sys.version_info[:3]))
-    yield Finding("Python", True, f"{version}, {sys.executable}")
-    yield _asked("Java", _java)
-    yield _asked("NATS server", _server)
+    yield DoctorFinding("Python", True, f"{version}, {sys.executable}")
+    yield _finding_of("Java", _java)
+    yield _finding_of("NATS server", _server)
     yield _loops()
     yield _archive()
     yield at_least("disk", shutil.disk_usage(Path.cwd()).free, _DISK_BYTES, "here")
@@ -85,50 +85,50 @@ def of_machine() -> Iterator[Finding]:
     yield _extras()
 
 
-def of_cluster(context: Context) -> Iterator[Finding]:
+def of_cluster(context: ClientContext) -> Iterator[DoctorFinding]:
     """The manager and the NATS server of a context, if it names them."""
     if context.server:
-        from mesh.cli.client import Client
+        from mesh.cli.client import CommandClient
 
-        with Client(context) as client:
-            manager = _asked("manager", lambda: _manager(client))
+        with CommandClient(context) as client:
+            manager = _finding_of("manager", lambda: _manager(client))
             yield manager
             if manager.is_well:
                 yield clock(SystemClock().wall_ms() / 1000 - client.server_time_s())
     if context.nats:
-        yield _asked("NATS", lambda: asyncio.run(_nats(context)))
+        yield _finding_of("NATS", lambda: asyncio.run(_nats(context)))
 
 
-def at_least(what: str, free: int, needed: int, where: str) -> Finding:
+def at_least(what: str, free: int, needed: int, where: str) -> DoctorFinding:
     """Whether there is enough of something that is counted in bytes."""
     is_well = free >= needed
     remedy = "" if is_well else f"Make room: {needed / 1e9:.0f} GB are needed {where}."
-    return Finding(what, is_well, f"{free / 1e9:.1f} GB free {where}", remedy)
+    return DoctorFinding(what, is_well, f"{free / 1e9:.1f} GB free {where}", remedy)
 
 
-def clock(ahead_s: float) -> Finding:
+def clock(ahead_s: float) -> DoctorFinding:
     """Whether this machine's clock is that of the manager's machine, to a second or so."""
     is_well = abs(ahead_s) <= _CLOCK_S
-    found = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the manager's"
+    text = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the manager's"
     if is_well:
-        return Finding("clock", True, "as the manager's")
-    return Finding("clock", False, found, "Have NTP set both clocks.")
+        return DoctorFinding("clock", True, "as the manager's")
+    return DoctorFinding("clock", False, text, "Have NTP set both clocks.")
 
 
-def _asked(what: str, ask: Callable[[], str]) -> Finding:
+def _finding_of(what: str, ask: Callable[[], str]) -> DoctorFinding:
     """The result of a call, or its error with the remedy that this names."""
     try:
-        return Finding(what, True, ask())
+        return DoctorFinding(what, True, ask())
     except MeshError as error:
-        return Finding(what, False, error.message, error.hint or error.detail or "")
+        return DoctorFinding(what, False, error.message, error.hint or error.detail or "")
 
 
 def _java() -> str:
     from mesh import java
 
     home = java.java_home()
-    found = java.inspect(home / "bin" / "java")
-    return f"{found.version if found else '?'}, {home}"
+    info = java.inspect(home / "bin" / "java")
+    return f"{info.version if info else '?'}, {home}"
 
 
 def _server() -> str:
@@ -139,25 +139,25 @@ def _server() -> str:
     return f"{shown.stdout.strip().rpartition(' ')[2]}, {path}"
 
 
-def _loops() -> Finding:
+def _loops() -> DoctorFinding:
     from mesh.operators import loop_cache
 
     if loop_cache.is_compiled():
-        return Finding("native loops", True, f"compiled, {loop_cache.CACHE}")
+        return DoctorFinding("native loops", True, f"compiled, {loop_cache.CACHE}")
     remedy = f"The first worker compiles them, or: {_prepare()}"
-    return Finding("native loops", True, "not compiled", remedy)
+    return DoctorFinding("native loops", True, "not compiled", remedy)
 
 
-def _archive() -> Finding:
+def _archive() -> DoctorFinding:
     try:
         from mesh.spark import class_archive
     except ImportError:
-        return Finding("Spark", False, "not installed", "pip install 'nats-event-mesh'")
+        return DoctorFinding("Spark", False, "not installed", "pip install 'nats-event-mesh'")
     path = class_archive.default_path()
     if path.exists():
-        return Finding("Spark's classes", True, f"archived, {path}")
+        return DoctorFinding("Spark's classes", True, f"archived, {path}")
     remedy = f"Sessions start in half the time after: {_prepare()}"
-    return Finding("Spark's classes", True, "not archived", remedy)
+    return DoctorFinding("Spark's classes", True, "not archived", remedy)
 
 
 def _prepare() -> str:
@@ -170,22 +170,22 @@ def _available_bytes() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def _open_files() -> Finding:
+def _open_files() -> DoctorFinding:
     import resource
 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     is_well = most == resource.RLIM_INFINITY or most >= _FILES
     remedy = "" if is_well else f"ulimit -n {_FILES}, for servers and workers"
-    return Finding("open files", is_well, f"{most} at most", remedy)
+    return DoctorFinding("open files", is_well, f"{most} at most", remedy)
 
 
-def _extras() -> Finding:
+def _extras() -> DoctorFinding:
     """The extras of connectors whose libraries are absent, which is no fault."""
     absent = sorted(missing_extras(metadata.requires("nats-event-mesh") or (), _is_installed))
     if not absent:
-        return Finding("connectors", True, "all libraries are installed")
+        return DoctorFinding("connectors", True, "all libraries are installed")
     remedy = f"If an app needs them: pip install 'nats-event-mesh[{','.join(absent)}]'"
-    return Finding("connectors", True, f"without {', '.join(absent)}", remedy)
+    return DoctorFinding("connectors", True, f"without {', '.join(absent)}", remedy)
 
 
 def missing_extras(requirements: Iterable[str], is_installed: Callable[[str], bool]) -> set[str]:
@@ -207,13 +207,13 @@ def _is_installed(package: str) -> bool:
     return True
 
 
-def _manager(client: Client) -> str:
+def _manager(client: CommandClient) -> str:
     nodes = client.nodes()
     ready = sum(node["role"] == "worker" and node["ready"] for node in nodes)
     return f"{client.server}, {counted(ready, 'worker')} ready"
 
 
-async def _nats(context: Context) -> str:
+async def _nats(context: ClientContext) -> str:
     from mesh.client import wire
 
     async with wire.connected(context) as client:

@@ -19,7 +19,7 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 _PANEL = "Events"
 StreamArgument = Annotated[str, typer.Argument(help="Stream of the app.", metavar="STREAM")]
@@ -45,7 +45,7 @@ def publish(
         str, typer.Option(metavar="NAME", help="Attribute with the event time, ms since 1970.")
     ] = "",
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Publish events to a stream, each line one message.
@@ -61,8 +61,8 @@ def publish(
     with _lines(file) as lines:
         events = wire.csv_events(lines, schema) if is_csv else wire.json_lines(lines)
         sent = asyncio.run(taps.publish(at, app, stream, events, time))
-    told = f"{counted(sent, 'event')} published to {taps.subject_of(at, app, stream)}"
-    show(output, {"app": app, "stream": stream, "events": sent}, told)
+    message = f"{counted(sent, 'event')} published to {taps.subject_of(at, app, stream)}"
+    show(output, {"app": app, "stream": stream, "events": sent}, message)
 
 
 @takes_cluster_and_nats
@@ -76,7 +76,7 @@ def tap(
         bool, typer.Option("--from-start", help="Begin with the channel's oldest event.")
     ] = False,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Print the events of a stream as they arrive, one JSON object per line, until Ctrl-C.
@@ -103,10 +103,10 @@ def _lines(file: Path) -> Iterator[Iterator[str]]:
         raise MeshError("MESH-U120", f'file "{file}" can\'t be read', detail=f"{error}.") from error
 
 
-def _schema(at: Context, app: str, stream: str) -> dict[str, str]:
-    from mesh.cli.client import Client
+def _schema(at: ClientContext, app: str, stream: str) -> dict[str, str]:
+    from mesh.cli.client import CommandClient
 
-    with Client(at) as client:
+    with CommandClient(at) as client:
         streams = client.app(app)["streams"]
     if stream not in streams:
         raise MeshError(
@@ -118,7 +118,7 @@ def _schema(at: Context, app: str, stream: str) -> dict[str, str]:
 
 
 async def _tap(
-    at: Context, app: str, stream: str, count: int, from_start: bool, output: Output
+    at: ClientContext, app: str, stream: str, count: int, from_start: bool, output: Output
 ) -> None:
     left = count or sys.maxsize
     tap = taps.AsyncTap(at, app, stream, from_start=from_start, skip=show_error)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show, show_rows
 from mesh.connect.spec import Kind, value_of
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 _PANEL = "Apps of a cluster"
 
@@ -26,7 +26,7 @@ IdsArgument = Annotated[
 class To(StrEnum):
     """``--to`` of ``mesh replay``."""
 
-    DOOR = "door"
+    CONNECTOR = "connector"
     STREAM = "stream"
 
 
@@ -43,21 +43,21 @@ def errors(
         int, typer.Option(min=1, max=1000, help="Number of events, the last ones.")
     ] = 20,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show events that could not be read or failed in a query, with the reason, oldest first.
 
     Example: `mesh errors Temperature --limit 5`
     """
-    with Client(at) as client:
-        found = client.failed(app, limit=limit)
+    with CommandClient(at) as client:
+        entries = client.failed(app, limit=limit)
     # A failure in a group with state is identified by its query, others by their message.
     rows = [
         (e["id"], e["stream"], e.get("sequence"), e.get("query"), e.get("reason"), _short(e))
-        for e in found
+        for e in entries
     ]
-    show_rows(output, found, ("id", "stream", "sequence", "query", "reason", "data"), rows)
+    show_rows(output, entries, ("id", "stream", "sequence", "query", "reason", "data"), rows)
 
 
 @takes_cluster
@@ -75,9 +75,9 @@ def replay(
     ] = "",
     to: Annotated[
         To, typer.Option(help="Where events of a sink go: to it alone, or to their stream.")
-    ] = To.DOOR,
+    ] = To.CONNECTOR,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Send failed events again, and delete them from the error stream.
@@ -90,14 +90,14 @@ def replay(
     chosen = _chosen(ids, all_)
     if event and (chosen is None or len(chosen) != 1):
         raise typer.BadParameter("needs exactly one ID", param_hint="--event")
-    with Client(at) as client:
+    with CommandClient(at) as client:
         where: Any = "stream" if to is To.STREAM else None
         if event:
             done = client.replay(app, id=(chosen or [0])[0], event=_event(event), to=where)
         else:
             done = client.replay(app, ids=chosen, all=chosen is None or None, to=where)
-    told = f"{counted(len(done['ids']), 'failed event')} replayed, {done['left']:,} left"
-    show(output, done, told)
+    message = f"{counted(len(done['ids']), 'failed event')} replayed, {done['left']:,} left"
+    show(output, done, message)
 
 
 @takes_cluster
@@ -111,7 +111,7 @@ def discard(
         str | None, typer.Option(metavar="AGE", help="All events older than this: '24 hours'.")
     ] = None,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Delete failed events from the error stream.
@@ -122,7 +122,7 @@ def discard(
         raise typer.BadParameter("can't be combined with IDs or --all", param_hint="--older-than")
     chosen = _chosen(ids, all_) if older_than is None else None
     older_than_s = None if older_than is None else _age_s(older_than)
-    with Client(at) as client:
+    with CommandClient(at) as client:
         if chosen is None:
             done = client.discard_many(
                 app, all=older_than_s is None or None, older_than_s=older_than_s
@@ -133,8 +133,8 @@ def discard(
             for id_ in chosen:
                 done = client.discard(app, id_)
             done["ids"], count = chosen, len(chosen)
-    told = f"{counted(count, 'failed event')} discarded, {done['left']:,} left"
-    show(output, done, told)
+    message = f"{counted(count, 'failed event')} discarded, {done['left']:,} left"
+    show(output, done, message)
 
 
 def _chosen(ids: list[int] | None, all_: bool) -> list[int] | None:

@@ -9,9 +9,9 @@ import typer
 from mesh.cli.output import counted, show_table
 
 
-def show(found: dict[str, Any]) -> None:
+def show(guarantees: dict[str, Any]) -> None:
     """Print a row for each place, then reasons and remedies."""
-    rows = found["rows"]
+    rows = guarantees["rows"]
     failures = list(dict.fromkeys(row["failure"] for row in rows))
     places: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
@@ -20,10 +20,10 @@ def show(found: dict[str, Any]) -> None:
         ("place", "name", *failures),
         [(*place, *map(held.get, failures)) for place, held in places.items()],
     )
-    synced_s = found["sync_interval_s"]
-    told = "unknown, 2 minutes assumed" if synced_s is None else f"{synced_s:g} s"
-    servers = counted(len(found["servers"]) or 1, "server")
-    replicas = found["replicas"]
-    typer.echo(f"{servers} seen, channels.replicas: {replicas}, sync_interval: {told}")
-    for line in found["summary"]:
+    synced_s = guarantees["sync_interval_s"]
+    shown = "unknown, 2 minutes assumed" if synced_s is None else f"{synced_s:g} s"
+    servers = counted(len(guarantees["servers"]) or 1, "server")
+    replicas = guarantees["replicas"]
+    typer.echo(f"{servers} seen, channels.replicas: {replicas}, sync_interval: {shown}")
+    for line in guarantees["summary"]:
         typer.echo(f"- {line}")

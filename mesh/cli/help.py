@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh.cli import shipped
+from mesh import shipped
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:

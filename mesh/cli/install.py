@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh.cli import shipped
+from mesh import shipped
 from mesh.cli.machine_files import (
     CONFIG,
     CONNECTOR_KEY,
@@ -94,21 +94,21 @@ def install(
         return
     part = next((one for one in shipped.PARTS if one.name == what), None)
     if part is None:
-        known = ", ".join(one.name for one in shipped.PARTS)
-        raise typer.BadParameter(f'"{what}" is none of {known}; a folder needs --role')
+        names = ", ".join(one.name for one in shipped.PARTS)
+        raise typer.BadParameter(f'"{what}" is none of {names}; a folder needs --role')
     files = texts_of(part)
     for name, text in files.items():
         if write is None:
             typer.echo(name)
         else:
-            file = MachineFile(Path("/", name), text, is_kept=not force)
+            file = MachineFile(Path("/", name), text, is_protected=not force)
             why = "which differs; --force replaces it"
             typer.echo(_placed(file, write, _done(dry_run), dry_run=dry_run, why=why))
     if write is None:
         typer.echo(f"{counted(len(files), 'file')}; --write DIR writes them")
 
 
-def texts_of(part: shipped.Part) -> dict[str, str]:
+def texts_of(part: shipped.ShippedFiles) -> dict[str, str]:
     """Texts of a part's files by their paths below its directory.
 
     Raises:
@@ -147,7 +147,7 @@ def _prepare(
             detail="They run without access to the homes of users.",
             hint="Install into /opt/mesh: python3 -m venv /opt/mesh.",
         )
-    files = files_of(role, _unit(role), _made(folder, role, server), path)
+    files = files_of(role, _unit(role), _config_texts(folder, role, server), path)
     said = _done(dry_run)
     for file in files:
         typer.echo(_placed(file, root, said, dry_run=dry_run))
@@ -176,7 +176,7 @@ def _unit(role: MachineRole) -> str:
     return shipped.path_of(f"conf/systemd/{role.unit}.service").read_text("utf-8")
 
 
-def _made(folder: Path, role: MachineRole, server: str | None) -> dict[str, str]:
+def _config_texts(folder: Path, role: MachineRole, server: str | None) -> dict[str, str]:
     """Texts of the files of ``mesh nats-config`` for this machine, by name."""
     paths = {f"{role}.yaml": folder / f"{role}.yaml", f"{role}.nk": folder / "keys" / f"{role}.nk"}
     if role in (MachineRole.WORKER, MachineRole.RECEIVER):
@@ -184,8 +184,8 @@ def _made(folder: Path, role: MachineRole, server: str | None) -> dict[str, str]
     if role is MachineRole.NATS:
         if server is None:
             raise MeshError("MESH-U180", "--role nats needs --server with the name of the server")
-        accounts, own = folder / "accounts.conf", folder / f"{server}.conf"
-        paths = {"accounts.conf": accounts, "server.conf": own}
+        accounts, server_file = folder / "accounts.conf", folder / f"{server}.conf"
+        paths = {"accounts.conf": accounts, "server.conf": server_file}
     try:
         return {name: path.read_text("utf-8") for name, path in paths.items()}
     except OSError as error:
@@ -203,10 +203,10 @@ def _placed(
     """Write a file if it has another text; what was done, in one line."""
     target = _in(root, file.path)
     try:
-        found = target.read_bytes() if target.exists() else None
-        if found == file.text.encode():
+        existing = target.read_bytes() if target.exists() else None
+        if existing == file.text.encode():
             return f"unchanged {target}"
-        if found is not None and file.is_kept:
+        if existing is not None and file.is_protected:
             return f"kept {target}, {why}"
         if not dry_run:
             _make_folders(target.parent)
@@ -261,9 +261,9 @@ def _certificate(root: Path, hosts: Iterable[str], said: str, *, dry_run: bool) 
     if not dry_run:
         _make_folders(key.parent)
         names = dict.fromkeys((socket.gethostname(), *hosts, "localhost", "127.0.0.1", "::1"))
-        made = self_signed(key.parent / "made", SystemClock().wall_ms(), tuple(names))
-        for source, target in zip(made, (certificate, key), strict=True):
+        files = self_signed(key.parent / "made", SystemClock().wall_ms(), tuple(names))
+        for source, target in zip(files, (certificate, key), strict=True):
             source.rename(target)
-        made[0].parent.rmdir()
+        files[0].parent.rmdir()
         certificate.chmod(0o644)
     return f"{said} {certificate} and {key}: a certificate of its own, for clients as --ca"

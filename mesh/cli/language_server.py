@@ -42,7 +42,7 @@ from mesh.language_service.outline import inferred_types, lenses, outline
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mesh.language_service.outline import Part
+    from mesh.language_service.outline import OutlinePart
     from mesh.language_service.proposals import ClusterStream
 
 #: Pause of typing after which errors are shown.
@@ -154,9 +154,9 @@ class MeshServer(LanguageServer):
     async def _show_errors(self, uri: str, opened: _Opened) -> None:
         await asyncio.sleep(PAUSE_S)
         document = await self._analysed(opened)
-        found = diagnostics_of(document, lambda position: self.range(uri, position))
+        diagnostics = diagnostics_of(document, lambda position: self.range(uri, position))
         self.text_document_publish_diagnostics(
-            lsp.PublishDiagnosticsParams(uri, found, version=opened.version)
+            lsp.PublishDiagnosticsParams(uri, diagnostics, version=opened.version)
         )
 
     def _fill(self, text: str) -> str:
@@ -167,8 +167,8 @@ class MeshServer(LanguageServer):
     def place(self, uri: str, position: lsp.Position) -> tuple[int, int]:
         """Line and column of a position."""
         text = self.workspace.get_text_document(uri)
-        found = text.position_codec.position_from_client_units(text.lines, position)
-        return found.line + 1, found.character + 1
+        location = text.position_codec.position_from_client_units(text.lines, position)
+        return location.line + 1, location.character + 1
 
     def range(self, uri: str, position: Position) -> lsp.Range:
         """The range of a position of a document."""
@@ -205,12 +205,12 @@ def collect_rarely() -> None:
 
 def serve(variables: Mapping[str, str], streams: Callable[[], list[ClusterStream]]) -> None:
     """Serve an editor over standard input and output, until it ends."""
-    server = made_server(variables, streams)
+    server = make_server(variables, streams)
     collect_rarely()
     server.start_io()
 
 
-def made_server(
+def make_server(
     variables: Mapping[str, str], streams: Callable[[], list[ClusterStream]]
 ) -> MeshServer:
     """A server with all features."""
@@ -228,28 +228,28 @@ def _add_documents(server: MeshServer) -> None:
     def initialize(_: lsp.InitializeParams) -> None:
         # pygls makes the workspace itself, and its documents with the lines of Python.
         workspace = server.workspace
-        made = partial(_Text, position_codec=workspace.position_codec)
-        workspace._create_text_document = made  # type: ignore[method-assign]
+        factory = partial(_Text, position_codec=workspace.position_codec)
+        workspace._create_text_document = factory  # type: ignore[method-assign]
 
     @server.feature(lsp.INITIALIZED)
     async def initialized(_: lsp.InitializedParams) -> None:
         server.streams()
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
-    async def did_open(given: lsp.DidOpenTextDocumentParams) -> None:
-        document = given.text_document
+    async def did_open(params: lsp.DidOpenTextDocumentParams) -> None:
+        document = params.text_document
         server.put(document.uri, document.text, document.version)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
-    async def did_change(given: lsp.DidChangeTextDocumentParams) -> None:
-        uri = given.text_document.uri
+    async def did_change(params: lsp.DidChangeTextDocumentParams) -> None:
+        uri = params.text_document.uri
         # pygls has applied the changes.
         text = server.workspace.get_text_document(uri).source
-        server.put(uri, text, given.text_document.version)
+        server.put(uri, text, params.text_document.version)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
-    async def did_close(given: lsp.DidCloseTextDocumentParams) -> None:
-        server.forget(given.text_document.uri)
+    async def did_close(params: lsp.DidCloseTextDocumentParams) -> None:
+        server.forget(params.text_document.uri)
 
 
 def _add_completion(server: MeshServer) -> None:
@@ -257,15 +257,15 @@ def _add_completion(server: MeshServer) -> None:
         lsp.TEXT_DOCUMENT_COMPLETION,
         lsp.CompletionOptions(trigger_characters=["@", "#", ".", ":", "'", "{", "[", "(", " "]),
     )
-    async def completion(given: lsp.CompletionParams) -> lsp.CompletionList:
-        uri = given.text_document.uri
+    async def completion(params: lsp.CompletionParams) -> lsp.CompletionList:
+        uri = params.text_document.uri
         opened = server.present(uri)
         if opened.analysed is None:
             await server.analysed(uri)
-        line, column = server.place(uri, given.position)
+        line, column = server.place(uri, params.position)
         streams = server.streams()
-        found = complete(opened.document, line, column, streams, opened.analysed)
-        start = opened.document.places.of(found.start, found.start)
+        result = complete(opened.document, line, column, streams, opened.analysed)
+        start = opened.document.places.of(result.start, result.start)
         length = column - start.column if start.line == line else 0
         replaced = server.range(uri, Position(start.line, start.column, length))
         items = [
@@ -278,31 +278,31 @@ def _add_completion(server: MeshServer) -> None:
                 sort_text=f"{number:04}",
                 text_edit=lsp.TextEdit(replaced, one.insert or one.label),
             )
-            for number, one in enumerate(found.proposals)
+            for number, one in enumerate(result.proposals)
         ]
         return lsp.CompletionList(is_incomplete=False, items=items)
 
 
 def _add_changes(server: MeshServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
-    async def formatting(given: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
-        text = server.workspace.get_text_document(given.text_document.uri)
+    async def formatting(params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
+        text = server.workspace.get_text_document(params.text_document.uri)
         try:
-            made = await asyncio.to_thread(canonical, text.source)
+            new_text = await asyncio.to_thread(canonical, text.source)
         except MeshError:
             # The errors are shown already.
             return None
         whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(text.lines) + 1, 0))
-        return [] if made == text.source else [lsp.TextEdit(whole, made)]
+        return [] if new_text == text.source else [lsp.TextEdit(whole, new_text)]
 
     @server.feature(
         lsp.TEXT_DOCUMENT_CODE_ACTION,
         lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix]),
     )
-    async def code_actions(given: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-        uri = given.text_document.uri
+    async def code_actions(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
+        uri = params.text_document.uri
         document = await server.analysed(uri)
-        first, last = given.range.start.line + 1, given.range.end.line + 1
+        first, last = params.range.start.line + 1, params.range.end.line + 1
         return [
             lsp.CodeAction(
                 title=fix.title,
@@ -310,7 +310,7 @@ def _add_changes(server: MeshServer) -> None:
                 is_preferred=True,
                 diagnostics=[
                     one
-                    for one in given.context.diagnostics
+                    for one in params.context.diagnostics
                     if one.code == fix.error.code
                     and fix.error.position is not None
                     and one.range.start.line == fix.error.position.line - 1
@@ -326,65 +326,65 @@ def _add_changes(server: MeshServer) -> None:
 
 
 def _add_names(server: MeshServer) -> None:
-    async def asked(given: Any) -> tuple[str, Document, int, int]:
-        uri = given.text_document.uri
+    async def target_of(params: Any) -> tuple[str, Document, int, int]:
+        uri = params.text_document.uri
         document = await server.analysed(uri)
-        return uri, document, *server.place(uri, given.position)
+        return uri, document, *server.place(uri, params.position)
 
     @server.feature(lsp.TEXT_DOCUMENT_HOVER)
-    async def hovered(given: lsp.HoverParams) -> lsp.Hover | None:
-        uri, document, line, column = await asked(given)
-        found = hover(document, line, column)
-        if found is None:
+    async def hovered(params: lsp.HoverParams) -> lsp.Hover | None:
+        uri, document, line, column = await target_of(params)
+        info = hover(document, line, column)
+        if info is None:
             return None
-        return lsp.Hover(markdown(found.markdown), server.range(uri, found.position))
+        return lsp.Hover(markdown(info.markdown), server.range(uri, info.position))
 
     @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
-    async def defined(given: lsp.DefinitionParams) -> lsp.Location | None:
-        uri, document, line, column = await asked(given)
-        found = definition(document, line, column)
-        return lsp.Location(uri, server.range(uri, found)) if found is not None else None
+    async def defined(params: lsp.DefinitionParams) -> lsp.Location | None:
+        uri, document, line, column = await target_of(params)
+        position = definition(document, line, column)
+        return lsp.Location(uri, server.range(uri, position)) if position is not None else None
 
     @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
-    async def used(given: lsp.ReferenceParams) -> list[lsp.Location]:
-        uri, document, line, column = await asked(given)
-        found = references(document, line, column)
-        if not given.context.include_declaration:
-            own = definition(document, line, column)
-            found = [one for one in found if one != own]
-        return [lsp.Location(uri, server.range(uri, one)) for one in found]
+    async def used(params: lsp.ReferenceParams) -> list[lsp.Location]:
+        uri, document, line, column = await target_of(params)
+        positions = references(document, line, column)
+        if not params.context.include_declaration:
+            declaration = definition(document, line, column)
+            positions = [one for one in positions if one != declaration]
+        return [lsp.Location(uri, server.range(uri, one)) for one in positions]
 
     @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
-    async def can_rename(given: lsp.PrepareRenameParams) -> lsp.Range | None:
-        uri, document, line, column = await asked(given)
-        found = renamable(document, line, column)
-        return server.range(uri, found) if found is not None else None
+    async def can_rename(params: lsp.PrepareRenameParams) -> lsp.Range | None:
+        uri, document, line, column = await target_of(params)
+        position = renamable(document, line, column)
+        return server.range(uri, position) if position is not None else None
 
     @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
-    async def renamed(given: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
-        uri, document, line, column = await asked(given)
+    async def renamed(params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
+        uri, document, line, column = await target_of(params)
         try:
-            edits = rename(document, line, column, given.new_name)
+            edits = rename(document, line, column, params.new_name)
         except MeshError as error:
             text = " ".join(filter(None, (error.message, error.detail, error.hint)))
             server.window_show_message(lsp.ShowMessageParams(lsp.MessageType.Error, text))
             return None
-        found = [lsp.TextEdit(server.range(uri, one.position), one.text) for one in edits]
-        return lsp.WorkspaceEdit(changes={uri: found})
+        text_edits = [lsp.TextEdit(server.range(uri, one.position), one.text) for one in edits]
+        return lsp.WorkspaceEdit(changes={uri: text_edits})
 
 
 def _add_whole_text(server: MeshServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
-    async def symbols(given: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
-        uri = given.text_document.uri
+    async def symbols(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
+        uri = params.text_document.uri
         document = await server.analysed(uri)
         return [_symbol(server, uri, part) for part in outline(document)]
 
     @server.feature(lsp.TEXT_DOCUMENT_INLAY_HINT)
-    async def hints(given: lsp.InlayHintParams) -> list[lsp.InlayHint]:
-        uri = given.text_document.uri
+    async def hints(params: lsp.InlayHintParams) -> list[lsp.InlayHint]:
+        uri = params.text_document.uri
         document = await server.analysed(uri)
-        first, last = given.range.start.line + 1, given.range.end.line + 1
+        first, last = params.range.start.line + 1, params.range.end.line + 1
         return [
             lsp.InlayHint(
                 server.range(uri, one.position).start, one.text, kind=lsp.InlayHintKind.Type
@@ -393,8 +393,8 @@ def _add_whole_text(server: MeshServer) -> None:
         ]
 
     @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
-    async def lens(given: lsp.CodeLensParams) -> list[lsp.CodeLens]:
-        uri = given.text_document.uri
+    async def lens(params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
+        uri = params.text_document.uri
         document = await server.analysed(uri)
         return [
             lsp.CodeLens(server.range(uri, one.position), command=lsp.Command(one.text, ""))
@@ -402,7 +402,7 @@ def _add_whole_text(server: MeshServer) -> None:
         ]
 
 
-def _symbol(server: MeshServer, uri: str, part: Part) -> lsp.DocumentSymbol:
+def _symbol(server: MeshServer, uri: str, part: OutlinePart) -> lsp.DocumentSymbol:
     start, end = server.range(uri, part.start).start, server.range(uri, part.end).end
     name = server.range(uri, part.position)
     # The range holds the name.

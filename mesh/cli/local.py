@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 
 from mesh import mesh_name
 from mesh.child_process import die_with_parent
-from mesh.cli import kept, local_nats
+from mesh.cli import dev_state, local_nats
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import server
 from mesh.model.addresses import split_list
-from mesh.model.nats_roles import Role, inbox
+from mesh.model.nats_roles import NatsRole, inbox
 from mesh.private_files import write_private
 from mesh.settings import FunctionSettings, NatsSettings, Settings, to_yaml
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from mesh.cli.local_nats import LocalKeys
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class LocalCluster:
 
     plan: LocalPlan
     nats: server.NatsServer
-    context: Context
+    context: ClientContext
     children: list[Child]
     lock: BinaryIO
     keys: LocalKeys
@@ -149,9 +149,9 @@ def start(plan: LocalPlan) -> LocalCluster:
     directory = plan.directory.absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = _lock(directory)
-    mine = kept.read(directory)
-    nats_port, nats_note = _port("NATS", plan.nats_port, mine.nats_port, kept.NATS_PORT)
-    api_port, api_note = _port("the REST API", plan.api_port, mine.api_port, kept.API_PORT)
+    mine = dev_state.read(directory)
+    nats_port, nats_note = _port("NATS", plan.nats_port, mine.nats_port, dev_state.NATS_PORT)
+    api_port, api_note = _port("the REST API", plan.api_port, mine.api_port, dev_state.API_PORT)
     keys = local_nats.make(directory / "nats", mine)
     nats = server.start(
         directory / "nats", port=nats_port, arguments=["-c", str(keys.configuration)]
@@ -165,7 +165,7 @@ def start(plan: LocalPlan) -> LocalCluster:
         for number in range(1, plan.workers + 1):
             name = f"worker-{number}"
             command = ["worker", "--id", name]
-            started.append(_mesh(name, command, config, directory, keys.login(Role.WORKER)))
+            started.append(_mesh(name, command, config, directory, keys.login(NatsRole.WORKER)))
         password = mine.password("dev", 12)
         users.add(Path(settings.manager.users_file), "dev", password)
         now_ms = SystemClock().wall_ms()
@@ -176,34 +176,34 @@ def start(plan: LocalPlan) -> LocalCluster:
         mine.api_port = mine.api_port if api_note else settings.manager.port
         mine.write(directory)
         command = ["manager", "--id", "manager-1"]
-        started.append(_mesh("manager", command, config, directory, keys.login(Role.MANAGER)))
+        started.append(_mesh("manager", command, config, directory, keys.login(NatsRole.MANAGER)))
     except BaseException:
         _stop([child.process for child in started])
         nats.stop()
         raise
-    made = contexts.Context(
+    access = contexts.ClientContext(
         server=f"https://localhost:{settings.manager.port}",
         user="dev",
         password=password,
         ca=settings.manager.tls_cert,
         nats=nats.url,
-        nats_user=Role.OPERATOR,
-        nats_password=keys.passwords[Role.OPERATOR],
-        nats_inbox_prefix=inbox(Role.OPERATOR),
+        nats_user=NatsRole.OPERATOR,
+        nats_password=keys.passwords[NatsRole.OPERATOR],
+        nats_inbox_prefix=inbox(NatsRole.OPERATOR),
         mesh="" if settings.mesh.name == mesh_name.DEFAULT else settings.mesh.name,
         data=str(directory),
         publisher=keys.url(local_nats.PUBLISHER, nats.url),
         reader=keys.url(local_nats.READER, nats.url),
     )
     notes = tuple(filter(None, (nats_note, api_note)))
-    return LocalCluster(plan, nats, made, started, lock, keys, notes)
+    return LocalCluster(plan, nats, access, started, lock, keys, notes)
 
 
-def _port(name: str, given: int | None, last: int, default: int) -> tuple[int, str]:
+def _port(name: str, requested: int | None, last: int, default: int) -> tuple[int, str]:
     """The port of a start, 0 for a free one; and a remark if it is not that of the last start."""
-    if given is not None:
-        return given, ""
-    if kept.is_free(last or default):
+    if requested is not None:
+        return requested, ""
+    if dev_state.is_free(last or default):
         return last or default, ""
     if not last:
         return 0, ""
@@ -225,38 +225,38 @@ def watch_parent() -> None:
 
 
 def _settings(plan: LocalPlan, nats_url: str, directory: Path, api_port: int) -> Settings:
-    given = plan.settings
+    base = plan.settings
     return replace(
-        given,
+        base,
         # The login of each process is in its environment.
         nats=NatsSettings(
             nats_url,
-            connect_timeout_s=given.nats.connect_timeout_s,
-            ping_interval_s=given.nats.ping_interval_s,
+            connect_timeout_s=base.nats.connect_timeout_s,
+            ping_interval_s=base.nats.ping_interval_s,
         ),
         manager=replace(
-            given.manager,
+            base.manager,
             host="127.0.0.1",
             port=api_port,
             tls_cert=str(directory / "api.crt"),
             tls_key=str(directory / "api.key"),
             users_file=str(directory / "users"),
             # The only user of this API is the one who may read these files.
-            history_dir=given.manager.history_dir or os.getcwd(),
-            history_databases=given.manager.history_databases or "*:1-65535",
+            history_dir=base.manager.history_dir or os.getcwd(),
+            history_databases=base.manager.history_databases or "*:1-65535",
         ),
         receiver=replace(
-            given.receiver,
-            file_roots=given.receiver.file_roots or os.getcwd(),
-            files_closed=",".join([*split_list(given.receiver.files_closed), str(directory)]),
-            egress=given.receiver.egress or _EGRESS,
+            base.receiver,
+            file_roots=base.receiver.file_roots or os.getcwd(),
+            files_closed=",".join([*split_list(base.receiver.files_closed), str(directory)]),
+            egress=base.receiver.egress or _EGRESS,
         ),
         secrets=replace(
-            given.secrets, key_file=given.secrets.key_file or str(_secrets_key(directory))
+            base.secrets, key_file=base.secrets.key_file or str(_secrets_key(directory))
         ),
         # The apps are those of this machine's user, and run as that user.
         functions=FunctionSettings(python=True),
-        log=replace(given.log, level=plan.log_level),
+        log=replace(base.log, level=plan.log_level),
     )
 
 

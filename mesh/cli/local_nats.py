@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from mesh.jetstream.accounts import NatsUser, accounts, new_key
-from mesh.model.nats_roles import Client, Grant, Role, inbox
+from mesh.model.nats_roles import ClientGrant, NatsRole, StreamGrant, inbox
 from mesh.private_files import write_private
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mesh.cli.kept import Kept
+    from mesh.cli.dev_state import DevState
 
 PUBLISHER, READER = "publisher", "reader"
 
@@ -28,16 +28,16 @@ class LocalKeys:
 
     configuration: Path
     #: Paths of the seeds of processes.
-    seeds: dict[Role, Path]
+    seeds: dict[NatsRole, Path]
     #: Of the others, by name.
     passwords: dict[str, str] = field(repr=False)
 
-    def login(self, role: Role) -> dict[str, str]:
+    def login(self, role: NatsRole) -> dict[str, str]:
         """The environment of a process of a role."""
         return {
             "MESH_NATS_NKEY_SEED_FILE": str(self.seeds[role]),
             "MESH_NATS_INBOX_PREFIX": inbox(role),
-            "MESH_RECEIVER_NKEY_SEED_FILE": str(self.seeds[Role.CONNECTOR]),
+            "MESH_RECEIVER_NKEY_SEED_FILE": str(self.seeds[NatsRole.CONNECTOR]),
         }
 
     def url(self, name: str, url: str) -> str:
@@ -45,7 +45,7 @@ class LocalKeys:
         return url.replace("//", f"//{name}:{quote(self.passwords[name], safe='')}@")
 
 
-def make(directory: Path, kept: Kept) -> LocalKeys:
+def make(directory: Path, state: DevState) -> LocalKeys:
     """Make keys, and the server's configuration with them and the passwords that are kept.
 
     They are in files that their owner alone may read: arguments of a process can be read by all
@@ -53,21 +53,21 @@ def make(directory: Path, kept: Kept) -> LocalKeys:
     """
     directory.mkdir(exist_ok=True, mode=0o700)
     users: list[NatsUser] = []
-    seeds: dict[Role, Path] = {}
-    for role in (Role.MANAGER, Role.WORKER, Role.CONNECTOR):
+    seeds: dict[NatsRole, Path] = {}
+    for role in (NatsRole.MANAGER, NatsRole.WORKER, NatsRole.CONNECTOR):
         seed, public = new_key()
         seeds[role] = directory / f"{role}.nk"
         write_private(seeds[role], seed)
         users.append(NatsUser(role, role, (public,)))
-    every = (Grant("*", "*"),)
-    others: dict[str, Role | Client] = {
-        Role.OPERATOR: Role.OPERATOR,
-        PUBLISHER: Client(publish=every),
-        READER: Client(read=every, query=("*",)),
+    every = (StreamGrant("*", "*"),)
+    others: dict[str, NatsRole | ClientGrant] = {
+        NatsRole.OPERATOR: NatsRole.OPERATOR,
+        PUBLISHER: ClientGrant(publish=every),
+        READER: ClientGrant(read=every, query=("*",)),
     }
     passwords: dict[str, str] = {}
     for name, of in others.items():
-        passwords[name] = kept.password(name)
+        passwords[name] = state.password(name)
         users.append(NatsUser(name, of, password=passwords[name]))
     path = directory / "nats.conf"
     write_private(path, accounts(users))

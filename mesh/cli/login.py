@@ -9,7 +9,7 @@ import typer
 from mesh.cli.options import takes_cluster
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,7 +24,7 @@ def login(
     browser: Annotated[
         bool, typer.Option("--browser", help="Use this machine's browser, not a device code.")
     ] = False,
-    at: Context,
+    at: ClientContext,
 ) -> None:
     """Sign in by the identity provider of the cluster; other commands use the token until logout.
 
@@ -38,7 +38,7 @@ def login(
 
 
 @takes_cluster
-def logout(*, at: Context) -> None:
+def logout(*, at: ClientContext) -> None:
     """Forget the tokens of `mesh login` for the cluster, and withdraw them at the provider."""
     from mesh.cli.signing_in import sign_out
 

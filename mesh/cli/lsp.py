@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import typer
 
 from mesh.cli.options import takes_cluster
-from mesh.cli.variables import VarOption, given_variables
+from mesh.cli.variables import VarOption, parse_variables
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from mesh.client.context import Context
+    from mesh.client.context import ClientContext
     from mesh.language_service.proposals import ClusterStream
 
 #: Apps of the cluster whose streams are proposed.
@@ -25,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 @takes_cluster
-def lsp(*, at: Context, var: VarOption = None) -> None:
+def lsp(*, at: ClientContext, var: VarOption = None) -> None:
     """Serve editors over standard input and output; needs the extra `lsp`.
 
     Errors, completion, hover, definitions, references, rename, formatting, symbols, fixes, types
@@ -42,10 +42,10 @@ def lsp(*, at: Context, var: VarOption = None) -> None:
         )
     from mesh.cli.language_server import serve
 
-    serve(given_variables(var), lambda: streams_of(at))
+    serve(parse_variables(var), lambda: streams_of(at))
 
 
-def streams_of(context: Context) -> list[ClusterStream]:
+def streams_of(context: ClientContext) -> list[ClusterStream]:
     """The streams of the apps of a cluster; none if it can't be reached or asked."""
     import httpx
 
@@ -54,11 +54,11 @@ def streams_of(context: Context) -> list[ClusterStream]:
 
     try:
         with Client(context) as client:
-            found = []
+            streams = []
             for app in [status["app"] for status in client.apps()[:_APPS_MAX]]:
                 for name, types in client.app(app)["streams"].items():
-                    shown = ", ".join(f"{own} {kind}" for own, kind in types.items())
-                    found.append(ClusterStream(app, name, shown))
-            return found
+                    shown = ", ".join(f"{attribute} {kind}" for attribute, kind in types.items())
+                    streams.append(ClusterStream(app, name, shown))
+            return streams
     except (MeshError, httpx.HTTPError):
         return []

@@ -49,7 +49,7 @@ def diagnostics_of(
     document: Document, to_range: Callable[[Position], lsp.Range]
 ) -> list[lsp.Diagnostic]:
     """The errors and warnings of a document, with detail and hint; its notes in the first line."""
-    found = [
+    diagnostics = [
         lsp.Diagnostic(
             range=to_range(error.position or Position(1, 1)),
             message="\n".join(filter(None, (error.message, error.detail, error.hint))),
@@ -61,7 +61,7 @@ def diagnostics_of(
         )
         for error in document.problems
     ]
-    found += [
+    diagnostics += [
         lsp.Diagnostic(
             range=to_range(Position(1, 1)),
             message=note,
@@ -70,4 +70,4 @@ def diagnostics_of(
         )
         for note in document.notes
     ]
-    return found
+    return diagnostics

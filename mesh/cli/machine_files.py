@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from mesh.errors import MeshError
-from mesh.model.nats_roles import Role
+from mesh.model.nats_roles import NatsRole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ UNITS: Final = Path("/etc/systemd/system")
 NATS_GROUP: Final = "nats"
 _USERS: Final = 'u nats - "NATS server" /var/lib/nats\n'
 #: The key of connectors: of workers and receivers.
-CONNECTOR_KEY: Final = f"{Role.CONNECTOR}.nk"
+CONNECTOR_KEY: Final = f"{NatsRole.CONNECTOR}.nk"
 #: Ports of the probes: a worker and a receiver may share a machine.
 _PROBE_PORTS: Final = {"worker": 9544, "receiver": 9545}
 
@@ -53,20 +53,20 @@ class MachineFile:
     text: str
     mode: int = 0o644
     #: Whether another text of this file is the operator's, and stays.
-    is_kept: bool = False
+    is_protected: bool = False
     #: Whether the group of the NATS server may read it.
     is_of_nats: bool = False
 
 
 def files_of(
-    role: MachineRole, unit: str, made: Mapping[str, str], program: str
+    role: MachineRole, unit: str, texts: Mapping[str, str], program: str
 ) -> tuple[MachineFile, ...]:
     """The files of one role.
 
     Args:
         role: of the machine.
         unit: text of the role's unit, as in ``conf/systemd``.
-        made: texts of the files of ``mesh nats-config`` for this machine, by name: ``NAME.yaml``
+        texts: those of the files of ``mesh nats-config`` for this machine, by name: ``NAME.yaml``
             and ``NAME.nk`` of a role, ``connector.nk`` of one with connectors, or ``server.conf``
             and ``accounts.conf``.
         program: absolute path of ``mesh``, or of ``nats-server``.
@@ -76,30 +76,30 @@ def files_of(
     """
     name = "nats-server" if role is MachineRole.NATS else "mesh"
     text = unit.replace(f"{UNIT_PREFIX}/{name}", program)
-    found = [MachineFile(UNITS / f"{role.unit}.service", text)]
+    files = [MachineFile(UNITS / f"{role.unit}.service", text)]
     if role is MachineRole.NATS:
         return (
             MachineFile(Path("/etc/sysusers.d/nats.conf"), _USERS),
-            MachineFile(NATS_CONFIG / "nats.conf", made["server.conf"], 0o640, is_of_nats=True),
+            MachineFile(NATS_CONFIG / "nats.conf", texts["server.conf"], 0o640, is_of_nats=True),
             MachineFile(
-                NATS_CONFIG / "accounts.conf", made["accounts.conf"], 0o640, is_of_nats=True
+                NATS_CONFIG / "accounts.conf", texts["accounts.conf"], 0o640, is_of_nats=True
             ),
-            *found,
+            *files,
         )
-    nats = _nats_section(made[f"{role}.yaml"])
+    nats = _nats_section(texts[f"{role}.yaml"])
     settings = yaml.safe_dump(_settings(role, nats), sort_keys=False)
     head = f"# Settings of the {role} of this machine; conf/mesh.yaml lists all.\n"
-    found += [
-        MachineFile(CONFIG / f"{role}.yaml", head + settings, is_kept=True),
+    files += [
+        MachineFile(CONFIG / f"{role}.yaml", head + settings, is_protected=True),
         *(
-            MachineFile(CONFIG / "keys" / name, made[name], 0o600)
+            MachineFile(CONFIG / "keys" / name, texts[name], 0o600)
             for name in (f"{role}.nk", CONNECTOR_KEY)
-            if name in made
+            if name in texts
         ),
     ]
     if nats.get("tls_ca"):
-        found.append(MachineFile(UNITS / f"{role.unit}.service.d" / "tls.conf", _TLS))
-    return tuple(found)
+        files.append(MachineFile(UNITS / f"{role.unit}.service.d" / "tls.conf", _TLS))
+    return tuple(files)
 
 
 #: Servers of ``mesh nats-config`` with TLS ask for a certificate, whose key is a credential.
@@ -146,13 +146,13 @@ def next_commands(role: MachineRole, root: Path, has: Callable[[Path], bool]) ->
         root: directory of the machine's files.
         has: whether a path of the machine exists.
     """
-    found = []
+    commands = []
     if role in (MachineRole.MANAGER, MachineRole.WORKER, MachineRole.RECEIVER):
         needed = [CONFIG / "keys" / "client.key", CONFIG / "client.crt"]
         if has(UNITS / f"{role.unit}.service.d" / "tls.conf") and not all(map(has, needed)):
-            found.append(
+            commands.append(
                 f"put the client's certificate and key into {' and '.join(map(str, needed))}"
             )
     if root != Path("/"):
-        return [*found, f"systemctl --root={root} enable {role.unit}"]
-    return [*found, "systemctl daemon-reload", f"systemctl enable --now {role.unit}"]
+        return [*commands, f"systemctl --root={root} enable {role.unit}"]
+    return [*commands, "systemctl daemon-reload", f"systemctl enable --now {role.unit}"]

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import mesh
-from mesh.cli import shipped
+from mesh import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,18 +59,18 @@ def _of_root(root: Any, context: Any, chapters: dict[str, str]) -> Iterator[str]
 
 def _of_command(name: str, command: Any, context: Any, chapters: dict[str, str]) -> Iterator[str]:
     yield from _head(f"mesh-{name}", _summary(command).rstrip("."))
-    own = command.make_context(name, [], context, resilient_parsing=True)
+    sub_context = command.make_context(name, [], context, resilient_parsing=True)
     members = getattr(command, "commands", {})
     yield ".SH SYNOPSIS\n"
     if not members:
-        yield _synopsis(f"mesh {name}", command, own)
+        yield _synopsis(f"mesh {name}", command, sub_context)
     for member, one in members.items():
-        under = one.make_context(member, [], own, resilient_parsing=True)
+        under = one.make_context(member, [], sub_context, resilient_parsing=True)
         yield _synopsis(f"mesh {name} {member}", one, under)
     yield f".SH DESCRIPTION\n{_roff(command.help or '')}"
-    yield from _parameters(command, own)
+    yield from _parameters(command, sub_context)
     for member, one in members.items():
-        under = one.make_context(member, [], own, resilient_parsing=True)
+        under = one.make_context(member, [], sub_context, resilient_parsing=True)
         yield f".SH {_plain(f'mesh {name} {member}'.upper())}\n{_roff(one.help or '')}"
         yield from _parameters(one, under, ".SS")
     if name.capitalize() in chapters:
@@ -97,9 +97,9 @@ def _synopsis(name: str, command: Any, context: Any) -> str:
 
 
 def _parameters(command: Any, context: Any, heading: str = ".SH") -> Iterator[str]:
-    found = [(one, one.get_help_record(context)) for one in command.get_params(context)]
+    pairs = [(one, one.get_help_record(context)) for one in command.get_params(context)]
     for kind, title in (("argument", "ARGUMENTS"), ("option", "OPTIONS")):
-        records = [record for one, record in found if record and one.param_type_name == kind]
+        records = [record for one, record in pairs if record and one.param_type_name == kind]
         if records:
             yield f"{heading} {title}\n"
         for names, about in records:

@@ -73,23 +73,23 @@ def migrate(
 
     if write is not None and path.is_dir() and write.resolve() == path.resolve():
         raise typer.BadParameter("it is the directory that is read", param_hint="--write")
-    root, found = path if path.is_dir() else path.parent, _files(path)
+    root, paths = path if path.is_dir() else path.parent, _files(path)
     done: list[_Done] = []
     types: dict[str, str] = {}
-    for file in (one for one in found if one.suffix in _SETTINGS):
+    for file in (one for one in paths if one.suffix in _SETTINGS):
         try:
             text = read_source(file)
             if not is_deployment(text):
                 continue
-            made = migrate_deployment(text)
+            result = migrate_deployment(text)
         except MeshError as error:
             done.append(_Done(file, state=_unreadable(), errors=(error,)))
             continue
-        types |= made.types
+        types |= result.types
         folder = file.parent.relative_to(root)
-        files = {folder / name: content for name, content in made.files.items()}
-        done.append(_Done(file, "", "settings", "changed", files, made.notes))
-    done += [_app(file, root, types) for file in found if file.suffix not in _SETTINGS]
+        files = {folder / name: content for name, content in result.files.items()}
+        done.append(_Done(file, "", "settings", "changed", files, result.notes))
+    done += [_app(file, root, types) for file in paths if file.suffix not in _SETTINGS]
     if write is not None:
         _write(write, done)
     failed = [one for one in done if one.errors]
@@ -113,22 +113,29 @@ def _files(path: Path) -> list[Path]:
 
 
 def _unreadable() -> str:
-    from mesh.migrate import State
+    from mesh.migrate import MigrationState
 
-    return State.REFUSED
+    return MigrationState.REFUSED
 
 
 def _app(file: Path, root: Path, types: Mapping[str, str]) -> _Done:
     from mesh.migrate import migrate_app
 
     try:
-        made = migrate_app(read_source(file), file.stem or "app", types)
+        result = migrate_app(read_source(file), file.stem or "app", types)
     except MeshError as error:
         return _Done(file, state=_unreadable(), errors=(error,))
     target = (file.relative_to(root) if str(file) != "-" else Path("app")).with_suffix(".siddhi")
-    files = {target: made.text}
+    files = {target: result.text}
     return _Done(
-        file, made.app, made.version, made.state, files, made.notes, made.errors, made.text
+        file,
+        result.app,
+        result.version,
+        result.state,
+        files,
+        result.notes,
+        result.errors,
+        result.text,
     )
 
 
@@ -176,14 +183,14 @@ def _show(one: _Done) -> None:
 
 
 def _show_table(done: Sequence[_Done]) -> None:
-    from mesh.migrate import Kind
+    from mesh.migrate import NoteKind
 
     show_table(
-        ("file", "app", "Siddhi", "outcome", *(str(kind) for kind in Kind)),
+        ("file", "app", "Siddhi", "outcome", *(str(kind) for kind in NoteKind)),
         [
             (
                 one.path.name, one.app, one.version, str(one.state),
-                *(sum(note.kind is kind for note in one.notes) for kind in Kind),
+                *(sum(note.kind is kind for note in one.notes) for kind in NoteKind),
             )
             for one in done
         ],

@@ -21,8 +21,8 @@ from mesh.private_files import write_private
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mesh.jetstream.accounts import NatsUser, Server, TlsFiles
-    from mesh.model.nats_roles import Client, Grant
+    from mesh.jetstream.accounts import ClusterServer, NatsUser, TlsFiles
+    from mesh.model.nats_roles import ClientGrant, StreamGrant
 
 _PANEL = "Parts of a cluster"
 _STATE = "roles.json"
@@ -86,42 +86,46 @@ def nats_config(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     users, servers, route_password, tls = _read(folder)
     for name in remove or ():
-        _known(users, name)
+        _require_user(users, name)
         del users[name]
         _seed_path(folder, name).unlink(missing_ok=True)
-    for kind, given in (("publish", publisher), ("read", reader), ("query", asker)):
-        for text in given or ():
+    for kind, texts in (("publish", publisher), ("read", reader), ("query", asker)):
+        for text in texts or ():
             _grant(users, kind, text)
     for name, host in map(_pair, server or ()):
-        servers[name] = accounts.Server(name, host)
-    made = [name for name, user in users.items() if not user.keys]
-    for name in dict.fromkeys((*made, *(rotate or ()))):
+        servers[name] = accounts.ClusterServer(name, host)
+    new_names = [name for name, user in users.items() if not user.keys]
+    for name in dict.fromkeys((*new_names, *(rotate or ()))):
         _add_key(folder, users, name)
     for name in retire or ():
-        users[name] = replace(_known(users, name), keys=_known(users, name).keys[-1:])
+        users[name] = replace(_require_user(users, name), keys=_require_user(users, name).keys[-1:])
     tls = accounts.TlsFiles(*tls_files) if tls_cert else tls
     _write_all(folder, users, servers, route_password, tls)
-    for name in sorted(set(made) | set(rotate or ())):
+    for name in sorted(set(new_names) | set(rotate or ())):
         typer.echo(f"new key of {name} in {_seed_path(folder, name)}")
     typer.echo(f"{len(users)} users and {len(servers)} servers in {folder}")
 
 
-def _read(folder: Path) -> tuple[dict[str, NatsUser], dict[str, Server], str, TlsFiles | None]:
+def _read(
+    folder: Path,
+) -> tuple[dict[str, NatsUser], dict[str, ClusterServer], str, TlsFiles | None]:
     """Users and servers by name, the password of routes, and TLS; as new without the file."""
-    from mesh.jetstream.accounts import NatsUser, Server, TlsFiles
-    from mesh.model.nats_roles import Role
+    from mesh.jetstream.accounts import ClusterServer, NatsUser, TlsFiles
+    from mesh.model.nats_roles import NatsRole
 
-    roles: dict[str, Any] = {str(role): NatsUser(str(role), role) for role in Role}
+    roles: dict[str, Any] = {str(role): NatsUser(str(role), role) for role in NatsRole}
     path = folder / _STATE
     if not path.exists():
-        del roles[Role.OPERATOR]
+        del roles[NatsRole.OPERATOR]
         return roles, {}, secrets.token_urlsafe(24), None
     try:
         values = orjson.loads(path.read_bytes())
         users = {name: _user(name, one) for name, one in values["users"].items()}
         # Of a folder that an earlier version has made.
-        users.setdefault(str(Role.CONNECTOR), NatsUser(str(Role.CONNECTOR), Role.CONNECTOR))
-        servers = {name: Server(**one) for name, one in values["servers"].items()}
+        users.setdefault(
+            str(NatsRole.CONNECTOR), NatsUser(str(NatsRole.CONNECTOR), NatsRole.CONNECTOR)
+        )
+        servers = {name: ClusterServer(**one) for name, one in values["servers"].items()}
         tls = TlsFiles(**values["tls"]) if values["tls"] else None
         return users, servers, str(values["route_password"]), tls
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
@@ -135,13 +139,13 @@ def _read(folder: Path) -> tuple[dict[str, NatsUser], dict[str, Server], str, Tl
 
 def _user(name: str, values: dict[str, Any]) -> NatsUser:
     from mesh.jetstream.accounts import NatsUser
-    from mesh.model.nats_roles import Client, Role
+    from mesh.model.nats_roles import ClientGrant, NatsRole
 
-    of: Role | Client
+    of: NatsRole | ClientGrant
     if "role" in values:
-        of = Role(values["role"])
+        of = NatsRole(values["role"])
     else:
-        of = Client(
+        of = ClientGrant(
             tuple(_grant_of(text) for text in values["publish"]),
             tuple(_grant_of(text) for text in values["read"]),
             tuple(values["query"]),
@@ -150,10 +154,10 @@ def _user(name: str, values: dict[str, Any]) -> NatsUser:
 
 
 def _values(user: NatsUser) -> dict[str, Any]:
-    from mesh.model.nats_roles import Client
+    from mesh.model.nats_roles import ClientGrant
 
     values: dict[str, Any] = {"keys": user.keys}
-    if isinstance(user.of, Client):
+    if isinstance(user.of, ClientGrant):
         values["publish"] = [f"{one.app}.{one.stream}" for one in user.of.publish]
         values["read"] = [f"{one.app}.{one.stream}" for one in user.of.read]
         values["query"] = user.of.query
@@ -173,25 +177,25 @@ def _grant(users: dict[str, NatsUser], kind: str, text: str) -> None:
     """Give a client, which is made if it is not there, more of a kind."""
     from mesh.jetstream.accounts import NatsUser, check_name
     from mesh.model import names
-    from mesh.model.nats_roles import Client
+    from mesh.model.nats_roles import ClientGrant
 
     name, rest = _pair(text)
-    user = users.get(check_name(name), NatsUser(name, Client()))
-    assert isinstance(user.of, Client)
+    user = users.get(check_name(name), NatsUser(name, ClientGrant()))
+    assert isinstance(user.of, ClientGrant)
     added: list[Any] = []
     for one in rest.split(","):
         if kind == "query" and one != "*" and not names.is_app_name(one):
             raise MeshError("MESH-U170", f'"{one}" is no name of an app')
         added.append(one if kind == "query" else _grant_of(one))
-    client: Client = replace(
+    client: ClientGrant = replace(
         user.of, **{kind: tuple(dict.fromkeys((*getattr(user.of, kind), *added)))}
     )
     users[name] = replace(user, of=client)
 
 
-def _grant_of(text: str) -> Grant:
+def _grant_of(text: str) -> StreamGrant:
     from mesh.model import names
-    from mesh.model.nats_roles import Grant
+    from mesh.model.nats_roles import StreamGrant
 
     app, _, stream = text.partition(".")
     fits = (app == "*" or names.is_app_name(app)) and (stream == "*" or stream.isidentifier())
@@ -201,10 +205,10 @@ def _grant_of(text: str) -> Grant:
             f'"{text}" is no stream of an app',
             hint="Streams are named APP.STREAM; * stands for any.",
         )
-    return Grant(app, stream)
+    return StreamGrant(app, stream)
 
 
-def _known(users: dict[str, NatsUser], name: str) -> NatsUser:
+def _require_user(users: dict[str, NatsUser], name: str) -> NatsUser:
     if name not in users:
         raise MeshError(
             "MESH-U170", f'there is no user "{name}"', detail=f"There are {', '.join(users)}."
@@ -219,7 +223,7 @@ def _seed_path(folder: Path, name: str) -> Path:
 def _add_key(folder: Path, users: dict[str, NatsUser], name: str) -> None:
     from mesh.jetstream.accounts import new_key
 
-    user = _known(users, name)
+    user = _require_user(users, name)
     seed, public = new_key()
     (folder / "keys").mkdir(exist_ok=True, mode=0o700)
     write_private(_seed_path(folder, name), seed)
@@ -230,7 +234,7 @@ def _add_key(folder: Path, users: dict[str, NatsUser], name: str) -> None:
 def _write_all(
     folder: Path,
     users: dict[str, NatsUser],
-    servers: dict[str, Server],
+    servers: dict[str, ClusterServer],
     route_password: str,
     tls: TlsFiles | None,
 ) -> None:
@@ -253,24 +257,26 @@ def _write_all(
     write_private(folder / _STATE, orjson.dumps(values, option=orjson.OPT_INDENT_2).decode())
 
 
-def _settings(folder: Path, user: NatsUser, servers: Iterable[Server], tls: TlsFiles | None) -> str:
+def _settings(
+    folder: Path, user: NatsUser, servers: Iterable[ClusterServer], tls: TlsFiles | None
+) -> str:
     """The settings of a role's or a client's process: the name of the mesh, and NATS."""
-    from mesh.model.nats_roles import Role, inbox
+    from mesh.model.nats_roles import NatsRole, inbox
 
     scheme = "tls" if tls else "nats"
     urls = ",".join(f"{scheme}://{one.host}:4222" for one in servers) or "nats://127.0.0.1:4222"
-    own = mesh_name.of_process()
+    name = mesh_name.of_process()
     lines = [
-        *(["mesh:", f"  name: {own}"] if own != mesh_name.DEFAULT else []),
+        *(["mesh:", f"  name: {name}"] if name != mesh_name.DEFAULT else []),
         "nats:",
         f"  url: {urls}",
         f"  nkey_seed_file: {_seed_path(folder.absolute(), user.name)}",
     ]
-    if isinstance(user.of, Role):
+    if isinstance(user.of, NatsRole):
         lines.append(f"  inbox_prefix: {inbox(user.of)}")
     if tls:
         lines.append(f"  tls_ca: {tls.ca}")
-    if user.of in (Role.WORKER, Role.RECEIVER):
-        path = _seed_path(folder.absolute(), Role.CONNECTOR)
+    if user.of in (NatsRole.WORKER, NatsRole.RECEIVER):
+        path = _seed_path(folder.absolute(), NatsRole.CONNECTOR)
         lines += ["receiver:", f"  nkey_seed_file: {path}"]
     return "\n".join(lines) + "\n"

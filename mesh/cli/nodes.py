@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from mesh.api.page_door import PageDoor
+    from mesh.api.page_access import PageAccess
     from mesh.manager import ManagerService
     from mesh.settings import Settings
 
@@ -79,7 +79,7 @@ async def _manage(settings: Settings) -> None:
     from mesh.jetstream.audit import Audit
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.secret_store import SecretStore
-    from mesh.jetstream.sessions import Sessions
+    from mesh.jetstream.sessions import UserSessions
     from mesh.manager import run
     from mesh.manager.supervision import Restarting
     from mesh.signals import end
@@ -95,8 +95,8 @@ async def _manage(settings: Settings) -> None:
         js = service.client.jetstream()
         directory = Directory(js, replicas)
 
-        def front(app: ASGIApp, door: PageDoor) -> ASGIApp:
-            return Front(app, make_pages(service, door, clock))
+        def front(app: ASGIApp, access: PageAccess) -> ASGIApp:
+            return Front(app, make_pages(service, access, clock))
 
         async with asyncio.TaskGroup() as tasks:
             following = [
@@ -113,7 +113,7 @@ async def _manage(settings: Settings) -> None:
                 audit=audit,
                 secrets=SecretStore(js, settings.secrets.key_file, replicas),
                 provider=provider,
-                sessions=Sessions(js, clock, replicas),
+                sessions=UserSessions(js, clock, replicas),
             )
             await offer_first_user(settings.manager, directory)
             announce(listener.address)

@@ -12,7 +12,7 @@ import typer
 
 from mesh import mesh_name
 from mesh.cli.output import Output
-from mesh.client import Context, context
+from mesh.client import ClientContext, context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,16 +127,16 @@ def takes_cluster_and_nats(command: Callable[..., None]) -> Callable[..., None]:
 
 def _with_options(command: Callable[..., None], options: dict[str, Any]) -> Callable[..., None]:
     @functools.wraps(command)
-    def with_context(**given: Any) -> None:
-        named = {name: given.pop(name) for name in options}
+    def with_context(**arguments: Any) -> None:
+        named = {name: arguments.pop(name) for name in options}
         file = named.pop("context")
         at = context.find(named, file)
         if at.mesh:
             mesh_name.use(at.mesh)
-        command(at=at, **given)
+        command(at=at, **arguments)
 
     # A command's module imports Context for the type checker alone.
-    taken = inspect.signature(command, eval_str=True, locals={"Context": Context})
+    taken = inspect.signature(command, eval_str=True, locals={"ClientContext": ClientContext})
     parameters: list[Parameter] = []
     for parameter in taken.parameters.values():
         if parameter.name != "at":

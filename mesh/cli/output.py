@@ -47,9 +47,9 @@ def show_rows(
         show_table(columns, rows)
 
 
-def because(found: Mapping[str, Any]) -> str:
+def because(status: Mapping[str, Any]) -> str:
     """The reason of a status to follow its state; empty without one."""
-    return f": {found['reason']}" if found.get("reason") else ""
+    return f": {status['reason']}" if status.get("reason") else ""
 
 
 def counted(count: int, thing: str) -> str:
@@ -64,13 +64,13 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    kept = [list(row) for row in rows]
+    cells = [list(row) for row in rows]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for index, column in enumerate(columns):
-        values = [row[index] for row in kept if row[index] is not None]
+        values = [row[index] for row in cells if row[index] is not None]
         is_number = bool(values) and all(type(value) in (int, float) for value in values)
         table.add_column(column, justify="right" if is_number else "left", overflow="fold")
-    for row in kept:
+    for row in cells:
         table.add_row(*("" if value is None else escape(_shown(value)) for value in row))
     # A pipe gets whole lines of any length: it has no width.
     console = Console() if sys.stdout.isatty() else Console(width=200)

@@ -54,7 +54,7 @@ def pack(
     filters = [("exclude", pattern) for pattern in _LEFT_OUT]
     try:
         with working(f"{sys.prefix} is packed"):
-            made = venv_pack.pack(
+            archive = venv_pack.pack(
                 prefix=sys.prefix,
                 output=str(output),
                 python_prefix=python_prefix or None,
@@ -63,8 +63,8 @@ def pack(
             )
     except (venv_pack.VenvPackException, OSError) as error:
         raise _refused(str(error), "Run it in a virtual environment that pip has made.") from error
-    size_mb = round(Path(made).stat().st_size / 1e6)
-    typer.echo(f"{made}: {size_mb} MB.  Set spark.archives to its path, or to a URI of it.")
+    size_mb = round(Path(archive).stat().st_size / 1e6)
+    typer.echo(f"{archive}: {size_mb} MB.  Set spark.archives to its path, or to a URI of it.")
 
 
 def _refused(why: str, hint: str) -> MeshError:

@@ -12,11 +12,11 @@ import typer
 # typer reads the annotations when the command line is built.
 from mesh.cli.options import FileArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, pointing_at, read_source, show, show_error, show_json
-from mesh.cli.variables import NameOption, VarOption, filled, given_variables, stem_of
+from mesh.cli.variables import NameOption, VarOption, filled, parse_variables, stem_of
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
     from mesh.model.app import AppSpec
 
 OldArgument = Annotated[
@@ -25,7 +25,7 @@ OldArgument = Annotated[
 NewArgument = Annotated[Path, typer.Argument(help="The text that would replace it.", metavar="NEW")]
 
 
-class Drawing(StrEnum):
+class PlanOutput(StrEnum):
     """``--output`` of a plan."""
 
     TEXT = "text"
@@ -35,7 +35,7 @@ class Drawing(StrEnum):
 
 
 DrawingOption = Annotated[
-    Drawing,
+    PlanOutput,
     typer.Option("--output", "-o", help="Output format; dot is Graphviz's, svg a picture."),
 ]
 
@@ -85,8 +85,8 @@ def plan(
     var: VarOption = None,
     name: NameOption = None,
     *,
-    at: Context,
-    output: DrawingOption = Drawing.TEXT,
+    at: ClientContext,
+    output: DrawingOption = PlanOutput.TEXT,
 ) -> None:
     """Show the plan of an app: groups, instances, channels and subjects.
 
@@ -106,39 +106,39 @@ def plan(
     from mesh.plan.picture import to_dot, to_svg
 
     text = read_source(file)
-    told = Output.JSON if output is Drawing.JSON else Output.TEXT
-    with pointing_at(file, text, told):
-        text = filled(text, given_variables(var), file, name)
+    shown = Output.JSON if output is PlanOutput.JSON else Output.TEXT
+    with pointing_at(file, text, shown):
+        text = filled(text, parse_variables(var), file, name)
         if at_rate:
             _what_if(text, at_rate, keys, events, cores, at if on_cluster else None, output)
             return
         if on_cluster:
             _guarantees(text, at, output)
             return
-        made = make(text)
+        app_plan = make(text)
     match output:
-        case Drawing.TEXT:
-            sys.stdout.write(explain(made).rstrip("\n") + "\n")
-        case Drawing.JSON:
-            show_json(to_values(made))
-        case Drawing.DOT:
-            sys.stdout.write(to_dot(made.spec))
-        case Drawing.SVG:
-            sys.stdout.write(to_svg(made.spec))
+        case PlanOutput.TEXT:
+            sys.stdout.write(explain(app_plan).rstrip("\n") + "\n")
+        case PlanOutput.JSON:
+            show_json(to_values(app_plan))
+        case PlanOutput.DOT:
+            sys.stdout.write(to_dot(app_plan.spec))
+        case PlanOutput.SVG:
+            sys.stdout.write(to_svg(app_plan.spec))
 
 
-def _guarantees(text: str, cluster: Context, output: Drawing) -> None:
-    from mesh.cli.client import Client
+def _guarantees(text: str, cluster: ClientContext, output: PlanOutput) -> None:
+    from mesh.cli.client import CommandClient
     from mesh.cli.guarantees import show
 
-    if output in (Drawing.DOT, Drawing.SVG):
+    if output in (PlanOutput.DOT, PlanOutput.SVG):
         raise typer.BadParameter("--on-cluster has no picture: --output text or json")
-    with Client(cluster) as client:
-        found = client.plan(text)
-    if output is Drawing.JSON:
-        show_json(found["guarantees"])
+    with CommandClient(cluster) as client:
+        answer = client.plan(text)
+    if output is PlanOutput.JSON:
+        show_json(answer["guarantees"])
     else:
-        show(found["guarantees"] or {})
+        show(answer["guarantees"] or {})
 
 
 def _what_if(
@@ -147,23 +147,23 @@ def _what_if(
     keys: float,
     events: Path | None,
     cores: int,
-    cluster: Context | None,
-    output: Drawing,
+    cluster: ClientContext | None,
+    output: PlanOutput,
 ) -> None:
     from mesh.cli.what_if import measured_here, measured_there, show
 
-    if output in (Drawing.DOT, Drawing.SVG):
+    if output in (PlanOutput.DOT, PlanOutput.SVG):
         raise typer.BadParameter("--at-rate has no picture: --output text or json")
     if cluster is not None and events is not None:
         raise typer.BadParameter("a manager measures random events: leave out --events")
     if cluster is None:
-        found = measured_here(text, at_rate, keys, events, cores)
+        answer = measured_here(text, at_rate, keys, events, cores)
     else:
-        found = measured_there(text, at_rate, keys, cores, cluster)
-    if output is Drawing.JSON:
-        show_json(found)
+        answer = measured_there(text, at_rate, keys, cores, cluster)
+    if output is PlanOutput.JSON:
+        show_json(answer)
     else:
-        show(found)
+        show(answer)
 
 
 def diff(
@@ -184,27 +184,27 @@ def diff(
     from mesh.plan.edits import obstacles
     from mesh.plan.explain_changes import changes_to_values, explain_changes
 
-    given = given_variables(var)
+    variables = parse_variables(var)
     try:
         # Without names, they are two versions of one app.
         name = stem_of(old)
-        before, after = (_planned(file, given, output, name) for file in (old, new))
-        found = changes_between(before, after)
+        before, after = (_planned(file, variables, output, name) for file in (old, new))
+        changes = changes_between(before, after)
     except MeshError as error:
         show_error(error)
         raise typer.Exit(2) from error
     except typer.Exit as error:
         raise typer.Exit(2) from error
-    in_the_way = tuple(obstacles(before, after, found))
-    told = explain_changes(found, in_the_way)
-    show(output, changes_to_values(found, in_the_way), told)
-    if not found.is_same:
+    in_the_way = tuple(obstacles(before, after, changes))
+    shown = explain_changes(changes, in_the_way)
+    show(output, changes_to_values(changes, in_the_way), shown)
+    if not changes.is_same:
         raise typer.Exit(1)
 
 
-def _planned(file: Path, given: dict[str, str], output: Output, name: str) -> AppSpec:
+def _planned(file: Path, variables: dict[str, str], output: Output, name: str) -> AppSpec:
     from mesh.plan.build import plan as make
 
     text = read_source(file)
     with pointing_at(file, text, output):
-        return make(filled(text, given, file, name)).spec
+        return make(filled(text, variables, file, name)).spec

@@ -11,13 +11,13 @@ import typer
 
 from mesh.cli.options import FileArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, pointing_at, read_source, show, shown_path, writes
-from mesh.cli.variables import NameOption, VarOption, filled, given_variables
+from mesh.cli.variables import NameOption, VarOption, filled, parse_variables
 from mesh.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 #: Time for a preview on this machine, seconds: native loops may have to be compiled.
 _HERE_S: Final = 120.0
@@ -64,7 +64,7 @@ def preview(
     var: VarOption = None,
     name: NameOption = None,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show the outputs of a text on events, without a deploy.
@@ -84,20 +84,20 @@ def preview(
     text = read_source(file)
     lines = read_source(events) if events is not None else ""
     with pointing_at(file, text, output):
-        text = filled(text, given_variables(var), file, name)
+        text = filled(text, parse_variables(var), file, name)
         keep = keep_as_test is not None
         if streams or against:
-            asked = {"streams": streams or [], "since": since, "until": until, "against": against}
-            found = _there(text, at, events=lines, last=last, keep=keep, **asked)
+            options = {"streams": streams or [], "since": since, "until": until, "against": against}
+            answer = _there(text, at, events=lines, last=last, keep=keep, **options)
         else:
-            found = _here(text, lines, keep=keep)
+            answer = _here(text, lines, keep=keep)
     if keep_as_test is not None:
         with writes(keep_as_test):
-            keep_as_test.write_text(found.pop("test"), encoding="utf-8")
-    show(output, found, "\n".join(told_lines(found)))
+            keep_as_test.write_text(answer.pop("test"), encoding="utf-8")
+    show(output, answer, "\n".join(lines_of(answer)))
     if keep_as_test is not None and output is Output.TEXT:
         typer.echo(f"wrote {shown_path(keep_as_test)}")
-    if found["against"] is not None and found["against"]["differs"]:
+    if answer["against"] is not None and answer["against"]["differs"]:
         raise typer.Exit(1)
 
 
@@ -113,35 +113,35 @@ def _here(text: str, lines: str, *, keep: bool) -> dict[str, Any]:
     try:
         with working("the events are played"):
             function = "mesh.testing.preview:answer"
-            found: dict[str, Any] = process.call(_HERE_S, function, text, lines, (), None, keep)
-            return found
+            answer: dict[str, Any] = process.call(_HERE_S, function, text, lines, (), None, keep)
+            return answer
     finally:
         process.stop()
 
 
-def _there(text: str, cluster: Context, **asked: Any) -> dict[str, Any]:
-    from mesh.cli.client import Client
+def _there(text: str, cluster: ClientContext, **options: Any) -> dict[str, Any]:
+    from mesh.cli.client import CommandClient
 
-    with working("a manager plays the events"), Client(cluster) as client:
-        return client.preview(text, **asked)
+    with working("a manager plays the events"), CommandClient(cluster) as client:
+        return client.preview(text, **options)
 
 
-def told_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def lines_of(answer: Mapping[str, Any]) -> Iterator[str]:
     """The answer as text."""
-    inputs, outputs, against = found["inputs"], found["outputs"], found["against"]
+    inputs, outputs, against = answer["inputs"], answer["outputs"], answer["against"]
     if against is None:
-        yield from _caused_lines(inputs, outputs, found["failed"])
+        yield from _caused_lines(inputs, outputs, answer["failed"])
     else:
         yield from _compared_lines(against)
     sent = sum(bool(one["stream"]) for one in inputs)
-    failed = found["failed_count"]
+    failed = answer["failed_count"]
     yield (
-        f'app "{found["app"]}": {counted(sent, "event")}, {len(outputs):,} out'
+        f'app "{answer["app"]}": {counted(sent, "event")}, {len(outputs):,} out'
         + (f", {failed:,} failed" if failed else "")
     )
-    if found["next_timer"] is not None:
-        yield f"next timer: {_time(found['next_timer'])}"
-    for note in found["notes"]:
+    if answer["next_timer"] is not None:
+        yield f"next timer: {_time(answer['next_timer'])}"
+    for note in answer["notes"]:
         yield f"note: {note}"
 
 
@@ -157,8 +157,8 @@ def _caused_lines(
         to = timers if one["timer"] else causes
         to.setdefault(one["input"], []).append(f"     {_event(one)}")
     for one in failed:
-        told = f'     query "{one["query"]}" fails: {one["reason"]}'
-        causes.setdefault(one["input"], []).append(told)
+        line = f'     query "{one["query"]}" fails: {one["reason"]}'
+        causes.setdefault(one["input"], []).append(line)
     for number, one in enumerate(inputs, 1):
         if number in timers:
             yield "   timers"

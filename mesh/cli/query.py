@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.options import AppArgument, takes_cluster
 from mesh.cli.output import counted, show_json, show_table
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
     from mesh.model.answers import RowsAnswer
 
 
-class Form(StrEnum):
+class QueryOutput(StrEnum):
     """``--output``."""
 
     TABLE = "table"
@@ -31,7 +31,7 @@ class Form(StrEnum):
 QueryArgument = Annotated[
     str, typer.Argument(metavar="QUERY", help="As in 'from Prices on price > 10 select item'.")
 ]
-FormOption = Annotated[Form, typer.Option("--output", "-o", help="Output format.")]
+FormOption = Annotated[QueryOutput, typer.Option("--output", "-o", help="Output format.")]
 WatchOption = Annotated[
     float | None,
     typer.Option(
@@ -60,12 +60,12 @@ def add_to(app: typer.Typer) -> None:
 def query(
     app: AppArgument,
     query: QueryArgument,
-    output: FormOption = Form.TABLE,
+    output: FormOption = QueryOutput.TABLE,
     watch: WatchOption = None,
     min_position: PositionOption = None,
     partial: PartialOption = False,
     *,
-    at: Context,
+    at: ClientContext,
 ) -> None:
     """Read or change a table of a running app once, with an on-demand query.
 
@@ -74,13 +74,16 @@ def query(
 
     Example: `mesh query Shop "from Prices on price > 10.0 select item, price order by item"`
     """
-    wanted = dict(map(_position, min_position or []))
-    with Client(at) as client:
-        answer = client.query(app, query, min_position=wanted, partial=partial)
+    positions = dict(map(_position, min_position or []))
+    with CommandClient(at) as client:
+        answer = client.query(app, query, min_position=positions, partial=partial)
         _show(answer, output)
         while watch is not None:
             time.sleep(watch)
-            before, answer = answer, client.query(app, query, min_position=wanted, partial=partial)
+            before, answer = (
+                answer,
+                client.query(app, query, min_position=positions, partial=partial),
+            )
             if answer["records"] != before["records"]:
                 _show(answer, output)
 
@@ -100,20 +103,20 @@ def _cells(row: list[Any]) -> list[str | None]:
     ]
 
 
-def _show(answer: RowsAnswer, output: Form) -> None:
+def _show(answer: RowsAnswer, output: QueryOutput) -> None:
     names = [column["name"] for column in answer["details"]]
-    if "changed" in answer and output is not Form.JSON:
+    if "changed" in answer and output is not QueryOutput.JSON:
         typer.echo(f"{counted(answer['changed'], 'row')} changed")
         return
     match output:
-        case Form.JSON:
+        case QueryOutput.JSON:
             show_json(answer)
-        case Form.CSV:
+        case QueryOutput.CSV:
             rows = csv.writer(sys.stdout, lineterminator="\n")
             rows.writerow(names)
             rows.writerows(map(_cells, answer["records"]))
             sys.stdout.flush()
-        case Form.TABLE:
+        case QueryOutput.TABLE:
             show_table(names, map(_cells, answer["records"]))
-    if output is not Form.JSON and answer.get("missing"):
+    if output is not QueryOutput.JSON and answer.get("missing"):
         typer.echo(f"not in this answer: {', '.join(answer['missing'])}", err=True)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, show
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 secret_commands = typer.Typer(no_args_is_help=True, help="Secrets of apps.")
 
@@ -37,7 +37,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 @takes_cluster
-def set_secret(name: _NameArgument, *, apps: _AppsOption = "", at: Context) -> None:
+def set_secret(name: _NameArgument, *, apps: _AppsOption = "", at: ClientContext) -> None:
     """Store a secret; its value is asked for, or read from standard input.
 
     Sources and sinks get it for `${secret:NAME}` in an option when they start.
@@ -48,22 +48,22 @@ def set_secret(name: _NameArgument, *, apps: _AppsOption = "", at: Context) -> N
         value = typer.prompt("Value", hide_input=True, confirmation_prompt=True)
     else:
         value = sys.stdin.read().removesuffix("\n")
-    with Client(at) as client:
+    with CommandClient(at) as client:
         client.put_secret(name, value, apps=apps)
     typer.echo(f'secret "{name}" is stored')
 
 
 @takes_cluster
-def list_secrets(*, output: OutputOption = Output.TEXT, at: Context) -> None:
+def list_secrets(*, output: OutputOption = Output.TEXT, at: ClientContext) -> None:
     """List the names of secrets, with their apps; values are shown to no user."""
-    with Client(at) as client:
-        found = client.secrets()
-    show(output, found, "\n".join(f"{one['name']}  {one['apps']}" for one in found))
+    with CommandClient(at) as client:
+        entries = client.secrets()
+    show(output, entries, "\n".join(f"{one['name']}  {one['apps']}" for one in entries))
 
 
 @takes_cluster
-def remove_secret(name: _NameArgument, *, at: Context) -> None:
+def remove_secret(name: _NameArgument, *, at: ClientContext) -> None:
     """Remove a secret; instances that run keep theirs until they start again."""
-    with Client(at) as client:
+    with CommandClient(at) as client:
         client.delete_secret(name)
     typer.echo(f'secret "{name}" is removed')

@@ -26,7 +26,7 @@ from mesh.client.logins import Login, ask_tokens, failed, login_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 METADATA: Final = "/.well-known/oauth-protected-resource"
 _DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
@@ -35,46 +35,46 @@ _LIMIT_S: Final = 300.0
 _TIMEOUT_S: Final = 10.0
 
 
-def sign_in(at: Context, *, browser: bool) -> None:
+def sign_in(at: ClientContext, *, browser: bool) -> None:
     """Sign in at the provider, by device code or ``browser``, and keep the tokens."""
-    from mesh.cli.client import Client
+    from mesh.cli.client import CommandClient
 
     path = _path(at)
     nobody = replace(at, user="", password="", token="", login="")
-    with Client(nobody) as client:
+    with CommandClient(nobody) as client:
         about = client.provider()
     if not is_secure(at.server):
         raise failed(f"Tokens are not sent to {at.server}, which has no TLS.")
     of, endpoints = provider_of(about)
     scopes = scopes_of(about, endpoints)
     if endpoints.get("device_authorization_endpoint") and not browser:
-        made = by_device(of, endpoints["device_authorization_endpoint"], scopes, typer.echo)
+        login = by_device(of, endpoints["device_authorization_endpoint"], scopes, typer.echo)
     else:
-        made = by_browser(of, endpoints["authorization_endpoint"], scopes, _open)
-    with Client(replace(nobody, token=made.access_token)) as client:
+        login = by_browser(of, endpoints["authorization_endpoint"], scopes, _open)
+    with CommandClient(replace(nobody, token=login.access_token)) as client:
         user = client.me()["user"]
-    logins.keep(path, at.server, made)
+    logins.keep(path, at.server, login)
     typer.echo(f"signed in at {at.server} as {user}")
 
 
-def sign_out(at: Context) -> None:
+def sign_out(at: ClientContext) -> None:
     """Forget the tokens of a cluster, and withdraw them at the provider."""
     path = _path(at)
-    known = logins.find(path, at.server)
-    if known is None:
+    login = logins.find(path, at.server)
+    if login is None:
         typer.echo(f"not signed in at {at.server}")
         return
     logins.keep(path, at.server, None)
-    if known.revocation_endpoint and known.refresh_token:
-        form = {"token": known.refresh_token, "client_id": known.client_id}
+    if login.revocation_endpoint and login.refresh_token:
+        form = {"token": login.refresh_token, "client_id": login.client_id}
         try:
-            httpx.post(known.revocation_endpoint, data=form, timeout=_TIMEOUT_S).raise_for_status()
+            httpx.post(login.revocation_endpoint, data=form, timeout=_TIMEOUT_S).raise_for_status()
         except httpx.HTTPError as error:
             typer.echo(f"the token was not withdrawn at the provider: {error}", err=True)
     typer.echo(f"signed out at {at.server}")
 
 
-def _path(at: Context) -> Path:
+def _path(at: ClientContext) -> Path:
     if not at.login:
         raise failed("Another user is given: by --user, --password, --token or the environment.")
     return Path(at.login)
@@ -85,22 +85,22 @@ def provider_of(about: dict[str, Any]) -> tuple[Login, dict[str, Any]]:
     issuer = str(about["authorization_servers"][0])
     try:
         url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-        found: dict[str, Any] = httpx.get(url, timeout=_TIMEOUT_S).raise_for_status().json()
-        token_endpoint = str(found["token_endpoint"])
+        endpoints: dict[str, Any] = httpx.get(url, timeout=_TIMEOUT_S).raise_for_status().json()
+        token_endpoint = str(endpoints["token_endpoint"])
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise failed(f"The identity provider {issuer} does not answer.") from error
-    named = [found.get(one) for one in _ENDPOINTS if found.get(one)]
-    if found.get("issuer") != issuer or not all(is_secure(str(one)) for one in named):
+    named = [endpoints.get(one) for one in _ENDPOINTS if endpoints.get(one)]
+    if endpoints.get("issuer") != issuer or not all(is_secure(str(one)) for one in named):
         raise failed(f"The identity provider {issuer} names another issuer, or URLs without TLS.")
     resource = str(about.get("mesh_audience", ""))
     return Login(
         token_endpoint,
         str(about["mesh_client_id"]),
         "",
-        revocation_endpoint=str(found.get("revocation_endpoint") or ""),
+        revocation_endpoint=str(endpoints.get("revocation_endpoint") or ""),
         # RFC 8707: a resource is a URI.
         resource=resource if urlsplit(resource).scheme else "",
-    ), found
+    ), endpoints
 
 
 _ENDPOINTS: Final = (
@@ -111,10 +111,10 @@ _ENDPOINTS: Final = (
 
 def scopes_of(about: dict[str, Any], endpoints: dict[str, Any]) -> str:
     """The scopes of the manager, and the one for a refresh token where the provider has it."""
-    found = [str(one) for one in about.get("scopes_supported", ())]
+    scopes = [str(one) for one in about.get("scopes_supported", ())]
     if "offline_access" in endpoints.get("scopes_supported", ()):
-        found.append("offline_access")
-    return " ".join(dict.fromkeys(found))
+        scopes.append("offline_access")
+    return " ".join(dict.fromkeys(scopes))
 
 
 def by_device(of: Login, endpoint: str, scopes: str, say: Callable[[str], None]) -> Login:
@@ -134,11 +134,11 @@ def by_device(of: Login, endpoint: str, scopes: str, say: Callable[[str], None])
     ends_s = time.monotonic() + min(float(begun.get("expires_in", _LIMIT_S)), 2 * _LIMIT_S)
     while time.monotonic() < ends_s:
         time.sleep(interval_s)
-        found = ask_tokens(of, {"grant_type": _DEVICE, "device_code": code})
-        if found.get("error") == "slow_down":
+        tokens = ask_tokens(of, {"grant_type": _DEVICE, "device_code": code})
+        if tokens.get("error") == "slow_down":
             interval_s += 5.0
-        elif found.get("error") != "authorization_pending":
-            return login_of(found, of)
+        elif tokens.get("error") != "authorization_pending":
+            return login_of(tokens, of)
     raise failed("The code was not confirmed in time.")
 
 
@@ -153,7 +153,7 @@ def by_browser(of: Login, endpoint: str, scopes: str, show: Callable[[str], None
 
     state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     with _Listener(state) as listener:
-        asked = {
+        query = {
             "response_type": "code",
             "client_id": of.client_id,
             "redirect_uri": listener.url,
@@ -164,7 +164,7 @@ def by_browser(of: Login, endpoint: str, scopes: str, show: Callable[[str], None
             **({"resource": of.resource} if of.resource else {}),
             **({"prompt": "consent"} if "offline_access" in scopes.split() else {}),
         }
-        show(f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(asked)}")
+        show(f"{endpoint}{'&' if urlsplit(endpoint).query else '?'}{urlencode(query)}")
         answer = listener.wait(_LIMIT_S)
     if "code" not in answer:
         raise failed(f"The identity provider answers {answer.get('error', 'nothing')[:80]!r}.")
@@ -207,12 +207,12 @@ class _Answer(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Take the answer if it is to this sign-in."""
         parts = urlsplit(self.path)
-        found = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        fields = {name: values[0] for name, values in parse_qs(parts.query).items()}
         is_ours = parts.path == "/callback" and secrets.compare_digest(
-            found.get("state", "").encode(), self.server.state.encode()
+            fields.get("state", "").encode(), self.server.state.encode()
         )
         if is_ours:
-            self.server.answer = found
+            self.server.answer = fields
         text = b"Signed in. This page can be closed.\n" if is_ours else b"not found\n"
         self.send_response(200 if is_ours else 404)
         self.send_header("Content-Type", "text/plain")

@@ -9,7 +9,7 @@ import typer
 
 from mesh.cli.options import FilesArgument, OutputOption  # noqa: TC001 - typer reads them
 from mesh.cli.output import Output, pointing_at, read_source, show_json, shown_path
-from mesh.cli.variables import VarOption, filled, given_variables
+from mesh.cli.variables import VarOption, filled, parse_variables
 from mesh.progress import working
 
 if TYPE_CHECKING:
@@ -50,21 +50,21 @@ def play_tests(
 
     Example: `mesh test examples/orders.siddhi`
     """
-    given = given_variables(var)
+    variables = parse_variables(var)
     results: list[dict[str, Any]] = []
     for file in files:
         with working(partial(_played_now, file)):
             if file.suffix in (".yaml", ".yml"):
-                results += _cases(file, given, output)
+                results += _cases(file, variables, output)
             else:
-                results.append(_played(file, given, output, rewrite=rewrite))
+                results.append(_played(file, variables, output, rewrite=rewrite))
     if output is Output.JSON:
         show_json(results)
     if any(one["differences"] for one in results):
         raise typer.Exit(1)
 
 
-def _cases(file: Path, given: dict[str, str], output: Output) -> list[dict[str, Any]]:
+def _cases(file: Path, variables: dict[str, str], output: Output) -> list[dict[str, Any]]:
     from dataclasses import replace
 
     from mesh.plan.build import plan
@@ -74,7 +74,7 @@ def _cases(file: Path, given: dict[str, str], output: Output) -> list[dict[str, 
     with pointing_at(file, "", output):
         for case in payload_cases.read(file):
             with pointing_at(case.path, case.text, output):
-                text = filled(case.text, given, case.path)
+                text = filled(case.text, variables, case.path)
                 name = plan(text).spec.name
             differences = replace(case, text=text).differences()
             if output is not Output.JSON:
@@ -93,31 +93,35 @@ def _cases(file: Path, given: dict[str, str], output: Output) -> list[dict[str, 
     return results
 
 
-def _played(file: Path, given: dict[str, str], output: Output, *, rewrite: bool) -> dict[str, Any]:
+def _played(
+    file: Path, variables: dict[str, str], output: Output, *, rewrite: bool
+) -> dict[str, Any]:
     from mesh.plan.build import plan
     from mesh.testing import app_tests
 
     text = read_source(file)
     with pointing_at(file, text, output):
-        text = filled(text, given, file)
+        text = filled(text, variables, file)
         # The operators alone would run an app that can't be deployed.
         name = plan(text).spec.name
         events = app_tests.read(app_tests.events_path(file))
-        found = app_tests.play(text, events)
+        outputs = app_tests.play(text, events)
         path = app_tests.expected_path(file)
         if rewrite:
-            path.write_text("".join(f"{one.line()}\n" for one in found), encoding="utf-8")
-        differences = app_tests.differences(found, app_tests.read(path))
+            path.write_text("".join(f"{one.line()}\n" for one in outputs), encoding="utf-8")
+        differences = app_tests.differences(outputs, app_tests.read(path))
     sent = sum(bool(one.stream) for one in events)
     if output is not Output.JSON:
         outcome = "other output than expected" if differences else "as expected"
-        typer.echo(f'{shown_path(file)}: app "{name}", {sent} events, {len(found)} out: {outcome}')
+        typer.echo(
+            f'{shown_path(file)}: app "{name}", {sent} events, {len(outputs)} out: {outcome}'
+        )
         for difference in differences:
             typer.echo(difference)
     return {
         "file": shown_path(file),
         "app": name,
         "events": sent,
-        "out": len(found),
+        "out": len(outputs),
         "differences": differences,
     }

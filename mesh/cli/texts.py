@@ -12,7 +12,7 @@ import typer
 # typer reads the annotations when the command line is built.
 from mesh.cli.options import FilesArgument, OutputOption  # noqa: TC001
 from mesh.cli.output import Output, read_source, show_error, show_json, shown_path, writes
-from mesh.cli.variables import NameOption, VarOption, given_variables, stem_of
+from mesh.cli.variables import NameOption, VarOption, parse_variables, stem_of
 from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
@@ -56,25 +56,25 @@ def validate(
     from mesh.language.substitution import variables_for
 
     _refuse_standard_input_twice(files)
-    given = given_variables(var)
-    told: list[dict[str, Any]] = []
+    variables = parse_variables(var)
+    answers: list[dict[str, Any]] = []
     failed = 0
     for file in files:
         text = None
         try:
             text = read_source(file)
-            checked = check(text, variables_for(text, given), name or stem_of(file))
+            checked = check(text, variables_for(text, variables), name or stem_of(file))
         except MeshError as error:
             checked = Checked(None, (), (error,), ())
         if deployable:
             checked = checked.with_warnings_as_errors()
         failed += not checked.is_valid
         if output is Output.JSON:
-            told.append(_to_values(file, checked))
+            answers.append(_to_values(file, checked))
         else:
             _show_checked(file, text, checked)
     if output is Output.JSON:
-        show_json({"valid": not failed, "files": told})
+        show_json({"valid": not failed, "files": answers})
     elif failed and len(files) > 1:
         typer.echo(f"{failed} of {len(files)} files are not valid", err=True)
     if failed:

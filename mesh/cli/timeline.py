@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from mesh.cli.client import Client, with_status
+from mesh.cli.client import CommandClient, with_status
 from mesh.cli.options import AppArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, because, pointing_at, read_source, show
-from mesh.cli.variables import VarOption, filled, given_variables
+from mesh.cli.variables import VarOption, filled, parse_variables
 from mesh.progress import working
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
     from mesh.progress import Work
 
 PANEL = "An app's past"
@@ -43,11 +43,14 @@ def compare(
     key: Annotated[
         str, typer.Option(metavar="NAMES", help="Attributes that identify a row, with commas.")
     ] = "",
+    ignore: Annotated[
+        str, typer.Option(metavar="NAMES", help="Attributes that may differ, with commas.")
+    ] = "",
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait until both have read their input.")
     ] = 60.0,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Compare the outputs of an app and its fork: rows that are new, gone or changed.
@@ -56,16 +59,21 @@ def compare(
 
     Example: `mesh compare Shop ShopNext --stream DearOrders`
     """
-    names = [name.strip() for name in key.split(",") if name.strip()]
-    with Client(at) as client:
+    with CommandClient(at) as client:
         with working(f'"{app}" and "{other}" read their input', at_most_s=timeout) as work:
             rested = _wait_rest(client, (app, other), timeout, work)
         with working(f'the outputs of "{app}" and "{other}" are compared'):
-            found = client.compare(app, other, stream=stream or [], key=names)
-        found["at_rest"] = rested
-    show(output, found, "\n".join(compared_lines(found)))
-    if found["differs"]:
+            comparison = client.compare(
+                app, other, stream=stream or [], key=_names(key), ignore=_names(ignore)
+            )
+        comparison["at_rest"] = rested
+    show(output, comparison, "\n".join(compared_lines(comparison)))
+    if comparison["differs"]:
         raise typer.Exit(1)
+
+
+def _names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]
 
 
 @takes_cluster
@@ -78,7 +86,7 @@ def promote(
         float, typer.Option(help="Seconds to wait until the app runs; 0 does not wait.")
     ] = 60.0,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Give the app of a fork the fork's text, at an exact sequence, and remove the fork.
@@ -88,17 +96,17 @@ def promote(
 
     Example: `mesh promote ShopNext --replaces Shop`
     """
-    with Client(at) as client:
+    with CommandClient(at) as client:
         done = client.promote(other, replaces=replaces)
         done = with_status(client, done, done["app"], timeout)
     state = f" and is {done['status']['state']}" if "status" in done else ""
-    told = f'app "{done["app"]}" has the text of "{other}"{state}; the fork is removed'
-    show(output, done, told)
+    message = f'app "{done["app"]}" has the text of "{other}"{state}; the fork is removed'
+    show(output, done, message)
     if not done.get("running", True):
         raise typer.Exit(1)
 
 
-def _wait_rest(client: Client, apps: tuple[str, ...], timeout_s: float, work: Work) -> bool:
+def _wait_rest(client: CommandClient, apps: tuple[str, ...], timeout_s: float, work: Work) -> bool:
     """Wait until two looks in a row find nothing to read; whether that was in time."""
     deadline_s = time.monotonic() + timeout_s
     quiet: list[Any] = []
@@ -117,18 +125,18 @@ def _wait_rest(client: Client, apps: tuple[str, ...], timeout_s: float, work: Wo
         time.sleep(_LOOK_S)
 
 
-def compared_lines(found: dict[str, Any]) -> list[str]:
+def compared_lines(comparison: dict[str, Any]) -> list[str]:
     """A comparison in sentences."""
-    lines = [] if found["at_rest"] else ["one of the apps still reads its input"]
-    for one in found["streams"]:
+    lines = [] if comparison["at_rest"] else ["one of the apps still reads its input"]
+    for one in comparison["streams"]:
         counts = ", ".join(f"{one[name]} {name}" for name in ("same", "new", "gone", "changed"))
         earlier = f" ({one['earlier']} from before the fork)" if one["earlier"] else ""
         lines.append(f"{one['stream']}: {counts}{earlier}")
-    first = found["first"]
+    first = comparison["first"]
     if first is None:
         return [*lines, "no difference"]
     lines.append(f"first difference, in {first['stream']}: {first['kind']}")
-    for name, app in (("app", found["app"]), ("fork", found["fork"])):
+    for name, app in (("app", comparison["app"]), ("fork", comparison["fork"])):
         if first[name] is not None:
             event = orjson.dumps(first[name]["event"]).decode()
             lines.append(f"  {app} {first[name]['sequence']}: {event}")
@@ -149,7 +157,7 @@ def why(
         int, typer.Option(min=0, help="Place of the event in its message, from 0.")
     ] = 0,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show the inputs of an event: those without which it would be another one, or none.
@@ -159,9 +167,9 @@ def why(
 
     Example: `mesh why Shop DearOrders 17`
     """
-    with Client(at) as client:
-        found = client.why(app, stream, sequence, index=index)
-    show(output, found, "\n".join(lineage_lines(found)))
+    with CommandClient(at) as client:
+        lineage = client.why(app, stream, sequence, index=index)
+    show(output, lineage, "\n".join(lineage_lines(lineage)))
 
 
 def lineage_lines(cause: dict[str, Any], depth: int = 0) -> list[str]:
@@ -211,7 +219,7 @@ def fork(
     ] = 60.0,
     var: VarOption = None,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Start another app over the input of an app, from a place in the past.
@@ -224,10 +232,10 @@ def fork(
     """
     source = "" if text is None else read_source(text)
     shown = contextlib.nullcontext() if text is None else pointing_at(text, source, output)
-    with Client(at) as client:
+    with CommandClient(at) as client:
         with shown:
-            own = None if text is None else filled(source, given_variables(var), text)
-            done = client.fork(app, other, own, begin=begin, until=until, sinks=sinks)
+            new_text = None if text is None else filled(source, parse_variables(var), text)
+            done = client.fork(app, other, new_text, begin=begin, until=until, sinks=sinks)
         done = with_status(client, done, other, timeout)
     show(output, done, describe_fork(done, begin))
     if not done.get("running", True):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show_json
 from mesh.errors import MeshError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 #: Lines besides the rows of apps and nodes: headings, rules and the first line.
 _FRAME_LINES: Final = 13
@@ -52,7 +52,7 @@ def top(
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Print it once, and end.")] = False,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Show problems, apps and nodes, the worst first, until Ctrl-C.
@@ -62,7 +62,7 @@ def top(
 
     Example: `mesh top`
     """
-    with Client(at) as client:
+    with CommandClient(at) as client:
         if output is Output.JSON:
             show_json(client.overview())
         elif once or not sys.stdout.isatty():
@@ -71,14 +71,14 @@ def top(
             _live(client, interval)
 
 
-def _print(found: Mapping[str, Any]) -> None:
+def _print(overview: Mapping[str, Any]) -> None:
     from rich.console import Console
 
     console = Console() if sys.stdout.isatty() else Console(width=200)
-    console.print(screen(found, None))
+    console.print(screen(overview, None))
 
 
-def _live(client: Client, interval_s: float) -> None:
+def _live(client: CommandClient, interval_s: float) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -99,12 +99,12 @@ def _live(client: Client, interval_s: float) -> None:
             return
 
 
-def screen(found: Mapping[str, Any], height: int | None) -> RenderableType:
+def screen(overview: Mapping[str, Any], height: int | None) -> RenderableType:
     """The overview within ``height`` lines; the best rows are left out, and counted."""
     from rich.console import Group
     from rich.text import Text
 
-    problems, apps, nodes = found["problems"], found["apps"], found["nodes"]
+    problems, apps, nodes = overview["problems"], overview["apps"], overview["nodes"]
     left = (height or _ROWS) - _FRAME_LINES
     shown_problems = problems[: max(1, left // 6)]
     left -= 2 * len(shown_problems)
@@ -113,18 +113,18 @@ def screen(found: Mapping[str, Any], height: int | None) -> RenderableType:
     running = sum(app["state"] == "running" for app in apps)
     alive = sum(node["presence"] == "alive" for node in nodes)
     first = Text(
-        f"leader {found['leader'] or 'none'}   {running} of {len(apps)} apps running   "
+        f"leader {overview['leader'] or 'none'}   {running} of {len(apps)} apps running   "
         f"{alive} of {len(nodes)} nodes alive   {counted(len(problems), 'problem')}"
     )
     parts: list[RenderableType] = [first]
     for problem in shown_problems:
-        told = f"! {problem['title']}: {problem['cause']}"
-        parts.append(Text(told, style="bold red", no_wrap=True, overflow="ellipsis"))
+        message = f"! {problem['title']}: {problem['cause']}"
+        parts.append(Text(message, style="bold red", no_wrap=True, overflow="ellipsis"))
         command = f"  ({problem['command']})" if problem["command"] else ""
         cure = f"  {problem['cure']}{command}"
         parts.append(Text(cure, no_wrap=True, overflow="ellipsis"))
     parts += _cut(len(problems), len(shown_problems), "problems")
-    parts.append(_apps(shown_apps, found["flows"]))
+    parts.append(_apps(shown_apps, overview["flows"]))
     parts += _cut(len(apps), len(shown_apps), "apps")
     parts.append(_nodes(shown_nodes))
     parts += _cut(len(nodes), len(shown_nodes), "nodes")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient
     from nats.aio.msg import Msg
 
-    from mesh.client import Context
+    from mesh.client import ClientContext
     from mesh.model.answers import InstanceAnswer
     from mesh.model.app import AppSpec
 
@@ -62,7 +62,7 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """A channel after the first one."""
 
     stream: str
@@ -88,7 +88,7 @@ def trace(
         float, typer.Option(help="Longest time to follow it, seconds.", min=0.1, max=300.0)
     ] = 5.0,
     *,
-    at: Context,
+    at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
     """Publish one event, and show its hops: servers, channels, groups and sinks, with times.
@@ -115,9 +115,9 @@ def trace(
         raise typer.Exit(1)
 
 
-def steps(spec: AppSpec, stream: str) -> list[Step]:
+def steps(spec: AppSpec, stream: str) -> list[TraceStep]:
     """The channels that an event of ``stream`` may reach, nearest first, each once."""
-    found: dict[str, Step] = {}
+    by_stream: dict[str, TraceStep] = {}
     reached, left = {stream}, [stream]
     while left:
         current = left.pop(0)
@@ -127,15 +127,15 @@ def steps(spec: AppSpec, stream: str) -> list[Step]:
             for channel in group.outputs:
                 name = channel.stream.name
                 subjects = tuple(channel.subject(part) for part in range(channel.partitions))
-                if name in found:
-                    step = found[name]
+                if name in by_stream:
+                    step = by_stream[name]
                     more = tuple(dict.fromkeys((*step.subjects, *subjects)))
-                    found[name] = Step(name, step.group, step.of, more)
+                    by_stream[name] = TraceStep(name, step.group, step.of, more)
                 elif name not in reached:
                     reached.add(name)
                     left.append(name)
-                    found[name] = Step(name, group.name, current, subjects)
-    return list(found.values())
+                    by_stream[name] = TraceStep(name, group.name, current, subjects)
+    return list(by_stream.values())
 
 
 def server_hops(reports: Sequence[Mapping[str, Any]]) -> list[Hop]:
@@ -143,7 +143,7 @@ def server_hops(reports: Sequence[Mapping[str, Any]]) -> list[Hop]:
 
     Times are those of the servers' clocks, since the first of them.
     """
-    found: list[tuple[float, Hop]] = []
+    hops: list[tuple[float, Hop]] = []
     times = [_time_s(one["ts"]) for report in reports for one in report.get("events", ())]
     first_s = min(times, default=0.0)
     for report in reports:
@@ -153,8 +153,8 @@ def server_hops(reports: Sequence[Mapping[str, Any]]) -> list[Hop]:
             what = f"{_EVENTS.get(one['type'], one['type'])} {_target(one)}"
             if one.get("error"):
                 what += f": {one['error']}"
-            found.append((at_s, Hop(round((at_s - first_s) * 1000, 3), f"server {server}", what)))
-    return [hop for _, hop in sorted(found, key=lambda pair: pair[0])]
+            hops.append((at_s, Hop(round((at_s - first_s) * 1000, 3), f"server {server}", what)))
+    return [hop for _, hop in sorted(hops, key=lambda pair: pair[0])]
 
 
 def _target(one: Mapping[str, Any]) -> str:
@@ -177,7 +177,7 @@ def _time_s(text: str) -> float:
 
 
 async def _traced(
-    at: Context, app: str, stream: str, data: bytes, wait_s: float
+    at: ClientContext, app: str, stream: str, data: bytes, wait_s: float
 ) -> tuple[list[Hop], list[str]]:
     from nats.js.errors import Error as JetStreamError
     from nats.js.errors import NoStreamResponseError
@@ -241,7 +241,7 @@ def _arrival(stream: str, arrivals: dict[str, float], news: asyncio.Event) -> An
 
 
 async def _followed(
-    ways: Sequence[Step], arrivals: Mapping[str, float], news: asyncio.Event, deadline_s: float
+    ways: Sequence[TraceStep], arrivals: Mapping[str, float], news: asyncio.Event, deadline_s: float
 ) -> None:
     """Wait until each channel was reached and nothing more arrives, or for the deadline."""
     while True:
@@ -266,10 +266,10 @@ async def _ends(client: NatsClient, spec: AppSpec, streams: set[str]) -> dict[st
 
 
 async def _sinks(
-    at: Context, spec: AppSpec, ends: Mapping[str, int], started_s: float, wait_s: float
+    at: ClientContext, spec: AppSpec, ends: Mapping[str, int], started_s: float, wait_s: float
 ) -> tuple[list[Hop], list[str]]:
     """The sinks that have sent what was in their channels, and those that have not."""
-    wanted = {
+    targets = {
         instance: ends[one.channel.stream.name]
         for group in spec.groups
         if group.sinks and any(name.startswith("sink ") for name in group.connectors)
@@ -279,25 +279,25 @@ async def _sinks(
     }
     done: dict[str, Hop] = {}
     deadline_s = started_s + wait_s
-    while wanted and at.server:
+    while targets and at.server:
         for one in await asyncio.to_thread(_status, at, spec.name):
-            for door in one.get("doors") or ():
-                name = f"{door['name']} of {one['instance']}"
-                is_past = door["position"] >= wanted.get(one["instance"], sys.maxsize)
+            for connector in one.get("connectors") or ():
+                name = f"{connector['name']} of {one['instance']}"
+                is_past = connector["position"] >= targets.get(one["instance"], sys.maxsize)
                 if is_past and name not in done:
                     after_ms = _ms(time.monotonic() - started_s)
                     done[name] = Hop(after_ms, name, "has sent it, as its worker reports")
-        left = [one for one in wanted if not any(name.endswith(f" {one}") for name in done)]
+        left = [one for one in targets if not any(name.endswith(f" {one}") for name in done)]
         if not left or time.monotonic() > deadline_s:
             return list(done.values()), [f"sink {one}" for one in left]
         await asyncio.sleep(_LOOK_S)
     return [], []
 
 
-def _status(at: Context, app: str) -> list[InstanceAnswer]:
-    from mesh.cli.client import Client
+def _status(at: ClientContext, app: str) -> list[InstanceAnswer]:
+    from mesh.cli.client import CommandClient
 
-    with Client(at) as client:
+    with CommandClient(at) as client:
         return client.status(app)["instances"]
 
 

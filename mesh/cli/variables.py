@@ -27,7 +27,7 @@ NameOption = Annotated[
 ]  # fmt: skip
 
 
-def given_variables(options: Iterable[str] | None) -> dict[str, str]:
+def parse_variables(options: Iterable[str] | None) -> dict[str, str]:
     """The values of ``--var`` options; the last one of a name counts."""
     values = {}
     for option in options or ():
@@ -38,7 +38,7 @@ def given_variables(options: Iterable[str] | None) -> dict[str, str]:
     return values
 
 
-def filled(text: str, given: Mapping[str, str], file: Path, name: str | None = None) -> str:
+def filled(text: str, variables: Mapping[str, str], file: Path, name: str | None = None) -> str:
     """A text with values in the place of its ``${NAME}``: given ones, else the environment's.
 
     A text without a name gets ``name``, else the one of its file.
@@ -48,7 +48,7 @@ def filled(text: str, given: Mapping[str, str], file: Path, name: str | None = N
     from mesh.language.naming import named
     from mesh.language.substitution import substitute, variables_for
 
-    return named(typed(substitute(text, variables_for(text, given))), name or stem_of(file))
+    return named(typed(substitute(text, variables_for(text, variables))), name or stem_of(file))
 
 
 def stem_of(file: Path) -> str:

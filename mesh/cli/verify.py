@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
 from mesh.progress import working
 
 if TYPE_CHECKING:
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 AppsArgument = Annotated[
     list[str] | None, typer.Argument(help="Names of apps; all of them without one.", metavar="APP")
@@ -25,7 +25,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 @takes_cluster
-def verify(apps: AppsArgument = None, *, at: Context, output: OutputOption = Output.TEXT) -> None:
+def verify(
+    apps: AppsArgument = None, *, at: ClientContext, output: OutputOption = Output.TEXT
+) -> None:
     """Compare what NATS stores of apps with their records; ends with 1 if something is lost.
 
     A fault is a loss or a contradiction: deleted messages, a forged or lost marker, a state without
@@ -33,27 +35,27 @@ def verify(apps: AppsArgument = None, *, at: Context, output: OutputOption = Out
 
     Example: `mesh verify Temperature`
     """
-    with Client(at) as client:
+    with CommandClient(at) as client:
         names = apps or [one["app"] for one in client.apps()]
-        found: list[dict[str, Any]] = []
+        answers: list[dict[str, Any]] = []
         with working("what NATS stores of apps is read") as work:
             for name in names:
-                work.tell(done=len(found), total=len(names))
-                found.append(client.verify(name))
-    faults = sum(one["faults"] for one in found)
+                work.tell(done=len(answers), total=len(names))
+                answers.append(client.verify(name))
+    faults = sum(one["faults"] for one in answers)
     if output is Output.JSON:
-        show_json(found)
+        show_json(answers)
     else:
-        _show(found)
+        _show(answers)
     if faults:
         raise typer.Exit(1)
 
 
-def _show(found: list[dict[str, Any]]) -> None:
-    rows = [one for app in found for one in app["findings"]]
+def _show(answers: list[dict[str, Any]]) -> None:
+    rows = [one for app in answers for one in app["findings"]]
     if rows:
         columns = ("app", "severity", "kind", "where", "text", "remedy")
         show_table(columns, [tuple(row[column] for column in columns) for row in rows])
-    for app in found:
+    for app in answers:
         if not app["findings"]:
             typer.echo(f'app "{app["app"]}": no fault and no risk found')

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from mesh.cli.apps import deploy_and_wait
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.deploy_outcome import describe_deploy
 from mesh.cli.output import show_error
 from mesh.cli.variables import filled
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 SUFFIX: Final = ".siddhi"
 #: A file that is left alone for so long is complete: editors write one in several steps.
@@ -30,13 +30,13 @@ RUN_S: Final = 60.0
 
 def texts_of(folder: Path) -> dict[Path, str]:
     """The apps of a folder; a file that vanishes or has other bytes than text is left out."""
-    found = {}
+    texts = {}
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
-            found[path] = path.read_text(encoding="utf-8-sig")
+            texts[path] = path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError):
             continue
-    return found
+    return texts
 
 
 def changed(before: Mapping[Path, str], now: Mapping[Path, str]) -> list[Path]:
@@ -49,7 +49,7 @@ def removed(before: Mapping[Path, str], now: Mapping[Path, str]) -> list[Path]:
     return [path for path in before if path not in now]
 
 
-async def keep_deployed(at: Context, folder: Path, say: Callable[[str], None]) -> None:
+async def keep_deployed(at: ClientContext, folder: Path, say: Callable[[str], None]) -> None:
     """Deploy each app of ``folder`` now and whenever it is saved, without end.
 
     An error is shown with its line, and the app continues with its last text.  The app of a removed
@@ -58,26 +58,26 @@ async def keep_deployed(at: Context, folder: Path, say: Callable[[str], None]) -
     # Imported late: only this option needs it.
     from watchfiles import awatch
 
-    known: dict[Path, str] = {}
+    previous: dict[Path, str] = {}
     # A look without a notification finds the first texts, and changes on a network file system.
     async for _ in awatch(
         folder, step=SETTLE_MS, recursive=False, yield_on_timeout=True, rust_timeout=LOOK_MS
     ):
         now = texts_of(folder)
-        for path in removed(known, now):
+        for path in removed(previous, now):
             say(f"{path.name} is gone; its app stays deployed: mesh undeploy removes it")
-        todo, known = changed(known, now), now
+        todo, previous = changed(previous, now), now
         for path in todo:
             await asyncio.to_thread(deploy_file, at, path, now[path], say)
 
 
-def deploy_file(at: Context, path: Path, text: str, say: Callable[[str], None]) -> bool:
+def deploy_file(at: ClientContext, path: Path, text: str, say: Callable[[str], None]) -> bool:
     """Deploy one text, and show its outcome or its errors; whether it was accepted."""
     try:
         text = filled(text, {}, path)
         # Here all errors are found; a manager reports the first.
         plan(text)
-        with Client(at) as client:
+        with CommandClient(at) as client:
             say(f"{path.name}: {describe_deploy(deploy_and_wait(client, text, RUN_S))}")
     except MeshError as error:
         for one in all_errors(error):

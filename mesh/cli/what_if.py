@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.output import show_table
 from mesh.progress import working
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from mesh.client import Context
+    from mesh.client import ClientContext
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
@@ -38,10 +38,10 @@ def measured_here(
 
 
 def measured_there(
-    text: str, at_rate: Sequence[str], keys: float, cores: int, cluster: Context
+    text: str, at_rate: Sequence[str], keys: float, cores: int, cluster: ClientContext
 ) -> dict[str, Any]:
     """The same, measured by a manager; errors as above."""
-    with working("a manager measures the groups"), Client(cluster) as client:
+    with working("a manager measures the groups"), CommandClient(cluster) as client:
         return client.what_if(text, at_rate=at_rate, keys=round(keys), cores=cores)
 
 
@@ -50,14 +50,14 @@ def _samples(path: Path) -> dict[str, tuple[str, ...]]:
 
     from mesh.testing.app_tests import read
 
-    found: dict[str, list[str]] = {}
+    samples: dict[str, list[str]] = {}
     for one in read(path):
         if one.stream:
-            found.setdefault(one.stream, []).append(orjson.dumps(one.event).decode())
-    return {stream: tuple(ones) for stream, ones in found.items()}
+            samples.setdefault(one.stream, []).append(orjson.dumps(one.event).decode())
+    return {stream: tuple(ones) for stream, ones in samples.items()}
 
 
-def show(found: dict[str, Any]) -> None:
+def show(needs: dict[str, Any]) -> None:
     """Print the answer as a table and sentences."""
     show_table(
         ("group", "events/s", "emits", "has", "needs", "busy", "holds", "cores", "state", "by"),
@@ -74,20 +74,20 @@ def show(found: dict[str, Any]) -> None:
                 size_text(one),
                 one["source"],
             )
-            for one in found["groups"]
+            for one in needs["groups"]
         ],
     )
-    workers = f"{found['workers']} worker{'' if found['workers'] == 1 else 's'}"
+    workers = f"{needs['workers']} worker{'' if needs['workers'] == 1 else 's'}"
     typer.echo(
-        f"{found['rate']:,.0f} events a second need {workers} of {found['cores']} cores; NATS uses "
-        f"{found['nats_cores']:.2f} cores, and states have {bytes_text(found['state_bytes'])}."
+        f"{needs['rate']:,.0f} events a second need {workers} of {needs['cores']} cores; NATS uses "
+        f"{needs['nats_cores']:.2f} cores, and states have {bytes_text(needs['state_bytes'])}."
     )
     typer.echo(
-        f"As it is, group {found['present_first']} saturates first, at "
-        f"{rate_text(found['present_limit'])}; with the most instances, group {found['first']}, at "
-        f"{rate_text(found['limit'])}."
+        f"As it is, group {needs['present_first']} saturates first, at "
+        f"{rate_text(needs['present_limit'])}; with the most instances, group {needs['first']}, at "
+        f"{rate_text(needs['limit'])}."
     )
-    for note in found["notes"]:
+    for note in needs["notes"]:
         typer.echo(f"note: {note}")
 
 

@@ -11,7 +11,7 @@ to the cluster that the command line would use.  Each error is a ``MeshError`` w
 ``message``, ``detail``, ``hint`` and ``position``.  docs/client.md has examples.
 """
 
-from mesh.client.context import Context
+from mesh.client.context import ClientContext
 from mesh.client.local import plan, play, test, validate
 from mesh.client.rest import AsyncClient, Client
 from mesh.client.taps import StreamEvent
@@ -20,7 +20,7 @@ from mesh.errors import MeshError, all_errors
 __all__ = [
     "AsyncClient",
     "Client",
-    "Context",
+    "ClientContext",
     "MeshError",
     "StreamEvent",
     "all_errors",

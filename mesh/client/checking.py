@@ -37,8 +37,8 @@ class Checked:
 
     def with_warnings_as_errors(self) -> Checked:
         """The same result with warnings as errors."""
-        found = sorted((*self.errors, *self.warnings), key=place_of)
-        return replace(self, errors=tuple(found), warnings=())
+        errors = sorted((*self.errors, *self.warnings), key=place_of)
+        return replace(self, errors=tuple(errors), warnings=())
 
 
 def check(text: str, variables: Mapping[str, str], name: str = "") -> Checked:
@@ -46,12 +46,12 @@ def check(text: str, variables: Mapping[str, str], name: str = "") -> Checked:
 
     ``name``: that of the app, if the text has none.
     """
-    document = Document(text, name, lambda given: typed(substitute(given, variables)))
-    readable, made = document.readable, document.plan
+    document = Document(text, name, lambda source: typed(substitute(source, variables)))
+    readable, plan = document.readable, document.plan
     is_parsed = readable is not None and not readable.reading.errors
     return Checked(
         readable.reading.app.name if readable is not None and is_parsed else None,
-        tuple(group.name for group in made.spec.groups) if made is not None else (),
+        tuple(group.name for group in plan.spec.groups) if plan is not None else (),
         tuple(error for error in document.problems if error.code != NOT_RUN_YET),
         tuple(error for error in document.problems if error.code == NOT_RUN_YET),
         document.notes,

@@ -43,7 +43,7 @@ LOGINS: Final = "logins.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ClientContext:
     """Address and credentials of one cluster."""
 
     #: ``https://host:port`` of any manager.
@@ -81,8 +81,8 @@ class Context:
     @property
     def nats_settings(self) -> NatsSettings:
         """The settings of a connection to NATS."""
-        given = {name: getattr(self, f"nats_{name}") for name in _NATS}
-        return NatsSettings(url=self.nats, **given)
+        values = {name: getattr(self, f"nats_{name}") for name in _NATS}
+        return NatsSettings(url=self.nats, **values)
 
 
 def config_path() -> Path:
@@ -90,60 +90,60 @@ def config_path() -> Path:
     return user_directory() / "context.json"
 
 
-def find(given: dict[str, Any], file: Path | None = None) -> Context:
-    """The context; values that are None in ``given`` are read from the context file.
+def find(options: dict[str, Any], file: Path | None = None) -> ClientContext:
+    """The context; values that are None in ``options`` are read from the context file.
 
     The file is ``file`` if named, else ``MESH_CONTEXT``, else ``.mesh/dev/context.json`` here or
     the user's.  The file here counts only if it is of a cluster on this machine, which ``mesh dev``
     started, and if no credentials are given: a foreign directory must not choose who gets them.
 
-    Credentials are those of the source that names the server: of ``given`` and the environment, or
-    of the file.  User and password in ``given`` also apply to the server of the user's own file.
+    Credentials are those of the source that names the server: of ``options`` and environment, or
+    of the file.  User and password in ``options`` also apply to the server of the user's own file.
     A login for the server (``mesh login``) counts before what a context file has.
 
     Raises:
         MeshError: MESH-U130 if the named file doesn't exist or can't be read.
     """
     named = file or (Path(os.environ["MESH_CONTEXT"]) if os.environ.get("MESH_CONTEXT") else None)
-    values = {name: value for name, value in given.items() if value is not None}
-    base = Context()
+    values = {name: value for name, value in options.items() if value is not None}
+    base = ClientContext()
     if named:
         base = _read(named)
     elif "server" not in values:
         base = _here(values) or (_read(config_path()) if config_path().exists() else base)
     if values.get("server", base.server) != base.server:
-        base = replace(base, **{name: getattr(Context(), name) for name in (*_WHO, *_OF_DEV)})
+        base = replace(base, **{name: getattr(ClientContext(), name) for name in (*_WHO, *_OF_DEV)})
     if values.get("nats", base.nats) != base.nats:
         nats = settings.load().nats
         base = replace(base, **{f"nats_{name}": getattr(nats, name) for name in _NATS})
         base = replace(base, publisher="", reader="")
-    found = replace(base, **values)
+    context = replace(base, **values)
     if any(name in values for name in ("user", "password", "token")):
-        return found
-    return replace(found, login=str((named or config_path()).parent / LOGINS))
+        return context
+    return replace(context, login=str((named or config_path()).parent / LOGINS))
 
 
-def address(**given: Any) -> Context:
-    """The context of a program: of ``given``, the environment and the context file; see ``find``.
+def address(**options: Any) -> ClientContext:
+    """The context of a program: of ``options``, the environment and the context file; see ``find``.
 
     Values that are None are those of ``MESH_SERVER``, ``MESH_USER``, ``MESH_PASSWORD``,
     ``MESH_TOKEN``, ``MESH_CA`` and ``MESH_NATS_URL``.
     """
     values = {
-        name: given.get(name) if given.get(name) is not None else os.environ.get(variable)
+        name: options.get(name) if options.get(name) is not None else os.environ.get(variable)
         for name, variable in VARIABLES.items()
     }
-    return find({**given, **values})
+    return find({**options, **values})
 
 
-def _here(values: dict[str, Any]) -> Context | None:
+def _here(values: dict[str, Any]) -> ClientContext | None:
     """The context of a cluster in this directory: of ``mesh dev``, or the development stack."""
     paths = (Path(".mesh", folder, "context.json") for folder in ("dev", "stack"))
     path = next((path for path in paths if path.exists()), None)
     if path is None or any(name in values for name in _WHO):
         return None
-    found = path.lstat()
-    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+    info = path.lstat()
+    if not stat.S_ISREG(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o022:
         return None
     context = _read(path)
     is_local = all(is_loopback(url) for url in (context.server, *context.nats.split(",")))
@@ -159,7 +159,7 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def described(context: Context) -> list[str]:
+def described(context: ClientContext) -> list[str]:
     """Address and logins of a cluster, a line each, with their passwords."""
     certificate = f"  (certificate {context.ca})" if context.ca else ""
     server = context.server and f"{context.server}{certificate}"
@@ -177,14 +177,14 @@ def described(context: Context) -> list[str]:
     return [f"{name:<15}{value}" for name, value in lines if value]
 
 
-def write(context: Context, path: Path) -> None:
+def write(context: ClientContext, path: Path) -> None:
     """Write the context file, readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     values = {name: value for name, value in asdict(context).items() if name != "login"}
     write_private(path, orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
-def remove(context: Context, path: Path) -> None:
+def remove(context: ClientContext, path: Path) -> None:
     """Remove the context file if it still describes this cluster."""
     try:
         if _read(path) == context:
@@ -194,11 +194,11 @@ def remove(context: Context, path: Path) -> None:
         return
 
 
-def _read(path: Path) -> Context:
+def _read(path: Path) -> ClientContext:
     try:
         values = orjson.loads(path.read_bytes())
-        known = {f.name for f in fields(Context)}
-        return Context(**{name: value for name, value in values.items() if name in known})
+        names = {f.name for f in fields(ClientContext)}
+        return ClientContext(**{name: value for name, value in values.items() if name in names})
     except (OSError, orjson.JSONDecodeError, AttributeError) as error:
         raise MeshError(
             "MESH-U130", f'context file "{path}" can\'t be read', detail=f"{error}."

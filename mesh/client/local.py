@@ -58,9 +58,9 @@ def play(text: str, events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]
 
     # The operators alone would run an app that can't be deployed.
     build(text)
-    given = [TimedEvent(e["time"], e.get("stream", ""), e.get("event")) for e in events]
-    found = run(text, given)
-    return [{"time": one.time_ms, "stream": one.stream, "event": one.event} for one in found]
+    inputs = [TimedEvent(e["time"], e.get("stream", ""), e.get("event")) for e in events]
+    outputs = run(text, inputs)
+    return [{"time": one.time_ms, "stream": one.stream, "event": one.event} for one in outputs]
 
 
 def test(app: Path | str) -> list[str]:
@@ -78,8 +78,8 @@ def test(app: Path | str) -> list[str]:
     path = Path(app)
     text = path.read_text(encoding="utf-8-sig")
     build(text)
-    found = app_tests.play(text, app_tests.read(app_tests.events_path(path)))
-    return app_tests.differences(found, app_tests.read(app_tests.expected_path(path)))
+    outputs = app_tests.play(text, app_tests.read(app_tests.events_path(path)))
+    return app_tests.differences(outputs, app_tests.read(app_tests.expected_path(path)))
 
 
 # A function of this name is no test of pytest.

@@ -66,13 +66,13 @@ def renewed(path: Path, server: str, used: Login) -> Login:
         MeshError: MESH-U114 if the provider refuses or can't be reached.
     """
     with _locked(path):
-        known = _read(path).get(server)
-        if known is not None and known.access_token != used.access_token:
-            return known
+        current = _read(path).get(server)
+        if current is not None and current.access_token != used.access_token:
+            return current
         form = {"grant_type": "refresh_token", "refresh_token": used.refresh_token}
-        made = login_of(ask_tokens(used, form), used)
-        _keep(path, server, made)
-        return made
+        login = login_of(ask_tokens(used, form), used)
+        _keep(path, server, login)
+        return login
 
 
 def ask_tokens(of: Login, form: dict[str, str]) -> dict[str, Any]:
@@ -88,12 +88,12 @@ def ask_tokens(of: Login, form: dict[str, str]) -> dict[str, Any]:
     }
     try:
         answer = httpx.post(of.token_endpoint, data=values, timeout=_TIMEOUT_S)
-        found: dict[str, Any] = answer.json()
+        body: dict[str, Any] = answer.json()
     except (httpx.HTTPError, ValueError) as error:
         raise failed(f"The identity provider does not answer: {type(error).__name__}.") from error
-    if answer.is_error and "error" not in found:
+    if answer.is_error and "error" not in body:
         raise failed(f"The identity provider answers HTTP {answer.status_code}.")
-    return found
+    return body
 
 
 def login_of(tokens: dict[str, Any], of: Login) -> Login:
@@ -146,11 +146,11 @@ def _now_s() -> float:
 
 
 def _read(path: Path) -> dict[str, Login]:
-    known = {one.name for one in fields(Login)}
+    names = {one.name for one in fields(Login)}
     try:
         values = orjson.loads(path.read_bytes())
         return {
-            server: Login(**{name: value for name, value in one.items() if name in known})
+            server: Login(**{name: value for name, value in one.items() if name in names})
             for server, one in values.items()
         }
     except FileNotFoundError:

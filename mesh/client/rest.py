@@ -9,6 +9,7 @@ import asyncio
 import copy
 import ssl
 import time
+from abc import abstractmethod
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from mesh.client.context import Context
+    from mesh.client.context import ClientContext
     from mesh.model.answers import StatusAnswer
     from mesh.model.operation import Operation
 
@@ -63,7 +64,7 @@ class _Calls(
 
     def __init__(
         self,
-        context: Context | None = None,
+        context: ClientContext | None = None,
         *,
         server: str | None = None,
         user: str | None = None,
@@ -112,13 +113,13 @@ class _Calls(
 
     def patient(self, limit_s: float | None = None) -> Self:
         """This client with another time for answers, seconds; None for no limit."""
-        made = copy.copy(self)
-        made._limit_s = limit_s
-        return made
+        clone = copy.copy(self)
+        clone._limit_s = limit_s
+        return clone
 
+    @abstractmethod
     def _open(self, **options: Any) -> None:
         """Make the client of httpx."""
-        raise NotImplementedError
 
     def _options(self) -> dict[str, Any]:
         """The arguments of a client of httpx."""
@@ -140,15 +141,15 @@ class _Calls(
     ) -> httpx.Request:  # fmt: skip
         import httpx
 
-        made = of.request(*args, **values)
-        charset = "; charset=utf-8" if made.media_type == TEXT_TYPE else ""
-        headers = {"Content-Type": made.media_type + charset} if made.media_type else None
-        limit_s = made.limit_s if self._limit_s == _OF_TABLE else self._limit_s
+        request = of.request(*args, **values)
+        charset = "; charset=utf-8" if request.media_type == TEXT_TYPE else ""
+        headers = {"Content-Type": request.media_type + charset} if request.media_type else None
+        limit_s = request.limit_s if self._limit_s == _OF_TABLE else self._limit_s
         return http.build_request(
-            made.method,
-            made.path,
-            params=made.params,
-            content=made.content,
+            request.method,
+            request.path,
+            params=request.params,
+            content=request.content,
             headers=headers,
             timeout=httpx.Timeout(limit_s, connect=5.0),
         )
@@ -241,12 +242,12 @@ class Client(_Calls, Caller):
         wait = _Wait(timeout_s, self.poll_s, note)
         while True:
             try:
-                found = self.status(app, wait="running", timeout_s=wait.next_s())
+                status = self.status(app, wait="running", timeout_s=wait.next_s())
             except MeshError as error:
                 time.sleep(wait.pause_s(error))
             else:
-                if wait.is_done(found):
-                    return found
+                if wait.is_done(status):
+                    return status
 
     def tap(self, app: str, stream: str, *, from_start: bool = False) -> Tap:
         """The events of a stream from now on, or from the oldest that is stored; see ``Tap``."""
@@ -317,12 +318,12 @@ class AsyncClient(_Calls, AsyncCaller):
         wait = _Wait(timeout_s, self.poll_s, note)
         while True:
             try:
-                found = await self.status(app, wait="running", timeout_s=wait.next_s())
+                status = await self.status(app, wait="running", timeout_s=wait.next_s())
             except MeshError as error:
                 await asyncio.sleep(wait.pause_s(error))
             else:
-                if wait.is_done(found):
-                    return found
+                if wait.is_done(status):
+                    return status
 
     def tap(self, app: str, stream: str, *, from_start: bool = False) -> AsyncTap:
         """As ``Client.tap``."""
@@ -353,12 +354,12 @@ class _Wait:
         self._is_last = self._left_s <= self._poll_s
         return min(self._left_s, self._poll_s)
 
-    def is_done(self, found: StatusAnswer) -> bool:
+    def is_done(self, status: StatusAnswer) -> bool:
         """Whether a status is the result; others are noted."""
-        if self._is_last or found["state"] == "running":
+        if self._is_last or status["state"] == "running":
             return True
         if self._note is not None:
-            self._note(found)
+            self._note(status)
         return False
 
     def pause_s(self, error: MeshError) -> float:
@@ -368,7 +369,7 @@ class _Wait:
         return min(_AGAIN_S, self._left_s)
 
 
-def _auth(context: Context) -> httpx.Auth | None:
+def _auth(context: ClientContext) -> httpx.Auth | None:
     """The credentials of a request; a token of the context is a header instead."""
     if context.token:
         return None
@@ -383,7 +384,7 @@ def _auth(context: Context) -> httpx.Auth | None:
     return httpx.BasicAuth(context.user, context.password) if context.user else None
 
 
-def _verify(context: Context) -> ssl.SSLContext | bool:
+def _verify(context: ClientContext) -> ssl.SSLContext | bool:
     if context.insecure:
         return False
     if not context.ca:

@@ -18,8 +18,8 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 
-    from mesh.client.context import Context
-    from mesh.jetstream.channel_reader import Message
+    from mesh.client.context import ClientContext
+    from mesh.jetstream.channel_reader import ChannelMessage
 
     Event = bytes | Mapping[str, Any]
 
@@ -49,14 +49,14 @@ class AsyncTap:
 
     def __init__(
         self,
-        context: Context,
+        context: ClientContext,
         app: str,
         stream: str,
         *,
         from_start: bool = False,
         skip: Callable[[MeshError], None] | None = None,
     ) -> None:
-        self._given = context, app, stream
+        self._target = context, app, stream
         self._from_start = from_start
         self._skip = skip
         self._exits = contextlib.AsyncExitStack()
@@ -66,7 +66,7 @@ class AsyncTap:
         # NATS is for events alone.
         from mesh.client import wire
 
-        context, app, stream = self._given
+        context, app, stream = self._target
         subject_of(context, app, stream)
         client = await self._exits.enter_async_context(wire.connected(checked(context)))
         try:
@@ -95,18 +95,20 @@ class AsyncTap:
         Raises:
             TimeoutError: fewer came in time.
         """
-        found: list[StreamEvent] = []
+        events: list[StreamEvent] = []
         try:
             async with asyncio.timeout(timeout_s):
                 async for one in self:
-                    found.append(one)
-                    if len(found) >= count:
+                    events.append(one)
+                    if len(events) >= count:
                         break
         except TimeoutError:
-            raise _too_few(found, count) from None
-        return found
+            raise _too_few(events, count) from None
+        return events
 
-    async def _read(self, messages: AsyncIterator[Message]) -> AsyncGenerator[StreamEvent, None]:
+    async def _read(
+        self, messages: AsyncIterator[ChannelMessage]
+    ) -> AsyncGenerator[StreamEvent, None]:
         async for message in messages:
             try:
                 events = _events_of(message)
@@ -126,7 +128,7 @@ class Tap:
     in a notebook.
     """
 
-    def __init__(self, context: Context, app: str, stream: str, *, from_start: bool) -> None:
+    def __init__(self, context: ClientContext, app: str, stream: str, *, from_start: bool) -> None:
         self._tap = AsyncTap(context, app, stream, from_start=from_start)
         self._arrived: queue.Queue[StreamEvent | BaseException] = queue.Queue(_WAITING_MAX)
         self._is_entered = threading.Event()
@@ -165,17 +167,17 @@ class Tap:
             TimeoutError: an event did not come in time.
             MeshError: the connection has ended, or a message can't be read.
         """
-        found: list[StreamEvent] = []
-        while len(found) < count:
+        events: list[StreamEvent] = []
+        while len(events) < count:
             try:
                 one = self._arrived.get(timeout=timeout_s)
             except queue.Empty:
-                raise _too_few(found, count) from None
+                raise _too_few(events, count) from None
             if isinstance(one, BaseException):
                 self._arrived.put(one)
                 raise one
-            found.append(one)
-        return found
+            events.append(one)
+        return events
 
     def _run(self) -> None:
         try:
@@ -196,11 +198,11 @@ class Tap:
                 await asyncio.to_thread(self._arrived.put, one)
 
 
-def _too_few(found: list[StreamEvent], count: int) -> TimeoutError:
-    return TimeoutError(f"{len(found)} of {count} events in time")
+def _too_few(events: list[StreamEvent], count: int) -> TimeoutError:
+    return TimeoutError(f"{len(events)} of {count} events in time")
 
 
-def _events_of(message: Message) -> list[StreamEvent]:
+def _events_of(message: ChannelMessage) -> list[StreamEvent]:
     """The events of a message; its MeshError if it can't be read."""
     from mesh.mapping.messages import decode
     from mesh.model.names import EVENT_TIME_HEADER
@@ -213,7 +215,7 @@ def _events_of(message: Message) -> list[StreamEvent]:
     ]
 
 
-def checked(context: Context) -> Context:
+def checked(context: ClientContext) -> ClientContext:
     """The context, if it names NATS; otherwise MESH-U111."""
     if not context.nats:
         raise MeshError(
@@ -224,7 +226,7 @@ def checked(context: Context) -> Context:
     return context
 
 
-def subject_of(context: Context, app: str, stream: str) -> str:
+def subject_of(context: ClientContext, app: str, stream: str) -> str:
     """The subject of a stream in the mesh of a context.
 
     Raises:
@@ -243,7 +245,7 @@ def subject_of(context: Context, app: str, stream: str) -> str:
 
 
 async def publish(
-    context: Context, app: str, stream: str, events: Iterable[Event], time: str
+    context: ClientContext, app: str, stream: str, events: Iterable[Event], time: str
 ) -> int:
     """Publish events to a stream; returns their number.
 
@@ -267,7 +269,7 @@ async def publish(
     from mesh.model.names import EVENT_TIME_HEADER
 
     async with wire.connected(checked(context)) as client:
-        publisher = wire.Publisher(client, subject)
+        publisher = wire.EventPublisher(client, subject)
         try:
             for event in events:
                 data = event if isinstance(event, bytes) else _json(event, publisher.stored)
@@ -281,14 +283,14 @@ async def publish(
                 detail=_stored(publisher.stored) if publisher.stored else None,
                 hint=f'Is the app deployed, and does it define and read "{stream}"? mesh apps',
             ) from error
-        except (wire.RefusedError, TimeoutError) as error:
-            told = f"{str(error) or 'No answer in time'}. {_stored(publisher.stored)}"
-            raise MeshError("MESH-N112", "events were not accepted", detail=told) from error
+        except (wire.EventRefusedError, TimeoutError) as error:
+            reason = f"{str(error) or 'No answer in time'}. {_stored(publisher.stored)}"
+            raise MeshError("MESH-N112", "events were not accepted", detail=reason) from error
     return publisher.stored
 
 
 def publish_blocking(
-    context: Context, app: str, stream: str, events: Iterable[Event], time: str
+    context: ClientContext, app: str, stream: str, events: Iterable[Event], time: str
 ) -> int:
     """As ``publish``, also where an event loop runs already."""
     with ThreadPoolExecutor(1) as other:

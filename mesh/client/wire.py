@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
-    from mesh.client.context import Context
-    from mesh.jetstream.channel_reader import Message
+    from mesh.client.context import ClientContext
+    from mesh.jetstream.channel_reader import ChannelMessage
     from mesh.model.app import AppSpec
 
 #: Messages of one look at a channel, and how long it waits for the first, seconds.
@@ -36,7 +36,7 @@ _WAIT_S = 5.0
 
 
 @asynccontextmanager
-async def connected(context: Context) -> AsyncIterator[Client]:
+async def connected(context: ClientContext) -> AsyncIterator[Client]:
     """A connection that fails at once without an answer, with MESH-N110; so do its requests."""
 
     async def quiet(error: Exception) -> None:
@@ -105,11 +105,11 @@ class NoStreamError(Exception):
     """No JetStream stream takes the subject."""
 
 
-class RefusedError(Exception):
+class EventRefusedError(Exception):
     """The server has refused an event; the message is its reason."""
 
 
-class Publisher:
+class EventPublisher:
     """Publishes events to a subject with a bounded number of unacknowledged ones.
 
     ``publish_async`` of nats-py 2.16 is not used: its futures never end on most refusals.
@@ -162,7 +162,7 @@ class Publisher:
         if error is None:
             self.stored += 1
         else:
-            self._refusal = self._refusal or RefusedError(str(error.get("description")))
+            self._refusal = self._refusal or EventRefusedError(str(error.get("description")))
 
 
 async def spec_of(client: Client, app: str) -> AppSpec:
@@ -209,19 +209,19 @@ async def subscribed(client: Client, app: str, stream: str) -> asyncio.Queue[Msg
     return arrived
 
 
-async def live(arrived: asyncio.Queue[Msg]) -> AsyncGenerator[Message, None]:
+async def live(arrived: asyncio.Queue[Msg]) -> AsyncGenerator[ChannelMessage, None]:
     """Messages of a stream as they arrive, as a client that subscribes gets them."""
-    from mesh.jetstream.channel_reader import Message
+    from mesh.jetstream.channel_reader import ChannelMessage
 
     clock = SystemClock()
     while True:
-        found = await arrived.get()
-        headers = found.headers or {}
+        message = await arrived.get()
+        headers = message.headers or {}
         kind = headers.get("Content-Type")
-        yield Message(0, found.data, kind, clock.wall_ms(), found.subject, headers)
+        yield ChannelMessage(0, message.data, kind, clock.wall_ms(), message.subject, headers)
 
 
-async def stored(client: Client, app: str, stream: str) -> AsyncGenerator[Message, None]:
+async def stored(client: Client, app: str, stream: str) -> AsyncGenerator[ChannelMessage, None]:
     """Messages of a stream from the oldest on, of each channel in order and without gaps.
 
     Raises:
@@ -234,7 +234,7 @@ async def stored(client: Client, app: str, stream: str) -> AsyncGenerator[Messag
     from mesh.model import names
 
     readers = [ChannelReader(client, *one, 0) for one in await holders(client, app, stream)]
-    reading: dict[asyncio.Task[list[Message]], ChannelReader] = {}
+    reading: dict[asyncio.Task[list[ChannelMessage]], ChannelReader] = {}
     try:
         while True:
             for reader in set(readers) - {*reading.values()}:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from mesh import own_files
-from mesh.connect.contract import Access
+from mesh import protected_files
+from mesh.connect.contract import NodeAccess
 from mesh.connect.near_hosts import is_host, is_near
 from mesh.errors import MeshError
 from mesh.model.addresses import is_among, is_named, split_list
@@ -30,22 +30,23 @@ _EVERY_HOST: Final = ("*:0-65535",)
 _PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306, Backend.REDIS: 6379}
 
 
-def access_of(settings: Settings) -> Access:
+def access_of(settings: Settings) -> NodeAccess:
     """The permissions of the settings, on this node."""
     receiver = settings.receiver
     roots = (os.path.realpath(one) for one in split_list(receiver.file_roots))
-    return Access(
+    return NodeAccess(
         tuple(roots),
         split_list(receiver.listen),
         split_list(receiver.egress) or _EVERY_HOST,
         connections_max=receiver.connections_max,
         head_timeout_s=receiver.head_timeout_s,
         body_timeout_s=receiver.body_timeout_s,
-        own_files=own_files.of_settings(settings),
+        own_files=protected_files.of_settings(settings),
+        changes_databases=settings.stores.cud_operations,
     )
 
 
-def path_of(access: Access, uri: str) -> str:
+def path_of(access: NodeAccess, uri: str) -> str:
     """The path of a file, with links resolved.
 
     Raises:
@@ -53,14 +54,14 @@ def path_of(access: Access, uri: str) -> str:
             own files.
     """
     path = os.path.realpath(uri.removeprefix("file://").removeprefix("file:"))
-    if not any(own_files.is_below(path, root) for root in access.file_roots):
+    if not any(protected_files.is_below(path, root) for root in access.file_roots):
         raise MeshError(
             "MESH-C132",
             f'file "{uri}" is not open to connectors on this worker',
             detail=f"Open are: {', '.join(access.file_roots) or 'none'}.",
             hint="Add its directory to the setting receiver.file_roots.",
         )
-    if own_files.is_own(path, access.own_files):
+    if protected_files.is_protected(path, access.own_files):
         raise MeshError(
             "MESH-C132",
             f'file "{uri}" is not open to connectors on this worker',
@@ -70,12 +71,12 @@ def path_of(access: Access, uri: str) -> str:
     return path
 
 
-def first_root(access: Access) -> str:
+def first_root(access: NodeAccess) -> str:
     """The first of ``receiver.file_roots``; a path that is refused if there is none."""
     return access.file_roots[0] if access.file_roots else "/"
 
 
-def check_listen(access: Access, host: str, port: int) -> None:
+def check_listen(access: NodeAccess, host: str, port: int) -> None:
     """Refuse an address that no connector may bind; MESH-C132."""
     if is_among(access.listen, host, port):
         return
@@ -87,7 +88,7 @@ def check_listen(access: Access, host: str, port: int) -> None:
     )
 
 
-def check_egress(access: Access, host: str, port: int) -> None:
+def check_egress(access: NodeAccess, host: str, port: int) -> None:
     """Refuse an address that no connector may connect to.
 
     Raises:
@@ -109,13 +110,13 @@ def check_egress(access: Access, host: str, port: int) -> None:
     )
 
 
-def check_url(access: Access, url: str, port: int) -> None:
+def check_url(access: NodeAccess, url: str, port: int) -> None:
     """Refuse a URL to which no connector may connect; ``port``: if it has none.  MESH-C132."""
     parts = urlsplit(url)
     check_egress(access, parts.hostname or "", parts.port or port)
 
 
-def open_database(access: Access, database: Database) -> Database:
+def open_database(access: NodeAccess, database: Database) -> Database:
     """A database that the text of an app names, with the path of its file resolved.
 
     Raises:

@@ -15,7 +15,7 @@ from mesh.connect.parts import (
     secret,
     switch,
 )  # fmt: skip
-from mesh.connect.places import Place
+from mesh.connect.places import OptionPlace
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 _SERVERS: Final = required("bootstrap.servers", "host:port of brokers, comma-separated.")
@@ -35,9 +35,9 @@ _URI: Final = Option(
 
 def _exchange(*, is_dynamic: bool) -> tuple[Option, ...]:
     """Options of an exchange, which is declared if it is missing."""
-    name = Place.NAME if is_dynamic else None
-    choice = Place.TEXT if is_dynamic else None
-    key = Place.ROUTING_KEY if is_dynamic else None
+    name = OptionPlace.NAME if is_dynamic else None
+    choice = OptionPlace.TEXT if is_dynamic else None
+    key = OptionPlace.ROUTING_KEY if is_dynamic else None
     return (
         Option("exchange.name", is_required=True, place=name, doc="The exchange."),
         Option(
@@ -127,11 +127,11 @@ SPECS: Final = (
         "Writes each payload to a topic of Kafka, in transactions that hold the position.",
         (
             _SERVERS,
-            Option("topic", is_required=True, place=Place.NAME, doc="The topic."),
-            Option("key", place=Place.TEXT, doc="Key of the record; decides on its partition."),
+            Option("topic", is_required=True, place=OptionPlace.NAME, doc="The topic."),
+            Option("key", place=OptionPlace.TEXT, doc="Key of the record, for its partition."),
             headers("Headers of the record: 'name:value'."),
             Option(
-                "partition.no", place=Place.TEXT, doc="Partition; takes precedence over the key."
+                "partition.no", place=OptionPlace.TEXT, doc="Partition; prevails over the key."
             ),
             Option("sequence.id", doc="Payloads begin with 'id:number~', as seq.enabled reads."),
             _KAFKA_MORE,
@@ -182,17 +182,17 @@ SPECS: Final = (
             _URI,
             *_exchange(is_dynamic=True),
             headers("Headers: 'name:value'."),
-            of_event("message.id", "By default the event's position.", Place.LINE),
-            of_event("correlation.id", "Correlation id.", Place.LINE),
-            of_event("priority", "From 0 to 255.", Place.TEXT, Kind.NUMBER),
+            of_event("message.id", "By default the event's position.", OptionPlace.LINE),
+            of_event("correlation.id", "Correlation id.", OptionPlace.LINE),
+            of_event("priority", "From 0 to 255.", OptionPlace.TEXT, Kind.NUMBER),
             Option("delivery.mode", default="2", choices=("1", "2"), doc="2: persistent."),
             Option("reply.to", doc="Queue for answers."),
             Option("expiration", Kind.DURATION, doc="Lifetime of a message."),
             Option("content.type", doc="By default that of the mapper."),
-            of_event("content.encoding", "Encoding of the content.", Place.LINE),
-            of_event("user.id", "User; the server compares it with the login.", Place.LINE),
-            of_event("app.id", "Name of the sending application.", Place.LINE),
-            of_event("timestamp", "Milliseconds since 1970.", Place.LINE),
+            of_event("content.encoding", "Encoding of the content.", OptionPlace.LINE),
+            of_event("user.id", "User; the server compares it with the login.", OptionPlace.LINE),
+            of_event("app.id", "Name of the sending application.", OptionPlace.LINE),
+            of_event("timestamp", "Milliseconds since 1970.", OptionPlace.LINE),
             _TLS_ENABLED,
             *TLS,
             *ignored("heartbeat"),
@@ -231,10 +231,12 @@ SPECS: Final = (
         "Publishes each payload to a topic of an MQTT broker.",
         (
             *_MQTT,
-            Option("topic", is_required=True, place=Place.TOPIC, doc="The topic."),
-            Option("quality.of.service", default="1", choices=("0", "1", "2"), place=Place.TEXT,
+            Option("topic", is_required=True, place=OptionPlace.TOPIC, doc="The topic."),
+            Option("quality.of.service", default="1", choices=("0", "1", "2"),
+                   place=OptionPlace.TEXT,
                    doc="1 and 2 wait for the broker."),
-            Option("message.retain", Kind.SWITCH, "false", place=Place.TEXT, aliases=("retain",),
+            Option("message.retain", Kind.SWITCH, "false",
+                   place=OptionPlace.TEXT, aliases=("retain",),
                    doc="The broker keeps the last message of the topic."),
             Option("mqtt.version", default="5", choices=("5", "3.1.1"),
                    doc="3.1.1 has no place for the key."),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.connect import file_specs
 from mesh.connect.history import HISTORY_SOURCE
 from mesh.connect.parts import SINK, SOURCE, TLS, file, headers, ignored, noted, secret
-from mesh.connect.places import Place
+from mesh.connect.places import OptionPlace
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ _HTTP_SINK: Final = Spec(
     Role.SINK,
     "Sends each payload in a request; Idempotency-Key is the event's position.",
     (
-        Option("publisher.url", Kind.URL, is_required=True, place=Place.URL, doc="Address."),
-        Option("method", default="POST", place=Place.METHOD, doc="Method of the request."),
+        Option("publisher.url", Kind.URL, is_required=True, place=OptionPlace.URL, doc="Address."),
+        Option("method", default="POST", place=OptionPlace.METHOD, doc="Method of the request."),
         headers("Headers: 'name:value','name:value'."),
         Option("basic.auth.enabled", Kind.SWITCH,
                doc="False sends no user and password; by default they are sent if given."),
@@ -155,7 +155,7 @@ _NATS_SINK: Final = Spec(
     Role.SINK,
     "Publishes each payload to a subject; waits for the ack if a stream stores it.",
     (
-        Option("destination", is_required=True, place=Place.SUBJECT, doc="The subject."),
+        Option("destination", is_required=True, place=OptionPlace.SUBJECT, doc="The subject."),
         Option(
             "server.urls",
             default="nats://localhost:4222",
@@ -232,7 +232,7 @@ _HTTP_SERVICE_RESPONSE: Final = Spec(
     "Answers a request of the source http-service, on whichever worker it waits.",
     (
         _SOURCE_ID,
-        Option("message.id", is_required=True, place=Place.SUBJECT, doc="Id: trp:messageId."),
+        Option("message.id", is_required=True, place=OptionPlace.SUBJECT, doc="Id: trp:messageId."),
         headers("Headers: 'name:value'."),
         *SINK,
     ),
@@ -242,9 +242,9 @@ _HTTP_SERVICE_RESPONSE: Final = Spec(
 )
 
 
-def _call_objection(given: Mapping[str, str]) -> str | None:
-    is_on = given.get("downloading.enabled", "").strip().lower() == "true"
-    is_missing = is_on and not given.get("download.path")
+def _call_objection(options: Mapping[str, str]) -> str | None:
+    is_on = options.get("downloading.enabled", "").strip().lower() == "true"
+    is_missing = is_on and not options.get("download.path")
     return "downloading.enabled needs download.path" if is_missing else None
 
 
@@ -256,7 +256,7 @@ _HTTP_CALL: Final = replace(
         _SINK_ID,
         Option("downloading.enabled", Kind.SWITCH, "false",
                doc="Write the body of an answer 2xx to a file; the payload is then its path."),
-        Option("download.path", place=Place.PATH, doc="Path of that file."),
+        Option("download.path", place=OptionPlace.PATH, doc="Path of that file."),
         *_HTTP_SINK.options,
     ),
     implementation="mesh.receiver.types.http_call:HttpCall",
@@ -293,7 +293,7 @@ _IN_MEMORY: Final = (
         "inMemory",
         Role.SINK,
         "Publishes each payload to a topic, which keeps it as channels do.",
-        (Option("topic", is_required=True, place=Place.TEXT, doc="Any text."), *SINK),
+        (Option("topic", is_required=True, place=OptionPlace.TEXT, doc="Any text."), *SINK),
         "mesh.receiver.types.in_memory:InMemorySink",
         Guarantee.AT_LEAST_ONCE_WITH_KEY,
         "Exactly once within the duplicate window of the topics.",

@@ -79,7 +79,7 @@ class RefusedPayloadError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class NodeAccess:
     """Permissions of connectors on a node."""
 
     #: Directories below which files may be read and written.
@@ -97,6 +97,8 @@ class Access:
     own_files: tuple[str, ...] = ()
     #: JetStream streams of the mesh that are not the app's own, and that it may read.
     reads: tuple[str, ...] = ()
+    #: Whether statements of apps may change databases.
+    changes_databases: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Context:
     stream: str
     #: Values of the options, as ``Spec.values`` gives them, dynamic ones as text.
     options: Mapping[str, Any]
-    access: Access = field(default_factory=Access)
+    access: NodeAccess = field(default_factory=NodeAccess)
     #: Content type of a sink's payloads.
     content_type: str = ""
     #: Name of the instance, for connections and logs.
@@ -161,8 +163,8 @@ class Record(NamedTuple):
 
 def payloads_of(records: Sequence[Record]) -> list[bytes]:
     """The payloads of records; those of the host are not made one by one for it."""
-    found: list[bytes] | None = getattr(records, "payloads", None)
-    return found if found is not None else [record.payload for record in records]
+    payloads: list[bytes] | None = getattr(records, "payloads", None)
+    return payloads if payloads is not None else [record.payload for record in records]
 
 
 class Source(Protocol):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.connect.parts import SINK, SOURCE, ignored, required, secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
+from mesh.model.statements import columns_in, places
 from mesh.model.stored import name_problem
 
 if TYPE_CHECKING:
@@ -14,39 +15,93 @@ if TYPE_CHECKING:
 _DOC: Final = "jdbc:postgresql://host/name, jdbc:mysql://host/name or jdbc:sqlite:file."
 #: Databases whose log is read.
 _LOGGED: Final = ("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")
+_NAMED: Final = Option("datasource", doc="Instead: name of a database in stores.sources_file.")
+_NEEDS: Final = "it needs jdbc.url, or datasource"
 _LOGIN: Final = (Option("username", doc="User of the login."), secret("password", "Password."))
 
 
-def _sink_objection(given: Mapping[str, str]) -> str | None:
-    return name_problem(given.get("table.name", ""))
+def _sink_objection(options: Mapping[str, str]) -> str | None:
+    if not options.get("datasource") and not options.get("jdbc.url"):
+        return _NEEDS
+    return name_problem(options.get("table.name", ""))
 
 
-def _cdc_objection(given: Mapping[str, str]) -> str | None:
-    is_polling = given.get("mode", "listening").lower() == "polling"
-    if is_polling and not given.get("polling.column"):
+def _cdc_objection(options: Mapping[str, str]) -> str | None:
+    is_polling = options.get("mode", "listening").lower() == "polling"
+    if is_polling and not options.get("polling.column"):
         return "mode='polling' needs polling.column"
-    url = given.get("url", "")
-    if not url and "datasource.name" in given:
-        return (
-            "the address of datasource.name is not known here: write url, or ref='..', a reference "
-            "with url, username and password"
-        )
+    url = options.get("url", "")
+    if not url and not options.get("datasource.name"):
+        return "it needs url, or datasource.name"
     if not is_polling and url.startswith("jdbc:") and not url.startswith(_LOGGED):
         return (
             "mode='listening' is for PostgreSQL, MySQL and MariaDB; "
             "write mode='polling' and polling.column"
         )
-    table = given.get("table.name", "")
+    table = options.get("table.name", "")
     return name_problem(table.rpartition(".")[2])
 
 
+def _call_objection(options: Mapping[str, str]) -> str | None:
+    if not options.get("datasource") and not options.get("jdbc.url"):
+        return _NEEDS
+    named = [one for one in options.get("parameters", "").split(",") if one.strip()]
+    place_count = places(options.get("statement", ""))
+    if len(named) != place_count:
+        return f"the statement has {place_count} places '?', and parameters names {len(named)}"
+    try:
+        columns_in(options["columns"]) if options.get("columns") else None
+    except ValueError as error:
+        return f"columns: {error}"
+    return None
+
+
+_CALL_ID: Final = required("sink.id", "Name that joins sink and source.")
+
 SPECS: Final = (
+    Spec(
+        "rdbms-call",
+        Role.SINK,
+        "Executes a statement for each event; the source rdbms-call-response gets the rows. "
+        "#rdbms:query and #rdbms:cud are planned as both.",
+        (
+            _CALL_ID,
+            Option("jdbc.url", is_secret=True, doc=_DOC),
+            _NAMED,
+            *_LOGIN,
+            required("statement", "SQL with ? for values."),
+            Option("parameters", doc="Attributes that are the values: a,b."),
+            Option("columns", doc="Rows of a query: a string,b int, by position. Without: a "
+                   "statement that changes the database, and numRecords is the number of rows."),
+            Option("empty", default="none", choices=("none", "row"),
+                   doc="Of a query that finds nothing: no event, or one with nulls."),
+            *SINK,
+        ),
+        "mesh.receiver.types.rdbms_call:RdbmsCall",
+        Guarantee.AT_LEAST_ONCE,
+        "One that changes the database needs stores.cud_operations. It is executed again after a "
+        "failure between it and its answer.",
+        objection=_call_objection,
+        extra="rdbms",
+        library="sqlalchemy",
+    ),
+    Spec(
+        "rdbms-call-response",
+        Role.SOURCE,
+        "Attributes of the event of a sink rdbms-call, with those of each row of its answer.",
+        (_CALL_ID, *SOURCE),
+        "mesh.receiver.types.calls:CallResponse",
+        Guarantee.AT_LEAST_ONCE_WITH_KEY,
+        "An answer is stored once within the channel's duplicate window.",
+        ("*",),
+    ),
     Spec(
         "rdbms",
         Role.SINK,
         "Inserts each event into a table; the position is in the transaction of the rows.",
         (
-            Option("jdbc.url", is_required=True, is_secret=True, doc=_DOC),
+            Option("jdbc.url", is_secret=True, doc=_DOC),
+            _NAMED,
             *_LOGIN,
             Option("table.name", doc="The table, without schema; by default the stream's name."),
             Option("field.length", doc="Characters of texts in a new table: a:100,b:20."),
@@ -65,7 +120,8 @@ SPECS: Final = (
         Role.SOURCE,
         "Reads the changes of a table.",
         (
-            Option("url", is_required=True, is_secret=True, doc=_DOC),
+            Option("url", is_secret=True, doc=_DOC),
+            Option("datasource.name", doc="Instead: name of a database in stores.sources_file."),
             *_LOGIN,
             required("table.name", "The table."),
             Option("operation", doc="insert, update and delete, comma-separated; for listening."),
@@ -87,7 +143,7 @@ SPECS: Final = (
             Option("database.server.id", Kind.NUMBER,
                    doc="Number as a replica of MySQL; one of the instance by default."),
             *ignored(
-                "jdbc.driver.name", "datasource.name", "pool.properties", "connector.properties",
+                "jdbc.driver.name", "pool.properties", "connector.properties",
                 "database.server.name", "plugin.name",
             ),
             *SOURCE,

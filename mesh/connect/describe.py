@@ -74,10 +74,10 @@ def ignored(spec: Spec) -> tuple[str, ...]:
 
 def markdown(specs: Iterable[Spec]) -> str:
     """The connectors as sections by role."""
-    found = list(specs)
+    all_specs = list(specs)
     parts: list[str] = []
     for role, heading in _HEADINGS.items():
-        mine = [spec for spec in found if spec.role is role]
+        mine = [spec for spec in all_specs if spec.role is role]
         if mine:
             parts += [f"### {heading}", *(_section(spec) for spec in mine)]
     return "\n\n".join(parts)

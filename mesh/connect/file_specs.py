@@ -7,7 +7,7 @@ from typing import Final
 from mesh.connect import files
 from mesh.connect.files import MODES
 from mesh.connect.parts import SINK, SOURCE, TLS, file, ignored, secret
-from mesh.connect.places import Place
+from mesh.connect.places import OptionPlace
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 #: Of servers of files.
@@ -68,7 +68,7 @@ _SINK: Final = Spec(
     "Appends each payload to a file.",
     (
         Option(
-            "file.uri", is_required=True, place=Place.PATH,
+            "file.uri", is_required=True, place=OptionPlace.PATH,
             doc="Path, ftp://host/path or sftp://... A path of the worker with {{attribute}} has a "
             "journal beside it, .mesh-*.",
         ),

@@ -20,8 +20,8 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 def scheme_of(uri: object) -> str:
     """The scheme of a URI in small letters; empty for a path."""
-    found = _SCHEME.match(str(uri or ""))
-    return found[1].lower() if found is not None and found[1].lower() != "file" else ""
+    match = _SCHEME.match(str(uri or ""))
+    return match[1].lower() if match is not None and match[1].lower() != "file" else ""
 
 
 def mode_of(options: Mapping[str, Any]) -> str:
@@ -31,10 +31,10 @@ def mode_of(options: Mapping[str, Any]) -> str:
 
 def is_followed(options: Mapping[str, Any]) -> bool:
     """Whether files are read on when they grow."""
-    given = options.get("tailing")
-    if given is None:
+    tailing = options.get("tailing")
+    if tailing is None:
         return mode_of(options) in FOLLOWED
-    return str(given).strip().lower() == "true"
+    return str(tailing).strip().lower() == "true"
 
 
 def action_of(options: Mapping[str, Any]) -> str:
@@ -69,10 +69,10 @@ def objection(options: Mapping[str, Any]) -> str | None:
         if action == "move" and scheme_of(uri) != scheme_of(target):
             return f"move.after.{what} is on another system than the files"
     for name in ("cron.expression", *_ENDS):
-        given = str(options.get(name) or "false").lower() != "false"
-        if given and is_followed(options):
+        is_set = str(options.get(name) or "false").lower() != "false"
+        if is_set and is_followed(options):
             return f"{name} needs tailing='false'"
-        if given and name in _ENDS and mode != "line":
+        if is_set and name in _ENDS and mode != "line":
             return f"{name} needs the mode line"
     if mode == "regex" and not (options.get("begin.regex") or options.get("end.regex")):
         return "the mode regex needs begin.regex or end.regex"
@@ -86,8 +86,8 @@ def listener_objection(options: Mapping[str, Any]) -> str | None:
 
 
 def _no_scheme(name: str, scheme: str) -> str:
-    known = f'"{name}" is a path of the worker, ftp:// or sftp://; {scheme} is not supported'
-    return f"{known}: mount it, and write its path"
+    reason = f'"{name}" is a path of the worker, ftp:// or sftp://; {scheme} is not supported'
+    return f"{reason}: mount it, and write its path"
 
 
 def sink_objection(options: Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from mesh.connect.parts import SINK, SOURCE, TLS, headers, ignored, noted, of_event, switch
-from mesh.connect.places import Place
+from mesh.connect.places import OptionPlace
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def method_of(url: str, usual: str) -> Method:
 def _objection(option: str) -> Callable[[Mapping[str, str]], str | None]:
     """The reason against a URL; one with a secret is read where it runs."""
 
-    def objection(given: Mapping[str, str]) -> str | None:
-        url = given.get(option, "")
+    def objection(options: Mapping[str, str]) -> str | None:
+        url = options.get(option, "")
         if not url or "${" in url:
             return None
         try:
@@ -111,7 +111,7 @@ _SINK: Final = (
            doc="grpc://host:port/package.Service/method."),
     headers("Headers of the Event, 'name:value','name:value'; of other services metadata."),
     Option("sequence", doc="Header sequence: the one of a WSO2 integrator that handles events."),
-    of_event("metadata", "Metadata of the call: 'name:value'.", Place.HEADERS, Kind.PAIRS),
+    of_event("metadata", "Metadata of the call: 'name:value'.", OptionPlace.HEADERS, Kind.PAIRS),
     _ENVELOPE,
     *_TLS,
     *_SIZES,
@@ -179,7 +179,7 @@ SPECS: Final = (
         "Answers a call of the source grpc-service, on whichever worker it waits.",
         (
             _SOURCE_ID,
-            Option("message.id", is_required=True, place=Place.SUBJECT,
+            Option("message.id", is_required=True, place=OptionPlace.SUBJECT,
                    doc="Id: trp:message.id."),
             headers("Headers of the Event: 'name:value'; of other services metadata."),
             *SINK,

@@ -27,15 +27,15 @@ def criteria_of(terms: str | None) -> str:
     Raises:
         ValueError: it is no search term.
     """
-    found = []
+    criteria = []
     for term in (terms or "").replace("'", "").split(","):
         key, colon, value = (part.strip() for part in term.partition(":"))
         if not term.strip():
             continue
         if key.lower() not in _KEYS or not colon or not value:
             raise ValueError(f'has "{term.strip()[:40]}" instead of one of {", ".join(_KEYS)}:text')
-        found.append(f"{key.upper()} {quoted(value)}")
-    return " ".join(found)
+        criteria.append(f"{key.upper()} {quoted(value)}")
+    return " ".join(criteria)
 
 
 def objection(options: Mapping[str, Any]) -> str | None:

@@ -35,15 +35,16 @@ _PROTO: Final = (
     Option("message", doc="Name of the message in it; of the last file, if it has no package."),
     Option("class", doc="Class of the original's apps, which proto or descriptor defines here."),
 )
+_WHOLE: Final = "each payload is a whole document: have files read with mode='text.full'"
 _LINE: Final = Option("new.line.character", default="\n", doc="Between lines.")
 
 
 def _source(name: str, doc: str, *options: Option, fails: bool = True, extra: str = "") -> Spec:
-    own = (_FAIL, *options) if fails else options
+    all_options = (_FAIL, *options) if fails else options
     # The text mapper has an option for each of its expressions.
     is_open = name == "text"
     return Spec(
-        name, Role.SOURCE_MAPPER, doc, own, "mesh.mapping:source_mapper", is_open=is_open,
+        name, Role.SOURCE_MAPPER, doc, all_options, "mesh.mapping:source_mapper", is_open=is_open,
         extra=extra,
     )  # fmt: skip
 
@@ -68,7 +69,8 @@ SPECS: Final = (
         Option("header", Kind.SWITCH, "false", aliases=("header.present",),
                doc="The first line of each payload has names; without @attributes values go by "
                "them. Names that are none of the stream's, in any case, leave values in place."),
-        Option("fail.on.unknown.attribute", Kind.SWITCH, "true", is_ignored=True),
+        Option("fail.on.unknown.attribute", Kind.SWITCH, "true",
+               doc="False: a value that is missing, or is none of its attribute, is null."),
         _GROUPING,
     ),
     _source(
@@ -92,7 +94,8 @@ SPECS: Final = (
                doc="Each enclosing element is an event itself."),
         Option("extract.leaf.node.data", Kind.SWITCH, "false",
                doc="Without @attributes: also elements inside of an event's elements."),
-        Option("enable.streaming.xml.content", Kind.SWITCH, "false", is_ignored=True),
+        Option("enable.streaming.xml.content", Kind.SWITCH, "false", is_ignored=True,
+               note=_WHOLE, doc=_WHOLE),
     ),
     _source("msgpack", "MessagePack maps by attribute name, alone or in an array."),
     _source(

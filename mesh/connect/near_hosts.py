@@ -24,12 +24,12 @@ _NAT64: Final = ip_network("64:ff9b::/96")
 _METADATA: Final = frozenset({ip_address("fd00:ec2::254")})
 #: Time for a look-up, during which the caller's thread waits; age of a result; results.
 _WAIT_S: Final = 0.5
-_KEPT_S: Final = 30.0
-_KEPT_MAX: Final = 10_000
+_CACHE_S: Final = 30.0
+_CACHE_MAX: Final = 10_000
 
 _Address = IPv4Address | IPv6Address
 _resolver: Final = ThreadPoolExecutor(4, "mesh-names")
-_known: dict[str, tuple[float, Future[tuple[_Address, ...]]]] = {}
+_cache: dict[str, tuple[float, Future[tuple[_Address, ...]]]] = {}
 
 
 def is_host(text: str) -> bool:
@@ -69,21 +69,21 @@ def is_near_address(address: _Address) -> bool:
 
 
 def _resolved(name: str, flags: int = 0) -> tuple[_Address, ...]:
-    found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=flags)
-    return tuple({ip_address(str(one[4][0]).partition("%")[0]) for one in found})
+    entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=flags)
+    return tuple({ip_address(str(one[4][0]).partition("%")[0]) for one in entries})
 
 
 def _addresses_of(name: str) -> tuple[_Address, ...]:
     """The addresses of a name; none for one that does not exist."""
     now_s = time.monotonic()
-    at_s, found = _known.get(name, (0.0, None))
-    if found is None or (found.done() and now_s - at_s > _KEPT_S):
-        if len(_known) >= _KEPT_MAX:
-            _known.clear()
-        found = _resolver.submit(_resolved, name)
-        _known[name] = now_s, found
+    at_s, lookup = _cache.get(name, (0.0, None))
+    if lookup is None or (lookup.done() and now_s - at_s > _CACHE_S):
+        if len(_cache) >= _CACHE_MAX:
+            _cache.clear()
+        lookup = _resolver.submit(_resolved, name)
+        _cache[name] = now_s, lookup
     try:
-        return found.result(_WAIT_S)
+        return lookup.result(_WAIT_S)
     except NotYetError as error:
         raise UnavailableError(f"the name {name} is being looked up") from error
     except (OSError, UnicodeError):

@@ -18,7 +18,7 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
     Raises:
         ValueError: a part has no colon, or no name before it.
     """
-    found = []
+    pairs = []
     for quoted, bare in _PAIR.findall(text):
         text = (quoted or bare).strip()
         if not text:
@@ -27,8 +27,8 @@ def pairs_of(text: str) -> list[tuple[str, str]]:
         name, colon, value = text.partition(":")
         if not colon or not name.strip():
             raise ValueError("is a list of 'name:value'")
-        found.append((unquoted(name.strip()), unquoted(value.strip())))
-    return found
+        pairs.append((unquoted(name.strip()), unquoted(value.strip())))
+    return pairs
 
 
 def unquoted(text: str) -> str:

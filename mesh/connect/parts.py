@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.connect.places import Place
+from mesh.connect.places import OptionPlace
 from mesh.connect.spec import Kind, Option
 
 #: Of every sink.
@@ -49,7 +49,7 @@ def required(name: str, doc: str) -> Option:
 
 
 def of_event(
-    name: str, doc: str, place: Place, kind: Kind = Kind.TEXT, *, is_required: bool = False
+    name: str, doc: str, place: OptionPlace, kind: Kind = Kind.TEXT, *, is_required: bool = False
 ) -> Option:
     """An option that an event may leave empty: it then has none."""
     return Option(name, kind, is_required=is_required, place=place, may_be_empty=True, doc=doc)
@@ -57,7 +57,7 @@ def of_event(
 
 def headers(doc: str) -> Option:
     """Headers of a message or request."""
-    return of_event("headers", doc, Place.HEADERS, Kind.PAIRS)
+    return of_event("headers", doc, OptionPlace.HEADERS, Kind.PAIRS)
 
 
 def switch(name: str, default: str, doc: str) -> Option:

@@ -41,7 +41,7 @@ class _Rule(NamedTuple):
     words: str = ""
 
 
-class Place(Enum):
+class OptionPlace(Enum):
     """Kind of a place."""
 
     #: Any text; a choice, a number or a switch is checked as an option's value is.
@@ -101,7 +101,7 @@ class Place(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class TemplateSlot:
     """An attribute of a template."""
 
     attribute: str
@@ -114,9 +114,9 @@ class Slot:
 class Filling:
     """A template that was parsed for its place."""
 
-    place: Place
+    place: OptionPlace
     #: Texts, and attributes between them.
-    parts: tuple[str | Slot, ...]
+    parts: tuple[str | TemplateSlot, ...]
     #: Whether a text that events have filled has what the place closes to them.
     is_closed: Callable[[str], bool] | None = None
 
@@ -139,25 +139,27 @@ _STEERING: Final = re.compile(
 _DOTS: Final = r"(?s:.*/)?\.\.?($|[/?#,])"
 
 
-def filling(place: Place, template: str) -> Filling | None:
+def filling(place: OptionPlace, template: str) -> Filling | None:
     """A template as it is filled; None if it is the same for all events."""
     pieces = TEMPLATE.split(template)
     if len(pieces) == 1:
         return None
     is_whole = not "".join(pieces[::2]).strip() and len(pieces) == 3
     match place:
-        case Place.HEADERS:
+        case OptionPlace.HEADERS:
             return _headers(template)
-        case Place.URL:
+        case OptionPlace.URL:
             slots = _in_url(pieces)
-        case Place.ADDRESSES | Place.PATHS:
+        case OptionPlace.ADDRESSES | OptionPlace.PATHS:
             slots = _in_list(place, pieces)
         case _:
             slots = _in_text(place, pieces, is_whole=is_whole)
-    texts: list[str | Slot] = list(pieces)
+    texts: list[str | TemplateSlot] = list(pieces)
     texts[1::2] = slots
     closed = ""
-    if place in (Place.PATH, Place.PATHS) or (place is Place.URL and not is_whole):
+    if place in (OptionPlace.PATH, OptionPlace.PATHS) or (
+        place is OptionPlace.URL and not is_whole
+    ):
         closed = _DOTS
     elif not pieces[0].strip():
         closed = place.value.closed
@@ -186,47 +188,47 @@ def _many(character: str, before: str, after: str, separator: str) -> str:
     return f"{character}{'+' if separator and is_part else '*'}"
 
 
-def _in_text(place: Place, pieces: list[str], *, is_whole: bool) -> list[Slot]:
+def _in_text(place: OptionPlace, pieces: list[str], *, is_whole: bool) -> list[TemplateSlot]:
     rule = place.value
     if is_whole:
-        return [Slot(pieces[1], _many(rule.whole, "", "", ""))]
+        return [TemplateSlot(pieces[1], _many(rule.whole, "", "", ""))]
     return [
-        Slot(attribute, _many(rule.part, before, after, rule.separator))
+        TemplateSlot(attribute, _many(rule.part, before, after, rule.separator))
         for attribute, before, after in _around(pieces)
     ]
 
 
-def _in_list(place: Place, pieces: list[str]) -> list[Slot]:
+def _in_list(place: OptionPlace, pieces: list[str]) -> list[TemplateSlot]:
     """Of elements that are separated by commas; a value is one of them, or in one of them."""
-    found = []
+    slots = []
     for attribute, before, after in _around(pieces):
         before, after = before.rpartition(",")[2].strip(), after.partition(",")[0].strip()
         rule = place.value
         fits = _many(rule.part, before, after, rule.separator)
-        if place is Place.ADDRESSES and before.endswith("<") and after.startswith(">"):
+        if place is OptionPlace.ADDRESSES and before.endswith("<") and after.startswith(">"):
             fits = _BRACKETED
         elif not before and not after:
-            fits = _MAILBOX if place is Place.ADDRESSES else f"{rule.whole}*"
-        found.append(Slot(attribute, fits))
-    return found
+            fits = _MAILBOX if place is OptionPlace.ADDRESSES else f"{rule.whole}*"
+        slots.append(TemplateSlot(attribute, fits))
+    return slots
 
 
-def _in_url(pieces: list[str]) -> list[Slot]:
+def _in_url(pieces: list[str]) -> list[TemplateSlot]:
     return [_url_slot(*around) for around in _around(pieces)]
 
 
-def _url_slot(attribute: str, before: str, after: str) -> Slot:
+def _url_slot(attribute: str, before: str, after: str) -> TemplateSlot:
     if not before:
         # The event gives the scheme and the host, and may give a path before that of the option.
-        return Slot(attribute, rf"[^{_BLANK}\\?#]*" if after else "")
+        return TemplateSlot(attribute, rf"[^{_BLANK}\\?#]*" if after else "")
     if after.startswith("://") and "/" not in before:
-        return Slot(attribute, "[A-Za-z]*")
+        return TemplateSlot(attribute, "[A-Za-z]*")
     rest = before.partition("://")[2] if "://" in before else f"/{before}"
     if not re.search("[/?#]", rest):
-        return Slot(attribute, f"{Place.URL.value.part}+")
+        return TemplateSlot(attribute, f"{OptionPlace.URL.value.part}+")
     is_path = not re.search("[?#]", rest)
     fits = _many(_ANY, before, after, "/") if is_path else ""
-    return Slot(attribute, fits, _in_percent)
+    return TemplateSlot(attribute, fits, _in_percent)
 
 
 def _in_percent(text: str) -> str:
@@ -235,25 +237,25 @@ def _in_percent(text: str) -> str:
 
 def _headers(template: str) -> Filling:
     try:
-        wanted = pairs.pairs_of(template)
+        headers = pairs.pairs_of(template)
     except ValueError:
         # The event gives names and values.
         parts = tuple(
-            Slot(piece, f"{Place.HEADERS.value.part}*") if at % 2 else piece
+            TemplateSlot(piece, f"{OptionPlace.HEADERS.value.part}*") if at % 2 else piece
             for at, piece in enumerate(TEMPLATE.split(template))
         )
-        return Filling(Place.HEADERS, parts, _steers(template))
-    found: list[str | Slot] = []
-    for name, value in wanted:
-        found += [",'" if found else "'", *_pieces(name, _HEADER_NAME), ":"]
-        found += [*_pieces(value, f"{Place.HEADERS.value.part}*"), "'"]
-    has_names = any(TEMPLATE.search(name) for name, _ in wanted)
-    return Filling(Place.HEADERS, tuple(found), _steers(template) if has_names else None)
+        return Filling(OptionPlace.HEADERS, parts, _steers(template))
+    segments: list[str | TemplateSlot] = []
+    for name, value in headers:
+        segments += [",'" if segments else "'", *_pieces(name, _HEADER_NAME), ":"]
+        segments += [*_pieces(value, f"{OptionPlace.HEADERS.value.part}*"), "'"]
+    has_names = any(TEMPLATE.search(name) for name, _ in headers)
+    return Filling(OptionPlace.HEADERS, tuple(segments), _steers(template) if has_names else None)
 
 
-def _pieces(text: str, fits: str) -> Iterator[str | Slot]:
+def _pieces(text: str, fits: str) -> Iterator[str | TemplateSlot]:
     for at, piece in enumerate(TEMPLATE.split(text)):
-        yield Slot(piece, fits, pairs.quoted) if at % 2 else pairs.quoted(piece)
+        yield TemplateSlot(piece, fits, pairs.quoted) if at % 2 else pairs.quoted(piece)
 
 
 def _steers(template: str) -> Callable[[str], bool]:

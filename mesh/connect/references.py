@@ -39,10 +39,10 @@ def references_of(path: str) -> Mapping[str, Mapping[str, str]]:
         return {}
     try:
         with open(path, encoding="utf-8") as file:
-            found: Any = yaml.safe_load(file) or {}
+            references: Any = yaml.safe_load(file) or {}
         return {
             str(name): {str(key): _text(value) for key, value in options.items()}
-            for name, options in found.items()
+            for name, options in references.items()
         }
     except (OSError, yaml.YAMLError, AttributeError) as error:
         # The text of a YAML error may hold a secret.

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 GROUP: Final = "mesh.connectors"
 #: The entry points of this project; a test compares them with ``pyproject.toml``.
-OWN: Final[Mapping[str, str]] = {
+ENTRY_POINTS: Final[Mapping[str, str]] = {
     "mesh": "mesh.connect.builtin",
     "mesh-brokers": "mesh.connect.brokers",
     "mesh-databases": "mesh.connect.databases",
@@ -33,22 +33,22 @@ OWN: Final[Mapping[str, str]] = {
 
 
 @cache
-def own() -> tuple[Spec, ...]:
+def builtin_specs() -> tuple[Spec, ...]:
     """The connectors of this project."""
-    return tuple(spec for module in OWN.values() for spec in _specs_of(module))
+    return tuple(spec for module in ENTRY_POINTS.values() for spec in _specs_of(module))
 
 
 @cache
 def specs() -> Mapping[tuple[Role, str], Spec]:
     """Every installed connector by role and name; ours take precedence over others."""
-    found = {(spec.role, spec.name): spec for spec in own()}
+    connectors = {(spec.role, spec.name): spec for spec in builtin_specs()}
     others = dict.fromkeys(point.value for point in metadata.entry_points(group=GROUP))
     for module in others:
-        for spec in () if module in OWN.values() else _specs_of(module):
-            if found.setdefault((spec.role, spec.name), spec) is not spec:
+        for spec in () if module in ENTRY_POINTS.values() else _specs_of(module):
+            if connectors.setdefault((spec.role, spec.name), spec) is not spec:
                 extra = fields(connector=spec.name, module=module)
                 log.warning("connector is declared twice, the first one counts", extra=extra)
-    return found
+    return connectors
 
 
 def _specs_of(module: str) -> Iterable[Spec]:

@@ -14,7 +14,7 @@ from mesh.connect.pairs import pairs_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mesh.connect.places import Place
+    from mesh.connect.places import OptionPlace
 
 
 class Role(StrEnum):
@@ -78,7 +78,7 @@ class Option:
     default: str | None = None
     is_required: bool = False
     #: May hold ``{{attribute}}``, whose values are filled in for this place.
-    place: Place | None = None
+    place: OptionPlace | None = None
     #: A dynamic option may be empty for an event, which then has none.
     may_be_empty: bool = False
     #: Names an attribute of the stream.
@@ -165,10 +165,10 @@ def value_of(kind: Kind, text: str) -> Any:
 
 
 def _quantity(text: str, units: Mapping[str, int], expected: str) -> int:
-    found = _QUANTITY.match(text)
-    if found is None or found[2].lower() not in units:
+    match = _QUANTITY.match(text)
+    if match is None or match[2].lower() not in units:
         raise ValueError(expected)
-    return int(found[1]) * units[found[2].lower()]
+    return int(match[1]) * units[match[2].lower()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,33 +209,33 @@ class Spec:
 
     def option(self, name: str) -> Option | None:
         """The option of this name or alias, compared without case as in annotations."""
-        wanted = name.lower()
+        key = name.lower()
         for option in self.options:
-            if wanted in (option.name.lower(), *(alias.lower() for alias in option.aliases)):
+            if key in (option.name.lower(), *(alias.lower() for alias in option.aliases)):
                 return option
         return None
 
-    def values(self, given: Mapping[str, str]) -> dict[str, Any]:
+    def values(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Values of all options by their names, with defaults; None for one without a value.
 
         Options without a declaration keep their text.  Raises ``ValueError`` for invalid values.
         """
-        found: dict[str, Any] = {o.name: None for o in self.options}
+        result: dict[str, Any] = {o.name: None for o in self.options}
         for option in self.options:
             if option.default is not None:
-                found[option.name] = value_of(option.kind, option.default)
-        for name, text in given.items():
-            known = self.option(name)
-            if known is None:
-                found[name] = text
-            elif known.is_dynamic:
-                found[known.name] = text
+                result[option.name] = value_of(option.kind, option.default)
+        for name, text in texts.items():
+            declaration = self.option(name)
+            if declaration is None:
+                result[name] = text
+            elif declaration.is_dynamic:
+                result[declaration.name] = text
             else:
                 try:
-                    found[known.name] = value_of(known.kind, text)
+                    result[declaration.name] = value_of(declaration.kind, text)
                 except ValueError as error:
-                    raise ValueError(f'option "{known.name}" {error}') from None
-        return found
+                    raise ValueError(f'option "{declaration.name}" {error}') from None
+        return result
 
     def load(self) -> Any:
         """The implementation's class."""

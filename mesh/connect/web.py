@@ -5,8 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import grpc_specs, mail
-from mesh.connect.parts import SINK, SOURCE, TLS, ignored, of_event, required, secret, switch
-from mesh.connect.places import Place
+from mesh.connect.parts import (
+    SINK,
+    SOURCE,
+    TLS,
+    ignored,
+    noted,
+    of_event,
+    required,
+    secret,
+    switch,
+)
+from mesh.connect.places import OptionPlace
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 if TYPE_CHECKING:
@@ -14,7 +24,7 @@ if TYPE_CHECKING:
 
 _ORIGIN: Final = Option(
     "allow.origin",
-    doc="Origins whose pages may listen, comma-separated, * for all; none by default.",
+    doc="Origins whose pages may connect, comma-separated, * for all; none by default.",
 )
 
 
@@ -27,13 +37,24 @@ _WEBSOCKET: Final = (
 )
 
 
-def _metric_objection(given: Mapping[str, str]) -> str | None:
-    is_gauge = given.get("metric.type", "").lower() == "gauge"
-    return None if is_gauge or "gauge.operation" not in given else "gauge.operation is of a gauge"
+_WEBSOCKET_SERVER: Final = (
+    Option("host", default="127.0.0.1", doc="Address to bind."),
+    Option("port", Kind.NUMBER, is_required=True, doc="Port to bind."),
+    Option("sub.protocol", doc="Subprotocols, comma-separated."),
+    _ORIGIN,
+    switch("tls.enabled", "false", "Serve wss with tls.cert or tls.store."),
+    *TLS,
+    *ignored("idle.timeout"),
+)
 
 
-def _mail_objection(given: Mapping[str, str]) -> str | None:
-    if given.get("address") or "@" in given.get("username", ""):
+def _metric_objection(options: Mapping[str, str]) -> str | None:
+    is_gauge = options.get("metric.type", "").lower() == "gauge"
+    return None if is_gauge or "gauge.operation" not in options else "gauge.operation is of a gauge"
+
+
+def _mail_objection(options: Mapping[str, str]) -> str | None:
+    if options.get("address") or "@" in options.get("username", ""):
         return None
     return "it needs address, or a username that is an address"
 
@@ -94,19 +115,44 @@ SPECS: Final = (
         address="server.url",
     ),
     Spec(
+        "sse",
+        Role.SOURCE,
+        "Listens to the server-sent events of a server: the data of each is a payload.",
+        (
+            Option("event.source.url", Kind.URL, is_required=True, doc="Address of the stream."),
+            Option("method", default="GET", doc="Method of the request."),
+            Option("headers", Kind.PAIRS, is_secret=True, doc="Headers: 'name:value'."),
+            secret("basic.auth.username", "User name for basic authentication."),
+            secret("basic.auth.password", "Its password."),
+            *TLS,
+            *ignored(
+                "worker.count", "socket.idle.timeout", "client.bootstrap.configuration",
+                "client.bootstrap.configurations", "max.pool.active.connections",
+                "min.pool.idle.connections", "max.pool.idle.connections", "max.wait.time",
+            ),
+            *SOURCE,
+        ),
+        "mesh.receiver.types.sse_source:SseSource",
+        Guarantee.EXACTLY_ONCE,
+        "If each event has an id, and the server sends what follows the Last-Event-ID; otherwise"
+        " what it sends while the source is away is lost.",
+    ),
+    Spec(
+        "websocket-server",
+        Role.SOURCE,
+        "Serves a WebSocket: each message of a client is a payload.",
+        (*_WEBSOCKET_SERVER, *SOURCE),
+        "mesh.receiver.types.websocket_server_source:WebSocketServerSource",
+        Guarantee.AT_MOST_ONCE,
+        "No message is acknowledged: what is on its way when the source stops is lost.",
+        extra="websocket",
+        library="websockets",
+    ),
+    Spec(
         "websocket-server",
         Role.SINK,
         "Serves a WebSocket: each payload is a message to all that listen.",
-        (
-            Option("host", default="127.0.0.1", doc="Address to bind."),
-            Option("port", Kind.NUMBER, is_required=True, doc="Port to bind."),
-            Option("sub.protocol", doc="Subprotocols, comma-separated."),
-            _ORIGIN,
-            switch("tls.enabled", "false", "Serve wss with tls.cert or tls.store."),
-            *TLS,
-            *ignored("idle.timeout"),
-            *SINK,
-        ),
+        (*_WEBSOCKET_SERVER, *SINK),
         "mesh.receiver.types.listeners:WebSocketServerSink",
         Guarantee.AT_MOST_ONCE,
         extra="websocket",
@@ -231,13 +277,13 @@ SPECS: Final = (
             Option("port", Kind.NUMBER, "465", doc="Its port."),
             switch("ssl.enable", "true", "TLS from the start; else STARTTLS if it is offered."),
             switch("auth", "true", "Log in."),
-            of_event("subject", "Subject.", Place.LINE, is_required=True),
-            Option("to", is_required=True, place=Place.ADDRESSES,
+            of_event("subject", "Subject.", OptionPlace.LINE, is_required=True),
+            Option("to", is_required=True, place=OptionPlace.ADDRESSES,
                    doc="Addresses, comma-separated; an {{attribute}} is one of them."),
-            of_event("cc", "Addresses of copies.", Place.ADDRESSES),
-            of_event("bcc", "Addresses of copies that the others don't see.", Place.ADDRESSES),
-            of_event("attachments", "Files, comma-separated.", Place.PATHS),
-            Option("content.type", default="text/plain", place=Place.TEXT,
+            of_event("cc", "Addresses of copies.", OptionPlace.ADDRESSES),
+            of_event("bcc", "Addresses of copies that others don't see.", OptionPlace.ADDRESSES),
+            of_event("attachments", "Files, comma-separated.", OptionPlace.PATHS),
+            Option("content.type", default="text/plain", place=OptionPlace.TEXT,
                    choices=("text/plain", "text/html"), doc="Kind of the text."),
             *TLS,
             *ignored("connection.pool.size"),
@@ -256,7 +302,7 @@ SPECS: Final = (
         "Stores each payload as an object of a bucket.",
         (
             required("bucket.name", "Bucket, which must exist."),
-            Option("object.path", is_required=True, place=Place.PATH,
+            Option("object.path", is_required=True, place=OptionPlace.PATH,
                    doc="Name of the object; one that ends in / gets the event's position."),
             secret("aws.access.key", "Access key; that of the node's environment by default."),
             secret("aws.secret.key", "Secret key."),
@@ -266,6 +312,8 @@ SPECS: Final = (
             Option("storage.class", default="standard", doc="Storage class."),
             *ignored("versioning.enabled", "node.id", "bucket.acl", "credential.provider",
                      "credential.provider.class"),
+            *noted("each event is an object of its own; a sink file gathers events in files",
+                   "flush.size", "rotate.interval.ms", "rotate.scheduled.interval.ms"),
             *SINK,
         ),
         "mesh.receiver.types.s3_sink:S3Sink",

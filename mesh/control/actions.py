@@ -9,7 +9,7 @@ from mesh.model.cluster import AppRecord, Assignment, GroupForm, Standby
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlaceInstance:
     """Write an assignment; it replaces an older one of the same instance."""
 
     assignment: Assignment
@@ -98,7 +98,7 @@ class Retire:
 
 #: Actions of one or two writes.
 RecordAction = (
-    Place
+    PlaceInstance
     | Withdraw
     | WriteGroupForm
     | Discard
@@ -115,8 +115,8 @@ Action = RecordAction | Removal
 def target_of(action: Action) -> str:
     """The kind of an action and the key of its record; the same for each attempt."""
     match action:
-        case Place(made, _) | Withdraw(made, _):
-            key = names.assignment_key(made.instance)
+        case PlaceInstance(assignment, _) | Withdraw(assignment, _):
+            key = names.assignment_key(assignment.instance)
         case Discard(instance, _, _):
             key = names.assignment_key(instance)
         case WriteGroupForm(form, _):

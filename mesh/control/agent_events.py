@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class AgentView:
     """The cluster as an agent knows it at one moment."""
 
     #: Its ``now_s`` is the time of the event.
     snapshot: ClusterSnapshot
     #: Revision of the worker's own record in the view, of a deletion too; 0 for none.
-    own_revision: int
+    record_revision: int
     #: Wall clock, for reports.
     wall_ms: int = 0
     #: Whether the process that wrote the worker's record is known to have ended; matters only while
@@ -100,7 +100,7 @@ class ReportWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldToEnd:
+class WorkerStopRequested:
     """The worker is to hand over its instances and to end."""
 
 
@@ -115,7 +115,7 @@ Event = (
     | SessionEnded
     | InstanceReported
     | ReportWritten
-    | ToldToEnd
+    | WorkerStopRequested
 )
 
 # --- instructions; those to the session are ``Start``, ``Stop``, ``Hold`` and ``Release``
@@ -173,7 +173,7 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LeaveCluster:
     """Stop the session, delete the worker's record, and end."""
 
     #: Whether all instances that other workers can accept were taken over.
@@ -192,6 +192,6 @@ Instruction = (
     | StartSession
     | KillSession
     | Reject
-    | Leave
+    | LeaveCluster
     | JournalEntry
 )

@@ -26,7 +26,7 @@ from mesh.control.journal import JournalEntry, of_report
 from mesh.model.cluster import InstanceState, InstanceStatus
 
 if TYPE_CHECKING:
-    from mesh.control.agent_events import Event, Instruction, View
+    from mesh.control.agent_events import AgentView, Event, Instruction
     from mesh.model.cluster import Assignment, NodeRecord, Standby
     from mesh.settings import Settings
 
@@ -105,7 +105,7 @@ class AgentState:
             wake_s = min(wake_s, self.heartbeat.term_ends_s)
         return min(wake_s, self._handover_at_s) if self.leaving else wake_s
 
-    def handle(self, event: Event, view: View) -> list[Instruction]:
+    def handle(self, event: Event, view: AgentView) -> list[Instruction]:
         """Respond to one event with what the shell does now, in order.
 
         Args:
@@ -136,7 +136,7 @@ class AgentState:
 
     # --- events
 
-    def _take(self, event: Event, view: View, now_s: float) -> None:
+    def _take(self, event: Event, view: AgentView, now_s: float) -> None:
         match event:
             case events.ViewChanged():
                 self._must_reconcile = True
@@ -162,7 +162,7 @@ class AgentState:
                 self._hear(status, view)
             case events.ReportWritten(status):
                 self._finish_report(status)
-            case events.ToldToEnd():
+            case events.WorkerStopRequested():
                 self.leaving = self.heartbeat.is_urgent = True
                 self._leaving_since_s = self._handover_at_s = now_s
                 self._note("hands over and ends", "it received a signal to end")
@@ -171,7 +171,7 @@ class AgentState:
         if self.heartbeat.phase not in phases:
             raise RuntimeError(f"{event} at {self}")
 
-    def _keep_time(self, event: Event, view: View, now_s: float) -> None:
+    def _keep_time(self, event: Event, view: AgentView, now_s: float) -> None:
         """Do all that is due at this time."""
         if self.heartbeat.is_due(now_s):
             self._beat(now_s)
@@ -183,14 +183,14 @@ class AgentState:
 
     # --- membership
 
-    def _claim(self, view: View, now_s: float) -> None:
+    def _claim(self, view: AgentView, now_s: float) -> None:
         """Begin if the name is free; end if another process sends heartbeats under it."""
         worker, me = self.settings.worker, self.identity
         record = view.snapshot.node(me.role, me.id)
         claim = self._claim_of_name.judge(record, now_s, worker.ttl_s, worker.margin_s)
         if view.holder_has_ended or claim is membership.Claim.FREE:
             self.membership = Membership.MEMBER
-            self.revision = view.own_revision
+            self.revision = view.record_revision
             self.heartbeat.start_term(now_s)
             self._must_reconcile = True
             self._note("began", f"process {me.pid}")
@@ -203,7 +203,7 @@ class AgentState:
         else:
             self._reconcile_at_s = now_s + worker.ttl_s / membership.BEATS_PER_TERM
 
-    def _judge_term(self, view: View, now_s: float) -> None:
+    def _judge_term(self, view: AgentView, now_s: float) -> None:
         """Stop everything once no heartbeat was stored for a term: it may be placed elsewhere."""
         if self.membership is Membership.OUT:
             return
@@ -213,7 +213,7 @@ class AgentState:
                 names, ttl_s = ", ".join(sorted(self.running)), self.settings.worker.ttl_s
                 self._note(f"stops {names}", f"no heartbeat was accepted for {ttl_s:g} s")
             self._stop_all(now_s)
-        elif view.own_revision >= self._rejoined_revision:
+        elif view.record_revision >= self._rejoined_revision:
             # Its instances may have been placed elsewhere earlier, and only now the view would show
             # that.
             self._must_reconcile |= self.membership is Membership.REJOINING
@@ -246,7 +246,7 @@ class AgentState:
         self._rejoined_revision = min(self._rejoined_revision, revision + 1)
         self._rest(now_s)
 
-    def _leave_if_done(self, view: View, now_s: float) -> None:
+    def _leave_if_done(self, view: AgentView, now_s: float) -> None:
         """Leave once the instances have moved, or if no worker can move or run them."""
         self._handover_at_s = now_s + HANDOVER_LOOK_S
         passed_s = now_s - self._leaving_since_s
@@ -255,7 +255,7 @@ class AgentState:
         )
         if is_done or passed_s >= self.settings.worker.leave_s:
             self.membership = Membership.LEFT
-            self._do(events.Leave(was_in_time=is_done))
+            self._do(events.LeaveCluster(was_in_time=is_done))
 
     # --- heartbeats and the session
 
@@ -277,7 +277,7 @@ class AgentState:
         self.heartbeat.rest(now_s)
         self._end_stuck_session(now_s)
 
-    def _restart_session(self, view: View, now_s: float) -> None:
+    def _restart_session(self, view: AgentView, now_s: float) -> None:
         self._note("starts another session", "the Spark session ended")
         self._do(events.StartSession())
         self.session, self._unready_since_s = SessionPhase.STARTING, now_s
@@ -305,13 +305,13 @@ class AgentState:
             self._note("kills its session", f"{', '.join(stuck)} did not stop in {limit_s:g} s")
             self._do(events.KillSession(tuple(stuck)))
 
-    def _reconcile(self, view: View, now_s: float) -> None:
+    def _reconcile(self, view: AgentView, now_s: float) -> None:
         """Make the session run, stop and hold the instances that the view assigns."""
         self._must_reconcile = False
         self._reconcile_at_s = now_s + self.settings.worker.ttl_s
         name, incarnation = self.identity.id, self.identity.incarnation
         is_ready = self.session is SessionPhase.READY
-        wanted = worker_reconcile.decide(
+        duties = worker_reconcile.decide(
             view.snapshot,
             name,
             incarnation,
@@ -320,7 +320,7 @@ class AgentState:
             may_start=is_ready and self.membership is Membership.MEMBER,
             at_ms=view.wall_ms,
         )
-        for duty in list(wanted):
+        for duty in list(duties):
             match duty:
                 case worker_reconcile.Stop():
                     self._stop(duty, now_s)
@@ -330,7 +330,7 @@ class AgentState:
                         continue
                     self.running[assignment.instance] = assignment
                     self._do(duty)
-                case worker_reconcile.Report(status):
+                case worker_reconcile.ReportStatus(status):
                     self._report_again(status, view)
         self._repeat_lost_reports(view)
         # After the starts: an instance that starts uses the state that was held for it.
@@ -361,7 +361,7 @@ class AgentState:
 
     # --- reports
 
-    def _hear(self, status: InstanceStatus, view: View) -> None:
+    def _hear(self, status: InstanceStatus, view: AgentView) -> None:
         name = status.instance
         stopping = self.stopping.get(name)
         assignment = self.running.get(name) if stopping is None else stopping.assignment
@@ -371,21 +371,21 @@ class AgentState:
             self.stopping[name] = replace(stopping, has_answered=True)
         self._report(status, view)
 
-    def _repeat_lost_reports(self, view: View) -> None:
+    def _repeat_lost_reports(self, view: AgentView) -> None:
         """Write reports that NATS has not stored, or has lost, again."""
         stored = {one.value.instance: one.value for one in view.snapshot.statuses}
         self._said = {name: said for name, said in self._said.items() if name in self.running}
         for name, said in self._said.items():
-            found = stored.get(name)
-            if found is None or (found.epoch, found.at_ms) < (said.epoch, said.at_ms):
+            status = stored.get(name)
+            if status is None or (status.epoch, status.at_ms) < (said.epoch, said.at_ms):
                 self._report_again(said, view)
 
-    def _report_again(self, status: InstanceStatus, view: View) -> None:
+    def _report_again(self, status: InstanceStatus, view: AgentView) -> None:
         """Write a report, unless one of the instance is under way."""
         if not self._reporting[status.instance]:
             self._report(status, view)
 
-    def _report(self, status: InstanceStatus, view: View) -> None:
+    def _report(self, status: InstanceStatus, view: AgentView) -> None:
         """Write a report, unless one of a later epoch exists: another worker has the instance."""
         statuses = (s.value for s in view.snapshot.statuses)
         newest = next((s for s in statuses if s.instance == status.instance), None)
@@ -394,9 +394,9 @@ class AgentState:
             self._finish_report(status)
             return
         step = status.epoch, status.state
-        is_known = newest is not None and (newest.epoch, newest.state) == step
+        is_repeat = newest is not None and (newest.epoch, newest.state) == step
         # The view may lack the last write, and two pending reports may have the same content.
-        if not is_known and self._noted.get(status.instance) != step:
+        if not is_repeat and self._noted.get(status.instance) != step:
             self._noted[status.instance] = step
             self._do(of_report(status))
         self._do(events.WriteReport(status))

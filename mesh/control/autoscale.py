@@ -80,13 +80,13 @@ class GroupLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ScaleChange:
     """Another number of instances for a group, with the reason."""
 
     app: str
     group: str
     parallel: int
-    wanted: int
+    target: int
     reason: str
 
 
@@ -131,7 +131,7 @@ class Autoscaler:
     def __init__(self) -> None:
         self._groups: dict[GroupKey, _Group] = {}
 
-    def step(self, now_s: float, loads: Sequence[GroupLoad]) -> Change | None:
+    def step(self, now_s: float, loads: Sequence[GroupLoad]) -> ScaleChange | None:
         """Take a sample of all groups; at most one change.
 
         Args:
@@ -140,19 +140,19 @@ class Autoscaler:
         """
         self._groups = {one.key: self._groups.get(one.key) or _Group() for one in loads}
         windows = {one.key: _observed(self._groups[one.key], one) for one in loads}
-        ups: list[tuple[float, Change]] = []
-        downs: list[Change] = []
+        ups: list[tuple[float, ScaleChange]] = []
+        downs: list[ScaleChange] = []
         for one in loads:
             window = windows[one.key]
             if not one.sizes or window is None:
                 continue
-            known = self._groups[one.key]
-            _learn(known, one, window, now_s)
-            known.needed = _needed(known, one, window)
-            change = _outside(one) or _up(known, one, window, windows, now_s)
+            group = self._groups[one.key]
+            _learn(group, one, window, now_s)
+            group.needed = _needed(group, one, window)
+            change = _outside(one) or _up(group, one, window, windows, now_s)
             if change is not None:
                 ups.append((window.backlog / max(window.rate, 1.0), change))
-            elif (change := _down(known, one, window, now_s)) is not None:
+            elif (change := _down(group, one, window, now_s)) is not None:
                 downs.append(change)
         if not all(one.is_settled for one in loads):
             return None
@@ -161,41 +161,41 @@ class Autoscaler:
             self._note(chosen, windows, now_s)
         return chosen
 
-    def wanted(self, load: GroupLoad) -> int:
+    def target(self, load: GroupLoad) -> int:
         """Instances that a group needs for its load as last known; its own number before that."""
-        known = self._groups.get(load.key)
-        return load.parallel if known is None or known.needed is None else known.needed
+        group = self._groups.get(load.key)
+        return load.parallel if group is None or group.needed is None else group.needed
 
     def _note(
-        self, change: Change, windows: Mapping[GroupKey, _Window | None], now_s: float
+        self, change: ScaleChange, windows: Mapping[GroupKey, _Window | None], now_s: float
     ) -> None:
-        known, window = self._groups[change.app, change.group], windows[change.app, change.group]
+        group, window = self._groups[change.app, change.group], windows[change.app, change.group]
         assert window is not None, "a change comes from a window"
-        known.samples.clear()
-        known.low_since_s = None
-        known.changed_s = now_s
-        if change.wanted < change.parallel:
-            known.down_at_s = now_s
+        group.samples.clear()
+        group.low_since_s = None
+        group.changed_s = now_s
+        if change.target < change.parallel:
+            group.down_at_s = now_s
             return
-        is_relapse = now_s - known.down_at_s < 2 * known.down_after_s
+        is_relapse = now_s - group.down_at_s < 2 * group.down_after_s
         factor = 2.0 if is_relapse else 0.5
-        known.down_after_s = min(DOWN_MAX_S, max(DOWN_S, known.down_after_s * factor))
-        known.rate_before = window.rate
+        group.down_after_s = min(DOWN_MAX_S, max(DOWN_S, group.down_after_s * factor))
+        group.rate_before = window.rate
 
 
 _SAMPLES: Final = round(WINDOW_S / SAMPLE_S) + 1
 
 
-def _observed(known: _Group, load: GroupLoad) -> _Window | None:
+def _observed(group: _Group, load: GroupLoad) -> _Window | None:
     """The window that ends with this sample; None while it is not whole."""
     if not load.is_settled:
-        known.samples.clear()
-        known.low_since_s = None
+        group.samples.clear()
+        group.low_since_s = None
         return None
-    known.samples.append((load.rate, load.backlog))
-    if len(known.samples) > _SAMPLES:
-        known.samples.popleft()
-    return _window(known.samples) if len(known.samples) == _SAMPLES else None
+    group.samples.append((load.rate, load.backlog))
+    if len(group.samples) > _SAMPLES:
+        group.samples.popleft()
+    return _window(group.samples) if len(group.samples) == _SAMPLES else None
 
 
 def _window(samples: Sequence[tuple[float, int]]) -> _Window:
@@ -213,85 +213,85 @@ def _window(samples: Sequence[tuple[float, int]]) -> _Window:
     )
 
 
-def _learn(known: _Group, load: GroupLoad, window: _Window, now_s: float) -> None:
+def _learn(group: _Group, load: GroupLoad, window: _Window, now_s: float) -> None:
     """Update the rate of a busy instance, and what the last change has gained."""
     if not window.is_busy:
-        known.rate_before = None
-        if window.rate > (known.busy_rate or math.inf) * load.parallel:
+        group.rate_before = None
+        if window.rate > (group.busy_rate or math.inf) * load.parallel:
             # It kept up with more than it was seen to do while busy.
-            known.busy_rate = window.rate / load.parallel
+            group.busy_rate = window.rate / load.parallel
         return
-    known.busy_rate = window.rate / load.parallel
-    if known.rate_before is not None:
-        if window.rate < GAIN_MIN * known.rate_before:
-            known.ceiling_until_s = now_s + CEILING_S
-        known.rate_before = None
+    group.busy_rate = window.rate / load.parallel
+    if group.rate_before is not None:
+        if window.rate < GAIN_MIN * group.rate_before:
+            group.ceiling_until_s = now_s + CEILING_S
+        group.rate_before = None
 
 
-def _outside(load: GroupLoad) -> Change | None:
+def _outside(load: GroupLoad) -> ScaleChange | None:
     """The change of a group whose number is outside of its bounds."""
     if load.sizes[0] <= load.parallel <= load.sizes[-1]:
         return None
-    wanted = load.sizes[0] if load.parallel < load.sizes[0] else load.sizes[-1]
+    target = load.sizes[0] if load.parallel < load.sizes[0] else load.sizes[-1]
     bounds = f"@dist(min='{load.sizes[0]}', max='{load.sizes[-1]}')"
-    return Change(load.app, load.group, load.parallel, wanted, f"it is outside of {bounds}")
+    return ScaleChange(load.app, load.group, load.parallel, target, f"it is outside of {bounds}")
 
 
-def _needed(known: _Group, load: GroupLoad, window: _Window) -> int:
-    if known.busy_rate is None:
+def _needed(group: _Group, load: GroupLoad, window: _Window) -> int:
+    if group.busy_rate is None:
         return load.parallel
-    demand = (window.arrivals + window.backlog / DRAIN_S) / (known.busy_rate * UTILISATION)
+    demand = (window.arrivals + window.backlog / DRAIN_S) / (group.busy_rate * UTILISATION)
     return next((size for size in load.sizes if size >= demand), load.sizes[-1])
 
 
 def _up(
-    known: _Group,
+    group: _Group,
     load: GroupLoad,
     window: _Window,
     windows: Mapping[GroupKey, _Window | None],
     now_s: float,
-) -> Change | None:
-    if not window.is_busy or now_s - known.changed_s < COOL_DOWN_S:
+) -> ScaleChange | None:
+    if not window.is_busy or now_s - group.changed_s < COOL_DOWN_S:
         return None
-    if now_s < known.ceiling_until_s or any(
+    if now_s < group.ceiling_until_s or any(
         (reader := windows.get(key)) is not None and reader.is_busy and reader.is_growing
         for key in load.readers
     ):
         return None
     most = max(2 * load.parallel, load.parallel + 2)
-    needed = _needed(known, load, window)
+    needed = _needed(group, load, window)
     # At least the next size, at most twice as many.
     larger = [s for s in load.sizes if load.parallel < s <= needed]
     if not larger:
         return None
-    wanted = max([s for s in larger if s <= most], default=larger[0])
+    target = max([s for s in larger if s <= most], default=larger[0])
     reason = (
         f"{window.backlog:,} messages wait, {window.arrivals:,.0f} arrive a second, and an "
-        f"instance reads {known.busy_rate or 0.0:,.0f}"
+        f"instance reads {group.busy_rate or 0.0:,.0f}"
     )
-    return Change(load.app, load.group, load.parallel, wanted, reason)
+    return ScaleChange(load.app, load.group, load.parallel, target, reason)
 
 
-def _down(known: _Group, load: GroupLoad, window: _Window, now_s: float) -> Change | None:
+def _down(group: _Group, load: GroupLoad, window: _Window, now_s: float) -> ScaleChange | None:
     smaller = [size for size in load.sizes if size < load.parallel]
-    if not smaller or window.is_busy or not _is_enough(known, smaller[-1], window.arrivals):
-        known.low_since_s = None
+    if not smaller or window.is_busy or not _is_enough(group, smaller[-1], window.arrivals):
+        group.low_since_s = None
         return None
-    if known.low_since_s is None:
-        known.low_since_s, known.low_peak = now_s, 0.0
-    known.low_peak = max(known.low_peak, window.arrivals)
-    waited_s = now_s - known.low_since_s
-    if waited_s < known.down_after_s or now_s - known.changed_s < COOL_DOWN_S:
+    if group.low_since_s is None:
+        group.low_since_s, group.low_peak = now_s, 0.0
+    group.low_peak = max(group.low_peak, window.arrivals)
+    waited_s = now_s - group.low_since_s
+    if waited_s < group.down_after_s or now_s - group.changed_s < COOL_DOWN_S:
         return None
     # With an unknown rate it tries the next size; at most half of the instances go at once.
-    least = smaller[-1] if known.busy_rate is None else math.ceil(load.parallel / 2)
-    enough = (s for s in smaller if s >= least and _is_enough(known, s, known.low_peak))
-    wanted = next(enough, smaller[-1])
+    least = smaller[-1] if group.busy_rate is None else math.ceil(load.parallel / 2)
+    enough = (s for s in smaller if s >= least and _is_enough(group, s, group.low_peak))
+    target = next(enough, smaller[-1])
     reason = (
-        f"at most {known.low_peak:,.0f} messages arrived a second in {waited_s / 60:.0f} minutes"
+        f"at most {group.low_peak:,.0f} messages arrived a second in {waited_s / 60:.0f} minutes"
     )
-    return Change(load.app, load.group, load.parallel, wanted, reason)
+    return ScaleChange(load.app, load.group, load.parallel, target, reason)
 
 
-def _is_enough(known: _Group, size: int, arrivals: float) -> bool:
-    return known.busy_rate is None or arrivals <= LOW * known.busy_rate * size
+def _is_enough(group: _Group, size: int, arrivals: float) -> bool:
+    return group.busy_rate is None or arrivals <= LOW * group.busy_rate * size

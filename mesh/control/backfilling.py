@@ -14,20 +14,23 @@ from mesh.model.begin import StartPositionKind
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.control.restoring import StreamState
+    from mesh.control.restoring import JetStreamState
     from mesh.model.begin import StartPosition
     from mesh.model.history import HistoryReport
 
 
 def cuts(
-    end: StartPosition, states: Mapping[str, StreamState], asked: Mapping[str, int], now_ms: int
+    end: StartPosition,
+    states: Mapping[str, JetStreamState],
+    last_before: Mapping[str, int],
+    now_ms: int,
 ) -> dict[str, int]:
     """By JetStream stream of the input: the last sequence that the past events include.
 
     Args:
         end: where they end: a sequence, which they include, or a time, which they don't.
         states: the streams.
-        asked: of a time: by stream, the last sequence stored before it.
+        last_before: of a time: by stream, the last sequence stored before it.
         now_ms: the present time.
 
     Raises:
@@ -40,14 +43,14 @@ def cuts(
                 raise _no_end(
                     end, "The input is divided by key, and each part has sequences of its own."
                 )
-            found = dict.fromkeys(states, end.sequence)
+            sequences = dict.fromkeys(states, end.sequence)
         case StartPositionKind.TIME if end.time_ms > now_ms:
             raise _no_end(end, "Messages before a time of the future are still to come.")
         case StartPositionKind.TIME:
-            found = {stream: asked.get(stream, 0) for stream in states}
+            sequences = {stream: last_before.get(stream, 0) for stream in states}
         case _:
             raise _no_end(end, "An end is a sequence or a time.")
-    for stream, sequence in found.items():
+    for stream, sequence in sequences.items():
         state = states[stream]
         if sequence > state.last:
             raise _no_end(end, f"The last message of {stream} is {state.last}.")
@@ -62,19 +65,19 @@ def cuts(
                 hint="Choose a later --until, up to which the files hold all events; a sequence "
                 "says exactly where they end.",
             )
-    return found
+    return sequences
 
 
-def progress(stream: str, told: HistoryReport) -> str:
+def progress(stream: str, report: HistoryReport) -> str:
     """The progress of a history, as the reason of an app that does not run yet."""
     # Of a stream the number of messages is known, which may have several rows.
-    is_known = told.rows + told.later < told.of or told.rows == told.of
-    rows = f"{told.rows:,} of {told.of:,} rows" if is_known else f"{told.rows:,} rows"
-    rate = f"{told.rows_per_s:,.0f} rows/s"
+    has_total = report.rows + report.later < report.of or report.rows == report.of
+    rows = f"{report.rows:,} of {report.of:,} rows" if has_total else f"{report.rows:,} rows"
+    rate = f"{report.rows_per_s:,.0f} rows/s"
     left = ""
-    if is_known and told.rows_per_s:
-        left = f", {max(0, told.of - told.rows - told.later) / told.rows_per_s:.0f} s left"
-    done = "its history is stored: " if told.is_done else "its history is run: "
+    if has_total and report.rows_per_s:
+        left = f", {max(0, report.of - report.rows - report.later) / report.rows_per_s:.0f} s left"
+    done = "its history is stored: " if report.is_done else "its history is run: "
     return f"{done}{stream}, {rows}, {rate}{left}"
 
 

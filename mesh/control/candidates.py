@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from mesh.control.membership import HeartbeatStatus, heartbeat_status
 from mesh.control.placement import Admits, Candidate
-from mesh.model.cluster import Admission, Role
+from mesh.model.cluster import Admission, NodeRole
 
 if TYPE_CHECKING:
-    from mesh.control.snapshot import ClusterSnapshot, Seen
+    from mesh.control.snapshot import ClusterSnapshot, Revisioned
     from mesh.model.cluster import NodeOrder, NodeRecord
     from mesh.settings import Settings
 
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 def candidates(snapshot: ClusterSnapshot, settings: Settings) -> tuple[Candidate, ...]:
     """Every worker that is not gone, by name."""
     orders = {order.value.node: order.value for order in snapshot.orders}
-    found = []
+    hosts = []
     for node in snapshot.nodes:
-        if node.value.role is not Role.WORKER:
+        if node.value.role is not NodeRole.WORKER:
             continue
         ttl_s, margin_s = settings.worker.ttl_s, settings.worker.margin_s
         grade = heartbeat_status(node, snapshot.ages_s, ttl_s, margin_s)
         if grade is not HeartbeatStatus.GONE:
-            found.append(_host(node, grade, orders.get(node.value.id), settings.manager.hold_s))
-    return tuple(sorted(found, key=lambda host: host.name))
+            hosts.append(_host(node, grade, orders.get(node.value.id), settings.manager.hold_s))
+    return tuple(sorted(hosts, key=lambda host: host.name))
 
 
-def ready(found: tuple[Candidate, ...]) -> int:
+def ready(hosts: tuple[Candidate, ...]) -> int:
     """Number of workers that could run an instance now, without cordoned ones."""
-    return sum(host.admits is Admits.OPEN for host in found)
+    return sum(host.admits is Admits.OPEN for host in hosts)
 
 
 def _host(
-    node: Seen[NodeRecord], grade: HeartbeatStatus, order: NodeOrder | None, hold_s: float
+    node: Revisioned[NodeRecord], grade: HeartbeatStatus, order: NodeOrder | None, hold_s: float
 ) -> Candidate:
     admits, why = _admits(node.value, grade, order, hold_s)
     return Candidate(

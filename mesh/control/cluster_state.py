@@ -9,7 +9,7 @@ from mesh.control.candidates import candidates, ready
 from mesh.control.group_revisions import StopOutcome, instances_to_catch_up
 from mesh.control.placement import Admits, Need, Placement, Waiting, place
 from mesh.model.app import GroupKind
-from mesh.model.cluster import GroupForm, InstanceState, Role
+from mesh.model.cluster import GroupForm, InstanceState, NodeRole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class DesiredInstance:
     """An instance that should run."""
 
     app: AppRecord
@@ -44,7 +44,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupChange:
+class ChangingGroup:
     """A group that is changing its revision."""
 
     form: GroupForm
@@ -73,13 +73,13 @@ class ClusterState:
     nodes: Mapping[str, NodeRecord]
     #: Apps in the order they were deployed, their instances in the order written: those of the
     #: revisions that the groups have, also of groups that are changing their revision.
-    wanted: Mapping[str, Wanted]
+    desired: Mapping[str, DesiredInstance]
     #: By app and group; only desired groups.
     forms: Mapping[tuple[str, str], GroupForm]
     assignments: Mapping[str, Assignment]
     statuses: Mapping[str, InstanceStatus]
     #: Groups that are changing their revision, by app and group.
-    changes: Mapping[tuple[str, str], GroupChange]
+    changes: Mapping[tuple[str, str], ChangingGroup]
     placement: Placement
     #: Standbys by instance, and the copies that they hold.
     standbys: Mapping[str, Standby]
@@ -130,26 +130,26 @@ class ClusterState:
 
     def is_ours(self, assignment: Assignment) -> bool:
         """Whether ``assignment`` is of a desired app, not of an earlier one of the same name."""
-        wanted = self.wanted.get(assignment.instance)
-        return wanted is not None and wanted.app.incarnation == assignment.app_incarnation
+        desired = self.desired.get(assignment.instance)
+        return desired is not None and desired.app.incarnation == assignment.app_incarnation
 
 
 def cluster_state_of(snapshot: ClusterSnapshot, settings: Settings) -> ClusterState:
     """Read ``snapshot``, and place the desired instances."""
-    found = candidates(snapshot, settings)
-    there = {host.name for host in found}
-    are_open = {host.name for host in found if host.admits is Admits.OPEN}
+    hosts = candidates(snapshot, settings)
+    there = {host.name for host in hosts}
+    are_open = {host.name for host in hosts if host.admits is Admits.OPEN}
     forms = _forms(snapshot)
-    wanted = _wanted(snapshot, forms)
+    desired = _desired_instances(snapshot, forms)
     assignments = {a.value.instance: a.value for a in snapshot.assignments}
-    known = ClusterState(
-        hosts=found,
+    cluster = ClusterState(
+        hosts=hosts,
         nodes={
             n.value.id: n.value
             for n in snapshot.nodes
-            if n.value.role is Role.WORKER and n.value.id in there
+            if n.value.role is NodeRole.WORKER and n.value.id in there
         },
-        wanted=wanted,
+        desired=desired,
         forms=forms,
         assignments=assignments,
         statuses={s.value.instance: s.value for s in snapshot.statuses},
@@ -157,7 +157,7 @@ def cluster_state_of(snapshot: ClusterSnapshot, settings: Settings) -> ClusterSt
         placement=Placement({}, {}, {}, {}),
         standbys={s.value.instance: s.value for s in snapshot.standbys},
         held={h.value.instance: h.value for h in snapshot.held},
-        standing_by=_standing_by(snapshot, wanted),
+        standing_by=_standing_by(snapshot, desired),
         held_apps={a.value.spec.name: a.value.held for a in snapshot.apps if a.value.held},
         paused_apps={
             a.value.spec.name: a.value.incarnation
@@ -165,10 +165,10 @@ def cluster_state_of(snapshot: ClusterSnapshot, settings: Settings) -> ClusterSt
             if a.value.paused and not (a.value.deleting or a.value.held)
         },
     )
-    changes = _changes(known)
+    changes = _changes(cluster)
     current = {}
     for name, assignment in assignments.items():
-        item = wanted.get(name)
+        item = desired.get(name)
         if item is not None and item.app.incarnation == assignment.app_incarnation:
             # An instance that is moving has a seat at its destination, not at its origin.
             if not assignment.stop:
@@ -176,66 +176,70 @@ def cluster_state_of(snapshot: ClusterSnapshot, settings: Settings) -> ClusterSt
                 # earlier group revision whose process has ended.
                 is_earlier = assignment.form < item.form.number
                 has_freed = assignment.until is not None or is_earlier
-                if not has_freed or not known.is_over(assignment):
+                if not has_freed or not cluster.is_over(assignment):
                     current[name] = assignment.worker
             elif assignment.next_worker in are_open:
                 current[name] = assignment.next_worker
     # Without workers, placement itself gives the best reason why an instance can't be placed.
-    new = {name: w for name, w in wanted.items() if name not in assignments}
+    new = {name: w for name, w in desired.items() if name not in assignments}
     # Instances that ran already continue on fewer workers; only new ones wait for enough of them.
-    too_few = _too_few(new, ready(found), settings.manager.min_workers, "workers")
+    too_few = _too_few(new, ready(hosts), settings.manager.min_workers, "workers")
     receivers = {name: w for name, w in new.items() if w.need.is_receiver and name not in too_few}
-    takers = tuple(host for host in found if host.takes_receivers)
+    takers = tuple(host for host in hosts if host.takes_receivers)
     too_few |= _too_few(receivers, ready(takers), settings.manager.min_receivers, "receivers")
     needs = tuple(
         w.need
-        for name, w in wanted.items()
+        for name, w in desired.items()
         if name not in too_few and _needs_place(name, w, changes)
     )
     formers = {name: assignment.former for name, assignment in assignments.items()}
-    placement = place(needs, current, found, known.standing_by, formers)
+    placement = place(needs, current, hosts, cluster.standing_by, formers)
     placement.waiting.update(too_few)
-    return replace(known, changes=changes, placement=placement)
+    return replace(cluster, changes=changes, placement=placement)
 
 
-def _changes(known: ClusterState) -> dict[tuple[str, str], GroupChange]:
-    found = {}
-    for at in dict.fromkeys((w.form.app, w.form.group) for w in known.wanted.values() if w.becomes):
-        group = {n: w for n, w in known.wanted.items() if (w.form.app, w.form.group) == at}
-        instances = {name: known.assignments.get(name) for name in group}
-        form, becomes = known.forms[at], next(w.becomes for w in group.values())
+def _changes(cluster: ClusterState) -> dict[tuple[str, str], ChangingGroup]:
+    changes = {}
+    for at in dict.fromkeys(
+        (w.form.app, w.form.group) for w in cluster.desired.values() if w.becomes
+    ):
+        group = {n: w for n, w in cluster.desired.items() if (w.form.app, w.form.group) == at}
+        instances = {name: cluster.assignments.get(name) for name in group}
+        form, becomes = cluster.forms[at], next(w.becomes for w in group.values())
         assert becomes is not None, "a group that changes has something to become"
         # Also the remains of an earlier app of the same name.
         live = tuple(
             a
             for a in instances.values()
-            if a is not None and not (known.is_ours(a) and known.is_over(a))
+            if a is not None and not (cluster.is_ours(a) and cluster.is_over(a))
         )
         stops: dict[str, StopOutcome] = {}
         left: dict[str, Mapping[str, int]] = {}
         if not live:
-            stops = {name: _stop(known, form, one) for name, one in instances.items()}
+            stops = {name: _stop(cluster, form, one) for name, one in instances.items()}
             left = instances_to_catch_up(form, becomes, stops)
         adopts = any(form.group in w.app.adopting for w in group.values())
-        found[at] = GroupChange(form, becomes, live, stops, left, adopts)
-    return found
+        changes[at] = ChangingGroup(form, becomes, live, stops, left, adopts)
+    return changes
 
 
-def _stop(known: ClusterState, form: GroupForm, assignment: Assignment | None) -> StopOutcome:
+def _stop(cluster: ClusterState, form: GroupForm, assignment: Assignment | None) -> StopOutcome:
     """The end of an instance of ``form``."""
     if assignment is None or assignment.form != form.number:
         return StopOutcome(None, has_run=False)
-    status = known.statuses.get(assignment.instance)
+    status = cluster.statuses.get(assignment.instance)
     has_answered = status is not None and status.epoch == assignment.epoch
     return StopOutcome(
-        known.settled_at(assignment),
+        cluster.settled_at(assignment),
         has_failed=assignment.until is not None and assignment.stop and has_answered,
     )
 
 
-def _needs_place(name: str, wanted: Wanted, changes: Mapping[tuple[str, str], GroupChange]) -> bool:
+def _needs_place(
+    name: str, desired: DesiredInstance, changes: Mapping[tuple[str, str], ChangingGroup]
+) -> bool:
     """Whether an instance needs a place; in a group that changes, only an instance still to run."""
-    change = changes.get((wanted.form.app, wanted.form.group))
+    change = changes.get((desired.form.app, desired.form.group))
     if change is None:
         return True
     return name in change.left or any(a.instance == name and not a.stop for a in change.live)
@@ -244,22 +248,22 @@ def _needs_place(name: str, wanted: Wanted, changes: Mapping[tuple[str, str], Gr
 def _forms(snapshot: ClusterSnapshot) -> dict[tuple[str, str], GroupForm]:
     """The revisions of the desired groups: as stored, or as they are about to begin."""
     written = {(f.value.app, f.value.group): f.value for f in snapshot.forms}
-    found = {}
+    forms = {}
     for app in snapshot.apps:
         for group in app.value.spec.groups:
             at = group.app, group.name
             form = written.get(at)
             if form is None or form.app_incarnation != app.value.incarnation:
                 form = GroupForm(*at, app.value.incarnation, group, 0)
-            found[at] = form
-    return found
+            forms[at] = form
+    return forms
 
 
-def _wanted(
+def _desired_instances(
     snapshot: ClusterSnapshot, forms: Mapping[tuple[str, str], GroupForm]
-) -> dict[str, Wanted]:
+) -> dict[str, DesiredInstance]:
     apps = sorted(snapshot.apps, key=lambda a: (a.value.deployed_at_ms, a.value.spec.name))
-    found = {}
+    instances = {}
     for app in apps:
         if app.value.deleting or app.value.held or app.value.paused:
             continue
@@ -271,29 +275,33 @@ def _wanted(
             connectors = frozenset(group.connectors)
             is_receiver = group.kind is GroupKind.RECEIVER or bool(group.sources or connectors)
             for index, name in enumerate(group.instances, 1):
-                if name in found:
+                if name in instances:
                     # Another app has the name: two managers have accepted them at the same time.
                     continue
                 need = Need(name, group.app, group.name, labels, is_receiver, connectors)
-                found[name] = Wanted(app.value, form, index, need, becomes)
-    return found
+                instances[name] = DesiredInstance(app.value, form, index, need, becomes)
+    return instances
 
 
-def _standing_by(snapshot: ClusterSnapshot, wanted: Mapping[str, Wanted]) -> dict[str, str]:
+def _standing_by(
+    snapshot: ClusterSnapshot, desired: Mapping[str, DesiredInstance]
+) -> dict[str, str]:
     """Instance to the worker of its standby."""
-    nodes = {n.value.id: n.value.incarnation for n in snapshot.nodes if n.value.role is Role.WORKER}
-    found = {}
+    nodes = {
+        n.value.id: n.value.incarnation for n in snapshot.nodes if n.value.role is NodeRole.WORKER
+    }
+    workers = {}
     for standby in (seen.value for seen in snapshot.standbys):
-        item = wanted.get(standby.instance)
+        item = desired.get(standby.instance)
         is_ours = item is not None and item.app.incarnation == standby.app_incarnation
         # A worker that was restarted holds nothing yet.
         if is_ours and nodes.get(standby.worker) == standby.worker_incarnation:
-            found[standby.instance] = standby.worker
-    return found
+            workers[standby.instance] = standby.worker
+    return workers
 
 
 def _too_few(
-    new: Mapping[str, Wanted], ready_now: int, least: int, what: str
+    new: Mapping[str, DesiredInstance], ready_now: int, least: int, what: str
 ) -> dict[str, Waiting]:
     """The wait of new instances while fewer than ``least`` workers of a kind are ready."""
     if least <= 1 or ready_now >= least:

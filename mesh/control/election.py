@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from mesh.control.snapshot import ClusterSnapshot, Seen
+    from mesh.control.snapshot import ClusterSnapshot, Revisioned
     from mesh.model.cluster import LeaseRecord
 
 
-class Candidate(NamedTuple):
+class ManagerCandidate(NamedTuple):
     """One process of a manager: two processes with one id never hold the lease together."""
 
     id: str
@@ -55,7 +55,7 @@ Decision = Acquire | Renew | StandBy
 
 
 def decide(
-    lease: Seen[LeaseRecord | None] | None, me: Candidate, now_s: float, ttl_s: float
+    lease: Revisioned[LeaseRecord | None] | None, me: ManagerCandidate, now_s: float, ttl_s: float
 ) -> Decision:
     """Decide the action of manager ``me`` on leadership at ``now_s``.
 
@@ -95,7 +95,7 @@ def leader_of(snapshot: ClusterSnapshot, ttl_s: float) -> str | None:
     return record.holder if record is not None else None
 
 
-def holds(snapshot: ClusterSnapshot, me: Candidate, ttl_s: float) -> bool:
+def holds(snapshot: ClusterSnapshot, me: ManagerCandidate, ttl_s: float) -> bool:
     """Whether ``me`` may act as leader: it holds the lease and has renewed it within its term."""
     record = _standing(snapshot, ttl_s)
     return record is not None and me.has(record)

@@ -24,12 +24,12 @@ class EndedRuns:
         """Record a session's report of an instance that it ran for ``assignment``."""
         if assignment is None or not has_ended(status, assignment):
             return
-        known = self._reports.get(status.instance)
+        previous = self._reports.get(status.instance)
         # A second STOP has a second answer, which lacks the position.
-        if known is None or known.epoch != status.epoch or not known.settled:
+        if previous is None or previous.epoch != status.epoch or not previous.settled:
             self._reports[status.instance] = status
 
     def report_of(self, assignment: Assignment) -> InstanceStatus | None:
         """The report of the run's end; None if the assignment had no run yet."""
-        known = self._reports.get(assignment.instance)
-        return known if known is not None and known.epoch == assignment.epoch else None
+        report = self._reports.get(assignment.instance)
+        return report if report is not None and report.epoch == assignment.epoch else None

@@ -50,11 +50,11 @@ class FailedActions:
     def record_failure(self, action: Action, now_s: float, cause: str) -> bool:
         """Let an action rest; returns whether its last failure had another cause, or none."""
         at = target_of(action)
-        known = self._rests.get(at)
-        retries = known.retries if known is not None else Retries(FIRST_S, MOST_S)
+        previous = self._rests.get(at)
+        retries = previous.retries if previous is not None else Retries(FIRST_S, MOST_S)
         retries = retries.failed(now_s)
         self._rests[at] = _Rest(retries, now_s + retries.rest_s, cause)
-        return known is None or known.cause != cause
+        return previous is None or previous.cause != cause
 
     def record_success(self, action: Action) -> None:
         """Forget the failures of an action."""

@@ -20,7 +20,7 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from mesh.control.restoring import StreamState
+    from mesh.control.restoring import JetStreamState
     from mesh.model.app import AppSpec, GroupSpec
     from mesh.model.backup import Backup, PartBackup
 
@@ -41,7 +41,7 @@ class PlaceKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ForkPlace:
     """A place as a user names it."""
 
     kind: PlaceKind
@@ -51,19 +51,19 @@ class Place:
     text: str = ""
 
 
-def place_of(text: str) -> Place:
+def place_of(text: str) -> ForkPlace:
     """``start``, ``backup``, a backup's revision, or anything else as a sequence or a time."""
     if text == "start":
-        return Place(PlaceKind.START)
+        return ForkPlace(PlaceKind.START)
     if text == "backup":
-        return Place(PlaceKind.BACKUP)
+        return ForkPlace(PlaceKind.BACKUP)
     if _REVISION.match(text):
-        return Place(PlaceKind.BACKUP, revision=text)
-    return Place(PlaceKind.POSITION, text=text)
+        return ForkPlace(PlaceKind.BACKUP, revision=text)
+    return ForkPlace(PlaceKind.POSITION, text=text)
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ForkCandidate:
     """A backup with whose state the fork might begin."""
 
     revision: str
@@ -87,20 +87,20 @@ class Beginning:
 
 
 def decide(
-    place: Place,
+    place: ForkPlace,
     *,
-    logs: Mapping[str, StreamState],
-    asked: Mapping[str, int],
+    logs: Mapping[str, JetStreamState],
+    last_before: Mapping[str, int],
     reaches: Mapping[str, int],
     stateful: Collection[str],
-    backups: Sequence[Candidate],
+    backups: Sequence[ForkCandidate],
 ) -> Beginning:
     """Choose where a fork begins.
 
     Args:
         place: where it is to begin.
         logs: the streams of its input without a backup.
-        asked: of a position: by stream of ``logs``, the last sequence before it.
+        last_before: of a position: by stream of ``logs``, the last sequence before it.
         reaches: the same, by stream that snapshots of the app have positions in.
         stateful: its groups with state.
         backups: those that may serve, the newest first.
@@ -126,20 +126,20 @@ def decide(
                 raise _gone(f"since backup {backups[0].revision}", backups[0].gaps)
             return Beginning(backups[0].revision)
         case PlaceKind.POSITION:
-            lost = {s: n for s, n in gone.items() if asked.get(s, 0) < n}
+            lost = {s: n for s, n in gone.items() if last_before.get(s, 0) < n}
             if lost:
                 raise _gone(f"from {place.text}", [_first_of(s, n) for s, n in lost.items()])
             if not stateful:
-                return Beginning(begins={s: n for s, n in asked.items() if n})
+                return Beginning(begins={s: n for s, n in last_before.items() if n})
             return _before(place, gone, reaches, stateful, backups)
 
 
 def _before(
-    place: Place,
+    place: ForkPlace,
     gone: Mapping[str, int],
     reaches: Mapping[str, int],
     stateful: Collection[str],
-    backups: Sequence[Candidate],
+    backups: Sequence[ForkCandidate],
 ) -> Beginning:
     """Begin a fork with state at or before a position."""
     before = [
@@ -193,10 +193,10 @@ def _gone(what: str, reasons: Collection[str]) -> MeshError:
 
 def candidate_of(
     backup: Backup, inputs: Collection[str], gaps: Sequence[str], misfit: str
-) -> Candidate:
+) -> ForkCandidate:
     """A backup as ``decide`` sees it; ``inputs`` are the streams of the app's input."""
     reached = {c.js_stream: c.sequence for c in backup.cuts if c.js_stream in inputs}
-    return Candidate(backup.revision, reached, tuple(gaps), misfit)
+    return ForkCandidate(backup.revision, reached, tuple(gaps), misfit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ def copies(backup: Backup, spec: AppSpec, changed: Collection[str]) -> list[Copy
         changed: groups whose output begins again; see ``mesh.plan.fork.StateFit``.
     """
     cuts = {cut.js_stream: cut.sequence for cut in backup.cuts}
-    found = []
+    ranges = []
     for channel in spec.channels:
         writers = [g for g in spec.groups if channel in g.outputs]
         readers = [g for g in spec.groups if any(i.channel == channel for i in g.inputs)]
@@ -234,18 +234,18 @@ def copies(backup: Backup, spec: AppSpec, changed: Collection[str]) -> list[Copy
             places = [_reached(backup, group, source, target) for group in readers]
             after = min(places, default=0)
             subject = channel.subject(partition)
-            found.append(Copy(source, target, subject, min(after, cuts[source]), cuts[source]))
-    return found
+            ranges.append(Copy(source, target, subject, min(after, cuts[source]), cuts[source]))
+    return ranges
 
 
 def _reached(backup: Backup, group: GroupSpec, source: str, target: str) -> int:
     """The lowest position of a group's snapshots in a stream; where it begins without one."""
-    own = [
+    sequences = [
         positions[source]
         for part in backup.parts
         if part.group == group.name and source in (positions := snapshot_positions(part.manifest))
     ]
-    return min(own, default=group.starts.get(target, 0))
+    return min(sequences, default=group.starts.get(target, 0))
 
 
 def manifest_of_fork(
@@ -269,12 +269,12 @@ def manifest_of_fork(
         return None
     values: dict[str, Any] = orjson.loads(part.manifest)
     reads = {stream for i in group.inputs for stream in i.channel.js_streams}
-    own = {stream for channel in spec.channels for stream in channel.js_streams}
+    js_streams = {stream for channel in spec.channels for stream in channel.js_streams}
     names = {}
     for stream in (s for s, _, _ in values["position"]):
         name = stream if stream in reads else _renamed(stream, was.app, spec.name)
         # A channel without a copy is read from its first message.
-        if name in reads and (name not in own or name in copied):
+        if name in reads and (name not in js_streams or name in copied):
             names[stream] = name
     if not names:
         return None

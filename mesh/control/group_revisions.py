@@ -114,7 +114,7 @@ def instances_to_catch_up(
             return {
                 name: place
                 for name, stop in stops.items()
-                if not _is_known(form, stop) or _is_behind(form, stop, place)
+                if not _has_position(form, stop) or _is_behind(form, stop, place)
             }
 
 
@@ -149,18 +149,18 @@ def has_drained(form: GroupForm, stop: StopOutcome) -> bool:
     return stop.position is not None or (not stop.has_run and form.is_settled)
 
 
-def _is_known(form: GroupForm, stop: StopOutcome) -> bool:
+def _has_position(form: GroupForm, stop: StopOutcome) -> bool:
     """Whether the position of an instance's share is known: it has drained, or is at the start."""
     return stop.position is not None or (not stop.has_run and form.is_at_start)
 
 
 def furthest_positions(form: GroupForm, stops: Mapping[str, StopOutcome]) -> dict[str, int]:
     """The latest position of any instance, by JetStream stream."""
-    found = dict(form.start)
+    positions = dict(form.start)
     for stop in stops.values():
         for stream, sequence in (stop.position or {}).items():
-            found[stream] = max(found.get(stream, 0), sequence)
-    return found
+            positions[stream] = max(positions.get(stream, 0), sequence)
+    return positions
 
 
 def _is_behind(form: GroupForm, stop: StopOutcome, place: Mapping[str, int]) -> bool:

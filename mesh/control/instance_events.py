@@ -172,7 +172,7 @@ class Relay:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportState:
     """Report the state, error, drained position and rest, as they are now."""
 
 
@@ -181,4 +181,4 @@ class End:
     """Delete what only this run needed, and report ``STOPPED``."""
 
 
-Instruction = Restore | Run | Leave | Settle | Isolate | StopIsolated | Relay | Report | End
+Instruction = Restore | Run | Leave | Settle | Isolate | StopIsolated | Relay | ReportState | End

@@ -288,7 +288,7 @@ class InstanceLifecycle:
 
     def _report(self, state: InstanceState, rest_s: float | None = None) -> None:
         self.state, self.rest_s = state, rest_s
-        self._do(events.Report())
+        self._do(events.ReportState())
 
     def _do(self, instruction: Instruction) -> None:
         self._instructions.append(instruction)

@@ -14,7 +14,7 @@ from mesh.control.actions import (
     Discard,
     DropForm,
     ForgetNode,
-    Place,
+    PlaceInstance,
     RemoveApp,
     RemoveStandby,
     Retire,
@@ -62,11 +62,11 @@ def of_action(action: Action, lease_revision: int) -> JournalEntry:
 
 def _of_action(action: Action) -> JournalEntry:
     match action:
-        case Place(made, cause):
-            return _of_assignment(made, f"placed {made.instance} on", "", cause)
-        case Withdraw(made, cause):
-            target = f", to go to {made.next_worker}" if made.next_worker else ""
-            return _of_assignment(made, f"withdrew {made.instance} from", target, cause)
+        case PlaceInstance(assignment, cause):
+            return _of_assignment(assignment, f"placed {assignment.instance} on", "", cause)
+        case Withdraw(assignment, cause):
+            target = f", to go to {assignment.next_worker}" if assignment.next_worker else ""
+            return _of_assignment(assignment, f"withdrew {assignment.instance} from", target, cause)
         case WriteGroupForm(form, cause):
             count = form.spec.parallel
             text = f"gave group {form.group} {count} instance{'s' if count > 1 else ''}"
@@ -98,14 +98,14 @@ def _of_action(action: Action) -> JournalEntry:
             return JournalEntry(text, cause, app=record.spec.name)
 
 
-def _of_assignment(made: Assignment, before: str, after: str, cause: str) -> JournalEntry:
+def _of_assignment(assignment: Assignment, before: str, after: str, cause: str) -> JournalEntry:
     return JournalEntry(
-        f"{before} {made.worker} in epoch {made.epoch}{after}",
+        f"{before} {assignment.worker} in epoch {assignment.epoch}{after}",
         cause,
-        app=made.app,
-        instance=made.instance,
-        worker=made.worker,
-        epoch=made.epoch,
+        app=assignment.app,
+        instance=assignment.instance,
+        worker=assignment.worker,
+        epoch=assignment.epoch,
     )
 
 
@@ -184,17 +184,17 @@ def story(entries: Iterable[JournalEntry], app: str) -> list[JournalEntry]:
     leader, from the app's first entry on.
     """
     ordered = sorted(entries, key=lambda entry: entry.at_ms)
-    own = [entry for entry in ordered if entry.app == app]
-    if not own:
+    app_entries = [entry for entry in ordered if entry.app == app]
+    if not app_entries:
         return []
-    workers = {entry.worker for entry in own if entry.worker}
+    workers = {entry.worker for entry in app_entries if entry.worker}
     return [
         entry
         for entry in ordered
         if entry.app == app
         or (
             not entry.app
-            and entry.at_ms >= own[0].at_ms
+            and entry.at_ms >= app_entries[0].at_ms
             and (not entry.worker or entry.worker in workers)
         )
     ]

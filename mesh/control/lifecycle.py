@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.control import standby
 from mesh.control.group_revisions import describe_change
-from mesh.control.verification import KINDS, own_streams
+from mesh.control.verification import KINDS, app_streams
 from mesh.model.cluster import InstanceState, InstanceStatus
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from mesh.control.cluster_state import ClusterState
     from mesh.control.standby import StandbyView
     from mesh.model.app import GroupSpec
-    from mesh.model.cluster import AppRecord, DoorStatus, ElementCounts
+    from mesh.model.cluster import AppRecord, ConnectorStatus, ElementCounts
 
 #: States of an instance beside those that a worker reports: it has no place;
 UNPLACED: Final = "unplaced"
@@ -96,13 +97,15 @@ class InstanceView:
     #: When one that has failed is started again, milliseconds since 1970.
     retry_at_ms: int | None = None
     #: Its source, or its sink's destinations.
-    doors: tuple[DoorStatus, ...] = ()
+    connectors: tuple[ConnectorStatus, ...] = ()
 
 
 #: Names of the fields of a view that are as the worker has reported them.
-_REPORTED: Final = {one.name for one in fields(InstanceView)} & {
-    one.name for one in fields(InstanceStatus)
-} - {"instance", "worker", "epoch", "state"}
+_REPORTED: Final = tuple(
+    {one.name for one in fields(InstanceView)} & {one.name for one in fields(InstanceStatus)}
+    - {"instance", "worker", "epoch", "state"}
+)  # fmt: skip
+_values_of: Final = attrgetter(*_REPORTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,20 +125,20 @@ class AppStatus:
     deployed_at_ms: int = 0
 
 
-def app_statuses(found: ClusterState, apps: Iterable[AppRecord]) -> list[AppStatus]:
+def app_statuses(cluster: ClusterState, apps: Iterable[AppRecord]) -> list[AppStatus]:
     """The states of several apps; arguments as for ``app_status``."""
-    standing_by = standby.views(found)
-    return [_with_record(_status(found, app, standing_by), app) for app in apps]
+    standing_by = standby.views(cluster)
+    return [_with_record(_status(cluster, app, standing_by), app) for app in apps]
 
 
-def app_status(found: ClusterState, app: AppRecord) -> AppStatus:
+def app_status(cluster: ClusterState, app: AppRecord) -> AppStatus:
     """The state of ``app``.
 
     Args:
-        found: the cluster as any manager sees it.
+        cluster: as any manager sees it.
         app: the app's desired state.
     """
-    return _with_record(_status(found, app, standby.views(found)), app)
+    return _with_record(_status(cluster, app, standby.views(cluster)), app)
 
 
 def _with_record(status: AppStatus, app: AppRecord) -> AppStatus:
@@ -144,12 +147,12 @@ def _with_record(status: AppStatus, app: AppRecord) -> AppStatus:
 
 
 def _status(
-    found: ClusterState, app: AppRecord, standing_by: Mapping[str, StandbyView]
+    cluster: ClusterState, app: AppRecord, standing_by: Mapping[str, StandbyView]
 ) -> AppStatus:
     views = tuple(
-        _with_standby(_view(group.name, name, app, found), standing_by.get(name))
+        _with_standby(_view(group.name, name, app, cluster), standing_by.get(name))
         for group in app.spec.groups
-        for name in found.forms[group.app, group.name].spec.instances
+        for name in cluster.forms[group.app, group.name].spec.instances
     )
     name = app.spec.name
     if app.deleting:
@@ -178,7 +181,7 @@ def _status(
     if failing is not None:
         reason = f"{failing.instance}: {failing.error}"
         return AppStatus(name, AppState.FAILING, reason, views, cure_of(failing, app))
-    changing = [_change(group, views, found) for group in app.spec.groups]
+    changing = [_change(group, views, cluster) for group in app.spec.groups]
     if any(changing):
         return AppStatus(name, AppState.RESCALING, "; ".join(filter(None, changing)), views)
     coming = [view for view in views if view.state != InstanceState.RUNNING]
@@ -192,28 +195,28 @@ def _status(
 
 def cure_of(failing: InstanceView, app: AppRecord) -> str | None:
     """The remedy of a failure that only a person can end; None for others."""
-    streams = own_streams(app.spec)
+    streams = app_streams(app.spec)
     if any(name in streams for name in _QUOTED.findall(failing.error or "")):
         _, remedy = KINDS["stream-missing"]
         return remedy.format(app=app.spec.name)
     return None
 
 
-def _with_standby(view: InstanceView, told: StandbyView | None) -> InstanceView:
-    if told is None:
+def _with_standby(view: InstanceView, standby: StandbyView | None) -> InstanceView:
+    if standby is None:
         return view
     return replace(
         view,
-        standby=told.worker,
-        standby_snapshots=told.snapshots,
-        standby_bytes=told.bytes,
-        standby_reason=told.reason,
+        standby=standby.worker,
+        standby_snapshots=standby.snapshots,
+        standby_bytes=standby.bytes,
+        standby_reason=standby.reason,
     )
 
 
-def _change(desired: GroupSpec, views: tuple[InstanceView, ...], found: ClusterState) -> str:
+def _change(desired: GroupSpec, views: tuple[InstanceView, ...], cluster: ClusterState) -> str:
     """The pending change of a group and its condition; empty if there is no change."""
-    old = found.forms[desired.app, desired.name].spec
+    old = cluster.forms[desired.app, desired.name].spec
     if old == desired:
         return ""
     running = [v.instance for v in views if v.group == desired.name and v.worker is not None]
@@ -221,13 +224,13 @@ def _change(desired: GroupSpec, views: tuple[InstanceView, ...], found: ClusterS
     return f"{describe_change(old, desired)}{waits}"
 
 
-def _unplaced(group: str, instance: str, app: AppRecord, found: ClusterState) -> InstanceView:
+def _unplaced(group: str, instance: str, app: AppRecord, cluster: ClusterState) -> InstanceView:
     """An instance without a place, and why."""
-    waiting, wanted = found.placement.waiting.get(instance), found.wanted.get(instance)
-    target = found.placement.where.get(instance)
+    waiting, desired = cluster.placement.waiting.get(instance), cluster.desired.get(instance)
+    target = cluster.placement.where.get(instance)
     reason = cure = None
-    if wanted is not None and wanted.app.incarnation != app.incarnation:
-        reason = f"app {wanted.app.spec.name} has an instance of this name"
+    if desired is not None and desired.app.incarnation != app.incarnation:
+        reason = f"app {desired.app.spec.name} has an instance of this name"
         cure = "rename the app or its group, and deploy it again"
     elif waiting is not None:
         reason, cure = waiting.reason, waiting.cure
@@ -236,12 +239,12 @@ def _unplaced(group: str, instance: str, app: AppRecord, found: ClusterState) ->
     return InstanceView(instance, group, None, None, UNPLACED, reason=reason, cure=cure)
 
 
-def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> InstanceView:
-    assignment = found.assignments.get(instance)
+def _view(group: str, instance: str, app: AppRecord, cluster: ClusterState) -> InstanceView:
+    assignment = cluster.assignments.get(instance)
     if assignment is not None and assignment.app_incarnation != app.incarnation:
         assignment = None
-    waiting = found.placement.waiting.get(instance)
-    if assignment is not None and assignment.stop and not found.is_over(assignment):
+    waiting = cluster.placement.waiting.get(instance)
+    if assignment is not None and assignment.stop and not cluster.is_over(assignment):
         reason = f"{assignment.worker} has to stop it: {assignment.cause}"
         return InstanceView(
             instance, group, assignment.worker, assignment.epoch, STOPPING, reason=reason
@@ -250,18 +253,21 @@ def _view(group: str, instance: str, app: AppRecord, found: ClusterState) -> Ins
         worker = assignment.worker if assignment is not None else None
         return InstanceView(instance, group, worker, None, PAUSED)
     if assignment is None or waiting is not None:
-        return _unplaced(group, instance, app, found)
+        return _unplaced(group, instance, app, cluster)
     if assignment.stop:
         return InstanceView(
             instance, group, None, assignment.epoch, STOPPING, reason="it is placed next"
         )
-    stuck = found.placement.stuck.get(instance)
-    view = InstanceView(instance, group, assignment.worker, assignment.epoch, ASSIGNED)
+    stuck = cluster.placement.stuck.get(instance)
+    why, cure = "", None
     if stuck is not None:
-        reason = f"it is to leave {assignment.worker}, but {stuck.reason}"
-        view = replace(view, reason=reason, cure=stuck.cure)
-    status = found.statuses.get(instance)
-    if status is None or status.epoch != assignment.epoch:
-        return view
-    reported = {name: getattr(status, name) for name in _REPORTED}
-    return replace(view, state=status.state.value, **reported)
+        why, cure = f"it is to leave {assignment.worker}, but {stuck.reason}", stuck.cure
+    status = cluster.statuses.get(instance)
+    # Made in one go: there are thousands in each look at the cluster.
+    state, reported = ASSIGNED, dict[str, Any]()
+    if status is not None and status.epoch == assignment.epoch:
+        state, reported = status.state.value, dict(zip(_REPORTED, _values_of(status), strict=True))
+    return InstanceView(
+        instance, group, assignment.worker, assignment.epoch, state, reason=why or None, cure=cure,
+        **reported,
+    )  # fmt: skip

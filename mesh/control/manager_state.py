@@ -25,6 +25,8 @@ from mesh.control.journal import JournalEntry, of_action, of_failure, of_refusal
 from mesh.model.cluster import LeaseRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mesh.control.actions import Action, RecordAction, Removal
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.settings import Settings
@@ -35,9 +37,11 @@ WAIT_S: Final = 0.01
 CONFLICT_S: Final = 0.1
 #: Wait after a write of the lease without an answer, seconds.
 UNANSWERED_S: Final = 0.2
+#: A decision without actions is made again after this time, whatever has happened, seconds.
+AGAIN_S: Final = 10.0
 
 
-class Phase(StrEnum):
+class ManagerPhase(StrEnum):
     """The work of a manager."""
 
     #: Waits for news, or for a time.
@@ -48,7 +52,7 @@ class Phase(StrEnum):
     ACTING = "acting"
 
 
-class Refusal(StrEnum):
+class LapsedAction(StrEnum):
     """The reason why an action, and the rest of its decision, lapsed; text for the journal."""
 
     #: Not even tried: ``ManagerState.may_write`` was false.
@@ -89,7 +93,7 @@ class ActionPerformed:
 class ActionRefused:
     """The action was not performed, and the decision is obsolete."""
 
-    why: Refusal
+    why: LapsedAction
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +166,9 @@ Instruction = WriteLease | Perform | StartRemoval | Wait | JournalEntry
 class ManagerState:
     """State of one manager's loop."""
 
-    me: election.Candidate
+    me: election.ManagerCandidate
     settings: Settings
-    phase: Phase = Phase.WATCHING
+    phase: ManagerPhase = ManagerPhase.WATCHING
     #: Whether it held the lease when it last looked.
     leads: bool = False
     _wake_s: float = 0.0
@@ -176,6 +180,8 @@ class ManagerState:
     #: Revision of the lease under which it was decided.
     _fence: int = 0
     _term: int = 0
+    #: News and time of the last decision, if it had no actions; None for other news.
+    _idle: tuple[int | None, float] = (None, 0.0)
     _failed: FailedActions = field(default_factory=FailedActions)
     #: Targets of the removals under way.
     _removing: set[str] = field(default_factory=set)
@@ -195,31 +201,33 @@ class ManagerState:
         """
         return election.holds(snapshot, self.me, self.settings.manager.lease_ttl_s)
 
-    def may_remove(self, asked: StartRemoval, snapshot: ClusterSnapshot) -> bool:
+    def may_remove(self, removal: StartRemoval, snapshot: ClusterSnapshot) -> bool:
         """Whether this manager has held the lease without a gap since it decided this removal."""
         lease = snapshot.lease
         record = lease.value if lease is not None else None
-        return record is not None and record.term == asked.term and self.may_write(snapshot)
+        return record is not None and record.term == removal.term and self.may_write(snapshot)
 
     def removal_ended(
-        self, asked: StartRemoval, why: Refusal | str | None, now_s: float
+        self, removal: StartRemoval, why: LapsedAction | str | None, now_s: float
     ) -> list[JournalEntry]:
         """Record the end of a removal; returns the journal's entries about it.
 
         Args:
-            asked: the removal.
+            removal: the one that ended.
             why: the reason why it ended early, an error's text among them; None for a success.
             now_s: the manager's monotonic clock.
         """
-        action, revision = asked.action, asked.lease_revision
+        action, revision = removal.action, removal.lease_revision
         self._removing.discard(target_of(action))
         if why is None:
             self._failed.record_success(action)
-            return [replace(of_action(action, revision), at_ms=asked.at_ms)]
+            return [replace(of_action(action, revision), at_ms=removal.at_ms)]
         is_new = self._failed.record_failure(action, now_s, str(why))
         if not is_new:
             return []
-        return [(of_refusal if isinstance(why, Refusal) else of_failure)(action, revision, why)]
+        return [
+            (of_refusal if isinstance(why, LapsedAction) else of_failure)(action, revision, why)
+        ]
 
     def handle(
         self, event: Event, snapshot: ClusterSnapshot, wall_ms: int = 0
@@ -237,36 +245,36 @@ class ManagerState:
         self._instructions = []
         match event:
             case Observed():
-                self._expect(event, Phase.WATCHING)
+                self._expect(event, ManagerPhase.WATCHING)
                 self._elect(snapshot, wall_ms)
             case LeaseWritten() | LeaseRefused() | LeaseUnanswered():
-                self._expect(event, Phase.ELECTING)
+                self._expect(event, ManagerPhase.ELECTING)
                 if isinstance(event, LeaseRefused):
                     self._wake_s = self._observed_s + CONFLICT_S
                 elif isinstance(event, LeaseUnanswered):
                     self._wake_s = self._observed_s + UNANSWERED_S
                 self._lead_or_follow(snapshot, wall_ms)
             case ActionPerformed():
-                self._expect(event, Phase.ACTING)
+                self._expect(event, ManagerPhase.ACTING)
                 # The watch may deliver its consequences before its own answer arrives.
                 action = self._actions.popleft()
                 self._failed.record_success(action)
                 self._do(replace(of_action(action, self._fence), at_ms=self._began_ms))
                 self._act(snapshot, wall_ms)
             case ActionRefused(why):
-                self._expect(event, Phase.ACTING)
+                self._expect(event, ManagerPhase.ACTING)
                 self._do(of_refusal(self._actions[0], self._fence, why))
                 self._actions.clear()
                 self._act(snapshot, wall_ms)
             case ActionFailed(error):
-                self._expect(event, Phase.ACTING)
+                self._expect(event, ManagerPhase.ACTING)
                 action = self._actions.popleft()
                 if self._failed.record_failure(action, snapshot.now_s, error):
                     self._do(of_failure(action, self._fence, error))
                 self._act(snapshot, wall_ms)
         return self._instructions
 
-    def _expect(self, event: Event, phase: Phase) -> None:
+    def _expect(self, event: Event, phase: ManagerPhase) -> None:
         if self.phase is not phase:
             raise RuntimeError(f"{event} at {self}")
 
@@ -279,14 +287,14 @@ class ManagerState:
                 self._wake_s = until_s
                 self._lead_or_follow(snapshot, wall_ms)
             case election.Acquire(revision, term) | election.Renew(revision, term):
-                self.phase, self._wake_s = Phase.ELECTING, snapshot.now_s + ttl_s / 3
+                self.phase, self._wake_s = ManagerPhase.ELECTING, snapshot.now_s + ttl_s / 3
                 record = LeaseRecord(self.me.id, term, self.me.incarnation)
                 self._do(WriteLease(record, revision, ttl_s))
 
     def _lead_or_follow(self, snapshot: ClusterSnapshot, wall_ms: int) -> None:
         leads = election.holds(snapshot, self.me, self.settings.manager.lease_ttl_s)
         if leads != self.leads:
-            self.leads = leads
+            self.leads, self._idle = leads, (None, 0.0)
             text = "leads" if leads else "no longer leads"
             # At the time of the decision, as its actions are, so that these come after it.
             self._do(JournalEntry(text, lease_revision=self._lease_revision, at_ms=wall_ms))
@@ -294,9 +302,27 @@ class ManagerState:
             assert snapshot.lease is not None
             assert snapshot.lease.value is not None
             self._fence, self._term = snapshot.lease.revision, snapshot.lease.value.term
-            decided = reconcile.decide(snapshot, self.settings)
+            decided = self._decide(snapshot)
             self._actions.extend(self._failed.select_due(decided, snapshot.now_s))
         self._act(snapshot, wall_ms)
+
+    def _decide(self, snapshot: ClusterSnapshot) -> Sequence[Action]:
+        """The actions to perform now.
+
+        The lease is renewed twice a second, and reports come all the time.  So a decision without
+        actions is not made again while neither news nor time can have changed it.
+        """
+        news, at_s = self._idle
+        if (
+            snapshot.news is not None
+            and snapshot.news == news
+            and snapshot.now_s - at_s < AGAIN_S
+            and not reconcile.has_deadline_since(snapshot, self.settings, at_s)
+        ):
+            return ()
+        decided = reconcile.decide(snapshot, self.settings)
+        self._idle = (None if decided else snapshot.news), snapshot.now_s
+        return decided
 
     def _act(self, snapshot: ClusterSnapshot, wall_ms: int) -> None:
         """Perform the next action, or wait for the next deadline."""
@@ -309,10 +335,10 @@ class ManagerState:
                         self._removing.add(target)
                         self._do(StartRemoval(removal, self._fence, self._term, wall_ms))
                 case write:
-                    self.phase, self._began_ms = Phase.ACTING, wall_ms
+                    self.phase, self._began_ms = ManagerPhase.ACTING, wall_ms
                     self._do(Perform(write, self._fence))
                     return
-        self.phase = Phase.WATCHING
+        self.phase = ManagerPhase.WATCHING
         if self.leads:
             deadline_s = reconcile.next_deadline_s(snapshot, self.settings)
             self._wake_s = min(self._wake_s, deadline_s)

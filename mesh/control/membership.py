@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from mesh.control.snapshot import Seen
-    from mesh.model.cluster import NodeRecord, Role
+    from mesh.control.snapshot import Revisioned
+    from mesh.model.cluster import NodeRecord, NodeRole
 
 
 #: A node renews its record this many times in its term.
@@ -32,7 +32,7 @@ class HeartbeatStatus(StrEnum):
 
 
 def heartbeat_status(
-    node: Seen[NodeRecord], now_s: float, ttl_s: float, margin_s: float
+    node: Revisioned[NodeRecord], now_s: float, ttl_s: float, margin_s: float
 ) -> HeartbeatStatus:
     """Judge a node by the age of its last heartbeat, as this observer saw it."""
     age_s = now_s - node.seen_at_s
@@ -42,7 +42,11 @@ def heartbeat_status(
 
 
 def is_id_in_use(
-    node: Seen[NodeRecord] | None, incarnation: str, now_s: float, ttl_s: float, margin_s: float
+    node: Revisioned[NodeRecord] | None,
+    incarnation: str,
+    now_s: float,
+    ttl_s: float,
+    margin_s: float,
 ) -> bool:
     """Whether another process with this node's id still sends heartbeats."""
     return (
@@ -73,7 +77,7 @@ class NameClaim:
     _first: int | None = None
 
     def judge(
-        self, record: Seen[NodeRecord] | None, now_s: float, ttl_s: float, margin_s: float
+        self, record: Revisioned[NodeRecord] | None, now_s: float, ttl_s: float, margin_s: float
     ) -> Claim:
         """Check the name's record: another process has the name if the record changes meanwhile."""
         revision = record.revision if record is not None else None
@@ -84,7 +88,7 @@ class NameClaim:
         return Claim.UNCERTAIN if self._first in (None, revision) else Claim.TAKEN
 
 
-def rejection(role: Role, name: str, pid: int, *, was_member: bool = False) -> MeshError:
+def rejection(role: NodeRole, name: str, pid: int, *, was_member: bool = False) -> MeshError:
     """The error of a process whose name another one has.
 
     Args:

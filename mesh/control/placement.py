@@ -300,11 +300,11 @@ def _no_such_worker(need: Need, others: Sequence[Candidate], other: str) -> Wait
     if not need.connectors and not any(host.has_spark for host in others):
         return Waiting(f"no{other} worker has Spark", "start one with worker.spark true")
     if need.labels:
-        wanted = ",".join(sorted(need.labels))
+        labels = ",".join(sorted(need.labels))
         return Waiting(
-            f"no{other} worker has {wanted}"
+            f"no{other} worker has {labels}"
             + (" and takes groups with sources of their own" if need.is_receiver else ""),
-            f"start a worker with worker.labels '{wanted}', or change the app's @dist(node)",
+            f"start a worker with worker.labels '{labels}', or change the app's @dist(node)",
         )
     kind = "takes_receivers" if need.is_receiver else "takes_queries"
     what = "groups with sources of their own" if need.is_receiver else "groups without sources"

@@ -20,7 +20,7 @@ from mesh.control.actions import (
     Discard,
     DropForm,
     ForgetNode,
-    Place,
+    PlaceInstance,
     RemoveApp,
     Withdraw,
     WriteGroupForm,
@@ -33,7 +33,7 @@ from mesh.model.cluster import Assignment, InstanceState
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mesh.control.cluster_state import ClusterState, Wanted
+    from mesh.control.cluster_state import ClusterState, DesiredInstance
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.cluster import GroupForm, InstanceStatus
     from mesh.settings import Settings
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 FORGET_AFTER_S = 60.0
 #: A move that is not done after this time does not block other moves any more.
 MOVE_S = 30.0
+#: A deadline that was reached by less may not have counted, by rounding.
+ROUNDING_S = 0.001
 
 
 def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
@@ -52,26 +54,25 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
         settings: times and limits.
     """
     assert snapshot.lease is not None, "only a leader decides"
-    found = cluster_state_of(snapshot, settings)
-    if behind := list(_behind(found, snapshot, settings.worker.ttl_s)):
+    cluster = cluster_state_of(snapshot, settings)
+    if behind := list(_behind(cluster, snapshot, settings.worker.ttl_s)):
         return behind
-    actions: list[Action] = [*_unwanted(found, snapshot.lease.revision)]
-    actions += _forms(found, snapshot)
-    actions += _moves(found, snapshot, settings)
-    actions += standby.decide(found, snapshot.lease.revision)
+    actions: list[Action] = [*_unwanted(cluster, snapshot.lease.revision)]
+    actions += _forms(cluster, snapshot)
+    actions += _moves(cluster, snapshot, settings)
+    actions += standby.decide(cluster, snapshot.lease.revision)
+    left = {a.app for a in cluster.assignments.values()} | {f.value.app for f in snapshot.forms}
     actions += (
         RemoveApp(app.value, app.revision, "undeployed")
         for app in snapshot.apps
-        if app.value.deleting
-        and not any(a.app == app.value.spec.name for a in found.assignments.values())
-        and not any(form.value.app == app.value.spec.name for form in snapshot.forms)
+        if app.value.deleting and app.value.spec.name not in left
     )
-    actions += retirements(found, snapshot)
-    kept_s = settings.worker.margin_s + FORGET_AFTER_S
+    actions += retirements(cluster, snapshot)
+    forget_s = settings.worker.margin_s + FORGET_AFTER_S
     actions += (
         ForgetNode(node.value.role, node.value.id, "gone for long")
         for node in snapshot.nodes
-        if heartbeat_status(node, snapshot.ages_s, settings.worker.ttl_s, kept_s)
+        if heartbeat_status(node, snapshot.ages_s, settings.worker.ttl_s, forget_s)
         is HeartbeatStatus.GONE
     )
     return actions
@@ -79,23 +80,45 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
 
 def next_deadline_s(snapshot: ClusterSnapshot, settings: Settings) -> float:
     """Time at which the decision may change without an event, on the observer's clock."""
+    ends = (end for end in _deadlines_s(snapshot, settings) if end > snapshot.now_s)
+    return min(ends, default=snapshot.now_s + 60.0)
+
+
+def has_deadline_since(snapshot: ClusterSnapshot, settings: Settings, since_s: float) -> bool:
+    """Whether time alone may have changed the decision of ``since_s``, on the observer's clock."""
+    since_s -= ROUNDING_S
+    return any(since_s < end <= snapshot.now_s for end in _deadlines_s(snapshot, settings))
+
+
+def _deadlines_s(snapshot: ClusterSnapshot, settings: Settings) -> Iterator[float]:
+    """The times with which ``decide`` compares the present one."""
     worker = settings.worker
     ages = (
         worker.ttl_s,
         worker.ttl_s + worker.margin_s,
         worker.ttl_s + worker.margin_s + FORGET_AFTER_S,
     )
-    ends = [node.seen_at_s + age for node in snapshot.nodes for age in ages]
-    ends += (assignment.seen_at_s + MOVE_S for assignment in snapshot.assignments)
-    ends += (
-        node.seen_at_s + settings.manager.hold_s - node.value.starting_s
-        for node in snapshot.nodes
-        if not node.value.ready
-    )
-    return min((end for end in ends if end > snapshot.now_s), default=snapshot.now_s + 60.0)
+    for node in snapshot.nodes:
+        yield from (node.seen_at_s + age for age in ages)
+        if not node.value.ready:
+            yield node.seen_at_s + settings.manager.hold_s - node.value.starting_s
+    epochs = {}
+    for placed in snapshot.assignments:
+        epochs[placed.value.instance] = placed.value.epoch
+        yield placed.seen_at_s + MOVE_S
+    for seen in snapshot.statuses:
+        epoch = epochs.get(seen.value.instance)
+        if epoch is not None and _is_ahead(seen.value, epoch):
+            yield seen.seen_at_s + worker.ttl_s
 
 
-def _behind(found: ClusterState, snapshot: ClusterSnapshot, ttl_s: float) -> Iterator[Action]:
+def _is_ahead(status: InstanceStatus, epoch: int) -> bool:
+    """Whether a report shows that an assignment's epoch is behind."""
+    is_refused = status.epoch == epoch and status.newer_epoch >= epoch
+    return is_refused or status.epoch > epoch
+
+
+def _behind(cluster: ClusterState, snapshot: ClusterSnapshot, ttl_s: float) -> Iterator[Action]:
     """Write assignments again whose epochs are behind, in later ones; nothing else meanwhile.
 
     That can only be if NATS has lost writes: a report, a marker or a snapshot has a later epoch.  A
@@ -106,18 +129,17 @@ def _behind(found: ClusterState, snapshot: ClusterSnapshot, ttl_s: float) -> Ite
     lease_revision = snapshot.lease.revision
     for seen in snapshot.statuses:
         status = seen.value
-        made = found.assignments.get(status.instance)
-        if made is None or found.is_over(made):
+        assignment = cluster.assignments.get(status.instance)
+        if assignment is None or cluster.is_over(assignment):
             continue
-        is_refused = status.epoch == made.epoch and status.newer_epoch >= made.epoch
-        if not is_refused and status.epoch <= made.epoch:
+        if not _is_ahead(status, assignment.epoch):
             continue
-        runs_later = not is_refused and status.worker == made.worker
+        runs_later = status.epoch > assignment.epoch and status.worker == assignment.worker
         if runs_later or snapshot.now_s - seen.seen_at_s >= ttl_s:
             epoch = max(lease_revision, _epoch_above(status))
             cause = "NATS has lost writes, its epoch was behind"
-            after = replace(made, epoch=epoch, lease_revision=lease_revision, cause=cause)
-            yield Withdraw(after, cause) if made.stop else Place(after, cause)
+            after = replace(assignment, epoch=epoch, lease_revision=lease_revision, cause=cause)
+            yield Withdraw(after, cause) if assignment.stop else PlaceInstance(after, cause)
 
 
 def _epoch_above(status: InstanceStatus) -> int:
@@ -125,66 +147,67 @@ def _epoch_above(status: InstanceStatus) -> int:
     return max(status.epoch, status.newer_epoch) + 1
 
 
-def _unwanted(found: ClusterState, lease_revision: int) -> Iterator[Action]:
+def _unwanted(cluster: ClusterState, lease_revision: int) -> Iterator[Action]:
     """Stop the instances that are not desired, and delete their assignments afterwards."""
-    for name, assignment in found.assignments.items():
-        if found.is_ours(assignment):
+    for name, assignment in cluster.assignments.items():
+        if cluster.is_ours(assignment):
             continue
-        if found.is_paused(assignment):
+        if cluster.is_paused(assignment):
             if not assignment.stop:
                 yield _withdraw(assignment, None, lease_revision, f"app {assignment.app} is paused")
             continue
-        held = found.held_apps.get(assignment.app)
+        held = cluster.held_apps.get(assignment.app)
         cause = held or f"app {assignment.app} no longer wants it"
-        if found.is_over(assignment):
+        if cluster.is_over(assignment):
             yield Discard(name, cause, assignment.app)
         elif not assignment.stop:
             yield _withdraw(assignment, None, lease_revision, cause)
 
 
-def _forms(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Action]:
+def _forms(cluster: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Action]:
     """Write group revisions before instances of them are placed; delete them after the last."""
     written = {(f.value.app, f.value.group): f.value for f in snapshot.forms}
-    for at in dict.fromkeys((w.form.app, w.form.group) for w in found.wanted.values()):
-        if written.get(at) != found.forms[at]:
-            yield WriteGroupForm(found.forms[at], "deployed")
+    for at in dict.fromkeys((w.form.app, w.form.group) for w in cluster.desired.values()):
+        if written.get(at) != cluster.forms[at]:
+            yield WriteGroupForm(cluster.forms[at], "deployed")
     apps = {app.value.spec.name: app.value for app in snapshot.apps}
-    assigned = {(a.app, a.group) for a in found.assignments.values()}
+    assigned = {(a.app, a.group) for a in cluster.assignments.values()}
     for at, form in written.items():
         app = apps.get(form.app)
         # A group that is restored starts without the revisions that it had.
         is_there = app is not None and not app.deleting and not app.held
-        is_wanted = app is not None and is_there and app.spec.group(form.group) is not None
-        if not is_wanted and at not in assigned:
+        is_desired = app is not None and is_there and app.spec.group(form.group) is not None
+        if not is_desired and at not in assigned:
             yield DropForm(form.app, form.group, f"app {form.app} no longer wants it")
 
 
-def _changes(found: ClusterState, lease_revision: int) -> Iterator[Action]:
+def _changes(cluster: ClusterState, lease_revision: int) -> Iterator[Action]:
     """Stop the groups that change their revision, and write the new one when all have stopped.
 
-    Instances that have to run once more in the old revision get a ``Place`` where placement chose.
+    Instances that have to run once more in the old revision get a ``PlaceInstance`` where placement
+    chose.
     """
-    for at, change in found.changes.items():
+    for at, change in cluster.changes.items():
         cause = group_revisions.describe_change(change.form.spec, change.becomes)
         for assignment in change.live:
-            if assignment.stop or not found.is_ours(assignment):
+            if assignment.stop or not cluster.is_ours(assignment):
                 continue
-            if assignment.until is None or _fails(found, assignment):
+            if assignment.until is None or _fails(cluster, assignment):
                 yield _withdraw(assignment, None, lease_revision, cause)
-            elif found.nodes[assignment.worker].leaving:
+            elif cluster.nodes[assignment.worker].leaving:
                 # Not counted as failed, like a withdrawn instance with ``until``: it runs on
                 # elsewhere.
                 yield _withdraw(replace(assignment, until=None), None, lease_revision, cause)
         if change.live:
             continue
         for name, until in change.left.items():
-            worker = found.placement.where.get(name)
+            worker = cluster.placement.where.get(name)
             if worker is not None:
-                wanted, before = found.wanted[name], found.assignments.get(name)
-                yield _place(found, wanted, worker, before, lease_revision, until)
+                desired, before = cluster.desired[name], cluster.assignments.get(name)
+                yield _place(cluster, desired, worker, before, lease_revision, until)
         if change.has_drained and not change.adopts:
-            epochs = [a.epoch for a in found.assignments.values() if (a.app, a.group) == at]
-            statuses = [s for n, s in found.statuses.items() if n in change.stops]
+            epochs = [a.epoch for a in cluster.assignments.values() if (a.app, a.group) == at]
+            statuses = [s for n, s in cluster.statuses.items() if n in change.stops]
             epochs += [e for s in statuses for e in (s.epoch, s.newer_epoch)]
             epoch = max([change.form.epoch, *epochs]) + 1
             shape = group_revisions.next_revision(
@@ -193,9 +216,9 @@ def _changes(found: ClusterState, lease_revision: int) -> Iterator[Action]:
             yield WriteGroupForm(shape, cause)
 
 
-def _fails(found: ClusterState, assignment: Assignment) -> bool:
+def _fails(cluster: ClusterState, assignment: Assignment) -> bool:
     """Whether an instance that runs up to a position, where it would stop, can't get there."""
-    status = found.statuses.get(assignment.instance)
+    status = cluster.statuses.get(assignment.instance)
     return (
         status is not None
         and status.epoch == assignment.epoch
@@ -204,56 +227,58 @@ def _fails(found: ClusterState, assignment: Assignment) -> bool:
     )
 
 
-def _moves(found: ClusterState, snapshot: ClusterSnapshot, settings: Settings) -> Iterator[Action]:
+def _moves(
+    cluster: ClusterState, snapshot: ClusterSnapshot, settings: Settings
+) -> Iterator[Action]:
     """Place the instances without a place, and withdraw those that are in the wrong place."""
     assert snapshot.lease is not None, "only a leader decides"
     lease_revision = snapshot.lease.revision
-    capacity = {host.name: host.capacity for host in found.hosts}
-    busy = Counter(a.worker for a in found.assignments.values() if not found.is_over(a))
-    free_moves = settings.manager.moves_at_once - _moving(found, snapshot)
-    for action in _changes(found, lease_revision):
-        if isinstance(action, Place):
+    capacity = {host.name: host.capacity for host in cluster.hosts}
+    busy = Counter(a.worker for a in cluster.assignments.values() if not cluster.is_over(a))
+    free_moves = settings.manager.moves_at_once - _moving(cluster, snapshot)
+    for action in _changes(cluster, lease_revision):
+        if isinstance(action, PlaceInstance):
             worker = action.assignment.worker
             if capacity[worker] and busy[worker] >= capacity[worker]:
                 continue
             busy[worker] += 1
         yield action
-    for name, wanted in found.wanted.items():
-        if wanted.becomes is not None:
+    for name, desired in cluster.desired.items():
+        if desired.becomes is not None:
             continue
-        before = found.assignments.get(name)
-        target = found.placement.where.get(name)
+        before = cluster.assignments.get(name)
+        target = cluster.placement.where.get(name)
         if target is None:
             continue
         # An instance that is being stopped still has its seat.
         has_room = not capacity[target] or busy[target] < capacity[target]
-        if before is None or found.is_over(before):
+        if before is None or cluster.is_over(before):
             if has_room:
                 busy[target] += 1
-                yield _place(found, wanted, target, before, lease_revision)
+                yield _place(cluster, desired, target, before, lease_revision)
         elif (
             not before.stop
             and before.until is None
             and target != before.worker
-            and found.is_ours(before)
+            and cluster.is_ours(before)
         ):
-            node = found.nodes[before.worker]
+            node = cluster.nodes[before.worker]
             # An instance that doesn't run doesn't count as moving: it waits for a session, here or
             # there.
             if node.leaving or (has_room and (free_moves > 0 or not node.ready)):
                 free_moves -= node.ready
-                yield _withdraw(before, target, lease_revision, _why_moved(found, before))
+                yield _withdraw(before, target, lease_revision, _why_moved(cluster, before))
 
 
-def _moving(found: ClusterState, snapshot: ClusterSnapshot) -> int:
+def _moving(cluster: ClusterState, snapshot: ClusterSnapshot) -> int:
     """The number of instances that are moving, without those that have been for too long."""
     settled = (InstanceState.RUNNING, InstanceState.RETRYING)
     count = 0
     for seen in snapshot.assignments:
         assignment = seen.value
-        if snapshot.now_s - seen.seen_at_s >= MOVE_S or found.is_paused(assignment):
+        if snapshot.now_s - seen.seen_at_s >= MOVE_S or cluster.is_paused(assignment):
             continue
-        status = found.statuses.get(assignment.instance)
+        status = cluster.statuses.get(assignment.instance)
         runs = (
             not assignment.stop
             and status is not None
@@ -279,38 +304,38 @@ def _withdraw(before: Assignment, target: str | None, lease_revision: int, cause
 
 
 def _place(
-    found: ClusterState,
-    wanted: Wanted,
+    cluster: ClusterState,
+    desired: DesiredInstance,
     worker: str,
     before: Assignment | None,
     lease_revision: int,
     until: Mapping[str, int] | None = None,
-) -> Place:
-    instance = wanted.need.instance
-    form = wanted.form
+) -> PlaceInstance:
+    instance = desired.need.instance
+    form = desired.form
     # An epoch is greater than every earlier one, also of a placement that was deleted since: lease
     # revisions grow, and an instance that ran has reported.  If NATS loses both, the marker of the
     # earlier epoch refuses the instance; see ``_behind``.
     epoch = max(lease_revision, form.epoch, before.epoch + 1 if before is not None else 0)
-    status = found.statuses.get(instance)
+    status = cluster.statuses.get(instance)
     if status is not None:
         epoch = max(epoch, _epoch_above(status))
-    cause = _why_placed(found, form, before, worker)
+    cause = _why_placed(cluster, form, before, worker)
     if until is not None:
         cause = "to reach the position of the rest of its group" if until else "to store its state"
-    return Place(
+    return PlaceInstance(
         Assignment(
             instance=instance,
-            app=wanted.app.spec.name,
+            app=desired.app.spec.name,
             group=form.group,
-            index=wanted.index,
-            app_incarnation=wanted.app.incarnation,
+            index=desired.index,
+            app_incarnation=desired.app.incarnation,
             worker=worker,
             epoch=epoch,
             lease_revision=lease_revision,
-            worker_incarnation=found.nodes[worker].incarnation,
+            worker_incarnation=cluster.nodes[worker].incarnation,
             cause=cause,
-            skips=wanted.app.skips,
+            skips=desired.app.skips,
             form=form.number,
             start=form.start,
             until=until,
@@ -328,25 +353,25 @@ def _former(before: Assignment | None, worker: str) -> str:
 
 
 def _why_placed(
-    found: ClusterState, form: GroupForm, before: Assignment | None, worker: str
+    cluster: ClusterState, form: GroupForm, before: Assignment | None, worker: str
 ) -> str:
-    if before is None or not found.is_ours(before) or before.form != form.number:
+    if before is None or not cluster.is_ours(before) or before.form != form.number:
         return form.cause or "deployed"
-    node = found.nodes.get(before.worker)
+    node = cluster.nodes.get(before.worker)
     if node is None:
-        return f"worker {before.worker} is gone{_ready(found, before.instance, worker)}"
+        return f"worker {before.worker} is gone{_ready(cluster, before.instance, worker)}"
     if before.worker_incarnation not in ("", node.incarnation):
         return f"worker {before.worker} was started again"
     return f"{before.worker} has stopped it: {before.cause}"
 
 
-def _ready(found: ClusterState, instance: str, worker: str) -> str:
-    return f", {worker} was its standby" if found.standing_by.get(instance) == worker else ""
+def _ready(cluster: ClusterState, instance: str, worker: str) -> str:
+    return f", {worker} was its standby" if cluster.standing_by.get(instance) == worker else ""
 
 
-def _why_moved(found: ClusterState, before: Assignment) -> str:
-    cause = found.placement.moved.get(before.instance)
+def _why_moved(cluster: ClusterState, before: Assignment) -> str:
+    cause = cluster.placement.moved.get(before.instance)
     if cause is not None:
         return f"worker {cause}"
-    why = next((host.why for host in found.hosts if host.name == before.worker), "")
+    why = next((host.why for host in cluster.hosts if host.name == before.worker), "")
     return f"worker {before.worker} {why}".strip() if why else f"no longer fits {before.worker}"

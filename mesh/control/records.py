@@ -18,7 +18,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.control.snapshot import ClusterSnapshot, Seen
+from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.model import names
 from mesh.model.cluster import (
     AppRecord,
@@ -69,10 +69,10 @@ class Records:
     #: twice.
     _quiet_s: float = 1.0
     _revisions: dict[tuple[str, str], int] = field(default_factory=dict)
-    _seen: defaultdict[type[Any], dict[str, Seen[Any]]] = field(
+    _seen: defaultdict[type[Any], dict[str, Revisioned[Any]]] = field(
         default_factory=lambda: defaultdict(dict)
     )
-    _lease: Seen[LeaseRecord | None] | None = None
+    _lease: Revisioned[LeaseRecord | None] | None = None
     #: Built on demand, and kept until a record of the kind changes.
     _tuples: dict[type[Any], tuple[Any, ...]] = field(default_factory=dict)
     #: Grows with each change.
@@ -95,6 +95,7 @@ class Records:
             orders=self._all(NodeOrder),
             standbys=self._all(Standby),
             held=self._all(StandbyStatus),
+            news=self.news,
         )
 
     def revision(self, bucket: str, key: str) -> int:
@@ -107,17 +108,17 @@ class Records:
 
     def values(self, bucket: str) -> dict[str, Any]:
         """By key, the records of a bucket."""
-        found = {key: self._value(bucket, key) for at, key in self._revisions if at == bucket}
-        return {key: value for key, value in found.items() if value is not None}
+        records = {key: self._value(bucket, key) for at, key in self._revisions if at == bucket}
+        return {key: value for key, value in records.items() if value is not None}
 
     def take_all(
-        self, bucket: str, found: Mapping[str, tuple[Any, int]], upto: float, now_s: float
+        self, bucket: str, entries: Mapping[str, tuple[Any, int]], upto: float, now_s: float
     ) -> None:
         """Apply a whole bucket that was read from its start.
 
         Args:
             bucket: the bucket.
-            found: each key with its record, None for a deletion, and its revision.
+            entries: each key with its record, None for a deletion, and its revision.
             upto: what is known above this revision stays: it was written after the read; infinity
                 if the bucket is known to have gone back.
             now_s: the observer's clock.
@@ -125,14 +126,14 @@ class Records:
         for (at, key), revision in list(self._revisions.items()):
             if at != bucket or revision > upto:
                 continue
-            value, there = found.get(key, (None, 0))
+            value, there = entries.get(key, (None, 0))
             # Another history may have written another record at the same revision.
             is_same = there == revision and value == self._value(bucket, key)
             if upto == math.inf or not (there > revision or is_same):
                 self._forget(bucket, key)
-        for key, (value, revision) in found.items():
+        for key, (value, revision) in entries.items():
             self.take(bucket, key, value, revision, now_s)
-        if self._lease is not None and names.LEASE_KEY in found:
+        if self._lease is not None and names.LEASE_KEY in entries:
             # It may have been renewed at the revision that an earlier one had.
             self._lease = replace(self._lease, seen_at_s=now_s)
 
@@ -165,7 +166,7 @@ class Records:
         if now_s - self._last_activity_s > self._quiet_s:
             nodes = self._seen[NodeRecord]
             for key, seen in nodes.items():
-                nodes[key] = Seen(seen.value, seen.revision, now_s)
+                nodes[key] = Revisioned(seen.value, seen.revision, now_s)
             self._tuples.pop(NodeRecord, None)
             self.news += 1
         self._last_activity_s = now_s
@@ -182,26 +183,26 @@ class Records:
         if kind is LeaseRecord:
             before = self._lease.value if self._lease is not None else None
             self.news += before != value
-            self._lease = Seen(value, revision, now_s)
+            self._lease = Revisioned(value, revision, now_s)
         elif kind is not None:
-            known = self._seen[kind]
-            earlier = known.get(key)
+            records = self._seen[kind]
+            earlier = records.get(key)
             if self._is_news(earlier, value, now_s):
                 self.news += 1
             if value is None:
-                known.pop(key, None)
+                records.pop(key, None)
             else:
-                known[key] = Seen(value, revision, now_s)
+                records[key] = Revisioned(value, revision, now_s)
             self._tuples.pop(kind, None)
         return True
 
     def _all(self, kind: type[Any]) -> tuple[Any, ...]:
-        found = self._tuples.get(kind)
-        if found is None:
-            found = self._tuples[kind] = tuple(self._seen[kind].values())
-        return found
+        records = self._tuples.get(kind)
+        if records is None:
+            records = self._tuples[kind] = tuple(self._seen[kind].values())
+        return records
 
-    def _is_news(self, earlier: Seen[Any] | None, value: Any, now_s: float) -> bool:
+    def _is_news(self, earlier: Revisioned[Any] | None, value: Any, now_s: float) -> bool:
         if earlier is None or value is None:
             return earlier is not None or value is not None
         if isinstance(value, NodeRecord):
@@ -219,4 +220,6 @@ class Records:
 _substance_of_node: Final = attrgetter(
     *(f.name for f in fields(NodeRecord) if f.name not in ("beat", "metrics", "starting_s"))
 )
-_substance_of_status: Final = attrgetter("worker", "epoch", "state", "error", "restarts")
+_substance_of_status: Final = attrgetter(
+    "worker", "epoch", "state", "error", "restarts", "newer_epoch"
+)

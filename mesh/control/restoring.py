@@ -20,14 +20,14 @@ from mesh.model.cluster import Retired, Skip
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mesh.control.snapshot import Seen
+    from mesh.control.snapshot import Revisioned
     from mesh.model.app import AppSpec
     from mesh.model.backup import Backup, BackupRecord
     from mesh.model.cluster import AppRecord, GroupForm
 
 
 @dataclass(frozen=True, slots=True)
-class StreamState:
+class JetStreamState:
     """State of a JetStream stream."""
 
     #: Milliseconds since 1970.
@@ -41,16 +41,16 @@ def choose(
     records: Sequence[BackupRecord], revision: str | None, before_ms: int | None
 ) -> BackupRecord | None:
     """The backup of a revision, or the newest one of at most a given time, or the newest."""
-    found = [
+    matches = [
         record
         for record in records
         if revision in (None, record.revision) and (before_ms is None or record.at_ms <= before_ms)
     ]
-    return max(found, key=lambda record: record.revision, default=None)
+    return max(matches, key=lambda record: record.revision, default=None)
 
 
 def superseded(
-    records: Sequence[BackupRecord], made: BackupRecord, kept: int
+    records: Sequence[BackupRecord], new_backup: BackupRecord, limit: int
 ) -> Sequence[BackupRecord]:
     """The backups to delete after one was made, oldest first.
 
@@ -58,14 +58,16 @@ def superseded(
 
     Args:
         records: all backups of the app, oldest first.
-        made: the new one.
-        kept: how many to keep; 0 for all.
+        new_backup: the new one.
+        limit: how many to keep; 0 for all.
     """
-    earlier = [record for record in records if record.revision != made.revision]
-    return earlier[: max(0, len(earlier) - kept + 1)] if kept else ()
+    earlier = [record for record in records if record.revision != new_backup.revision]
+    return earlier[: max(0, len(earlier) - limit + 1)] if limit else ()
 
 
-def with_start_positions_of(record: AppRecord, written: Iterable[Seen[GroupForm]]) -> AppRecord:
+def with_start_positions_of(
+    record: AppRecord, written: Iterable[Revisioned[GroupForm]]
+) -> AppRecord:
     """An app's record that begins where the revisions of its groups begin.
 
     A group that was scaled begins after the work of its earlier revisions, which a restored app
@@ -108,32 +110,32 @@ def snapshot_positions(manifest: str) -> dict[str, int]:
     return {s: max(sequence, ahead.get(s, 0)) for s, sequence, _ in values["position"]}
 
 
-def gaps(backup: Backup, states: Mapping[str, StreamState]) -> list[str]:
+def gaps(backup: Backup, states: Mapping[str, JetStreamState]) -> list[str]:
     """Reasons why later messages can't be read again; empty if they can.
 
     Args:
         backup: the backup to restore.
         states: the existing streams of its channels, by name.
     """
-    found = []
-    made = {cut.js_stream: cut.created_ms for cut in backup.cuts}
-    for stream, created_ms in made.items():
+    reasons = []
+    times_ms = {cut.js_stream: cut.created_ms for cut in backup.cuts}
+    for stream, created_ms in times_ms.items():
         state = states.get(stream)
         if state is None:
-            found.append(f"{stream} is gone")
+            reasons.append(f"{stream} is gone")
         elif state.created_ms != created_ms:
-            found.append(f"{stream} was created again since")
-    if found:
-        return found
+            reasons.append(f"{stream} was created again since")
+    if reasons:
+        return reasons
     for part in backup.parts:
         for stream, sequence in snapshot_positions(part.manifest).items():
             state = states.get(stream)
             if state is not None and state.first > sequence + 1:
-                found.append(f"{stream} has lost messages {sequence + 1} to {state.first - 1}")
-    return list(dict.fromkeys(found))
+                reasons.append(f"{stream} has lost messages {sequence + 1} to {state.first - 1}")
+    return list(dict.fromkeys(reasons))
 
 
-def skips(backup: Backup, states: Mapping[str, StreamState]) -> tuple[Skip, ...]:
+def skips(backup: Backup, states: Mapping[str, JetStreamState]) -> tuple[Skip, ...]:
     """Ranges to skip: in each channel that the app writes and reads, all messages after its cut.
 
     Args:
@@ -144,15 +146,15 @@ def skips(backup: Backup, states: Mapping[str, StreamState]) -> tuple[Skip, ...]
     written = {stream for group in spec.groups for c in group.outputs for stream in c.js_streams}
     read = {s for group in spec.groups for one in group.inputs for s in one.channel.js_streams}
     between = written & read
-    made = [
+    ranges = [
         Skip(cut.js_stream, cut.sequence, states[cut.js_stream].last)
         for cut in backup.cuts
         if cut.js_stream in between and states[cut.js_stream].last > cut.sequence
     ]
-    return (*backup.record.skips, *made)
+    return (*backup.record.skips, *ranges)
 
 
-def messages_to_replay(backup: Backup, states: Mapping[str, StreamState]) -> int:
+def messages_to_replay(backup: Backup, states: Mapping[str, JetStreamState]) -> int:
     """Number of messages of the channels that will be read again."""
     least: dict[str, int] = {}
     for part in backup.parts:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from mesh.control.verification import RETENTION_USED, own_streams
+from mesh.control.verification import RETENTION_USED, app_streams
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ def retentions(evidence: Evidence, ages_s: Mapping[str, float]) -> list[Retentio
     """
     if not evidence.record.spec.creates_channels:
         return []
-    return [found for one in _read_streams(evidence) for found in _change(*one, ages_s)]
+    return [retention for one in _read_streams(evidence) for retention in _change(*one, ages_s)]
 
 
 def needed(evidence: Evidence) -> dict[str, int]:
@@ -60,7 +60,7 @@ def _read_streams(evidence: Evidence) -> Iterator[tuple[StreamEvidence, str, int
     taken: dict[str, tuple[int, str]] = {}
     for (group, name), sequence in (_by_markers(evidence) | dict(evidence.read)).items():
         taken[name] = min((sequence, group), taken.get(name, (sequence, group)))
-    for name in own_streams(evidence.record.spec):
+    for name in app_streams(evidence.record.spec):
         stream = evidence.streams.get(name)
         if stream is not None and name in taken:
             sequence, group = taken[name]
@@ -72,15 +72,15 @@ def _by_markers(evidence: Evidence) -> dict[tuple[str, str], int]:
 
     Reports of groups that run are better: a group may emit nothing for what it has processed.
     """
-    found: dict[tuple[str, str], int] = {}
+    positions: dict[tuple[str, str], int] = {}
     for marker in evidence.markers:
         producer = evidence.producers.get((marker.js_stream, marker.producer))
         if producer is None:
             continue
         for name in producer.inputs:
             place = producer.group, name
-            found[place] = min(marker.position, found.get(place, marker.position))
-    return found
+            positions[place] = min(marker.position, positions.get(place, marker.position))
+    return positions
 
 
 def _change(

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from mesh.model.cluster import AppRecord
 
 
-def retirements(found: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Retire]:
+def retirements(cluster: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Retire]:
     """Channels and groups to remove now."""
     for app in snapshot.apps:
         retired = app.value.retired
         if app.value.deleting or app.value.held or retired is None:
             continue
         # A removal that has begun is completed, even if the app has changed since.
-        if retired.removing or _is_settled(found, snapshot, app.value):
+        if retired.removing or _is_settled(cluster, snapshot, app.value):
             yield Retire(app.value, app.revision, "the app has another text")
 
 
-def _is_settled(found: ClusterState, snapshot: ClusterSnapshot, app: AppRecord) -> bool:
+def _is_settled(cluster: ClusterState, snapshot: ClusterSnapshot, app: AppRecord) -> bool:
     """Whether the groups of an app are exactly the desired ones."""
     name = app.spec.name
     desired = {group.name: group for group in app.spec.groups}
-    if any(found.forms[name, group].spec != spec for group, spec in desired.items()):
+    if any(cluster.forms[name, group].spec != spec for group, spec in desired.items()):
         return False
-    there = [a.group for a in found.assignments.values() if a.app == name]
+    there = [a.group for a in cluster.assignments.values() if a.app == name]
     there += [form.value.group for form in snapshot.forms if form.value.app == name]
     return all(group in desired for group in there)

@@ -63,16 +63,16 @@ class FeedEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FileRow:
     """A line of a file: its time, None for times in steps, and its values."""
 
     time_ms: int | None
     values: list[Any]
 
 
-def rows_of(source: FeedSource, text: str, types: Sequence[AttributeType]) -> list[Row]:
+def rows_of(source: FeedSource, text: str, types: Sequence[AttributeType]) -> list[FileRow]:
     """The lines of a file as values of a stream; MESH-A400 for one that does not fit."""
-    found: list[Row] = []
+    rows: list[FileRow] = []
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=source.delimiter)
     columns = source.columns or range(len(types))
     if len(columns) != len(types):
@@ -81,22 +81,22 @@ def rows_of(source: FeedSource, text: str, types: Sequence[AttributeType]) -> li
         for cells in reader:
             if cells:
                 values = [_cell(cells[at], type_) for at, type_ in zip(columns, types, strict=True)]
-                found.append(Row(_time(cells, source.time_column), values))
+                rows.append(FileRow(_time(cells, source.time_column), values))
     except (IndexError, ValueError, csv.Error) as error:
         where = f"line {reader.line_num} of {source.file}"
         raise invalid(f"{where} does not fit stream {source.stream}: {error}") from error
     if not source.is_ordered and source.time_column is not None:
-        found.sort(key=lambda row: row.time_ms or 0)
-    return found
+        rows.sort(key=lambda row: row.time_ms or 0)
+    return rows
 
 
 def _time(cells: Sequence[str], column: int | None) -> int | None:
     if column is None:
         return None
-    found = int(cells[column].strip())
-    if not 0 <= found < NUMBER_MAX:
-        raise ValueError(f"{found} is no time in milliseconds since 1970")
-    return found
+    time_ms = int(cells[column].strip())
+    if not 0 <= time_ms < NUMBER_MAX:
+        raise ValueError(f"{time_ms} is no time in milliseconds since 1970")
+    return time_ms
 
 
 def _cell(text: str, type_: AttributeType) -> Any:
@@ -117,7 +117,7 @@ def _cell(text: str, type_: AttributeType) -> Any:
 
 
 def next_event(
-    feed: Feed, run: str, began_ms: int, rows: Mapping[int, Sequence[Row]], sent: Sequence[int]
+    feed: Feed, run: str, began_ms: int, rows: Mapping[int, Sequence[FileRow]], sent: Sequence[int]
 ) -> FeedEvent | None:
     """The event after those that were sent; None at the end.
 
@@ -148,7 +148,7 @@ def next_event(
 
 
 def _time_of(
-    source: FeedSource, first_ms: int, rows: Sequence[Row] | None, number: int
+    source: FeedSource, first_ms: int, rows: Sequence[FileRow] | None, number: int
 ) -> int | None:
     """Time of a source's event; None if it has no such event."""
     if source.file:
@@ -193,9 +193,9 @@ def text_of(pattern: str, drawn: random.Random) -> str:
         parts = parser.parse(pattern)
     except (parser.error, OverflowError, RecursionError) as error:
         raise invalid(f"{pattern!r} is no regular expression: {error}") from error
-    made = _Text(drawn)
-    made.extend(parts)
-    return "".join(made.parts)
+    text = _Text(drawn)
+    text.extend(parts)
+    return "".join(text.parts)
 
 
 class _Text:
@@ -208,25 +208,25 @@ class _Text:
 
     def extend(self, parts: Any) -> None:
         """Append a text for each part."""
-        for kind, given in parts:
+        for kind, argument in parts:
             match str(kind):
                 case "LITERAL":
-                    self.parts.append(chr(given))
+                    self.parts.append(chr(argument))
                 case "NOT_LITERAL":
-                    self._choose([c for c in _ALPHABET if c != chr(given)])
+                    self._choose([c for c in _ALPHABET if c != chr(argument)])
                 case "ANY":
                     self._choose(_ALPHABET)
                 case "IN":
-                    self._choose(_characters(given))
+                    self._choose(_characters(argument))
                 case "MAX_REPEAT" | "MIN_REPEAT":
-                    least, most, repeated = given
+                    least, most, repeated = argument
                     for _ in range(self._drawn.randint(least, min(most, max(least, _REPEATS)))):
                         self._step()
                         self.extend(repeated)
                 case "SUBPATTERN":
-                    self.extend(given[-1])
+                    self.extend(argument[-1])
                 case "BRANCH":
-                    self.extend(self._drawn.choice(given[1]))
+                    self.extend(self._drawn.choice(argument[1]))
                 case "AT":
                     continue
                 case other:
@@ -253,23 +253,23 @@ _CATEGORIES: Final = {
 }
 
 
-def _characters(given: Any) -> str:
+def _characters(members: Any) -> str:
     """The characters of a class, at most some hundreds; of a negated one those of the alphabet."""
-    found = ""
+    characters = ""
     is_negated = False
-    for kind, what in given:
+    for kind, what in members:
         match str(kind):
             case "NEGATE":
                 is_negated = True
             case "LITERAL":
-                found += chr(what)
+                characters += chr(what)
             case "RANGE":
                 first, last = what
-                found += "".join(map(chr, range(first, min(last, first + 255) + 1)))
+                characters += "".join(map(chr, range(first, min(last, first + 255) + 1)))
             case _:
-                found += _CATEGORIES[str(what)]
+                characters += _CATEGORIES[str(what)]
     if is_negated:
-        found = "".join(c for c in _ALPHABET + " " if c not in found)
-    if not found:
+        characters = "".join(c for c in _ALPHABET + " " if c not in characters)
+    if not characters:
         raise invalid("a pattern has a class without characters")
-    return found
+    return characters

@@ -13,7 +13,7 @@ from mesh.model.cluster import (
     LeaseRecord,
     NodeOrder,
     NodeRecord,
-    Role,
+    NodeRole,
     Standby,
     StandbyStatus,
 )
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Seen(Generic[T]):
+class Revisioned(Generic[T]):
     """A record with its revision."""
 
     value: T
@@ -42,30 +42,32 @@ class ClusterSnapshot:
     #: The observer's monotonic clock, seconds; not before any ``seen_at_s``.
     now_s: float
     #: Its value is None when the last holder gave it up.
-    lease: Seen[LeaseRecord | None] | None = None
-    nodes: tuple[Seen[NodeRecord], ...] = ()
-    apps: tuple[Seen[AppRecord], ...] = ()
-    assignments: tuple[Seen[Assignment], ...] = ()
-    statuses: tuple[Seen[InstanceStatus], ...] = ()
-    orders: tuple[Seen[NodeOrder], ...] = ()
-    standbys: tuple[Seen[Standby], ...] = ()
-    held: tuple[Seen[StandbyStatus], ...] = ()
-    forms: tuple[Seen[GroupForm], ...] = ()
+    lease: Revisioned[LeaseRecord | None] | None = None
+    nodes: tuple[Revisioned[NodeRecord], ...] = ()
+    apps: tuple[Revisioned[AppRecord], ...] = ()
+    assignments: tuple[Revisioned[Assignment], ...] = ()
+    statuses: tuple[Revisioned[InstanceStatus], ...] = ()
+    orders: tuple[Revisioned[NodeOrder], ...] = ()
+    standbys: tuple[Revisioned[Standby], ...] = ()
+    held: tuple[Revisioned[StandbyStatus], ...] = ()
+    forms: tuple[Revisioned[GroupForm], ...] = ()
     #: Time to which ages of nodes are measured, if that is not ``now_s``: an observer that receives
     #: nothing, not even its own heartbeats, is cut off, and must not count that as silence of the
     #: others.
     listened_s: float | None = None
+    #: Grows with each change that may matter to a decision; None if the observer does not count.
+    news: int | None = None
 
     @property
     def ages_s(self) -> float:
         """The time to which ages of nodes are measured."""
         return self.now_s if self.listened_s is None else self.listened_s
 
-    def node(self, role: Role, name: str) -> Seen[NodeRecord] | None:
+    def node(self, role: NodeRole, name: str) -> Revisioned[NodeRecord] | None:
         """The record of one node."""
         return next((n for n in self.nodes if (n.value.role, n.value.id) == (role, name)), None)
 
-    def app(self, name: str) -> Seen[AppRecord] | None:
+    def app(self, name: str) -> Revisioned[AppRecord] | None:
         """The desired state of one app."""
         return next((a for a in self.apps if a.value.spec.name == name), None)
 
@@ -77,11 +79,11 @@ class ClusterSnapshot:
 
     def form(self, assignment: Assignment) -> GroupForm | None:
         """The group revision of ``assignment``; None if that isn't known here."""
-        told = assignment
-        wanted = told.app, told.group, told.app_incarnation, told.form
+        shown = assignment
+        key = shown.app, shown.group, shown.app_incarnation, shown.form
         forms = (seen.value for seen in self.forms)
-        found = (f for f in forms if (f.app, f.group, f.app_incarnation, f.number) == wanted)
-        return next(found, None)
+        matches = (f for f in forms if (f.app, f.group, f.app_incarnation, f.number) == key)
+        return next(matches, None)
 
     def status(self, assignment: Assignment) -> InstanceStatus | None:
         """The worker's last report about an assignment; reports of other epochs don't count."""

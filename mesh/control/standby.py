@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mesh.control.actions import Action
-    from mesh.control.cluster_state import ClusterState, Wanted
+    from mesh.control.cluster_state import ClusterState, DesiredInstance
     from mesh.control.placement import Candidate
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.app import GroupSpec
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 _MUCH_STATE: Final = 4 << 20
 
 
-def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
+def choose(cluster: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
     """Choose a worker for each instance that should have a standby.
 
     Args:
-        found: the cluster, with the wanted place of each instance.
+        cluster: with the desired place of each instance.
 
     Returns:
         Instance to worker, and why the others have none.  Never the worker of the instance itself,
         and one on another machine if there is one.  Instances have priority: a standby uses only a
         free seat.  A standby stays where it is while it can.
     """
-    board = _Board(found)
-    wanted = {
+    board = _Board(cluster)
+    instances = {
         name: item
-        for name, item in found.wanted.items()
-        if name in found.placement.where and (item.form.spec.standby or board.is_at_risk(name))
+        for name, item in cluster.desired.items()
+        if name in cluster.placement.where and (item.form.spec.standby or board.is_at_risk(name))
     }
     chosen: dict[str, str] = {}
-    for name, item in wanted.items():
-        before = found.standbys.get(name)
+    for name, item in instances.items():
+        before = cluster.standbys.get(name)
         host = board.hosts.get(before.worker) if before is not None else None
         if host is None or host.admits is Admits.EMPTYING or not board.can_host(host, item):
             continue
@@ -60,13 +60,13 @@ def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
         if host.name != board.active(name):
             chosen[name] = board.take(host)
     missing: dict[str, Waiting] = {}
-    for name, item in wanted.items():
+    for name, item in instances.items():
         if name in chosen:
             continue
-        busy = (board.active(name), found.placement.where[name])
+        busy = (board.active(name), cluster.placement.where[name])
         suitable = [
             host
-            for host in found.hosts
+            for host in cluster.hosts
             if host.admits is Admits.OPEN and host.name not in busy and board.can_host(host, item)
         ]
         if suitable:
@@ -79,17 +79,17 @@ def choose(found: ClusterState) -> tuple[dict[str, str], dict[str, Waiting]]:
     return chosen, missing
 
 
-def decide(found: ClusterState, lease_revision: int) -> Iterator[Action]:
+def decide(cluster: ClusterState, lease_revision: int) -> Iterator[Action]:
     """Decide the leader's writes about standbys.
 
     Args:
-        found: the cluster.
+        cluster: as the leader sees it.
         lease_revision: of the lease that it holds.
     """
-    chosen, _ = choose(found)
+    chosen, _ = choose(cluster)
     for name, worker in chosen.items():
-        item, before = found.wanted[name], found.standbys.get(name)
-        made = Standby(
+        item, before = cluster.desired[name], cluster.standbys.get(name)
+        standby = Standby(
             instance=name,
             app=item.app.spec.name,
             group=item.form.group,
@@ -97,16 +97,16 @@ def decide(found: ClusterState, lease_revision: int) -> Iterator[Action]:
             parallel=item.form.spec.parallel,
             app_incarnation=item.app.incarnation,
             worker=worker,
-            worker_incarnation=found.nodes[worker].incarnation,
+            worker_incarnation=cluster.nodes[worker].incarnation,
             lease_revision=lease_revision,
-            cause=_why(found, name, before, worker),
+            cause=_why(cluster, name, before, worker),
         )
-        if before is None or _substance(before) != _substance(made):
-            yield AssignStandby(made, made.cause)
-    for name, before in found.standbys.items():
+        if before is None or _substance(before) != _substance(standby):
+            yield AssignStandby(standby, standby.cause)
+    for name, before in cluster.standbys.items():
         if name not in chosen:
-            is_wanted = name in found.wanted and found.wanted[name].form.spec.standby
-            cause = "no worker can be the standby" if is_wanted else "no standby is wanted"
+            is_desired = name in cluster.desired and cluster.desired[name].form.spec.standby
+            cause = "no worker can be the standby" if is_desired else "no standby is wanted"
             yield RemoveStandby(name, cause, before.app)
 
 
@@ -148,19 +148,19 @@ def duties(
         if s.value.worker == me and s.value.worker_incarnation == incarnation
     }
     for name, held in holding.items():
-        told = mine.get(name)
-        if told is None or _substance(told) != _substance(held):
+        assigned = mine.get(name)
+        if assigned is None or _substance(assigned) != _substance(held):
             yield Release(name)
     written = (f.value for f in snapshot.forms)
     forms = {(form.app, form.group, form.app_incarnation): form for form in written}
-    for name, told in mine.items():
-        known = holding.get(name)
+    for name, assigned in mine.items():
+        current = holding.get(name)
         # The group revision is written earlier, but may be replaced by now.
-        form = forms.get((told.app, told.group, told.app_incarnation))
+        form = forms.get((assigned.app, assigned.group, assigned.app_incarnation))
         if not may_start or form is None:
             continue
-        if known is None or _substance(known) != _substance(told):
-            yield Hold(told, form.spec)
+        if current is None or _substance(current) != _substance(assigned):
+            yield Hold(assigned, form.spec)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,32 +175,32 @@ class StandbyView:
     reason: str | None = None
 
 
-def views(found: ClusterState) -> dict[str, StandbyView]:
+def views(cluster: ClusterState) -> dict[str, StandbyView]:
     """The standby of each placed instance that should have one."""
-    chosen, missing = choose(found)
-    told = {name: StandbyView(None, reason=why.reason) for name, why in missing.items()}
+    chosen, missing = choose(cluster)
+    assigned = {name: StandbyView(None, reason=why.reason) for name, why in missing.items()}
     for name in chosen:
-        before, holds = found.standbys.get(name), found.held.get(name)
+        before, holds = cluster.standbys.get(name), cluster.held.get(name)
         if before is None:
-            told[name] = StandbyView(None, reason="a manager is about to choose a worker")
+            assigned[name] = StandbyView(None, reason="a manager is about to choose a worker")
         elif holds is None or holds.worker != before.worker:
-            told[name] = StandbyView(before.worker)
+            assigned[name] = StandbyView(before.worker)
         else:
-            told[name] = StandbyView(before.worker, holds.snapshots, holds.bytes)
-    return told
+            assigned[name] = StandbyView(before.worker, holds.snapshots, holds.bytes)
+    return assigned
 
 
 class _Board:
     """Free seats, which standbys use up."""
 
-    def __init__(self, found: ClusterState) -> None:
-        self.hosts = {host.name: host for host in found.hosts}
-        self._found = found
-        self._where = found.placement.where
-        self._machines = {name: node.machine for name, node in found.nodes.items()}
+    def __init__(self, cluster: ClusterState) -> None:
+        self.hosts = {host.name: host for host in cluster.hosts}
+        self._cluster = cluster
+        self._where = cluster.placement.where
+        self._machines = {name: node.machine for name, node in cluster.nodes.items()}
         self._taken = Counter(self._where.values())
 
-    def can_host(self, host: Candidate, item: Wanted) -> bool:
+    def can_host(self, host: Candidate, item: DesiredInstance) -> bool:
         # A worker that is about to take the instance over has that seat already.
         has_room = not host.capacity or self._taken[host.name] < host.capacity
         has_room = has_room or self._where[item.need.instance] == host.name
@@ -208,14 +208,14 @@ class _Board:
 
     def active(self, instance: str) -> str:
         """The worker that runs it now, or last did; "" for none."""
-        assignment = self._found.assignments.get(instance)
-        if assignment is None or not self._found.is_ours(assignment):
+        assignment = self._cluster.assignments.get(instance)
+        if assignment is None or not self._cluster.is_ours(assignment):
             return ""
         return assignment.worker
 
     def is_at_risk(self, instance: str) -> bool:
         """Whether it has much state and its worker is silent: it may have to be moved soon."""
-        status = self._found.statuses.get(instance)
+        status = self._cluster.statuses.get(instance)
         if status is None or status.state_bytes < _MUCH_STATE:
             return False
         worker = self.active(instance)
@@ -226,25 +226,25 @@ class _Board:
         self._taken[host.name] += 1
         return host.name
 
-    def rank(self, host: Candidate, item: Wanted) -> tuple[bool, int, str]:
+    def rank(self, host: Candidate, item: DesiredInstance) -> tuple[bool, int, str]:
         """Another machine first, then the fewest seats taken."""
         machine = self._machines[host.name]
         active = self._machines.get(self._where[item.need.instance], "")
         return bool(machine) and machine == active, self._taken[host.name], host.name
 
 
-def _why(found: ClusterState, instance: str, before: Standby | None, worker: str) -> str:
-    item = found.wanted[instance]
+def _why(cluster: ClusterState, instance: str, before: Standby | None, worker: str) -> str:
+    item = cluster.desired[instance]
     if not item.form.spec.standby:
-        return f"worker {found.assignments[instance].worker} is silent"
+        return f"worker {cluster.assignments[instance].worker} is silent"
     if before is None or before.app_incarnation != item.app.incarnation:
         return "deployed"
-    node = found.nodes.get(before.worker)
+    node = cluster.nodes.get(before.worker)
     if node is None:
         return f"worker {before.worker} is gone"
     if before.worker == worker:
         return f"worker {worker} was started again"
-    assignment = found.assignments.get(before.instance)
+    assignment = cluster.assignments.get(before.instance)
     if assignment is not None and assignment.worker == before.worker:
         return f"{before.worker} runs it now"
     return f"{before.worker} has no room for it any more"

@@ -173,21 +173,21 @@ KINDS: Final[Mapping[str, tuple[Severity, str]]] = {
 }
 
 #: Kind, place, text.
-_Found = Iterator[tuple[str, str, str]]
+_Findings = Iterator[tuple[str, str, str]]
 
 
 def findings(evidence: Evidence) -> list[Finding]:
     """All faults and risks of an app, faults first."""
     app = evidence.record.spec.name
-    found = []
+    results = []
     for finder in (_of_streams, _of_readers, _of_markers, _of_snapshots):
         for kind, where, text in finder(evidence):
             severity, remedy = KINDS[kind]
-            found.append(Finding(severity, kind, app, where, text, remedy.format(app=app)))
-    return sorted(found, key=lambda one: (one.severity, one.kind, one.where))
+            results.append(Finding(severity, kind, app, where, text, remedy.format(app=app)))
+    return sorted(results, key=lambda one: (one.severity, one.kind, one.where))
 
 
-def own_streams(spec: AppSpec) -> Mapping[str, tuple[str, bool]]:
+def app_streams(spec: AppSpec) -> Mapping[str, tuple[str, bool]]:
     """By JetStream stream of the app: the subject of its events, and whether groups write it."""
     written = {c.id for g in spec.groups for c in g.outputs}
     return {
@@ -198,9 +198,9 @@ def own_streams(spec: AppSpec) -> Mapping[str, tuple[str, bool]]:
     }
 
 
-def _of_streams(evidence: Evidence) -> _Found:
+def _of_streams(evidence: Evidence) -> _Findings:
     """Configuration and copies."""
-    for name, (subject, is_written) in own_streams(evidence.record.spec).items():
+    for name, (subject, is_written) in app_streams(evidence.record.spec).items():
         stream = evidence.streams.get(name)
         if stream is None:
             yield "stream-missing", name, "the stream is not there, nor are its events"
@@ -217,18 +217,18 @@ def _of_streams(evidence: Evidence) -> _Found:
             limit = f"{stream.max_age_s:.0f} s"
             yield "retention-short", name, f"an app that fails for {limit} loses events"
         if stream.replicas < evidence.replicas:
-            wanted = f"channels.replicas says {evidence.replicas}"
-            yield "copies-few", name, f"it has {stream.replicas} copies, {wanted}"
+            setting = f"channels.replicas says {evidence.replicas}"
+            yield "copies-few", name, f"it has {stream.replicas} copies, {setting}"
         if stream.away:
             yield "copy-away", name, f"copies on {', '.join(stream.away)} are away"
         elif stream.lag > LAG_MAX:
             yield "copy-behind", name, f"a copy is {stream.lag:,} operations behind"
 
 
-def _of_readers(evidence: Evidence) -> _Found:
+def _of_readers(evidence: Evidence) -> _Findings:
     """Messages that readers have not read, and those that were deleted before they did."""
     written = {
-        name for name, (_, is_written) in own_streams(evidence.record.spec).items() if is_written
+        name for name, (_, is_written) in app_streams(evidence.record.spec).items() if is_written
     }
     for (group, name), taken in evidence.read.items():
         stream = evidence.streams.get(name)
@@ -248,7 +248,7 @@ def _of_readers(evidence: Evidence) -> _Found:
             yield from _of_unread(stream, group, taken)
 
 
-def _of_unread(stream: StreamEvidence, group: str, taken: int) -> _Found:
+def _of_unread(stream: StreamEvidence, group: str, taken: int) -> _Findings:
     """Unread messages that the stream's bounds delete next."""
     age_s, most_s = stream.first_age_s, stream.max_age_s
     if stream.first == taken + 1 and most_s and age_s > RETENTION_USED * most_s:
@@ -260,7 +260,7 @@ def _of_unread(stream: StreamEvidence, group: str, taken: int) -> _Found:
         yield "size-near", stream.name, text
 
 
-def _of_markers(evidence: Evidence) -> _Found:
+def _of_markers(evidence: Evidence) -> _Findings:
     """Positions of writers, beside the plan and their input."""
     for marker in evidence.markers:
         producer = evidence.producers.get((marker.js_stream, marker.producer))
@@ -271,7 +271,7 @@ def _of_markers(evidence: Evidence) -> _Found:
             continue
         newest = evidence.epochs.get(producer.group, 0)
         if marker.epoch > newest:
-            yield "marker-ahead", where, _never_given(marker.epoch, newest)
+            yield "marker-ahead", where, _unknown_epoch(marker.epoch, newest)
         inputs = map(evidence.streams.get, producer.inputs)
         last = max((stream.last for stream in inputs if stream is not None), default=None)
         if last is not None and marker.position > last:
@@ -279,7 +279,7 @@ def _of_markers(evidence: Evidence) -> _Found:
             yield "marker-beyond-input", where, f"{done}: events up to there will be skipped"
 
 
-def _never_given(epoch: int, newest: int) -> str:
+def _unknown_epoch(epoch: int, newest: int) -> str:
     return (
         f"epoch {epoch} was never given out, the highest is {newest}: the bucket mesh_control was "
         "restored from a copy, or this was forged"
@@ -293,7 +293,7 @@ def _is_of_former(producer: str, evidence: Evidence) -> bool:
     return bool(record.edits or record.scaled) or producer.startswith(tuple(sources))
 
 
-def _of_snapshots(evidence: Evidence) -> _Found:
+def _of_snapshots(evidence: Evidence) -> _Findings:
     """States, beside the streams and the writers' positions."""
     stored = {(one.group, one.part) for one in evidence.snapshots}
     for one in evidence.snapshots:
@@ -306,7 +306,7 @@ def _of_snapshots(evidence: Evidence) -> _Found:
             yield "state-incomplete", where, text
         newest = evidence.epochs.get(one.group, 0)
         if one.epoch > newest:
-            yield "state-ahead", where, _never_given(one.epoch, newest)
+            yield "state-ahead", where, _unknown_epoch(one.epoch, newest)
         for name, sequence in one.positions.items():
             stream = evidence.streams.get(name)
             if stream is not None and sequence > stream.last:
@@ -317,7 +317,7 @@ def _of_snapshots(evidence: Evidence) -> _Found:
             yield from _without_state(group, stored, evidence)
 
 
-def _without_state(group: GroupSpec, stored: set[tuple[str, str]], evidence: Evidence) -> _Found:
+def _without_state(group: GroupSpec, stored: set[tuple[str, str]], evidence: Evidence) -> _Findings:
     """Parts with output and without a snapshot, whose input of that time is gone."""
     rows: dict[str, int] = {}
     for marker in evidence.markers:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.control.cluster_state import cluster_state_of
-from mesh.model.cluster import Assignment, InstanceState, InstanceStatus, Role
+from mesh.model.cluster import Assignment, InstanceState, InstanceStatus, NodeRole
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -34,13 +34,13 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportStatus:
     """Write a report in place of the session: an instance that it doesn't run has stopped."""
 
     status: InstanceStatus
 
 
-Duty = Start | Stop | Report
+Duty = Start | Stop | ReportStatus
 
 
 def decide(
@@ -70,47 +70,47 @@ def decide(
         if a.value.worker == me and a.value.worker_incarnation in ("", incarnation)
     }
     for name, assignment in running.items():
-        told = mine.get(name)
-        if told is None or told.stop:
+        assigned = mine.get(name)
+        if assigned is None or assigned.stop:
             app = snapshot.app(assignment.app)
             # An instance that was placed elsewhere must not continue; one that is undeployed need
             # not.
-            is_wanted = app is not None and not app.value.deleting
-            yield Stop(assignment, settle=told is not None and is_wanted)
+            is_desired = app is not None and not app.value.deleting
+            yield Stop(assignment, settle=assigned is not None and is_desired)
     statuses = {s.value.instance: s.value for s in snapshot.statuses}
-    for name, told in mine.items():
-        known = running.get(name)
-        if told.stop:
+    for name, assigned in mine.items():
+        current = running.get(name)
+        if assigned.stop:
             if (
-                known is None
+                current is None
                 and name not in stopping
-                and not _has_reported(statuses.get(name), told)
+                and not _has_reported(statuses.get(name), assigned)
             ):
-                yield Report(_stopped(told, statuses.get(name), at_ms))
+                yield ReportStatus(_stopped(assigned, statuses.get(name), at_ms))
         elif (
             may_start
             # One run at a time: otherwise a report of STOPPED would not identify its run.
             and name not in stopping
-            and (known is None or known.epoch < told.epoch)
-            and not has_ended(statuses.get(name), told)
-            and not _is_past(statuses.get(name), told)
+            and (current is None or current.epoch < assigned.epoch)
+            and not has_ended(statuses.get(name), assigned)
+            and not _is_past(statuses.get(name), assigned)
         ):
             # The group revision is written earlier, but may be replaced or deleted by now.
-            form = snapshot.form(told)
+            form = snapshot.form(assigned)
             if form is not None:
-                yield Start(told, form.spec)
+                yield Start(assigned, form.spec)
     # This session will not report instances of an earlier session that are not desired any more.
     for name, status in statuses.items():
         is_left = status.worker == me and status.state is not InstanceState.STOPPED
         if is_left and name not in mine and name not in running and name not in stopping:
-            yield Report(replace(status, state=InstanceState.STOPPED, at_ms=at_ms))
+            yield ReportStatus(replace(status, state=InstanceState.STOPPED, at_ms=at_ms))
 
 
-def _has_reported(status: InstanceStatus | None, told: Assignment) -> bool:
+def _has_reported(status: InstanceStatus | None, assigned: Assignment) -> bool:
     return (
         status is not None
-        and status.epoch >= told.epoch
-        and (status.state is InstanceState.STOPPED or status.epoch > told.epoch)
+        and status.epoch >= assigned.epoch
+        and (status.state is InstanceState.STOPPED or status.epoch > assigned.epoch)
     )
 
 
@@ -122,38 +122,38 @@ def has_stopped(status: InstanceStatus, epoch: int) -> bool:
     return status.state is InstanceState.STOPPED and status.epoch >= epoch
 
 
-def has_ended(status: InstanceStatus | None, told: Assignment) -> bool:
+def has_ended(status: InstanceStatus | None, assigned: Assignment) -> bool:
     """Whether an instance that runs only up to a position has ended its run and reported that.
 
     It has one run in an epoch, wherever that ends.  The leader counts the run as over
     (``ClusterState.is_over``), frees its seat, and places the instance where it shall continue.
     """
     return (
-        told.until is not None
+        assigned.until is not None
         and status is not None
-        and status.epoch == told.epoch
+        and status.epoch == assigned.epoch
         and status.state is InstanceState.STOPPED
     )
 
 
-def _is_past(status: InstanceStatus | None, told: Assignment) -> bool:
+def _is_past(status: InstanceStatus | None, assigned: Assignment) -> bool:
     """Whether there is a report of a later epoch, whose assignment has not arrived here yet."""
-    return status is not None and status.epoch > told.epoch
+    return status is not None and status.epoch > assigned.epoch
 
 
-def _stopped(told: Assignment, last: InstanceStatus | None, at_ms: int) -> InstanceStatus:
+def _stopped(assigned: Assignment, last: InstanceStatus | None, at_ms: int) -> InstanceStatus:
     """The report of a requested stop, in its epoch, with the position if it has drained."""
     has_settled = (
         last is not None
         and last.state is InstanceState.STOPPED
         and last.settled
-        and (last.worker, last.epoch) == (told.worker, told.placed_epoch)
+        and (last.worker, last.epoch) == (assigned.worker, assigned.placed_epoch)
     )
     return InstanceStatus(
-        instance=told.instance,
-        app=told.app,
-        worker=told.worker,
-        epoch=told.epoch,
+        instance=assigned.instance,
+        app=assigned.app,
+        worker=assigned.worker,
+        epoch=assigned.epoch,
         state=InstanceState.STOPPED,
         at_ms=at_ms,
         settled=has_settled,
@@ -172,7 +172,7 @@ def has_handed_over(
         settings: times.
         passed_s: time since its request to end, seconds.
     """
-    record = snapshot.node(Role.WORKER, me)
+    record = snapshot.node(NodeRole.WORKER, me)
     if record is None or not record.value.leaving:
         # A worker that can't report to the cluster that it is leaving waits for a term.
         return passed_s >= settings.worker.ttl_s
@@ -192,10 +192,10 @@ def handover_pending(snapshot: ClusterSnapshot, me: str, settings: Settings) -> 
         return False
     if snapshot.now_s >= lease.seen_at_s + settings.manager.lease_ttl_s:
         return False
-    found = cluster_state_of(snapshot, settings)
+    cluster = cluster_state_of(snapshot, settings)
     return any(
-        not found.is_over(assignment)
-        and (assignment.stop or found.placement.where.get(name) not in (None, me))
-        for name, assignment in found.assignments.items()
+        not cluster.is_over(assignment)
+        and (assignment.stop or cluster.placement.where.get(name) not in (None, me))
+        for name, assignment in cluster.assignments.items()
         if assignment.worker == me
     )

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from mesh.manager.nodes import NodeView
     from mesh.manager.overview import Overview
     from mesh.manager.service import ManagerService
+    from mesh.manager.telemetry import LastMinute
     from mesh.model.access import Identity
 
 #: Age at which a view is read again.
 FRESH_S: Final = 0.9
 #: Values of NATS that are kept, by what was asked.
-KEPT_MAX: Final = 200
+CACHED_MAX: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Seen:
     flows: dict[str, Flow]
     #: The flow of an instance.
     flow: Callable[[str], Flow]
+    #: The last minute of an app, a group or an instance: of its kind and name.
+    recent: Callable[[str, str], LastMinute]
 
     def of(self, identity: Identity | None) -> Seen:
         """The apps that a user may see; None is the process itself, which sees all."""
@@ -55,10 +58,10 @@ class Seen:
 
     def app(self, name: str) -> AppStatus:
         """The status of an app; MESH-A404."""
-        found = self.apps.get(name)
-        if found is None:
+        status = self.apps.get(name)
+        if status is None:
             raise MeshError("MESH-A404", f'app "{name}" is not deployed')
-        return found
+        return status
 
 
 class Board:
@@ -69,7 +72,7 @@ class Board:
         self.clock = clock
         self._seen: tuple[float, Seen] | None = None
         self._turn = asyncio.Lock()
-        self._kept: dict[object, tuple[float, Any]] = {}
+        self._cache: dict[object, tuple[float, Any]] = {}
 
     async def see(self) -> Seen:
         """The cluster now, as the user of the request may see it."""
@@ -88,19 +91,19 @@ class Board:
     def forget(self) -> None:
         """Have the next page read everything again, after a change."""
         self._seen = None
-        self._kept.clear()
+        self._cache.clear()
 
-    async def kept(self, key: object, age_s: float, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def cached(self, key: object, age_s: float, ask: Callable[[], Awaitable[Any]]) -> Any:
         """The value of ``ask``, or the one of an earlier page if that is not older than that."""
         now_s = self.clock.monotonic_s()
-        known = self._kept.get(key)
-        if known is not None and now_s - known[0] < age_s:
-            return known[1]
+        entry = self._cache.get(key)
+        if entry is not None and now_s - entry[0] < age_s:
+            return entry[1]
         value = await ask()
-        self._kept.pop(key, None)
-        self._kept[key] = now_s, value
-        while len(self._kept) > KEPT_MAX:
-            del self._kept[next(iter(self._kept))]
+        self._cache.pop(key, None)
+        self._cache[key] = now_s, value
+        while len(self._cache) > CACHED_MAX:
+            del self._cache[next(iter(self._cache))]
         return value
 
     async def _look(self) -> Seen:
@@ -116,4 +119,5 @@ class Board:
             overview=await service.overview_of(apps, nodes),
             flows=await service.flows(),
             flow=service.telemetry.rates.flow,
+            recent=service.telemetry.recent,
         )

@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from mesh.api.auth import logged
 from mesh.errors import MeshError
-from mesh.jetstream.sessions import Session, is_same
+from mesh.jetstream.sessions import UserSession, is_same
 from mesh.model.access import Permission, current, lacking
 from mesh.request_body import read_body
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from mesh.api.page_door import PageDoor
+    from mesh.api.page_access import PageAccess
     from mesh.model.access import Identity
 
 #: Bytes of a form: an app's text is the longest.
@@ -38,13 +38,13 @@ COOKIE: Final = "mesh_session"
 _REFUSALS: Final = (401, 403, 429)
 
 
-class Guard:
+class PageGuard:
     """Middleware: gives each request its session, or answers with the way to the sign-in."""
 
-    def __init__(self, app: ASGIApp, door: PageDoor) -> None:
+    def __init__(self, app: ASGIApp, access: PageAccess) -> None:
         self._app = app
-        self._door = door
-        self._everybody = Session("", secrets.token_urlsafe(32))
+        self._access = access
+        self._everybody = UserSession("", secrets.token_urlsafe(32))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or answer it."""
@@ -69,28 +69,28 @@ class Guard:
 
     async def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
         """Find the user of a request, or the answer without one."""
-        reason = self._door.reason_against(headers) or _cross_site(headers)
+        reason = self._access.reason_against(headers) or _cross_site(headers)
         if reason is not None:
             return _plain(reason, 403)
-        if not self._door.admits(source_of(scope)):
+        if not self._access.admits(source_of(scope)):
             return _plain("too many requests from this address", 429)
         try:
             session = await self.session(scope)
         except MeshError as error:
             return _plain(f"{error.message}: {error.hint}", 503)
-        identity = self._door.identity(session) if session is not None else None
+        identity = self._access.identity(session) if session is not None else None
         if session is None or identity is None:
             return None if scope["path"].startswith(SIGN_IN) else _to_sign_in(scope, headers)
-        if identity.user and not self._door.admits(f"user {identity.user}"):
+        if identity.user and not self._access.admits(f"user {identity.user}"):
             return _plain("too many requests of this user", 429)
         scope["mesh.session"], scope["mesh.identity"] = session, identity
         return None
 
-    async def session(self, scope: Scope) -> Session | None:
+    async def session(self, scope: Scope) -> UserSession | None:
         """The session of a request."""
-        if self._door.is_open or self._door.sessions is None:
-            return self._everybody if self._door.is_open else None
-        return await self._door.session(cookie_of(scope))
+        if self._access.is_open or self._access.sessions is None:
+            return self._everybody if self._access.is_open else None
+        return await self._access.session(cookie_of(scope))
 
     def _auditing(self, scope: Scope, send: Send) -> Send:
         """Notes the request once the status of the answer is known."""
@@ -108,7 +108,7 @@ class Guard:
         reads = scope["method"] in ("GET", "HEAD") or scope.get("mesh.only_reads", False)
         is_audited = not reads or Permission.DATA_READ in needed or status in _REFUSALS
         if is_audited and not scope.get("mesh.answered"):
-            self._door.note(
+            self._access.note(
                 scope["mesh.identity"],
                 source_of(scope),
                 scope["method"],
@@ -135,19 +135,19 @@ def cookie_of(scope: Scope) -> str:
     return Request(scope).cookies.get(cookie_name(scope), "")
 
 
-def session_of(request: Request) -> Session:
+def session_of(request: Request) -> UserSession:
     """The session of a request that has passed the guard."""
-    found: Session | None = request.scope.get("mesh.session")
-    if found is None:
+    session: UserSession | None = request.scope.get("mesh.session")
+    if session is None:
         raise MeshError("MESH-A401", "the session has ended", hint="Sign in again.")
-    return found
+    return session
 
 
 def identity_of(request: Request) -> Identity:
     """The user of a request that has passed the guard."""
     session_of(request)
-    found: Identity = request.scope["mesh.identity"]
-    return found
+    identity: Identity = request.scope["mesh.identity"]
+    return identity
 
 
 def require(request: Request, permission: Permission, app: str | None = None) -> None:
@@ -173,26 +173,31 @@ async def form_of(request: Request, *, has_session: bool = True) -> dict[str, li
         raise MeshError("MESH-A415", "a form is sent as application/x-www-form-urlencoded")
     read = await read_body(request, FORM_BYTES_MAX)
     try:
-        found = parse_qs(read.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+        fields = parse_qs(read.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
     except ValueError as error:
         raise MeshError("MESH-A400", "the form can't be read", detail=f"{error}.") from error
-    if has_session and not is_same(found.get("token", [""])[0], session_of(request).token):
+    if has_session and not is_same(fields.get("token", [""])[0], session_of(request).token):
         raise MeshError(
             "MESH-A403",
             "the form is of another session",
             hint="Open the page again, and repeat what you did.",
         )
-    return found
+    return fields
 
 
-async def sign_in(door: PageDoor, form: Mapping[str, list[str]], address: str) -> str:
+async def fields_of(request: Request) -> dict[str, str]:
+    """``form_of`` with the first value of each field."""
+    return {name: values[0] for name, values in (await form_of(request)).items()}
+
+
+async def sign_in(access: PageAccess, form: Mapping[str, list[str]], address: str) -> str:
     """The user of a sign-in form; MESH-A401 when name and password don't match, MESH-A429."""
     user, password = form.get("user", [""])[0], form.get("password", [""])[0]
-    fits = await door.sign_in(user, password, address)
+    fits = await access.sign_in(user, password, address)
     if fits is None:
         raise MeshError("MESH-A429", "too many passwords are checked", hint="Try again.")
     if not fits:
-        door.warn("login failed", address, user=logged(user))
+        access.warn("login failed", address, user=logged(user))
         raise MeshError("MESH-A401", "user and password don't fit")
     return user
 

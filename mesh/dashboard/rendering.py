@@ -6,6 +6,7 @@ A part is a block whose name begins with ``live_``, inside an element with the s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,7 +25,7 @@ LIVE: Final = "live_"
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PageView:
     """The content of a page: its template and the values for it."""
 
     template: str
@@ -34,33 +35,33 @@ class View:
 
 
 def _environment() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "number": shown.number,
         "rate": shown.rate,
         "size": shown.size,
         "duration": shown.duration,
-        "clock": shown.clock,
-        "moment": shown.moment,
+        "clock": partial(shown.time_element, has_date=False),
+        "moment": partial(shown.time_element, has_date=True),
         "payload": shown.payload,
         "badge": badge_kind,
         "own_name": app_of_token,
     }
-    made.globals |= {"version": mesh.__version__, "words": WORDS}
-    made.globals["ui"] = made.get_template("macros.html").module
-    return made
+    environment.globals |= {"version": mesh.__version__, "words": WORDS}
+    environment.globals["ui"] = environment.get_template("macros.html").module
+    return environment
 
 
 _ENVIRONMENT: Final = _environment()
 
 
-def page_of(view: View, common: Mapping[str, Any]) -> str:
+def page_of(view: PageView, common: Mapping[str, Any]) -> str:
     """A whole page; ``common`` are the values of the frame around it."""
     template = _ENVIRONMENT.get_template(view.template)
     # The address of a page that answers a form shows something else: it is not kept up to date.
@@ -68,7 +69,7 @@ def page_of(view: View, common: Mapping[str, Any]) -> str:
     return template.render({**common, **view.values, "is_live": is_live})
 
 
-def parts_of(view: View, common: Mapping[str, Any]) -> dict[str, str]:
+def parts_of(view: PageView, common: Mapping[str, Any]) -> dict[str, str]:
     """The parts that change, by id."""
     template = _ENVIRONMENT.get_template(view.template)
     context = template.new_context({**common, **view.values})

@@ -18,7 +18,7 @@ from mesh.dashboard.guard import (
     require_anywhere,
     session_of,
 )
-from mesh.dashboard.rendering import View, page_of, parts_of
+from mesh.dashboard.rendering import PageView, page_of, parts_of
 from mesh.errors import MeshError
 from mesh.model.access import Permission
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from starlette.datastructures import QueryParams
     from starlette.requests import Request
 
-    from mesh.api.page_door import PageDoor
+    from mesh.api.page_access import PageAccess
     from mesh.dashboard.board import Board
-    from mesh.jetstream.sessions import Session
+    from mesh.jetstream.sessions import UserSession
     from mesh.model.access import Identity
 
-    Handler = Callable[[Request], Awaitable[View | Response]]
+    Handler = Callable[[Request], Awaitable[PageView | Response]]
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +72,12 @@ class Needs:
             require(request, self.permission, app)
 
 
-class Frame:
+class PageFrame:
     """Everything that all pages share: the board, the users, the frame around the content."""
 
-    def __init__(self, board: Board, door: PageDoor) -> None:
+    def __init__(self, board: Board, access: PageAccess) -> None:
         self.board = board
-        self.door = door
+        self.access = access
         self._live = Bound(FOLLOWERS_MAX, "pages are kept up to date")
         #: By page and session: when it was rendered, and its parts.
         self._parts: dict[object, tuple[float, dict[str, str]]] = {}
@@ -89,12 +89,12 @@ class Frame:
             (look if request.method in ("GET", "HEAD") else send).check(request)
             if request.method == "GET" and "text/event-stream" in request.headers.get("accept", ""):
                 return self._stream(request, handler)
-            found = await handler(request)
-            return found if isinstance(found, Response) else self.shown(request, found)
+            result = await handler(request)
+            return result if isinstance(result, Response) else self.shown(request, result)
 
         return endpoint
 
-    def shown(self, request: Request, view: View) -> Response:
+    def shown(self, request: Request, view: PageView) -> Response:
         """A whole page."""
         return HTMLResponse(page_of(view, self.common(request)), view.status)
 
@@ -106,12 +106,12 @@ class Frame:
 
     def refusal(self, request: Request, error: MeshError) -> Response:
         """An error as a page."""
-        view = View("error.html", {"error": error}, status_of(error))
+        view = PageView("error.html", {"error": error}, status_of(error))
         return self.shown(request, view)
 
     def common(self, request: Request) -> Mapping[str, Any]:
         """Values for the frame around the content."""
-        session: Session | None = request.scope.get("mesh.session")
+        session: UserSession | None = request.scope.get("mesh.session")
         identity: Identity | None = request.scope.get("mesh.identity")
         return {
             "path": request.url.path,
@@ -123,8 +123,8 @@ class Frame:
             "can_some": lambda permission: (
                 identity is not None and identity.may_anywhere(Permission(permission))
             ),
-            "has_users": not self.door.is_open,
-            "has_provider": self.door.provider is not None,
+            "has_users": not self.access.is_open,
+            "has_provider": self.access.provider is not None,
             "is_signed_in": session is not None,
             "now_ms": self.board.clock.wall_ms(),
         }
@@ -168,9 +168,9 @@ class Frame:
             return None
         key = str(request.url), session_of(request).token
         now_s = self.board.clock.monotonic_s()
-        known = self._parts.get(key)
-        if known is not None and now_s - known[0] < TICK_S / 2:
-            return known[1]
+        entry = self._parts.get(key)
+        if entry is not None and now_s - entry[0] < TICK_S / 2:
+            return entry[1]
         try:
             view = await handler(request)
         except MeshError as error:
@@ -189,19 +189,19 @@ class Frame:
 
         The page is loaded again otherwise, with what the user may see now.
         """
-        if self.door.is_open or self.door.sessions is None:
-            return self.door.is_open
+        if self.access.is_open or self.access.sessions is None:
+            return self.access.is_open
         try:
-            session = await self.door.session(cookie_of(request.scope), is_used=False)
+            session = await self.access.session(cookie_of(request.scope), is_used=False)
         except MeshError:
             return False
-        return session is not None and self.door.identity(session) == identity_of(request)
+        return session is not None and self.access.identity(session) == identity_of(request)
 
 
 def paged(rows: Sequence[T], query: QueryParams, size: int) -> tuple[Sequence[T], dict[str, int]]:
     """The rows of the page that a query names from 1, and the values of the page's footer."""
-    given = query.get("page", "1")
-    number = int(given) if given.isascii() and given.isdigit() and len(given) < 6 else 1
+    text = query.get("page", "1")
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 1
     pages = max(1, -(-len(rows) // size))
     page = min(max(1, number), pages)
     values = {"count": len(rows), "page_number": page, "page_count": pages}

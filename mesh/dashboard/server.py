@@ -6,8 +6,12 @@
     GET /login/oidc, /login/oidc/callback    sign-in by the identity provider
     GET, POST /apps/{app}, /apps/{app}/i/{instance}, /apps/{app}/s/{stream}, /apps/{app}/edit
     GET /apps/{app}/why/{stream}/{sequence}, /apps/{app}/compare
+    GET /nats, /nats/{js_stream}  NATS: servers, streams, consumers
+    GET /search                   apps, streams and errors with a text
     GET, POST /nodes, /nodes/{node}, /story, /errors, /query, /deploy
     GET, POST /users, /users/+new, /users/{user}, /audit, /account
+    GET, POST /start, /start/{app}    a first app of the cookbook
+    GET, POST /apps/{app}/fork, /deploy/backfill, /deploy/migrate
     POST /deploy/language         errors, completion and hover of a text that is written, as JSON
     GET /docs                     the REST API for people
 
@@ -26,30 +30,37 @@ from starlette.applications import Starlette
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from mesh.dashboard.board import Board
-from mesh.dashboard.guard import Guard
+from mesh.dashboard.guard import PageGuard
 from mesh.dashboard.pages import (
     account,
     api,
     app,
     audit,
+    backfill,
     deploy,
     errors,
+    fork,
+    migrate,
+    nats,
     nodes,
     overview,
     past,
     query,
+    search,
     sign_in,
+    start,
     story,
     stream,
     users,
 )
 from mesh.dashboard.rendering import HERE
-from mesh.dashboard.responses import Frame, Needs
+from mesh.dashboard.responses import Needs, PageFrame
 from mesh.errors import MeshError
 from mesh.jetstream.refusals import NATS_ERRORS, unreachable
 from mesh.model import names
@@ -61,7 +72,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from mesh.api.page_door import PageDoor
+    from mesh.api.page_access import PageAccess
     from mesh.clock import Clock
     from mesh.manager.service import ManagerService
 
@@ -76,7 +87,10 @@ _PAGES: Final = frozenset(
         "docs",
         "story",
         "errors",
+        "nats",
         "query",
+        "search",
+        "start",
         "deploy",
         "login",
         "logout",
@@ -158,9 +172,9 @@ class Headers:
 def _add(message: MutableMapping[str, object], is_static: bool, is_tls: bool) -> None:
     headers = message.setdefault("headers", [])
     assert isinstance(headers, list)
-    kept = "public, max-age=3600" if is_static else "no-store"
+    caching = "public, max-age=3600" if is_static else "no-store"
     more = {"Strict-Transport-Security": "max-age=31536000"} if is_tls else {}
-    for name, value in {**HEADERS, **more, "Cache-Control": kept}.items():
+    for name, value in {**HEADERS, **more, "Cache-Control": caching}.items():
         headers.append((name.lower().encode(), value.encode()))
 
 
@@ -173,15 +187,16 @@ class _AppName(StringConvertor):
 register_url_convertor("page_app", _AppName())
 
 
-def make_pages(service: ManagerService, door: PageDoor, clock: Clock) -> Starlette:
-    """The pages of a cluster, for the users of ``door``."""
+def make_pages(service: ManagerService, access: PageAccess, clock: Clock) -> Starlette:
+    """The pages of a cluster, for the users of ``access``."""
     board = Board(service, clock)
-    frame = Frame(board, door)
+    frame = PageFrame(board, access)
 
     async def refuse(request: Request, error: Exception) -> Response:
         return frame.refusal(request, _refusal_of(error))
 
     one = "/apps/{app:page_app}"
+    language = frame.page(partial(deploy.language, frame), _CHANGES, _CHANGES)
 
     def pair(path: str, show: Any, act: Any, look: Needs, send: Needs) -> list[Route]:
         """A page and its form."""
@@ -196,50 +211,58 @@ def make_pages(service: ManagerService, door: PageDoor, clock: Clock) -> Starlet
 
     def of_users(path: str, show: Any, act: Any | None, needs: Needs) -> list[Route]:
         """A page about users, which needs no view of the cluster."""
-        made = [Route(path, frame.page(partial(show, frame), needs, needs), methods=["GET"])]
+        routes = [Route(path, frame.page(partial(show, frame), needs, needs), methods=["GET"])]
         if act is not None:
             acted = frame.page(partial(act, frame), needs, needs)
-            made.append(Route(path, acted, methods=["POST"]))
-        return made
+            routes.append(Route(path, acted, methods=["POST"]))
+        return routes
 
     return Starlette(
         routes=[
-            Mount("/static", StaticFiles(directory=HERE / "static")),
+            # Only files are packed: a page has the token of its session beside texts of others.
+            Mount("/static", GZipMiddleware(StaticFiles(directory=HERE / "static"))),
             alone("/", overview.show, _APPS),
             *pair(one, app.show, app.act, _APP, _CHANGE),
             alone(f"{one}/i/{{instance}}", app.instance, _APP),
             *pair(f"{one}/s/{{stream}}", stream.show, stream.act, _APP, _WRITE),
             alone(f"{one}/why/{{stream}}/{{sequence}}", past.why, _DATA),
             alone(f"{one}/compare", past.compare, _DATA),
+            *pair(f"{one}/fork", fork.show, fork.act, _CHANGE, _CHANGE),
             *pair(f"{one}/edit", deploy.show, deploy.act, _CHANGE, _CHANGE),
+            alone("/nats", nats.show, _NODES),
+            alone("/nats/{js_stream}", nats.one, _NODES),
             alone("/nodes", nodes.show, _NODES),
             *pair("/nodes/{node}", nodes.one, nodes.act, _NODES, _ORDER),
+            alone("/search", search.show, _APPS),
             alone("/story", story.show, _APPS),
             *pair("/errors", errors.show, errors.act, _READ, _WRITES),
             *pair("/query", query.show, query.ask, _READ, _READ),
             *pair("/deploy", deploy.show, deploy.act, _CHANGES, _CHANGES),
-            Route(
-                "/deploy/language",
-                frame.page(partial(deploy.language, frame), _CHANGES, _CHANGES),
-                methods=["POST"],
-            ),
+            *pair("/start", start.choose, start.begin, _CHANGES, _CHANGES),
+            *pair("/start/{app:page_app}", start.show, start.act, _CHANGE, _CHANGE),
+            *pair("/deploy/backfill", backfill.show, backfill.act, _CHANGES, _CHANGES),
+            *pair("/deploy/migrate", migrate.show, migrate.act, _CHANGES, _CHANGES),
+            Route("/deploy/language", language, methods=["POST"]),
             *of_users("/users", users.show, None, _ADMIN),
             *of_users("/users/+new", users.new, users.add, _ADMIN),
             *of_users("/users/{user}", users.one, users.act, _ADMIN),
             *of_users("/audit", audit.show, None, _ADMIN),
             *of_users("/account", account.show, account.act, _SELF),
             Route("/docs", frame.page(api.show, _SELF, _SELF), methods=["GET"]),
-            Route("/login", partial(sign_in.enter, frame), methods=["GET", "POST"]),
-            Route("/login/oidc", partial(sign_in.begin, frame), methods=["GET"]),
-            Route("/login/oidc/callback", partial(sign_in.arrive, frame), methods=["GET"]),
-            Route("/logout", partial(sign_in.leave, frame), methods=["POST"]),
+            *_sign_in_routes(frame),
         ],
-        middleware=[
-            Middleware(Headers),
-            Middleware(Guard, door=door),
-        ],
+        middleware=[Middleware(Headers), Middleware(PageGuard, access=access)],
         exception_handlers=dict.fromkeys((MeshError, HTTPException, *NATS_ERRORS), refuse),
     )
+
+
+def _sign_in_routes(frame: PageFrame) -> list[Route]:
+    return [
+        Route("/login", partial(sign_in.enter, frame), methods=["GET", "POST"]),
+        Route("/login/oidc", partial(sign_in.begin, frame), methods=["GET"]),
+        Route("/login/oidc/callback", partial(sign_in.arrive, frame), methods=["GET"]),
+        Route("/logout", partial(sign_in.leave, frame), methods=["POST"]),
+    ]
 
 
 def _refusal_of(error: Exception) -> MeshError:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
+from markupsafe import Markup, escape
 
 #: Characters of a payload on a page.
 PAYLOAD_MAX: Final = 2000
@@ -72,6 +73,15 @@ def clock(ms: float | None) -> str:
 def moment(ms: float | None) -> str:
     """Milliseconds since 1970 as a date and a time in UTC."""
     return _time(ms, "%Y-%m-%d %H:%M:%S")
+
+
+def time_element(ms: float | None, *, has_date: bool) -> Markup:
+    """The ``<time>`` of milliseconds since 1970: in UTC, which a script shows in local time."""
+    text, at = moment(ms) if has_date else clock(ms), _time(ms, "%Y-%m-%dT%H:%M:%SZ")
+    if not at.endswith("Z"):
+        return escape(text)
+    mark = Markup("") if has_date else Markup(" data-clock")
+    return Markup('<time datetime="{}"{}>{}<small> UTC</small></time>').format(at, mark, text)
 
 
 def _time(ms: float | None, form: str) -> str:

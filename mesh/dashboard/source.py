@@ -1,14 +1,14 @@
-"""The lines of a text with the errors in them, for a page."""
+"""The errors of a text that a form was sent with, and its lines with the errors in them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from mesh.errors import MeshError
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +22,40 @@ class Line:
     errors: tuple[MeshError, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class TextErrors:
+    """Errors with the lines of their text; without lines where no error has a place in it."""
+
+    errors: Sequence[MeshError] = ()
+    lines: Sequence[Line] = ()
+
+
+NO_ERRORS: Final = TextErrors()
+
+
+def errors_in(text: str, error: MeshError) -> TextErrors:
+    """The errors that ``error`` stands for, in their text."""
+    errors = all_errors(error)
+    has_place = any(one.position is not None for one in errors)
+    return TextErrors(errors, lines_of(text, errors) if has_place else ())
+
+
+def form_errors(text: str, error: MeshError) -> TextErrors:
+    """``errors_in`` for a form that shows them; a missing permission, MESH-A403, is raised."""
+    if error.code == "MESH-A403":
+        raise error
+    return errors_in(text, error)
+
+
 def lines_of(text: str, errors: Sequence[MeshError]) -> list[Line]:
     """The lines of ``text``; errors without a position are in none."""
-    found: dict[int, list[MeshError]] = {}
+    by_line: dict[int, list[MeshError]] = {}
     for error in errors:
         if error.position is not None:
-            found.setdefault(error.position.line, []).append(error)
+            by_line.setdefault(error.position.line, []).append(error)
     lines = []
     for number, line in enumerate(text.split("\n"), 1):
-        here = tuple(found.get(number, ()))
+        here = tuple(by_line.get(number, ()))
         first = here[0].position if here else None
         if first is None:
             lines.append(Line(line, "", ""))

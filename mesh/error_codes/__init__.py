@@ -100,14 +100,14 @@ def make_catalogue(
     return {entry.code: entry for entry in ordered}
 
 
-def find(asked: str) -> Entry:
+def find(text: str) -> Entry:
     """The entry of a code, written as ``MESH-L104``, ``mesh-l104`` or ``L104``.
 
     Raises:
         MeshError: MESH-U126 if the code does not exist.
     """
     entries = catalogue()
-    code = asked.strip().strip("[]").upper()
+    code = text.strip().strip("[]").upper()
     code = code if code.startswith("MESH-") else f"MESH-{code}"
     if code in entries:
         return entries[code]
@@ -115,7 +115,7 @@ def find(asked: str) -> Entry:
     near = difflib.get_close_matches(code[:6] + digits, entries, n=1, cutoff=0.6)
     raise MeshError(
         "MESH-U126",
-        f'code "{asked}" does not exist',
+        f'code "{text}" does not exist',
         detail="A code is MESH-, a letter and three digits, as in MESH-L104.",
         hint=f"Did you mean {near[0]}?  'mesh explain' lists all."
         if near

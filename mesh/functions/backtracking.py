@@ -54,12 +54,12 @@ def longest_text(tree: Any, steps: float, *, is_search: bool) -> int:
 
 def _choices(items: Any, length: int) -> float:
     """The choices of a sequence of items, in a text of a length."""
-    found = 1.0
+    product = 1.0
     for code, value in items:
-        found *= _choices_of(code, value, length)
-        if math.isinf(found):
+        product *= _choices_of(code, value, length)
+        if math.isinf(product):
             break
-    return found
+    return product
 
 
 def _choices_of(code: Any, value: Any, length: int) -> float:

@@ -41,24 +41,24 @@ def _create_map(*pairs: Any) -> dict[Any, Any]:
 
 def combined(*maps: Any) -> dict[Any, Any]:
     """Map each key of any of the maps to the list of its values in all of them."""
-    found = [_map(one) for one in maps]
-    keys = dict.fromkeys(key for one in found for key in one)
-    return {key: [one.get(key) for one in found] for key in keys}
+    mappings = [_map(one) for one in maps]
+    keys = dict.fromkeys(key for one in mappings for key in one)
+    return {key: [one.get(key) for one in mappings] for key in keys}
 
 
 def _without(value: Any, key: Any) -> dict[Any, Any]:
     return {k: v for k, v in _map(value).items() if k != key}
 
 
-def _has_value(value: Any, wanted: Any) -> bool:
-    return identity(wanted) in {identity(one) for one in _map(value).values()}
+def _has_value(value: Any, target: Any) -> bool:
+    return identity(target) in {identity(one) for one in _map(value).values()}
 
 
 def _from_json(text: str) -> dict[Any, Any]:
-    found = read_json(text)
-    if not isinstance(found, dict):
+    document = read_json(text)
+    if not isinstance(document, dict):
         raise ValueError(f"'{text}' is no JSON object")
-    return found
+    return document
 
 
 def _from_xml(text: str) -> dict[Any, Any]:
@@ -94,17 +94,17 @@ def _to_xml(value: Any, root: Any = None) -> str:
 
 
 def _elements(value: dict[Any, Any]) -> str:
-    made = []
+    elements = []
     for key, one in value.items():
         name = object_text(key)
         text = _elements(one) if isinstance(one, dict) else escape(object_text(one))
-        made.append(f"<{name}>{text}</{name}>")
-    return "".join(made)
+        elements.append(f"<{name}>{text}</{name}>")
+    return "".join(elements)
 
 
 def _get(value: Any, key: Any, default: Any = None) -> Any:
-    found = _map(value).get(key)
-    return default if found is None else found
+    entry = _map(value).get(key)
+    return default if entry is None else entry
 
 
 def _replace(value: Any, key: Any, new: Any) -> dict[Any, Any]:
@@ -117,11 +117,11 @@ def _replace_all(value: Any, other: Any) -> dict[Any, Any]:
 
 
 def _add(value: Any, one: Any, index: Any = None) -> list[Any]:
-    found = list(_list(value))
+    elements = list(_list(value))
     if index is None:
-        return [*found, one]
-    place = _place(found, index, most=len(found))
-    return [*found[:place], one, *found[place:]]
+        return [*elements, one]
+    place = _place(elements, index, most=len(elements))
+    return [*elements[:place], one, *elements[place:]]
 
 
 def _place(value: list[Any], index: Any, *, most: int) -> int:
@@ -139,18 +139,22 @@ def _identities(value: Any) -> set[Any]:
     return {identity(one) for one in _list(value)}
 
 
-def _index(value: Any, wanted: Any) -> int:
-    found = [identity(one) for one in _list(value)]
-    return found.index(identity(wanted)) if identity(wanted) in found else -1
+def _index(value: Any, element: Any) -> int:
+    identities = [identity(one) for one in _list(value)]
+    return identities.index(identity(element)) if identity(element) in identities else -1
 
 
-def _last_index(value: Any, wanted: Any) -> int:
-    found = [identity(one) for one in _list(value)][::-1]
-    return len(found) - 1 - found.index(identity(wanted)) if identity(wanted) in found else -1
+def _last_index(value: Any, element: Any) -> int:
+    identities = [identity(one) for one in _list(value)][::-1]
+    return (
+        len(identities) - 1 - identities.index(identity(element))
+        if identity(element) in identities
+        else -1
+    )
 
 
-def _remove(value: Any, wanted: Any) -> list[Any]:
-    place = _index(value, wanted)
+def _remove(value: Any, element: Any) -> list[Any]:
+    place = _index(value, element)
     return list(value) if place < 0 else [*value[:place], *value[place + 1 :]]
 
 
@@ -159,9 +163,9 @@ def _remove_at(value: Any, index: Any) -> list[Any]:
     return [*value[:place], *value[place + 1 :]]
 
 
-def _kept(value: Any, other: Any, *, keep: bool) -> list[Any]:
-    given = _identities(other)
-    return [one for one in _list(value) if (identity(one) in given) == keep]
+def _filtered(value: Any, other: Any, *, keep: bool) -> list[Any]:
+    identities = _identities(other)
+    return [one for one in _list(value) if (identity(one) in identities) == keep]
 
 
 def _set_value(value: Any, index: Any, new: Any) -> list[Any]:
@@ -227,9 +231,9 @@ FUNCTIONS: dict[str, Function] = {
     "list:islist": _nullable(lambda value: isinstance(value, list)),
     "list:lastindexof": _nullable(_last_index),
     "list:remove": _nullable(_remove),
-    "list:removeall": _nullable(lambda value, other: _kept(value, other, keep=False)),
+    "list:removeall": _nullable(lambda value, other: _filtered(value, other, keep=False)),
     "list:removebyindex": _nullable(_remove_at),
-    "list:retainall": _nullable(lambda value, other: _kept(value, other, keep=True)),
+    "list:retainall": _nullable(lambda value, other: _filtered(value, other, keep=True)),
     "list:setvalue": _nullable(_set_value),
     "list:size": _nullable(lambda value: len(_list(value))),
     "list:sort": _nullable(_sort),

@@ -98,10 +98,10 @@ def _parse_int(text: str) -> int | None:
 
 def parse_real(text: str) -> float | None:
     """Parse a double by Java's rules; None if the text is no number."""
-    found = _DECIMAL.match(text.strip(_BLANK))
-    if not found:
+    match = _DECIMAL.match(text.strip(_BLANK))
+    if not match:
         return None
-    sign, word, decimal, hexadecimal = found.groups()
+    sign, word, decimal, hexadecimal = match.groups()
     try:
         value = float.fromhex(hexadecimal) if hexadecimal else float(word or decimal)
     except OverflowError:

@@ -98,8 +98,8 @@ class Cron:
         The engine truncates the start to its second, and is late if that second matches.
         """
         second_ms = start_ms // 1000 * 1000
-        found = self.after(second_ms - 1)
-        return None if found is None else max(found, start_ms)
+        due_ms = self.after(second_ms - 1)
+        return None if due_ms is None else max(due_ms, start_ms)
 
     def after(self, time_ms: int) -> int | None:
         """The first due time after ``time_ms``; None: never again."""
@@ -109,9 +109,9 @@ class Cron:
             for month in self._months:
                 if is_first and month < start.month:
                     continue
-                found = self._in_month(year, month, start)
-                if found is not None:
-                    return int((found - _EPOCH).total_seconds()) * 1000
+                due = self._in_month(year, month, start)
+                if due is not None:
+                    return int((due - _EPOCH).total_seconds()) * 1000
         return None
 
     def _in_month(self, year: int, month: int, start: datetime) -> datetime | None:
@@ -121,9 +121,9 @@ class Cron:
             if begin + timedelta(days=1) <= start:
                 continue
             second = max(0, int((start - begin).total_seconds()))
-            found = self._in_day(second)
-            if found is not None:
-                return begin + timedelta(seconds=found)
+            due_second = self._in_day(second)
+            if due_second is not None:
+                return begin + timedelta(seconds=due_second)
         return None
 
     def _in_day(self, start: int) -> int | None:
@@ -192,16 +192,16 @@ def _numbers(
     """The numbers of a list such as ``1,4-6,10/5``, in ascending order."""
 
     def number(word: str) -> int:
-        found = (names or {}).get(word)
-        if found is None:
+        value = (names or {}).get(word)
+        if value is None:
             if not word.isdigit():
                 raise ValueError(f"'{word}' is no number here.")
-            found = int(word)
-        if not least <= found <= most:
-            raise ValueError(f"{found} is not between {least} and {most}.")
-        return found
+            value = int(word)
+        if not least <= value <= most:
+            raise ValueError(f"{value} is not between {least} and {most}.")
+        return value
 
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         match = _PART.match(part)
         if match is None:
@@ -218,7 +218,7 @@ def _numbers(
         if high < low:
             # The range wraps around, as from Friday to Monday.
             span = most - least + 1
-            found.update((n - least) % span + least for n in range(low, high + span + 1, every))
+            numbers.update((n - least) % span + least for n in range(low, high + span + 1, every))
         else:
-            found.update(range(low, high + 1, every))
-    return tuple(sorted(found))
+            numbers.update(range(low, high + 1, every))
+    return tuple(sorted(numbers))

@@ -57,7 +57,7 @@ class _Field:
 
 @lru_cache(maxsize=256)
 def _fields(pattern: str) -> tuple[_Field, ...]:
-    found: list[_Field] = []
+    fields: list[_Field] = []
     at = 0
     while at < len(pattern):
         match = _PART.match(pattern, at)
@@ -66,13 +66,13 @@ def _fields(pattern: str) -> tuple[_Field, ...]:
         letter, quoted, plain = match.groups()
         if letter is None:
             text = plain if plain is not None else (quoted.replace("''", "'") or "'")
-            found.append(_Field("", 0, text))
+            fields.append(_Field("", 0, text))
         elif letter not in "GyYMLdDEuaHkKhmsSzZXw":
             raise ValueError(f"'{pattern}' has a letter that can't be had: {letter}")
         else:
-            found.append(_Field(letter, match.end() - at))
+            fields.append(_Field(letter, match.end() - at))
         at = match.end()
-    return tuple(found)
+    return tuple(fields)
 
 
 @lru_cache(maxsize=256)
@@ -232,16 +232,16 @@ def _read_number(
 ) -> int:
     # Next to another number it has as many digits as letters.
     most = f"{{1,{field.count}}}" if touches else "+"
-    found = re.compile(rf"\s*(-?[0-9]{most})").match(text, place)
-    if found is None:
+    match = re.compile(rf"\s*(-?[0-9]{most})").match(text, place)
+    if match is None:
         raise _unreadable(text, pattern)
-    value = int(found[1])
-    if field.letter in "yY" and field.count <= 2 and len(found[1]) == 2:
+    value = int(match[1])
+    if field.letter in "yY" and field.count <= 2 and len(match[1]) == 2:
         # Two digits mean a year between 80 years ago and 20 years ahead; which year it is must not
         # matter.
         value += 2000 if value < 50 else 1900
     values["M" if field.letter == "L" else field.letter] = value
-    return found.end()
+    return match.end()
 
 
 def _read_name(text: str, place: int, field: _Field, values: dict[str, int], pattern: str) -> int:
@@ -265,10 +265,10 @@ def _read_name(text: str, place: int, field: _Field, values: dict[str, int], pat
 
 
 def _read_zone(text: str, place: int, pattern: str) -> tuple[tzinfo, int]:
-    found = re.compile(r"Z|(?:GMT|UTC)?[+-]\d{1,2}:?\d{2}|[+-]\d{2}|[A-Za-z_/]+").match(text, place)
-    if found is None:
+    match = re.compile(r"Z|(?:GMT|UTC)?[+-]\d{1,2}:?\d{2}|[+-]\d{2}|[A-Za-z_/]+").match(text, place)
+    if match is None:
         raise _unreadable(text, pattern)
-    return zone(found[0]), found.end()
+    return zone(match[0]), match.end()
 
 
 def _date(values: dict[str, int], where: tzinfo, text: str, pattern: str) -> datetime:

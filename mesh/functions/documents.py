@@ -57,18 +57,18 @@ def find(document: Any, path: str) -> Any:
     """The value at ``path`` of a text or an object; None for no match or several."""
     steps = parse(path)
     try:
-        found = steps.read(_document(document))
+        result = steps.read(_document(document))
     except PathNotFoundError:
         return None
-    if isinstance(found, list):
-        return found[0] if len(found) == 1 else None
-    return found
+    if isinstance(result, list):
+        return result[0] if len(result) == 1 else None
+    return result
 
 
 def _get(read: Callable[[Any], Any]) -> Function:
     def run(document: Any, path: str) -> Any:
-        found = find(document, path)
-        return None if found is None else read(found)
+        value = find(document, path)
+        return None if value is None else read(value)
 
     return each_row(run)
 
@@ -108,10 +108,10 @@ def _object(document: Any, path: str) -> Any:
 def _exists(document: Any, path: str) -> bool:
     steps = parse(path)
     try:
-        found = steps.read(_document(document))
+        result = steps.read(_document(document))
     except PathNotFoundError:
         return False
-    return steps.is_definite or bool(found)
+    return steps.is_definite or bool(result)
 
 
 def _set(document: Any, path: str, element: Any, key: str | None = None) -> Any:

@@ -58,22 +58,22 @@ def _cast(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vecto
 def _cast_objects(value: Vector, type: AttributeType, rows: Rows) -> Vector:
     if type is AttributeType.STRING:
         return convert(value, type)
-    found: list[Any] = []
+    values: list[Any] = []
     failed: dict[str, list[int]] = {}
     for row, one in enumerate(value.values):
         is_number = isinstance(one, int | float | np.generic) and not isinstance(one, bool)
         if one is None or (type is AttributeType.BOOL and isinstance(one, bool)):
-            found.append(one)
+            values.append(one)
         elif type.is_numeric and is_number:
-            found.append(cast_number(one, type))
+            values.append(cast_number(one, type))
         else:
-            found.append(None)
+            values.append(None)
             failed.setdefault(java_class(one), []).append(row)
     for name, numbers in failed.items():
         where = np.zeros(len(value), dtype=np.bool_)
         where[numbers] = True
         fail(rows, where, _not_that(name, type))
-    result = from_values(found, type)
+    result = from_values(values, type)
     return result if type is not AttributeType.BOOL else _no_null(result)
 
 
@@ -102,9 +102,9 @@ def _instance_of(type: AttributeType) -> Function:
     def apply(arguments: Sequence[Vector], _: AttributeType, rows: Rows) -> Vector:
         (value,) = arguments
         if value.type is AttributeType.OBJECT:
-            wanted = _CLASSES[type]
-            found = [one is not None and java_class(one) == wanted for one in value.values]
-            return from_values(found, AttributeType.BOOL)
+            class_name = _CLASSES[type]
+            matches = [one is not None and java_class(one) == class_name for one in value.values]
+            return from_values(matches, AttributeType.BOOL)
         is_it = ~value.null_mask if value.type is type else np.zeros(len(value), dtype=np.bool_)
         return Vector(AttributeType.BOOL, is_it)
 

@@ -20,9 +20,9 @@ class JsonReal(float):
 
     def __new__(cls, text: str) -> Self:
         """The nearest double, and the text."""
-        made = super().__new__(cls, text)
-        made.text = text
-        return made
+        real = super().__new__(cls, text)
+        real.text = text
+        return real
 
     def __getnewargs__(self) -> tuple[Any, ...]:
         return (self.text,)

@@ -35,18 +35,18 @@ def _area(text: str) -> Any:
     shapely: Any = library("shapely", "geo")
     geometry: Any = library("shapely.geometry", "geo")
     try:
-        found = read_exact(text if '"' in text else text.replace("'", '"'))
-        if found["type"] == "Circle":
-            radius = float(found["radius"]) / _METRES_PER_DEGREE
-            made = geometry.Point(found["coordinates"]).buffer(radius, quad_segs=8)
+        geojson = read_exact(text if '"' in text else text.replace("'", '"'))
+        if geojson["type"] == "Circle":
+            radius = float(geojson["radius"]) / _METRES_PER_DEGREE
+            area = geometry.Point(geojson["coordinates"]).buffer(radius, quad_segs=8)
         else:
-            made = geometry.shape(found)
+            area = geometry.shape(geojson)
     # Texts of strangers may fail in any way.
     except Exception as error:
         shown = text if len(text) <= 200 else f"{text[:200]}.."
         raise ValueError(f"'{shown}' is no GeoJSON geometry: {error}") from error
-    shapely.prepare(made)
-    return made
+    shapely.prepare(area)
+    return area
 
 
 def _pair(arguments: tuple[Any, ...]) -> tuple[Any, Any]:

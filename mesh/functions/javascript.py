@@ -90,16 +90,16 @@ class JavaScriptBody:
             text = json.dumps(data, ensure_ascii=False, default=list)
         with self._lock:
             try:
-                made = self._function(text, is_literal)
+                result = self._function(text, is_literal)
             except self._quickjs.JSException as error:
                 if _message(error) in (_TOO_LONG, _TOO_LARGE):
                     self._function = self._compiled()
                 raise
-        if not isinstance(made, str):
-            return made
-        if _HALF.search(made):
+        if not isinstance(result, str):
+            return result
+        if _HALF.search(result):
             raise ValueError("it returned half of a surrogate pair")
-        return json.loads(made)
+        return json.loads(result)
 
     def reason(self, error: Exception) -> str:
         """The reason of an error: the line of the body, counted from its bracket, and its text."""

@@ -163,17 +163,17 @@ class Path:
         return value
 
     def _places(self, root: _Search, start: Any) -> list[tuple[Place, Any]]:
-        found: list[tuple[Place, Any]] = [((), start)]
+        places: list[tuple[Place, Any]] = [((), start)]
         for step in self.steps:
             if step.is_deep:
-                found = [one for place, value in found for one in _below(place, value, root)]
+                places = [one for place, value in places for one in _below(place, value, root)]
             led = []
-            for place, value in found:
+            for place, value in places:
                 inner = step.lead(value, root)
                 root.take(len(inner))
                 led += [((*place, key), one) for key, one in inner]
-            found = led
-        return found
+            places = led
+        return places
 
     def _all(self, root: _Search, start: Any) -> list[Any]:
         return [value for _, value in self._places(root, start)]
@@ -219,19 +219,19 @@ class _Parser:
         return ValueError(f"'{self.text}' is no JSON path, from place {self.at} on")
 
     def accept(self, mark: str) -> bool:
-        found = self.text.startswith(mark, self.at)
-        self.at += len(mark) * found
-        return found
+        is_next = self.text.startswith(mark, self.at)
+        self.at += len(mark) * is_next
+        return is_next
 
     def expect(self, mark: str) -> None:
         if not self.accept(mark):
             raise self.error()
 
     def match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        found = pattern.match(self.text, self.at)
-        if found is not None:
-            self.at = found.end()
-        return found
+        hit = pattern.match(self.text, self.at)
+        if hit is not None:
+            self.at = hit.end()
+        return hit
 
     def blanks(self) -> None:
         while self.text[self.at : self.at + 1].isspace():
@@ -284,17 +284,17 @@ class _Parser:
 
     def quoted(self) -> str:
         mark = self.text[self.at : self.at + 1]
-        if mark not in ("'", '"') or not mark:
+        if mark not in ("'", '"'):
             raise self.error()
         self.at += 1
-        made = ""
+        text = ""
         while not self.accept(mark):
             self.accept("\\")
             if self.at >= len(self.text):
                 raise self.error()
-            made += self.text[self.at]
+            text += self.text[self.at]
             self.at += 1
-        return made
+        return text
 
     def numbers(self) -> _Step:
         piece = self.match(_SLICE)
@@ -308,15 +308,15 @@ class _Parser:
                 ),
                 is_definite=False,
             )
-        wanted: list[int] = []
+        indexes: list[int] = []
         while True:
             number = self.match(_INDEX)
             if number is None:
                 raise self.error()
-            wanted.append(int(number[1]))
+            indexes.append(int(number[1]))
             if not self.accept(","):
                 break
-        return _Step(_indexing(tuple(wanted)), is_definite=len(wanted) == 1)
+        return _Step(_indexing(tuple(indexes)), is_definite=len(indexes) == 1)
 
     # Filters
 
@@ -376,7 +376,7 @@ class _Parser:
             from_item = self.text[self.at] == "@"
             self.at += 1
             path = self.path()
-            return lambda item, root: _found(path, root, item if from_item else root.document)
+            return lambda item, root: _read_at(path, root, item if from_item else root.document)
         if self.text[self.at : self.at + 1] in ("'", '"'):
             text = self.quoted()
             return lambda item, root: text
@@ -385,8 +385,8 @@ class _Parser:
         literal = self.match(_LITERAL)
         if literal is None:
             raise self.error()
-        known = {"true": True, "false": False, "null": None}
-        fixed = known[literal[0]] if literal[0] in known else float(literal[0])
+        constants = {"true": True, "false": False, "null": None}
+        fixed = constants[literal[0]] if literal[0] in constants else float(literal[0])
         return lambda item, root: fixed
 
     def list(self) -> _Value:
@@ -410,11 +410,11 @@ def _names(names: tuple[str, ...]) -> _Step:
     return _Step(lead, is_definite=is_one, name=names[0] if is_one else None)
 
 
-def _indexing(wanted: tuple[int, ...]) -> Callable[[Any, _Search], list[tuple[str | int, Any]]]:
+def _indexing(indexes: tuple[int, ...]) -> Callable[[Any, _Search], list[tuple[str | int, Any]]]:
     def lead(value: Any, root: _Search) -> list[tuple[str | int, Any]]:
         if not isinstance(value, list):
             return []
-        places = (i if i >= 0 else i + len(value) for i in wanted)
+        places = (i if i >= 0 else i + len(value) for i in indexes)
         return [(place, value[place]) for place in places if 0 <= place < len(value)]
 
     return lead
@@ -430,7 +430,7 @@ def _filtering(test: _Test) -> Callable[[Any, _Search], list[tuple[str | int, An
     return lead
 
 
-def _found(path: Path, root: _Search, start: Any) -> Any:
+def _read_at(path: Path, root: _Search, start: Any) -> Any:
     try:
         return path.find(root, start)
     except PathNotFoundError:

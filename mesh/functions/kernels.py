@@ -31,24 +31,24 @@ def cast(vector: Vector, type: AttributeType) -> Vector:
     """Convert numbers to another numeric type by Java's casts: wrapping, saturating, rounding."""
     if vector.type is type:
         return vector
-    wanted = dtype_of(type)
+    dtype = dtype_of(type)
     values = vector.values
-    if values.dtype.kind == "f" and wanted.kind == "i":
-        values = _truncate(values, wanted)
+    if values.dtype.kind == "f" and dtype.kind == "i":
+        values = _truncate(values, dtype)
     else:
         # A double beyond float's range becomes infinite, as in Java.
         with np.errstate(over="ignore", invalid="ignore"):
-            values = values.astype(wanted)
+            values = values.astype(dtype)
     return Vector(type, values, vector.nulls)
 
 
-def _truncate(values: Array, wanted: np.dtype[Any]) -> Array:
+def _truncate(values: Array, dtype: np.dtype[Any]) -> Array:
     """Floating point to integer: toward zero, NaN to 0, out of range to the nearest limit."""
-    info = np.iinfo(wanted)
+    info = np.iinfo(dtype)
     wide = values.astype(np.float64)
     # The largest long is no double, so values from 2**63 on are set separately.
     high, low = wide >= float(info.max), wide <= float(info.min)
-    plain = np.where(np.isnan(wide) | high | low, 0.0, wide).astype(wanted)
+    plain = np.where(np.isnan(wide) | high | low, 0.0, wide).astype(dtype)
     plain[high] = info.max
     plain[low] = info.min
     return plain

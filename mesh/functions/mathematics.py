@@ -36,13 +36,13 @@ def _of(function: Callable[..., Array]) -> Function:
         # NumPy uses other loops, with other last bits, for values that are not contiguous.
         values = [np.ascontiguousarray(one.values) for one in doubles]
         with np.errstate(all="ignore"):
-            made = function(*values)
+            results = function(*values)
         nulls = either_null(*doubles)
         if nulls is not None:
-            nulls = np.broadcast_to(nulls, len(made))
+            nulls = np.broadcast_to(nulls, len(results))
         if type is AttributeType.BOOL:
-            return Vector(type, made, nulls)
-        double = Vector(AttributeType.DOUBLE, made.astype(np.float64), nulls)
+            return Vector(type, results, nulls)
+        double = Vector(AttributeType.DOUBLE, results.astype(np.float64), nulls)
         return kernels.cast(double, type)
 
     return apply

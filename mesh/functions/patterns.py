@@ -62,7 +62,7 @@ class _Use(Enum):
     #: Whether the whole text matches.
     WHOLE = "whole"
     #: Whether there is a match.
-    FOUND = "found"
+    EXISTS = "exists"
     #: Where it is, and its groups.
     PLACE = "place"
 
@@ -87,11 +87,11 @@ class Pattern:
 
     def lookingat(self, text: str) -> bool:
         """Whether the text begins with a match."""
-        return self._engine(text, _Use.FOUND, is_search=False).match(text) is not None
+        return self._engine(text, _Use.EXISTS, is_search=False).match(text) is not None
 
     def find(self, text: str, start: int = 0) -> bool:
         """Whether there is a match that begins at ``start`` or after it."""
-        return self._engine(text, _Use.FOUND).search(text, start) is not None
+        return self._engine(text, _Use.EXISTS).search(text, start) is not None
 
     def search(self, text: str) -> Any:
         """The first match, with its groups; None without one."""
@@ -99,8 +99,8 @@ class Pattern:
 
     def finditer(self, text: str) -> Iterator[Any]:
         """The matches, from left to right."""
-        found: Iterator[Any] = self._engine(text, _Use.PLACE).finditer(text)
-        return found
+        matches: Iterator[Any] = self._engine(text, _Use.PLACE).finditer(text)
+        return matches
 
     def sub(self, expand: Callable[[Any], str], text: str, count: int) -> str:
         """The text with its first ``count`` matches replaced, 0 for all."""
@@ -200,7 +200,7 @@ def _linear_form(pattern: str, use: _Use | None) -> str:
             body = _translated(pattern, end=r"\z")
         case _Use.WHOLE if is_closed:
             body = _translated(before, end="") + r"\z"
-        case _Use.FOUND if is_closed:
+        case _Use.EXISTS if is_closed:
             body = _translated(before, end="") + r"(?:\n?\z)"
         case _:
             body = _translated(pattern, end="")
@@ -214,7 +214,7 @@ def _translated(pattern: str, *, end: str | None = None) -> str:
         pattern: of Java.
         end: the form of ``$``; empty to refuse it with ValueError.
     """
-    made: list[str] = []
+    parts: list[str] = []
     at, depth = 0, 0
     while at < len(pattern):
         one = pattern[at]
@@ -222,7 +222,7 @@ def _translated(pattern: str, *, end: str | None = None) -> str:
             text, following = _escape(pattern, at, inside=depth > 0)
             if end is not None:
                 text = _linear_escape(pattern[at + 1 : at + 2], text, end, inside=depth > 0)
-            made.append(text)
+            parts.append(text)
             at = following
             continue
         if one == "[":
@@ -239,12 +239,12 @@ def _translated(pattern: str, *, end: str | None = None) -> str:
         elif depth and pattern.startswith("&&", at):
             raise ValueError(f"an intersection of classes can't be had: '{pattern}'")
         elif pattern.startswith("(?<", at) and pattern[at + 3 : at + 4] not in ("=", "!", ""):
-            made.append("(?P<")
+            parts.append("(?P<")
             at += 3
             continue
-        made.append(one)
+        parts.append(one)
         at += 1
-    return "".join(made)
+    return "".join(parts)
 
 
 def _linear_escape(letter: str, text: str, end: str, *, inside: bool) -> str:
@@ -296,19 +296,19 @@ def _escape(pattern: str, at: int, *, inside: bool) -> tuple[str, int]:
 def _property(pattern: str, at: int, *, inside: bool) -> tuple[str, int]:
     end = pattern.index("}", at) if pattern[at + 2 : at + 3] == "{" else at + 2
     name = pattern[at + 3 : end] if end > at + 2 else pattern[at + 2 : at + 3]
-    found = _CLASSES.get(name)
-    if found is None or (inside and pattern[at + 1] == "P"):
+    chars = _CLASSES.get(name)
+    if chars is None or (inside and pattern[at + 1] == "P"):
         raise ValueError(f"\\{pattern[at + 1]}{{{name}}} can't be had: '{pattern}'")
     if inside:
-        return found, end + 1
-    return (f"[^{found}]" if pattern[at + 1] == "P" else f"[{found}]"), end + 1
+        return chars, end + 1
+    return (f"[^{chars}]" if pattern[at + 1] == "P" else f"[{chars}]"), end + 1
 
 
 def replaced(pattern: str, replacement: str, text: str, *, count: int = 0) -> str:
     r"""Replace the matches in ``text``; ``$1``, ``${name}`` and ``\`` have Java's meaning."""
     total = 0
 
-    def expand(found: Any) -> str:
+    def expand(match: Any) -> str:
         nonlocal total
         inside = 0
 
@@ -318,14 +318,14 @@ def replaced(pattern: str, replacement: str, text: str, *, count: int = 0) -> st
             if wrong is not None:
                 raise ValueError(f"'{replacement}' is no replacement")
             if literal is not None:
-                made = str(literal)
+                piece = str(literal)
             elif name is not None:
-                made = found.group(name) or ""
+                piece = match.group(name) or ""
             else:
-                made = _group(found, number)
-            inside += len(made)
+                piece = _group(match, number)
+            inside += len(piece)
             check(total + inside)
-            return made
+            return piece
 
         whole = _REPLACEMENT.sub(part, replacement)
         total += len(whole)
@@ -335,11 +335,11 @@ def replaced(pattern: str, replacement: str, text: str, *, count: int = 0) -> st
     return compiled(pattern).sub(expand, text, count)
 
 
-def _group(found: Any, digits: str) -> str:
+def _group(match: Any, digits: str) -> str:
     """The group of ``$12``: group 12 if it exists, else group 1 followed by a 2."""
     for stop in range(len(digits), 0, -1):
-        if int(digits[:stop]) <= (found.re.groups or 0):
-            return (found.group(int(digits[:stop])) or "") + digits[stop:]
+        if int(digits[:stop]) <= (match.re.groups or 0):
+            return (match.group(int(digits[:stop])) or "") + digits[stop:]
     raise ValueError(f"there is no group {digits}")
 
 
@@ -347,14 +347,14 @@ def split(pattern: str, text: str) -> list[str]:
     """The parts between matches, as Java's ``split``: no empty ones at the end."""
     parts: list[str] = []
     start = 0
-    for found in compiled(pattern).finditer(text):
+    for match in compiled(pattern).finditer(text):
         # An empty match at the very start gives no part.
-        if found.end() == 0:
+        if match.end() == 0:
             continue
-        if found.start() == found.end() == len(text):
+        if match.start() == match.end() == len(text):
             continue
-        parts.append(text[start : found.start()])
-        start = found.end()
+        parts.append(text[start : match.start()])
+        start = match.end()
     if not parts and start == 0:
         return [text]
     parts.append(text[start:])

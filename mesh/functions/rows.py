@@ -55,8 +55,8 @@ PureFunction = Callable[[Sequence[Vector], AttributeType], Vector]
 
 def fail(rows: Rows, where: Mask, message: str) -> None:
     """Record that the rows fail where ``where`` (of length n, or 1 for all) holds."""
-    found = np.broadcast_to(where, rows.length) if len(where) == 1 else where
-    for row in np.flatnonzero(found).tolist():
+    mask = np.broadcast_to(where, rows.length) if len(where) == 1 else where
+    for row in np.flatnonzero(mask).tolist():
         rows.failures.setdefault(row, message)
 
 
@@ -66,10 +66,10 @@ def python_values(vector: Vector) -> list[Any]:
         return list(vector.values.to_pylist())
     if vector.type is AttributeType.OBJECT:
         return list(vector.values)
-    found: list[Any] = vector.values.tolist()
+    values: list[Any] = vector.values.tolist()
     if vector.nulls is None:
-        return found
-    return [None if null else v for v, null in zip(found, vector.nulls.tolist(), strict=True)]
+        return values
+    return [None if null else v for v, null in zip(values, vector.nulls.tolist(), strict=True)]
 
 
 def object_values(vector: Vector) -> list[Any]:
@@ -83,13 +83,13 @@ def object_values(vector: Vector) -> list[Any]:
 
 def from_values(values: Iterable[Any], type: AttributeType) -> Vector:
     """Python values as a vector; numbers wrap or are rounded to ``type``."""
-    found = list(values)
+    items = list(values)
     if type is AttributeType.STRING:
-        return Vector(type, pa.array(found, pa.string()))
+        return Vector(type, pa.array(items, pa.string()))
     if type is AttributeType.OBJECT:
-        return Vector(type, object_array(found))
-    nulls = np.fromiter((v is None for v in found), dtype=np.bool_, count=len(found))
-    filled = [0 if v is None else v for v in found]
+        return Vector(type, object_array(items))
+    nulls = np.fromiter((v is None for v in items), dtype=np.bool_, count=len(items))
+    filled = [0 if v is None else v for v in items]
     with np.errstate(over="ignore"):
         array = np.array(filled, dtype=dtype_of(type)) if filled else np.empty(0, dtype_of(type))
     return Vector(type, array, nulls if nulls.any() else None)
@@ -116,8 +116,8 @@ def each_row(function: Callable[..., Any], *, takes_null: bool = False) -> Funct
                 for i, argument in enumerate(arguments)
             ]
         else:
-            given = map(object_values, arguments)
-            columns = [one if len(one) == length else one * length for one in given]
+            inputs = map(object_values, arguments)
+            columns = [one if len(one) == length else one * length for one in inputs]
         counts: list[int] | None = None
         if type in sizes.SIZED and codes is not None:
             counts = np.bincount(codes, minlength=len(columns[0])).tolist()
@@ -151,8 +151,8 @@ def _called(
     results: list[Any] = []
     failed: dict[int, str] = {}
     room = sizes.Room()
-    given = zip(*columns, strict=True) if columns else [()]
-    for row, values in enumerate(given):
+    value_rows = zip(*columns, strict=True) if columns else [()]
+    for row, values in enumerate(value_rows):
         if not takes_null and None in values:
             results.append(None)
             continue
@@ -202,7 +202,7 @@ def _within(result: Vector, rows: Rows) -> Vector:
     count = rows.length if len(result) == 1 else 1
     if result.values.nbytes <= sizes.RESULT_BYTES_MAX // max(1, count):
         return result
-    found = sizes.text_sizes([result.values], len(result))
-    failed = sizes.Room().add(0, int(found[0]), count) if count > 1 else sizes.excess(found)
+    nbytes = sizes.text_sizes([result.values], len(result))
+    failed = sizes.Room().add(0, int(nbytes[0]), count) if count > 1 else sizes.excess(nbytes)
     fail_rows(rows, failed, of_all=count > 1)
     return sizes.without(result, failed)

@@ -126,11 +126,11 @@ def _code(script: Script, file: str) -> Any:
     """``def function(data): ..``; its lines are numbered from the one with the bracket."""
     text = _dedented(script.body)
     try:
-        found = ast.parse(text, file)
+        tree = ast.parse(text, file)
         shell = ast.parse("def function(data): pass", file)
         (function,) = shell.body
         assert isinstance(function, ast.FunctionDef)
-        function.body = found.body or function.body
+        function.body = tree.body or function.body
         return compile(shell, file, "exec")
     except (RecursionError, MemoryError, ValueError) as error:
         raise MeshError(
@@ -238,8 +238,8 @@ def _halves(
     """Call ``body`` for the rows from ``start`` to ``stop``, or for halves of them if it raises."""
     count = stop - start
     try:
-        made = body.call([array.slice(start, count) for array in arrays])
-        done.pieces.append(_column(made, type, count))
+        output = body.call([array.slice(start, count) for array in arrays])
+        done.pieces.append(_column(output, type, count))
     except Exception as error:
         if count <= 1:
             done.pieces.append(from_values([None] * count, type))
@@ -250,18 +250,18 @@ def _halves(
         _halves(body, arrays, type, middle, stop, done)
 
 
-def _column(made: Any, type: AttributeType, count: int) -> Vector:
-    if isinstance(made, pa.ChunkedArray):
-        made = made.combine_chunks()
-    if isinstance(made, pa.Scalar):
-        made = [made.as_py()] * count
-    if type is AttributeType.OBJECT and not isinstance(made, pa.Array):
-        made = [from_python(value) for value in made]
-        result = from_values(made, type)
-    elif isinstance(made, np.ndarray) and type is not AttributeType.STRING:
-        result = Vector(type, made.astype(dtype_of(type)))
+def _column(output: Any, type: AttributeType, count: int) -> Vector:
+    if isinstance(output, pa.ChunkedArray):
+        output = output.combine_chunks()
+    if isinstance(output, pa.Scalar):
+        output = [output.as_py()] * count
+    if type is AttributeType.OBJECT and not isinstance(output, pa.Array):
+        output = [from_python(value) for value in output]
+        result = from_values(output, type)
+    elif isinstance(output, np.ndarray) and type is not AttributeType.STRING:
+        result = Vector(type, output.astype(dtype_of(type)))
     else:
-        array = made if isinstance(made, pa.Array) else pa.array(made)
+        array = output if isinstance(output, pa.Array) else pa.array(output)
         result = from_arrow(array.cast(type.arrow, safe=False), type)
     if len(result) != count:
         raise ValueError(f"it returned {len(result)} values for {count} rows")

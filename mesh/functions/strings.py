@@ -97,11 +97,10 @@ def _unhex(text: str) -> str:
     return _text("".join(chr(int(text[at : at + 2], 16)) for at in range(0, len(text), 2)))
 
 
-def _locate(wanted: str, text: str, start: int = 0) -> int:
+def _locate(substring: str, text: str, start: int = 0) -> int:
     units = _units(text)
     start = _place(units, int(start), most=len(units))
-    found = units[start:].find(_units(wanted))
-    return found + start
+    return units.find(_units(substring), start)
 
 
 def _repeat(text: str, times: int) -> str:
@@ -128,8 +127,8 @@ def _strcmp(one: str, other: str) -> int:
 
 def _substr(text: str, *how: Any) -> str:
     if isinstance(how[0], str):
-        found = compiled(how[0]).search(text)
-        return "" if found is None else found.group(int(how[1]) if len(how) > 1 else 0) or ""
+        match = compiled(how[0]).search(text)
+        return "" if match is None else match.group(int(how[1]) if len(how) > 1 else 0) or ""
     units = _units(text)
     start = _place(units, int(how[0]), most=len(units))
     stop = _place(units, start + int(how[1]), most=len(units)) if len(how) > 1 else len(units)
@@ -156,19 +155,19 @@ def _concat(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vec
 
 
 def _contains(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
-    text, wanted = arguments
-    if len(wanted) != 1:
+    text, substring = arguments
+    if len(substring) != 1:
         return _EACH_CONTAINS(arguments, type, rows)
-    (searched,) = python_values(wanted)
+    (searched,) = python_values(substring)
     if searched is None:
         return _EACH_CONTAINS(arguments, type, rows)
-    found = pc.match_substring(text.values, searched)
+    matches = pc.match_substring(text.values, searched)
     nulls = text.null_mask
-    values = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+    values = pc.fill_null(matches, False).to_numpy(zero_copy_only=False)
     return Vector(AttributeType.BOOL, values, nulls if nulls.any() else None)
 
 
-_EACH_CONTAINS = each_row(lambda text, wanted: wanted in text)
+_EACH_CONTAINS = each_row(lambda text, substring: substring in text)
 
 
 def _find(pattern: str, text: str, start: int = 0) -> bool:
@@ -177,12 +176,12 @@ def _find(pattern: str, text: str, start: int = 0) -> bool:
 
 
 def _group(pattern: str, text: str, number: int) -> str | None:
-    found = compiled(pattern).search(text)
-    if found is None:
+    match = compiled(pattern).search(text)
+    if match is None:
         return None
-    if not 0 <= number <= found.re.groups:
+    if not 0 <= number <= match.re.groups:
         raise ValueError(f"'{pattern}' has no group {number}")
-    value: str | None = found.group(int(number))
+    value: str | None = match.group(int(number))
     return value
 
 

@@ -117,30 +117,30 @@ def _now(pattern: str, *, argument: str = "") -> Function:
     """The event's clock in a pattern; ``argument`` names the argument: pattern or zone."""
 
     def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
-        given = python_values(arguments[0].spread(rows.length)) if arguments else None
+        values = python_values(arguments[0].spread(rows.length)) if arguments else None
         written: dict[tuple[int, str | None], str | None] = {}
-        found: list[str | None] = []
+        texts: list[str | None] = []
         for row, time in enumerate(rows.clock_ms.tolist()):
-            key = (time, given[row] if given is not None else None)
+            key = (time, values[row] if values is not None else None)
             if key not in written:
                 try:
                     written[key] = _now_as(time, pattern, argument, key[1])
                 except ValueError as error:
                     rows.failures.setdefault(row, str(error))
-                    found.append(None)
+                    texts.append(None)
                     continue
-            found.append(written[key])
-        return from_values(found, type)
+            texts.append(written[key])
+        return from_values(texts, type)
 
     return apply
 
 
-def _now_as(time_ms: int, pattern: str, argument: str, given: str | None) -> str:
+def _now_as(time_ms: int, pattern: str, argument: str, value: str | None) -> str:
     where: tzinfo = UTC
-    if given is not None and argument == "zone":
-        where = dates.zone(given)
-    elif given is not None:
-        pattern = given
+    if value is not None and argument == "zone":
+        where = dates.zone(value)
+    elif value is not None:
+        pattern = value
     return dates.write(dates.at(time_ms, where), pattern)
 
 

@@ -35,13 +35,13 @@ def _elements(document: Any, path: str | None, fail: bool | None = True) -> list
         raise ValueError("json:tokenize can't take null")
     steps = parse(path)
     try:
-        found = steps.read(read_json(document) if isinstance(document, str) else document)
+        result = steps.read(read_json(document) if isinstance(document, str) else document)
     except PathNotFoundError:
-        found = None
-    if isinstance(found, list) and (found or fail):
-        return found
-    if isinstance(found, dict | str):
-        return [found]
+        result = None
+    if isinstance(result, list) and (result or fail):
+        return result
+    if isinstance(result, dict | str):
+        return [result]
     return [] if fail else [None]
 
 
@@ -49,10 +49,10 @@ def _texts(document: Any, path: str | None, fail: bool | None = True) -> Tokens:
     parts = _elements(document, path, fail)
     if len(parts) == 1 and isinstance(parts[0], str):
         # A single string is used as it is; inside a list it is JSON, with its quotes.
-        found = parse(str(path)).read(
+        value = parse(str(path)).read(
             read_json(document) if isinstance(document, str) else document
         )
-        return [(found if isinstance(found, str) else write_json(parts[0]),)]
+        return [(value if isinstance(value, str) else write_json(parts[0]),)]
     texts = summed("" if part is None else write_json(part) for part in parts)
     return [(None if part is None else text,) for part, text in zip(parts, texts, strict=True)]
 

@@ -23,8 +23,8 @@ def _conversion(ratio: Fraction) -> Function:
     def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
         value = kernels.cast(arguments[0], AttributeType.DOUBLE)
         with np.errstate(all="ignore"):
-            made = value.values * float(ratio.numerator) / float(ratio.denominator)
-        return Vector(type, made, value.nulls)
+            results = value.values * float(ratio.numerator) / float(ratio.denominator)
+        return Vector(type, results, value.nulls)
 
     return apply
 

@@ -78,7 +78,7 @@ class Vector:
 
     def to_arrow(self, length: int, type: AttributeType | None = None) -> pa.Array[Any]:
         """An Arrow array of ``length`` values, of ``type`` (the vector's own by default)."""
-        wanted = (type or self.type).arrow
+        target = (type or self.type).arrow
         if len(self) != length:
             self = self.spread(length)
         array: pa.Array[Any] = self.values
@@ -86,7 +86,17 @@ class Vector:
             array = to_binary(self.values)
         elif self.type is not AttributeType.STRING:
             array = pa.array(self.values, mask=self.nulls)
-        return array if array.type == wanted else array.cast(wanted, safe=False)
+        return array if array.type == target else array.cast(target, safe=False)
+
+    def to_list(self, length: int) -> list[Any]:
+        """The ``length`` values, None for null, which are no objects."""
+        values: list[Any] = self.values.tolist()
+        if self.nulls is not None:
+            nulls = self.nulls.tolist()
+            values = [
+                None if is_null else value for value, is_null in zip(values, nulls, strict=True)
+            ]
+        return values if len(values) == length else values * length
 
     def spread(self, length: int) -> Vector:
         """A constant repeated ``length`` times; other vectors have that length already."""
@@ -120,6 +130,17 @@ def from_arrow(array: pa.Array[Any] | pa.ChunkedArray[Any], type: AttributeType)
     nulls = array.is_null().to_numpy(zero_copy_only=False)
     filler: Any = False if type is AttributeType.BOOL else 0
     return Vector(type, pc.fill_null(array, filler).to_numpy(zero_copy_only=False), nulls)
+
+
+def from_values(values: list[Any], type: AttributeType) -> Vector:
+    """A column of few rows as a vector; None for null.  No column of objects has this form."""
+    if type is AttributeType.STRING:
+        return Vector(type, pa.array(values, pa.string()))
+    if None not in values:
+        return Vector(type, np.array(values, _DTYPES[type]))
+    filled = [0 if value is None else value for value in values]
+    nulls = np.array([value is None for value in values])
+    return Vector(type, np.array(filled, _DTYPES[type]), nulls)
 
 
 def constant(value: str | int | float | bool | None, type: AttributeType | None) -> Vector:

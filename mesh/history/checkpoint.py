@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
 
-    from mesh.history.reader import Reader
+    from mesh.history.reader import PastReader
     from mesh.history.run import HistoryRun
     from mesh.model.history import HistoryReport, HistoryTask
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SHARE: Final = 0.05
 
 
-def mark_of(task: HistoryTask, readers: Sequence[Reader]) -> str:
+def mark_of(task: HistoryTask, readers: Sequence[PastReader]) -> str:
     """The digest of a history."""
     digest = hashlib.sha256(mesh.__version__.encode())
     for one in (task.spec, *task.inputs):
@@ -47,9 +47,9 @@ class Checkpoints:
     """
 
     def __init__(self, task: HistoryTask, mark: str, is_pending: threading.Event) -> None:
-        given = task.checkpoint
+        checkpoint = task.checkpoint
         #: Where the process begins; None for the beginning.
-        self.begun = given if given is not None and given.mark == mark else None
+        self.begun = checkpoint if checkpoint is not None and checkpoint.mark == mark else None
         self._task, self._mark, self._is_pending = task, mark, is_pending
         self._due_s = time.monotonic() + task.checkpoint_s
 
@@ -57,7 +57,7 @@ class Checkpoints:
         """Whether it is time for one, and the manager no longer reads files of the one before."""
         return at_s >= self._due_s and not self._is_pending.is_set()
 
-    def made(
+    def create(
         self, history: HistoryRun, now: HistoryReport, places: Sequence[tuple[int, int]]
     ) -> HistoryCheckpoint:
         """A checkpoint, when one is due, in the place of the one before.
@@ -76,7 +76,7 @@ class Checkpoints:
         return HistoryCheckpoint(
             self._mark, now.rows, now.later, history.emitted, history.failed,
             tuple(place for place, _ in places), tuple(ms for _, ms in places),
-            history.known(), history.seen(), states, now.unreadable,
+            history.watermarks_ms(), history.seen(), states, now.unreadable,
         )  # fmt: skip
 
     def _drop_old(self, named: set[str]) -> None:

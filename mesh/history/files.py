@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mesh.history.rows import Rows
+    from mesh.history.rows import PastRows
 
 #: Rows of one batch at most; of 8 partitions each gets an eighth.
 BATCH_ROWS: Final = 262_144
@@ -40,7 +40,7 @@ class HistoryFiles:
 
     def __init__(self, root: str, path: str, schema: pa.Schema, time: str) -> None:
         self._schema, self._time = schema, time
-        self.paths = history_files.found(root, path)
+        self.paths = history_files.files_of(root, path)
 
     def count(self) -> int:
         """The number of rows, as far as files tell without being read; 0 if one doesn't."""
@@ -53,10 +53,10 @@ class HistoryFiles:
 
     def contents(self) -> str:
         """The files with their sizes and times."""
-        found = [(str(path), path.stat()) for path in self.paths]
-        return "\n".join(f"{path} {one.st_size} {one.st_mtime_ns}" for path, one in found)
+        stats = [(str(path), path.stat()) for path in self.paths]
+        return "\n".join(f"{path} {one.st_size} {one.st_mtime_ns}" for path, one in stats)
 
-    def batches(self, skipped: int = 0) -> Iterator[Rows]:
+    def batches(self, skipped: int = 0) -> Iterator[PastRows]:
         """The rows of all files but the first; MESH-C161 at the first file that can't be read."""
         for path in self.paths:
             try:
@@ -72,16 +72,16 @@ class HistoryFiles:
             except (pa.ArrowException, OSError) as error:
                 raise unusable(f"{path} can't be read", f"{error}") from error
 
-    def _of_file(self, path: Path) -> Iterator[Rows]:
-        found = dataset.dataset(path, format=self._format(path))
+    def _of_file(self, path: Path) -> Iterator[PastRows]:
+        data = dataset.dataset(path, format=self._format(path))
         names = list(dict.fromkeys((*self._schema.names, self._time)))
-        missing = [name for name in names if name not in found.schema.names]
+        missing = [name for name in names if name not in data.schema.names]
         if missing:
             raise unusable(
                 f'{path} has no column "{missing[0]}"',
-                f"Its columns: {', '.join(found.schema.names)}.",
+                f"Its columns: {', '.join(data.schema.names)}.",
             )
-        for batch in found.to_batches(columns=names, batch_size=BATCH_ROWS):
+        for batch in data.to_batches(columns=names, batch_size=BATCH_ROWS):
             if batch.num_rows:
                 yield rows_of(path, batch, self._schema, self._time)
 

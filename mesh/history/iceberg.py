@@ -23,7 +23,7 @@ from mesh.plan.history_files import unusable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mesh.history.rows import Rows
+    from mesh.history.rows import PastRows
     from mesh.plan.history_iceberg import IcebergPlace
 
 #: Rows of one batch.
@@ -41,7 +41,7 @@ class HistoryIceberg:
     place: IcebergPlace
     schema: pa.Schema
     time: str
-    _found: Any = field(default=None, init=False)
+    _cached_table: Any = field(default=None, init=False)
 
     def count(self) -> int:
         """The number of rows; 0 where rows were deleted, which only a read would tell."""
@@ -55,7 +55,7 @@ class HistoryIceberg:
         snapshot = self._table().current_snapshot()
         return f"{self.place} {'' if snapshot is None else snapshot.snapshot_id}"
 
-    def batches(self, skipped: int = 0) -> Iterator[Rows]:
+    def batches(self, skipped: int = 0) -> Iterator[PastRows]:
         """All rows but the first ``skipped``; MESH-C161 where they can't be read."""
         from pyiceberg.io.pyarrow import ArrowScan
 
@@ -90,18 +90,18 @@ class HistoryIceberg:
             data = (values or {}).get(column.field_id)
             return None if data is None else from_bytes(column.field_type, data)
 
-        known = []
+        ranges = []
         tasks = sorted(scan.plan_files(), key=lambda task: str(task.file.file_path))
         for task in tasks:
             self._check(task.file.file_path)
-            known.append((bound(task.file.lower_bounds), bound(task.file.upper_bounds), task))
-        if any(low is None or high is None for low, high, _ in known):
+            ranges.append((bound(task.file.lower_bounds), bound(task.file.upper_bounds), task))
+        if any(low is None or high is None for low, high, _ in ranges):
             # Written without statistics: no order is known.
             yield tasks
             return
         some: list[Any] = []
         end: Any = None
-        for low, high, task in sorted(known, key=lambda one: one[0]):
+        for low, high, task in sorted(ranges, key=lambda one: one[0]):
             if some and low > end:
                 yield some
                 some, end = [], None
@@ -131,9 +131,9 @@ class HistoryIceberg:
         return table.scan(selected_fields=tuple(names))
 
     def _table(self) -> Any:
-        if self._found is None:
-            self._found = _opened(self.place)
-        return self._found
+        if self._cached_table is None:
+            self._cached_table = _opened(self.place)
+        return self._cached_table
 
 
 def _opened(place: IcebergPlace) -> Any:

@@ -26,7 +26,7 @@ from mesh.model.history import HistoryReport, HistoryTask
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mesh.history.rows import Rows
+    from mesh.history.rows import PastRows
 
 #: Interval of reports, seconds.
 _REPORT_S: Final = 1.0
@@ -40,23 +40,23 @@ class _Source:
 
     stream: str
     before_ms: int | None
-    batches: Iterator[Rows]
+    batches: Iterator[PastRows]
     #: Where the reader is, and the highest time of the rows that were run.
     place: int = 0
-    known_ms: int = 0
+    watermark_ms: int = 0
     is_ended: bool = False
 
-    def next(self) -> tuple[Rows, int] | None:
+    def next(self) -> tuple[PastRows, int] | None:
         """The next rows before the end of the history, and how many were later; None at its end."""
-        given = next(self.batches, None)
-        if given is None:
+        batch = next(self.batches, None)
+        if batch is None:
             self.is_ended = True
             return None
-        self.place = self.place + len(given) if given.place is None else given.place
-        past = given if self.before_ms is None else given.before(self.before_ms)
+        self.place = self.place + len(batch) if batch.place is None else batch.place
+        past = batch if self.before_ms is None else batch.before(self.before_ms)
         if len(past):
-            self.known_ms = max(self.known_ms, int(past.time_ms.max()))
-        return past, len(given) - len(past)
+            self.watermark_ms = max(self.watermark_ms, int(past.time_ms.max()))
+        return past, len(batch) - len(past)
 
 
 def run(
@@ -79,43 +79,43 @@ def run(
     opened = [reader_of(task, one, history.entrances(one.stream)) for one in task.inputs]
     counts = [one.count() for one in opened]
     now = HistoryReport(of=sum(counts) if all(counts) else 0)
-    places, known_ms = [0] * len(opened), [0] * len(opened)
+    places, watermarks_ms = [0] * len(opened), [0] * len(opened)
     checkpoints = Checkpoints(task, mark_of(task, opened), is_pending)
     if (begun := checkpoints.begun) is not None:
         history.restore(begun)
-        places, known_ms = list(begun.places), list(begun.known_ms)
+        places, watermarks_ms = list(begun.places), list(begun.known_ms)
         now = replace(
             now, rows=begun.rows, later=begun.later, unreadable=begun.unreadable,
             resumed=begun.rows,
         )  # fmt: skip
     sources = [
-        _Source(asked.stream, task.before_ms.get(asked.stream), one.batches(place), place, ms)
-        for asked, one, place, ms in zip(task.inputs, opened, places, known_ms, strict=True)
+        _Source(entry.stream, task.before_ms.get(entry.stream), one.batches(place), place, ms)
+        for entry, one, place, ms in zip(task.inputs, opened, places, watermarks_ms, strict=True)
     ]
-    began_s = told_s = time.monotonic()
+    began_s = reported_s = time.monotonic()
     while waiting := [one for one in sources if not one.is_ended]:
-        source = min(waiting, key=lambda one: one.known_ms)
-        found = source.next()
-        if found is not None:
-            given, later = found
-            if len(given):
-                history.take(source.stream, given)
+        source = min(waiting, key=lambda one: one.watermark_ms)
+        batch = source.next()
+        if batch is not None:
+            past, later = batch
+            if len(past):
+                history.take(source.stream, past)
             now = replace(
-                now, rows=now.rows + len(given), later=now.later + later,
-                unreadable=now.unreadable + given.unreadable,
+                now, rows=now.rows + len(past), later=now.later + later,
+                unreadable=now.unreadable + past.unreadable,
             )  # fmt: skip
         if len(sources) > 1:
             _pass_time(history, sources, source)
         at_s = time.monotonic()
         rate = (now.rows - now.resumed) / max(at_s - began_s, 1e-3)
         now = replace(now, rows_per_s=round(rate))
-        if found is not None and checkpoints.is_due(at_s):
-            reached = [(one.place, one.known_ms) for one in sources]
-            report(replace(now, checkpoint=checkpoints.made(history, now, reached)))
-        elif at_s - told_s >= _REPORT_S:
-            told_s = at_s
+        if batch is not None and checkpoints.is_due(at_s):
+            reached = [(one.place, one.watermark_ms) for one in sources]
+            report(replace(now, checkpoint=checkpoints.create(history, now, reached)))
+        elif at_s - reported_s >= _REPORT_S:
+            reported_s = at_s
             report(now)
-    history.finish(max(one.known_ms for one in sources))
+    history.finish(max(one.watermark_ms for one in sources))
     states = tuple(history.states())
     report(
         replace(now, is_done=True, states=states, emitted=history.emitted, failed=history.failed)
@@ -124,15 +124,15 @@ def run(
 
 def _pass_time(history: HistoryRun, sources: Sequence[_Source], source: _Source) -> None:
     """Say how far inputs are known: one that has ended is known as far as the others."""
-    least = min(sources, key=lambda one: (one.is_ended, one.known_ms))
-    last = max(sources, key=lambda one: one.known_ms)
-    reached = last.known_ms if least.is_ended else least.known_ms
+    least = min(sources, key=lambda one: (one.is_ended, one.watermark_ms))
+    last = max(sources, key=lambda one: one.watermark_ms)
+    reached = last.watermark_ms if least.is_ended else least.watermark_ms
     for one in sources:
-        if one.is_ended and one.known_ms < reached:
-            one.known_ms = reached
+        if one.is_ended and one.watermark_ms < reached:
+            one.watermark_ms = reached
         elif one is not source:
             continue
-        history.pass_time(one.stream, one.known_ms)
+        history.pass_time(one.stream, one.watermark_ms)
 
 
 def main() -> int:

@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.history.rows import Rows
+    from mesh.history.rows import PastRows
     from mesh.model.app import Channel
     from mesh.model.history import HistoryInput, HistoryTask
 
 
-class Reader(Protocol):
+class PastReader(Protocol):
     """Past events of one stream, in their order."""
 
     def count(self) -> int:
         """The number of rows; 0 if it is not known without reading them."""
         ...
 
-    def batches(self, place: int = 0) -> Iterator[Rows]:
+    def batches(self, place: int = 0) -> Iterator[PastRows]:
         """All rows after a place; MESH-C161 where they can't be read.
 
         It is that of earlier rows; for a reader that counts, their number.
@@ -39,18 +39,18 @@ class Reader(Protocol):
         ...
 
 
-def reader_of(task: HistoryTask, asked: HistoryInput, channels: Sequence[Channel]) -> Reader:
+def reader_of(task: HistoryTask, entry: HistoryInput, channels: Sequence[Channel]) -> PastReader:
     """The reader of an input, whose events enter by ``channels``; MESH-C161 for what is none."""
-    if history_streams.is_stream(asked.path):
-        return history_stream(task, asked, channels)
-    return table_reader(task.root, asked, channels[0].stream.arrow, task.spec.name)
+    if history_streams.is_stream(entry.path):
+        return history_stream(task, entry, channels)
+    return table_reader(task.root, entry, channels[0].stream.arrow, task.spec.name)
 
 
-def table_reader(root: str, asked: HistoryInput, schema: pa.Schema, app: str = "") -> Reader:
+def table_reader(root: str, entry: HistoryInput, schema: pa.Schema, app: str = "") -> PastReader:
     """The reader of files or a table with these columns; MESH-C161 for what is none."""
-    if history_iceberg.is_iceberg(asked.path):
-        return HistoryIceberg(history_iceberg.iceberg_of(root, asked.path), schema, asked.time)
-    if history_tables.is_table(asked.path):
-        place = history_tables.table_of(root, asked.path)
-        return HistoryTable(place, schema, asked.time, app)
-    return HistoryFiles(root, asked.path, schema, asked.time)
+    if history_iceberg.is_iceberg(entry.path):
+        return HistoryIceberg(history_iceberg.iceberg_of(root, entry.path), schema, entry.time)
+    if history_tables.is_table(entry.path):
+        place = history_tables.table_of(root, entry.path)
+        return HistoryTable(place, schema, entry.time, app)
+    return HistoryFiles(root, entry.path, schema, entry.time)

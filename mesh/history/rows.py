@@ -19,7 +19,7 @@ kernels: Any = pyarrow.compute
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PastRows:
     """Past events, n of them, in the schema of their stream."""
 
     rows: pa.RecordBatch
@@ -35,16 +35,16 @@ class Rows:
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
-    def after(self, count: int) -> Rows:
+    def after(self, count: int) -> PastRows:
         """All but the first ``count``, or none."""
-        return Rows(self.rows.slice(min(count, len(self))), self.time_ms[count:])
+        return PastRows(self.rows.slice(min(count, len(self))), self.time_ms[count:])
 
-    def before(self, end_ms: int) -> Rows:
+    def before(self, end_ms: int) -> PastRows:
         """Those that are earlier than a time."""
         is_past = self.time_ms < end_ms
         return self if is_past.all() else self.take(np.flatnonzero(is_past))
 
-    def take(self, chosen: npt.NDArray[np.int64]) -> Rows:
+    def take(self, chosen: npt.NDArray[np.int64]) -> PastRows:
         """The rows with these numbers, which grow."""
         at: Any = pa.array(chosen)
         message = None if self.message is None else self.message[chosen]
@@ -57,7 +57,7 @@ class Rows:
         return np.cumsum(np.diff(self.message, prepend=self.message[:1]) != 0)
 
 
-def rows_of(where: object, batch: pa.RecordBatch, schema: pa.Schema, time: str) -> Rows:
+def rows_of(where: object, batch: pa.RecordBatch, schema: pa.Schema, time: str) -> PastRows:
     """The events of a batch.
 
     Args:
@@ -85,4 +85,4 @@ def rows_of(where: object, batch: pa.RecordBatch, schema: pa.Schema, time: str) 
     columns = [batch.column(f.name).cast(f.type) for f in schema]
     rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     time_ms = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return Rows(rows, np.asarray(time_ms, np.int64))
+    return PastRows(rows, np.asarray(time_ms, np.int64))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mesh.history.rows import Rows
+from mesh.history.rows import PastRows
 from mesh.model.app import Format, GroupKind, Strategy
 from mesh.model.cluster import Assignment
 from mesh.model.history import HistoryState
@@ -27,8 +27,8 @@ from mesh.operators.failures import FAILED
 from mesh.operators.on_demand import as_chunk
 from mesh.plan.history import entrances
 from mesh.spark.instance_io import InstanceIO, js_stream_of
-from mesh.spark.live_partition import Partition, executor_of
-from mesh.spark.local_state import LocalState, Manifest, Position
+from mesh.spark.live_partition import LivePartition, executor_of
+from mesh.spark.local_state import InputPosition, LocalState, Manifest
 from mesh.spark.partitioning import split_by_partition
 from mesh.spark.snapshot_migration import sign_manifest
 from mesh.spark.stream_clock import StreamClock
@@ -47,9 +47,9 @@ class _Group:
 
     io: InstanceIO
     #: By stream of past events that it reads, directly or by key: the time up to which it is known.
-    known: dict[str, int]
+    watermarks_ms: dict[str, int]
     #: By virtual partition.
-    parts: dict[int, Partition] = field(default_factory=dict)
+    parts: dict[int, LivePartition] = field(default_factory=dict)
     #: By virtual partition and stream: the number of messages so far.
     seen: dict[int, dict[str, int]] = field(default_factory=dict)
 
@@ -62,29 +62,29 @@ class _Group:
         one = next(i for i in self.io.group.inputs if i.channel.id == channel.id)
         return (number,) if one.strategy is Strategy.BY_KEY else self.numbers
 
-    def part(self, number: int) -> Partition:
+    def part(self, number: int) -> LivePartition:
         """The state of a virtual partition."""
         if number not in self.parts:
             clocks = {i.channel.stream.name: StreamClock() for i in self.io.group.inputs}
-            self.parts[number] = Partition(executor_of(self.io, number), clocks)
+            self.parts[number] = LivePartition(executor_of(self.io, number), clocks)
         return self.parts[number]
 
-    def run(self, number: int, channel: Channel, given: Rows) -> Iterator[OutputRun]:
+    def run(self, number: int, channel: Channel, past: PastRows) -> Iterator[OutputRun]:
         """The output of a virtual partition for its next events, n > 0 of them."""
         part = self.part(number)
         name = channel.stream.name
         seen = self.seen.setdefault(number, {})
         # The numbers say no more than which events are one message.
-        sequence = seen.get(name, 0) + given.message_numbers()
+        sequence = seen.get(name, 0) + past.message_numbers()
         seen[name] = int(sequence[-1]) + 1
-        part.clocks[name].take(given.time_ms, last_is_own=True)
+        part.clocks[name].take(past.time_ms, last_has_time=True)
         chunk = sequence if channel.format is Format.JSON else None
-        run = InputRun(name, sequence, given.time_ms, given.rows, chunk)
+        run = InputRun(name, sequence, past.time_ms, past.rows, chunk)
         yield from self._advance(part, [run])
 
-    def pass_time(self, stream: str, known_ms: int) -> Iterator[OutputRun]:
+    def pass_time(self, stream: str, watermark_ms: int) -> Iterator[OutputRun]:
         """The output of all partitions after a stream of past events is known up to a time."""
-        self.known[stream] = known_ms
+        self.watermarks_ms[stream] = watermark_ms
         for number in self.numbers if len(self.io.group.inputs) > 1 else ():
             yield from self._advance(self.part(number), [])
 
@@ -93,10 +93,10 @@ class _Group:
         for number in self.numbers if len(self.io.group.inputs) > 1 else ():
             part = self.part(number)
             for clock in part.clocks.values():
-                clock.take(np.array([end_ms + 1]), last_is_own=True)
+                clock.take(np.array([end_ms + 1]), last_has_time=True)
             yield from self._advance(part, [])
 
-    def _advance(self, part: Partition, runs: Sequence[InputRun]) -> Iterator[OutputRun]:
+    def _advance(self, part: LivePartition, runs: Sequence[InputRun]) -> Iterator[OutputRun]:
         if len(part.clocks) > 1:
             self._bring_forward(part.clocks)
         yield from part.executor.run(runs, part.times(), is_by_events=True)
@@ -105,11 +105,13 @@ class _Group:
         """Set the clocks of streams to what is known of them beside their own events."""
         reached = max(clock.now_ms for clock in clocks.values())
         for name, clock in clocks.items():
-            known_ms = self.known.get(name)
-            if known_ms is not None:
-                clock.take(np.array([known_ms]) if known_ms else np.empty(0, np.int64), True)
+            watermark_ms = self.watermarks_ms.get(name)
+            if watermark_ms is not None:
+                clock.take(
+                    np.array([watermark_ms]) if watermark_ms else np.empty(0, np.int64), True
+                )
             elif not clock.is_started:
-                # As live, where the broker's clock is ahead: see ``Partition.times``.
+                # As live, where the broker's clock is ahead: see ``LivePartition.times``.
                 clock.broker_reached(reached)
 
 
@@ -145,69 +147,69 @@ class HistoryRun:
             for one in group.inputs:
                 self._readers.setdefault(one.channel.id, []).append(group)
         self._entrances = {name: entrances(spec, name) for name in past}
-        for made in self._groups.values():
+        for runner in self._groups.values():
             # A part that can't be made is found before hours of work.
-            for number in made.numbers:
-                made.part(number)
+            for number in runner.numbers:
+                runner.part(number)
 
     def entrances(self, stream: str) -> tuple[Channel, ...]:
         """The channels by which events of a stream enter that are past."""
         return self._entrances[stream]
 
-    def take(self, stream: str, given: Rows) -> None:
+    def take(self, stream: str, past: PastRows) -> None:
         """Run the next past events of a stream, n > 0 of them, through all groups."""
         for channel in self._entrances[stream]:
-            self._place(channel, "", given)
+            self._place(channel, "", past)
 
-    def pass_time(self, stream: str, known_ms: int) -> None:
+    def pass_time(self, stream: str, watermark_ms: int) -> None:
         """No event of a stream that is still to come is earlier than this."""
         for name, group in self._groups.items():
-            if stream in group.known:
-                self._emit(group, self.task.spec.group(name), group.pass_time(stream, known_ms))
+            if stream in group.watermarks_ms:
+                self._emit(group, self.task.spec.group(name), group.pass_time(stream, watermark_ms))
 
     def finish(self, end_ms: int) -> None:
         """Run the events that wait for others; ``end_ms``: the time of the last past event."""
         for name, group in self._groups.items():
             self._emit(group, self.task.spec.group(name), group.finish(end_ms))
 
-    def _place(self, channel: Channel, text: str, given: Rows) -> None:
+    def _place(self, channel: Channel, text: str, past: PastRows) -> None:
         """Give the rows of a channel to its readers, each to its partition."""
         readers = self._readers.get(channel.id, ())
-        if not readers or not len(given):
+        if not readers or not len(past):
             return
         if not channel.is_keyed:
             for group in readers:
-                self._run(group, channel, 0, given)
+                self._run(group, channel, 0, past)
             return
 
         def events() -> Any:
-            return as_chunk(given.rows, given.time_ms, int(given.time_ms[-1]))
+            return as_chunk(past.rows, past.time_ms, int(past.time_ms[-1]))
 
-        for number, chosen in split_by_partition(channel, text, given.rows, events):
-            part = given.take(chosen)
+        for number, chosen in split_by_partition(channel, text, past.rows, events):
+            part = past.take(chosen)
             for group in readers:
                 self._run(group, channel, number, part)
 
-    def _run(self, group: GroupSpec, channel: Channel, number: int, given: Rows) -> None:
+    def _run(self, group: GroupSpec, channel: Channel, number: int, past: PastRows) -> None:
         if group.kind is GroupKind.PARTITIONER:
             # It publishes each event alone.
-            alone = Rows(given.rows, given.time_ms)
+            alone = PastRows(past.rows, past.time_ms)
             for output in group.outputs:
                 self._place(output, group.text, alone)
             return
         one = self._groups[group.name]
         for part in one.numbers_of(channel, number):
-            self._emit(one, group, one.run(part, channel, given))
+            self._emit(one, group, one.run(part, channel, past))
 
     def _emit(self, one: _Group, group: GroupSpec | None, runs: Iterable[OutputRun]) -> None:
         assert group is not None
-        for made in runs:
-            if made.stream == FAILED:
-                self.failed += made.rows.num_rows
+        for run in runs:
+            if run.stream == FAILED:
+                self.failed += run.rows.num_rows
                 continue
-            self.emitted += made.rows.num_rows
-            for output in one.io.outputs(made.stream):
-                self._place(output, group.text, Rows(made.rows, made.time_ms))
+            self.emitted += run.rows.num_rows
+            for output in one.io.outputs(run.stream):
+                self._place(output, group.text, PastRows(run.rows, run.time_ms))
 
     def states(self, *, of_all: bool = False) -> Iterator[HistoryState]:
         """Write the state of each part to its directory: of groups with state, or ``of_all``."""
@@ -219,9 +221,9 @@ class HistoryRun:
                 data = sign_manifest(manifest, one.io.group).to_bytes().decode()
                 yield HistoryState(name, one.io.part(number), data, pieces)
 
-    def known(self) -> dict[str, dict[str, int]]:
+    def watermarks_ms(self) -> dict[str, dict[str, int]]:
         """By group and stream: the time up to which the group knows the stream."""
-        return {name: dict(group.known) for name, group in self._groups.items()}
+        return {name: dict(group.watermarks_ms) for name, group in self._groups.items()}
 
     def seen(self) -> dict[str, dict[str, dict[str, int]]]:
         """By group, part and stream: the number of its messages so far."""
@@ -234,7 +236,7 @@ class HistoryRun:
         """Continue from a checkpoint, whose files are in the directory."""
         self.emitted, self.failed = checkpoint.emitted, checkpoint.failed
         for name, one in self._groups.items():
-            one.known.update(checkpoint.known.get(name, {}))
+            one.watermarks_ms.update(checkpoint.known.get(name, {}))
             numbers = {one.io.part(number): number for number in one.numbers}
             for part, seen in checkpoint.seen.get(name, {}).items():
                 one.seen[numbers[part]] = dict(seen)
@@ -253,7 +255,7 @@ class HistoryRun:
         local.put_pieces(state)
         streams = [js_stream_of(i, number) for i in group.io.group.inputs]
         at = {s: {"sequence": self.task.cuts.get(s, 0), "time_ms": 0} for s in streams}
-        position = Position.of(at, at)
+        position = InputPosition.of(at, at)
         return Manifest(position, part.stored_clocks(), dict(state.scalars), tuple(state.pieces))
 
 

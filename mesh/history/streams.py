@@ -15,10 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.history.files import BATCH_ROWS
-from mesh.history.rows import Rows, kernels
+from mesh.history.rows import PastRows, kernels
 from mesh.model import names
 from mesh.plan.history_files import unusable
 from mesh.plan.history_streams import stream_of
+from mesh.spark.instance_io import decoder_of
+from pyspark_nats.decode import decode_messages
 from pyspark_nats.errors import DataLossError, RefusedError
 from pyspark_nats.protocol.connection import shared
 from pyspark_nats.protocol.jetstream import stream_infos
@@ -47,7 +49,7 @@ _METADATA: Final = {
 
 
 def history_stream(
-    task: HistoryTask, asked: HistoryInput, channels: Sequence[Channel]
+    task: HistoryTask, entry: HistoryInput, channels: Sequence[Channel]
 ) -> HistoryStream:
     """The reader of an input in a stream, whose events enter by ``channels``.
 
@@ -56,12 +58,18 @@ def history_stream(
     Raises:
         MeshError: MESH-C161 for what is none.
     """
-    place = stream_of(asked.path)
-    own = next((c for c in channels if c.js_stream() == place.js_stream), None)
-    subjects = (own.subject(),) if own is not None and not place.subject else place.subjects
+    place = stream_of(entry.path)
+    channel = next((c for c in channels if c.js_stream() == place.js_stream), None)
+    subjects = (channel.subject(),) if channel is not None and not place.subject else place.subjects
     end = task.cuts.get(place.js_stream)
     return HistoryStream(
-        place, channels[0].stream.arrow, asked.time, task.nats, subjects=subjects, end=end
+        place,
+        channels[0].stream.arrow,
+        entry.time,
+        task.nats,
+        subjects=subjects,
+        end=end,
+        channel=channel,
     )
 
 
@@ -78,6 +86,8 @@ class HistoryStream:
     subjects: tuple[str, ...] = ()
     #: Last sequence to read; None for that of the stream when the reading begins.
     end: int | None = None
+    #: The app's channel that is this stream; None for another stream.
+    channel: Channel | None = None
     _options: SourceOptions = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,17 +103,17 @@ class HistoryStream:
         info = self._info
         return f"{self.place} {' '.join(self.subjects)} {info.created_ms} {info.first}"
 
-    def batches(self, place: int = 0) -> Iterator[Rows]:
+    def batches(self, place: int = 0) -> Iterator[PastRows]:
         """All rows after a sequence; MESH-C161 where they can't be read."""
         info = self._info
-        wanted = StreamRange(
+        span = StreamRange(
             self.place.js_stream, max(place, info.first - 1), self._last, 0, 0,
             end_created_ms=info.created_ms, subjects=self.subjects,
         )  # fmt: skip
         held: list[pa.RecordBatch] = []
         rows = size = 0
         try:
-            for batch in read(self._options, RowLayout(self._typed(), False), [wanted]):
+            for batch in read(self._options, RowLayout(self._typed(), False), [span]):
                 held.append(batch)
                 rows, size = rows + batch.num_rows, size + batch.nbytes
                 if rows >= BATCH_ROWS or size >= _BYTES_MAX:
@@ -124,12 +134,12 @@ class HistoryStream:
         """The stream when the reading began."""
         connection, name = shared(self._options.connection), self.place.js_stream
         try:
-            found = connection.retry_while_unavailable(
+            infos = connection.retry_while_unavailable(
                 f'reading stream "{name}"', lambda: stream_infos(connection, [name])
             )
         except RefusedError as error:
             raise unusable(f"{self.place} can't be read", error.message) from error
-        return found[name]
+        return infos[name]
 
     def _typed(self) -> Typed:
         """The function that decodes messages, as the source of an app's group does."""
@@ -140,16 +150,17 @@ class HistoryStream:
             content_type="",
             corrupt="column",
             event_time_header=names.EVENT_TIME_HEADER,
+            decoder=decode_messages if self.channel is None else decoder_of(self.channel),
         )
 
-    def _rows(self, batches: Sequence[pa.RecordBatch]) -> Rows:
+    def _rows(self, batches: Sequence[pa.RecordBatch]) -> PastRows:
         """The events of whole messages; the others of them are counted."""
         batch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         place = int(batch.column("_sequence")[-1].as_py())
         times: Any = batch.column(self.time) if self.time else _times(batch)
         is_good = kernels.and_(kernels.is_null(batch.column("_error")), kernels.is_valid(times))
         good = batch.append_column("_time_ms", kernels.cast(times, pa.int64())).filter(is_good)
-        return Rows(
+        return PastRows(
             good.select(self.schema.names),
             _longs(good.column("_time_ms")),
             _longs(good.column("_sequence")),

@@ -16,14 +16,14 @@ from mesh.history.rows import rows_of
 from mesh.model.stored import Backend, StoreOptions
 from mesh.plan.history_files import unusable
 from mesh.store import sources
-from mesh.store.engine import engine_of, told
+from mesh.store.engine import database_errors, engine_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import sqlalchemy as sa
 
-    from mesh.history.rows import Rows
+    from mesh.history.rows import PastRows
     from mesh.model.stored import Database
     from mesh.plan.history_tables import TablePlace
 
@@ -59,7 +59,7 @@ class HistoryTable:
         """The table with its number of rows: one to which rows are added is another one."""
         return f"{self.place} {self.count()}"
 
-    def batches(self, skipped: int = 0) -> Iterator[Rows]:
+    def batches(self, skipped: int = 0) -> Iterator[PastRows]:
         """All rows but the first ``skipped``.
 
         Raises:
@@ -72,15 +72,15 @@ class HistoryTable:
             table = self._table(connection)
             names = list(dict.fromkeys((*self.schema.names, self.time)))
             order = dict.fromkeys((self.time, *(c.name for c in table.primary_key.columns)))
-            asked = sa.select(*(table.c[name] for name in names))
-            asked = asked.order_by(*(table.c[name] for name in order))
-            asked = asked.offset(skipped) if skipped else asked
+            query = sa.select(*(table.c[name] for name in names))
+            query = query.order_by(*(table.c[name] for name in order))
+            query = query.offset(skipped) if skipped else query
             streaming = connection.execution_options(yield_per=BATCH_ROWS)
-            with streaming.execute(asked) as found:
-                for some in found.partitions():
+            with streaming.execute(query) as result:
+                for some in result.partitions():
                     yield self._rows(names, some)
 
-    def _rows(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Rows:
+    def _rows(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> PastRows:
         try:
             values = zip(*rows, strict=True)
             columns = [self._column(n, list(some)) for n, some in zip(names, values, strict=True)]
@@ -94,7 +94,10 @@ class HistoryTable:
         database = self.place.database
         if database is None:
             database = sources.database(StoreOptions(None, source=self.place.source), self.app)
-        with told(database, "reading past events"), _engine_of(database).connect() as connection:
+        with (
+            database_errors(database, "reading past events"),
+            _engine_of(database).connect() as connection,
+        ):
             yield connection
 
     def _table(self, connection: sa.Connection) -> sa.Table:

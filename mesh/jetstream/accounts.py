@@ -16,7 +16,7 @@ import nkeys  # type: ignore[import-untyped]  # it ships none
 
 from mesh.errors import MeshError
 from mesh.model import nats_roles
-from mesh.model.nats_roles import Client, Permissions, Role
+from mesh.model.nats_roles import ClientGrant, NatsRole, Permissions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,7 +31,7 @@ class NatsUser:
     """A user of a server: of a role in the account of the mesh, or a client in its own account."""
 
     name: str
-    of: Role | Client
+    of: NatsRole | ClientGrant
     #: Public nkeys, the newest last.
     keys: tuple[str, ...] = ()
     #: In place of keys, for clients that know URLs only.
@@ -41,7 +41,7 @@ class NatsUser:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ClusterServer:
     """One server of a cluster."""
 
     name: str
@@ -70,7 +70,7 @@ def check_name(name: str) -> str:
     Raises:
         MeshError: MESH-U170 for another form, and for the name of a role.
     """
-    if not _NAME.match(name) or name in list(Role):
+    if not _NAME.match(name) or name in list(NatsRole):
         raise MeshError(
             "MESH-U170",
             f'"{name}" can\'t be the name of a NATS client',
@@ -81,9 +81,9 @@ def check_name(name: str) -> str:
 
 def accounts(users: Iterable[NatsUser]) -> str:
     """The part of a server's configuration with all accounts and users."""
-    known = list(users)
-    roles = [user for user in known if isinstance(user.of, Role)]
-    clients = [(user, user.of) for user in known if isinstance(user.of, Client)]
+    all_users = list(users)
+    roles = [user for user in all_users if isinstance(user.of, NatsRole)]
+    clients = [(user, user.of) for user in all_users if isinstance(user.of, ClientGrant)]
     lines = ["accounts {", f"  {MESH} {{", "    jetstream: enabled"]
     entries = [line for user in roles for line in _user(user, _of_role(user))]
     lines += ["    users: [", *entries, "    ]", *_exports(clients), "  }"]
@@ -95,7 +95,10 @@ def accounts(users: Iterable[NatsUser]) -> str:
 
 
 def server_text(
-    server: Server, cluster: Iterable[Server], route_password: str, tls: TlsFiles | None
+    server: ClusterServer,
+    cluster: Iterable[ClusterServer],
+    route_password: str,
+    tls: TlsFiles | None,
 ) -> str:
     """The configuration of one server; ``accounts.conf`` is beside it."""
     others = [one for one in cluster if one.name != server.name]
@@ -123,13 +126,13 @@ def _tls(tls: TlsFiles | None, indent: str) -> list[str]:
     if tls is None:
         return []
     files = (("cert_file", tls.cert), ("key_file", tls.key), ("ca_file", tls.ca))
-    given = ", ".join(f"{name}: {json.dumps(path)}" for name, path in files)
+    options = ", ".join(f"{name}: {json.dumps(path)}" for name, path in files)
     # Each client shows a certificate of the same authority, besides its key.
-    return [f'{indent}tls {{ {given}, verify: true, min_version: "1.2" }}']
+    return [f'{indent}tls {{ {options}, verify: true, min_version: "1.2" }}']
 
 
 def _of_role(user: NatsUser) -> Permissions:
-    assert isinstance(user.of, Role)
+    assert isinstance(user.of, NatsRole)
     return nats_roles.permissions(user.of, user.sinks)
 
 
@@ -158,7 +161,7 @@ def _subjects(allowed: tuple[str, ...], denied: tuple[str, ...]) -> str:
     return f"{{ allow: {json.dumps(allowed)}, deny: {json.dumps(denied)} }}"
 
 
-def _exports(clients: list[tuple[NatsUser, Client]]) -> list[str]:
+def _exports(clients: list[tuple[NatsUser, ClientGrant]]) -> list[str]:
     """Exports of the subjects that clients import, to those clients only."""
     shared: dict[tuple[str, str, bool], list[str]] = {}
     for user, client in clients:
@@ -172,7 +175,7 @@ def _exports(clients: list[tuple[NatsUser, Client]]) -> list[str]:
     return [*lines, "    ]"]
 
 
-def _imports(client: Client) -> list[str]:
+def _imports(client: ClientGrant) -> list[str]:
     lines = ["    imports: ["]
     for one in nats_roles.imports(client):
         to = f", to: {json.dumps(one.to)}" if one.to else ""

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from nats.js import JetStreamContext
 
-    from mesh.jetstream import kv
-from mesh.jetstream.blob_store import BlobStore
+    from mesh.jetstream.blob_store import BlobStore
 
 #: Reads of a snapshot that is replaced meanwhile.
 _TRIES = 5
@@ -55,9 +54,9 @@ class AdoptedStates:
 
     async def copy(self, fork: str, part: str, into: Path) -> None:
         """Keep the state of a part in the incarnation ``fork``; nothing where it has none."""
-        found = await self._read(f"{fork}.{self.group}.{part}", into)
-        if found is not None:
-            await self.keep(part, found.manifest, into)
+        state = await self._read(f"{fork}.{self.group}.{part}", into)
+        if state is not None:
+            await self.keep(part, state.manifest, into)
 
     async def keep(self, part: str, manifest: str, files: Path) -> None:
         """Keep a state of the fork, whose pieces are in ``files``."""
@@ -69,7 +68,7 @@ class AdoptedStates:
         """The kept state of the fork, with its pieces in ``into``; None without any."""
         return await self._read(f"{names.ADOPTED_RECORDS}.{self._key(part)}", into)
 
-    async def own(self, part: str) -> StoredState | None:
+    async def stored(self, part: str) -> StoredState | None:
         """The stored snapshot of the app's part, without its pieces."""
         return await self._read(self._key(part), None)
 
@@ -105,8 +104,8 @@ class AdoptedStates:
             manifest = orjson.dumps(values["manifest"]).decode()
             try:
                 if into is not None:
-                    wanted = {o: _file(into, n) for n, o in values["objects"].items()}
-                    await self.pieces.fetch(wanted)
+                    paths = {o: _file(into, n) for n, o in values["objects"].items()}
+                    await self.pieces.fetch(paths)
             except BlobMissingError:
                 # A newer snapshot has replaced this one.
                 continue
@@ -131,8 +130,8 @@ class AdoptedStates:
 
 
 def _pieces(manifest: str) -> list[str]:
-    found: list[str] = orjson.loads(manifest)["pieces"]
-    return found
+    pieces: list[str] = orjson.loads(manifest)["pieces"]
+    return pieces
 
 
 def _file(directory: Path, piece: str) -> Path:

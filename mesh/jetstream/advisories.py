@@ -76,10 +76,10 @@ class Advisories:
 
     async def _take(self, message: Msg) -> None:
         try:
-            told: dict[str, Any] = orjson.loads(message.data)
-            stream = str(told["stream"])
-            leader = str(told.get("leader", ""))
-            elected_ms = int(datetime.fromisoformat(told["timestamp"]).timestamp() * 1000)
+            advisory: dict[str, Any] = orjson.loads(message.data)
+            stream = str(advisory["stream"])
+            leader = str(advisory.get("leader", ""))
+            elected_ms = int(datetime.fromisoformat(advisory["timestamp"]).timestamp() * 1000)
         except (ValueError, KeyError, TypeError) as error:
             log.debug("advisory not understood", extra=fields(error=error))
             return
@@ -89,15 +89,15 @@ class Advisories:
         if users and not is_lost:
             # Of no other streams: a client may make up any number of them.
             self._last_notice_ms[stream] = self._clock.wall_ms()
-        for app, made_ms in users.items():
-            if made_ms is None:
+        for app, created_ms in users.items():
+            if created_ms is None:
                 continue
             if is_lost:
                 if self._leads():
                     self._journal.note(of_lost_quorum(app, stream))
                 continue
             self._copies.note(stream, app, elected_ms)
-            if last_notice_ms >= made_ms:
+            if last_notice_ms >= created_ms:
                 self._elected.setdefault(app, {})[stream] = leader
                 if self._task is None or self._task.done():
                     self._task = asyncio.create_task(self._note_elected())
@@ -120,8 +120,8 @@ class Advisories:
         users: dict[str, int | None] = {}
         for app in self._view.snapshot().apps:
             record = app.value
-            is_given = stream in record.spec.given_streams
-            if is_given or any(stream == name for name, _ in js_streams(record.spec)):
-                made_ms = 0 if is_given else record.deployed_at_ms
-                users[record.spec.name] = None if record.making else made_ms
+            is_external = stream in record.spec.external_streams
+            if is_external or any(stream == name for name, _ in js_streams(record.spec)):
+                created_ms = 0 if is_external else record.deployed_at_ms
+                users[record.spec.name] = None if record.making else created_ms
         return users

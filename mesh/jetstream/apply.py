@@ -14,7 +14,7 @@ from mesh.control.actions import (
     Discard,
     DropForm,
     ForgetNode,
-    Place,
+    PlaceInstance,
     RemoveStandby,
     Withdraw,
     WriteGroupForm,
@@ -45,7 +45,7 @@ async def apply(
     js = client.jetstream()
     writer = _LeaderWriter(js, view, lease_revision)
     match action:
-        case Place(assignment, cause):
+        case PlaceInstance(assignment, cause):
             await writer.write(names.assignment_key(assignment.instance), assignment)
             what = fields(
                 instance=assignment.instance,

@@ -67,19 +67,19 @@ class AuditFilter:
 
     def fits(self, entry: Mapping[str, Any]) -> bool:
         """Whether an entry is one of them."""
-        told = f"{entry.get('path', '')} {entry.get('source', '')}".lower()
+        text = f"{entry.get('path', '')} {entry.get('source', '')}".lower()
         return (
             self.user in ("", entry.get("user"))
             and self.app in ("", entry.get("app"))
             and self.method in ("", entry.get("method"))
             and self.result in ("", result_of(int(entry.get("status", 0))))
-            and self.text.lower() in told
+            and self.text.lower() in text
         )
 
 
-def filter_of(given: Mapping[str, str]) -> AuditFilter:
+def filter_of(parameters: Mapping[str, str]) -> AuditFilter:
     """The filter of the parameters ``user``, ``app``, ``method``, ``result`` and ``q``."""
-    values = (given.get(name, "") for name in ("user", "app", "method", "result", "q"))
+    values = (parameters.get(name, "") for name in ("user", "app", "method", "result", "q"))
     return AuditFilter(*values)
 
 
@@ -106,7 +106,7 @@ class Audit:
         """Make the stream if it is not there; give one of an earlier version its bound."""
         js = self._client.jetstream()
         try:
-            found = await js.stream_info(names.AUDIT_STREAM)
+            info = await js.stream_info(names.AUDIT_STREAM)
         except NotFoundError:
             config = {
                 "name": names.AUDIT_STREAM,
@@ -128,7 +128,7 @@ class Audit:
                     extra=fields(error=error, bytes=self._bytes_max),
                 )
             return
-        if found.config.max_bytes != self._bytes_max:
+        if info.config.max_bytes != self._bytes_max:
             call = f"STREAM.INFO.{names.AUDIT_STREAM}"
             config = (await api_call(self._client, call, None, _ANSWER_S)).get("config", {})
             error = await self._call("STREAM.UPDATE", {**config, "max_bytes": self._bytes_max})
@@ -188,16 +188,16 @@ class Audit:
     async def warn(self) -> None:
         """Log a warning when the stream is filled to ``_WARNED``, once until it is emptier."""
         try:
-            found = await self._client.jetstream().stream_info(names.AUDIT_STREAM)
+            info = await self._client.jetstream().stream_info(names.AUDIT_STREAM)
         except NotFoundError:
             return
-        limit = found.config.max_bytes or 0
-        is_filled = limit > 0 and found.state.bytes >= _WARNED * limit
+        limit = info.config.max_bytes or 0
+        is_filled = limit > 0 and info.state.bytes >= _WARNED * limit
         if is_filled and not self._is_warned:
             log.warning(
                 "the audit is almost full; its oldest entries leave then: copy them, or raise "
                 "manager.audit_bytes",
-                extra=fields(bytes=found.state.bytes, of=limit),
+                extra=fields(bytes=info.state.bytes, of=limit),
             )
         self._is_warned = is_filled
 
@@ -219,22 +219,22 @@ class Audit:
                     log.debug("entry of the audit not stored yet", extra=fields(error=error))
                     await asyncio.sleep(_RETRY_S)
 
-    async def last(self, limit: int, wanted: AuditFilter | None = None) -> list[dict[str, Any]]:
+    async def last(self, limit: int, condition: AuditFilter | None = None) -> list[dict[str, Any]]:
         """The last entries that fit, oldest first, of the last ``SEARCHED`` ones."""
         js = self._client.jetstream()
         try:
             state = (await js.stream_info(names.AUDIT_STREAM)).state
         except NotFoundError:
             return []
-        found: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         last, first = state.last_seq, max(1, state.first_seq, state.last_seq - SEARCHED + 1)
-        while last >= first and len(found) < limit:
+        while last >= first and len(entries) < limit:
             some = range(max(first, last - _AT_ONCE + 1), last + 1)
             read = await asyncio.gather(*(self._one(js, sequence) for sequence in some))
-            fits = [e for e in reversed(read) if e and (wanted is None or wanted.fits(e))]
-            found += fits
+            fits = [e for e in reversed(read) if e and (condition is None or condition.fits(e))]
+            entries += fits
             last = some.start - 1
-        return found[:limit][::-1]
+        return entries[:limit][::-1]
 
     async def _one(self, js: JetStreamContext, sequence: int) -> dict[str, Any] | None:
         # Any server answers the first; one that is behind has not the newest, which the leader has.

@@ -74,7 +74,7 @@ class Refused:
 
     def add(self, entry: AuditEntry) -> list[AuditEntry]:
         """The entries to write now: those whose minute is over, and this one or none."""
-        found = self.due(entry.at_ms)
+        entries = self.due(entry.at_ms)
         user = entry.user if entry.how else ""
         key = (entry.source, user)
         if key not in self._minutes and len(self._minutes) >= ADDRESSES_MAX:
@@ -86,10 +86,10 @@ class Refused:
             minute = self._minutes[key] = _Minute(entry.at_ms + MINUTE_MS, left)
         if minute.left:
             minute.left -= 1
-            return [*found, entry]
+            return [*entries, entry]
         before = minute.rest.count if minute.rest is not None else 0
         minute.rest = replace(entry, count=before + 1)
-        return found
+        return entries
 
     def due(self, now_ms: int) -> list[AuditEntry]:
         """Entries of the minutes that are over; an address that continues begins another."""
@@ -97,9 +97,9 @@ class Refused:
 
     def rest(self) -> list[AuditEntry]:
         """Entries of all minutes, at the end of the process."""
-        found = [one.rest for one in self._minutes.values() if one.rest is not None]
+        entries = [one.rest for one in self._minutes.values() if one.rest is not None]
         self._minutes.clear()
-        return found
+        return entries
 
     def _over(self, now_ms: int) -> Iterator[AuditEntry]:
         # A clock that was set back ends no minute early and none late.

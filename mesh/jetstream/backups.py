@@ -51,15 +51,15 @@ async def make(
     """
     app = record.spec.name
     revision = _revision(at_ms)
-    found: list[PartBackup] = []
+    parts: list[PartBackup] = []
     size = 0
     with scratch.directory("backup") as directory:
         for group, part in await _parts(client, record.incarnation):
-            made, size_of = await _copy_part(
+            part_backup, size_of = await _copy_part(
                 client, pieces, record, group, part, f"{_prefix(app, revision)}{group}/{part}/",
                 directory,
             )  # fmt: skip
-            found.append(made)
+            parts.append(part_backup)
             size += size_of
     # After the snapshots: every event that they have consumed or emitted is before the cut.
     taken: list[StreamCut] = []
@@ -68,7 +68,7 @@ async def make(
         if cut is not None:
             taken.append(cut)
     # Streams of others, which the app only reads.
-    others = {s for part in found for s in snapshot_positions(part.manifest)} - {
+    others = {s for part in parts for s in snapshot_positions(part.manifest)} - {
         c.js_stream for c in taken
     }
     for js_stream, state in (await stream_positions.states(client, sorted(others))).items():
@@ -80,13 +80,13 @@ async def make(
             f'app "{app}" was changed while it was backed up',
             hint="Back it up again.",
         )
-    backup = Backup(revision, record, tuple(found), tuple(taken))
+    backup = Backup(revision, record, tuple(parts), tuple(taken))
     await pieces.put(f"{_prefix(app, revision)}{_WHOLE}", codec.encode(backup))
-    known = BackupRecord(app, revision, at_ms, by, len(found), size)
+    summary = BackupRecord(app, revision, at_ms, by, len(parts), size)
     js = client.jetstream()
     key = names.backup_key(app, revision)
-    await kv.write(js, names.BACKUPS_BUCKET, key, codec.encode(known), revision=0)
-    return known
+    await kv.write(js, names.BACKUPS_BUCKET, key, codec.encode(summary), revision=0)
+    return summary
 
 
 async def list_backups(client: Client, app: str) -> list[BackupRecord]:
@@ -96,8 +96,8 @@ async def list_backups(client: Client, app: str) -> list[BackupRecord]:
         return []
     # The first backup makes the bucket.
     js, prefix = client.jetstream(), names.backup_key(app, "")
-    found = await kv.entries(js, names.BACKUPS_BUCKET, prefix)
-    return [codec.decode(BackupRecord, one.data or b"") for one in found.values()]
+    entries = await kv.entries(js, names.BACKUPS_BUCKET, prefix)
+    return [codec.decode(BackupRecord, one.data or b"") for one in entries.values()]
 
 
 async def read(pieces: BlobStore, of: BackupRecord) -> Backup:
@@ -157,8 +157,8 @@ async def _parts(client: Client, incarnation: str) -> list[tuple[str, str]]:
     info = await client.jetstream().stream_info(
         f"KV_{names.SNAPSHOTS_BUCKET}", subjects_filter=f"{prefix}>"
     )
-    found = (subject.removeprefix(prefix) for subject in info.state.subjects or {})
-    return sorted((group, part) for group, _, part in (key.rpartition(".") for key in found))
+    keys = (subject.removeprefix(prefix) for subject in info.state.subjects or {})
+    return sorted((group, part) for group, _, part in (key.rpartition(".") for key in keys))
 
 
 async def _copy_part(

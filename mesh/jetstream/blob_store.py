@@ -58,8 +58,8 @@ class BlobStore(Protocol):
         """Store a piece."""
         ...
 
-    async def fetch(self, wanted: Mapping[str, Path]) -> None:
-        """Copy pieces, by name, to local files; PieceMissingError when there is none of one."""
+    async def fetch(self, paths: Mapping[str, Path]) -> None:
+        """Copy pieces, by name, to local files; BlobMissingError when there is none of one."""
         ...
 
     async def delete(self, name: str) -> None:
@@ -78,7 +78,7 @@ class BlobStore(Protocol):
         """When a piece was stored, ms since 1970; None if there is none."""
         ...
 
-    async def made_at(self) -> datetime | None:
+    async def created_at(self) -> datetime | None:
         """When the store was made; another one has none of the earlier pieces."""
         ...
 
@@ -121,7 +121,7 @@ class JetStreamBlobStore:
         self._store: ObjectStore | None = None
 
     async def put(self, name: str, data: bytes) -> None:
-        """See ``Pieces.put``."""
+        """See ``BlobStore.put``."""
         if self._store is None:
             try:
                 self._store = await self._js.object_store(names.STATE_BUCKET)
@@ -129,12 +129,12 @@ class JetStreamBlobStore:
                 raise kv.BucketMissingError(names.STATE_BUCKET) from error
         await self._store.put(name, data)
 
-    async def fetch(self, wanted: Mapping[str, Path]) -> None:
-        """See ``Pieces.fetch``."""
-        if wanted:
-            await asyncio.to_thread(self._fetch, wanted)
+    async def fetch(self, paths: Mapping[str, Path]) -> None:
+        """See ``BlobStore.fetch``."""
+        if paths:
+            await asyncio.to_thread(self._fetch, paths)
 
-    def _fetch(self, wanted: Mapping[str, Path]) -> None:
+    def _fetch(self, paths: Mapping[str, Path]) -> None:
         # Only here: it brings Spark's Python along, which agents and managers should not wait for.
         from mesh.jetstream import objects
         from pyspark_nats.errors import UnavailableError
@@ -143,19 +143,19 @@ class JetStreamBlobStore:
 
         with Connection(connection_options(self._reading)) as connection:
             try:
-                objects.copy(connection, names.STATE_BUCKET, wanted)
+                objects.copy(connection, names.STATE_BUCKET, paths)
             except objects.ObjectMissingError as error:
                 raise BlobMissingError(str(error)) from error
             except UnavailableError as error:
                 raise TimeoutError(str(error)) from error
 
     async def delete(self, name: str) -> None:
-        """See ``Pieces.delete``."""
+        """See ``BlobStore.delete``."""
         encoded = base64.urlsafe_b64encode(name.encode()).decode()
         await self._purge(f"$O.{names.STATE_BUCKET}.M.{encoded}")
 
     async def drop(self, prefix: str) -> None:
-        """See ``Pieces.drop``."""
+        """See ``BlobStore.drop``."""
         gate = asyncio.Semaphore(_DELETIONS)
         start = f"$O.{names.STATE_BUCKET}.M."
 
@@ -181,13 +181,13 @@ class JetStreamBlobStore:
         encoded = base64.urlsafe_b64encode(name.encode()).decode()
         subject = f"$O.{names.STATE_BUCKET}.M.{encoded}"
         try:
-            found = await self._js.get_last_msg(_STREAM, subject)
+            message = await self._js.get_last_msg(_STREAM, subject)
         except NotFoundError:
             return None
-        return int(found.time.timestamp() * 1000) if found.time is not None else None
+        return int(message.time.timestamp() * 1000) if message.time is not None else None
 
-    async def made_at(self) -> datetime | None:
-        """See ``BlobStore.made_at``."""
+    async def created_at(self) -> datetime | None:
+        """See ``BlobStore.created_at``."""
         try:
             return (await self._js.stream_info(_STREAM)).created
         except NotFoundError as error:
@@ -226,11 +226,11 @@ class DirectoryBlobStore:
         self._is_local = isinstance(self._files, fs.LocalFileSystem)
 
     async def put(self, name: str, data: bytes) -> None:
-        """See ``Pieces.put``."""
+        """See ``BlobStore.put``."""
         await self._call(self.put_now, name, data)
 
-    async def fetch(self, wanted: Mapping[str, Path]) -> None:
-        """See ``Pieces.fetch``."""
+    async def fetch(self, paths: Mapping[str, Path]) -> None:
+        """See ``BlobStore.fetch``."""
 
         async def fetch(name: str, path: Path) -> None:
             try:
@@ -239,17 +239,17 @@ class DirectoryBlobStore:
                 raise BlobMissingError(name) from error
 
         # All have ended after a failure, so a cleanup removes all of them.
-        await together((fetch(name, path) for name, path in wanted.items()), _FETCHES)
+        await together((fetch(name, path) for name, path in paths.items()), _FETCHES)
 
     async def delete(self, name: str) -> None:
-        """See ``Pieces.delete``."""
+        """See ``BlobStore.delete``."""
         try:
             await self._call(self._files.delete_file, self._path(name))
         except FileNotFoundError:
             return
 
     async def drop(self, prefix: str) -> None:
-        """See ``Pieces.drop``."""
+        """See ``BlobStore.drop``."""
         try:
             await self._call(self._files.delete_dir, self._path(prefix.rstrip("/")))
         except FileNotFoundError:
@@ -257,26 +257,26 @@ class DirectoryBlobStore:
 
     async def listed(self) -> list[str]:
         """See ``BlobStore.listed``."""
-        found: list[str] = []
-        await self._call(self._list, found)
-        return found
+        listing: list[str] = []
+        await self._call(self._list, listing)
+        return listing
 
     async def stored_ms(self, name: str) -> int | None:
         """See ``BlobStore.stored_ms``."""
         return await asyncio.to_thread(self._stored_ms, name)
 
-    async def made_at(self) -> datetime | None:
-        """See ``BlobStore.made_at``: a directory is not looked at."""
+    async def created_at(self) -> datetime | None:
+        """See ``BlobStore.created_at``: a directory is not looked at."""
         return None
 
-    def _list(self, found: list[str]) -> None:
+    def _list(self, listing: list[str]) -> None:
         from pyarrow import fs
 
         selector = fs.FileSelector(self._root, allow_not_found=True, recursive=True)
         for one in self._files.get_file_info(selector):
             if one.type == fs.FileType.File and not one.path.endswith(".tmp"):
                 parts = one.path.removeprefix(self._root).strip("/").split("/")
-                found.append("/".join(map(unquote, parts)))
+                listing.append("/".join(map(unquote, parts)))
 
     def _stored_ms(self, name: str) -> int | None:
         stored_ns = self._files.get_file_info(self._path(name)).mtime_ns
@@ -338,7 +338,7 @@ def checked(name: str, stored: Any) -> memoryview:
 
 def put_durably(path: Path, parts: Sequence[bytes]) -> None:
     """Write a file that a power failure leaves complete, or absent until this returns."""
-    made = [one for one in path.parents if not one.exists()]
+    new_dirs = [one for one in path.parents if not one.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("wb") as out:
@@ -348,7 +348,7 @@ def put_durably(path: Path, parts: Sequence[bytes]) -> None:
         os.fsync(out.fileno())
     temporary.replace(path)
     # A directory's entry is stored with the directory that holds it.
-    for directory in (path.parent, *(one.parent for one in made)):
+    for directory in (path.parent, *(one.parent for one in new_dirs)):
         descriptor = os.open(directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)

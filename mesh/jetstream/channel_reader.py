@@ -37,7 +37,7 @@ _COUNTED_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ChannelMessage:
     """A message of a channel."""
 
     sequence: int
@@ -65,16 +65,16 @@ class ChannelReader:
         self._is_woken = False
         self._clock = SystemClock()
         #: Messages that the open request may still bring, and when it was sent.
-        self._open, self._asked_s = 0, 0.0
+        self._open, self._request_at_s = 0, 0.0
         self._delivered = 0
         #: The consumer is gone, or a message was lost on the way.
         self._is_lost = False
         #: Messages that the stream has after the last one that was returned.
         self.pending = 0
         #: How often a consumer was made.
-        self.made = 0
+        self.generation = 0
 
-    async def next(self, limit: int, wait_s: float) -> list[Message]:
+    async def next(self, limit: int, wait_s: float) -> list[ChannelMessage]:
         """Up to ``limit`` messages, as soon as there are any; none after ``wait_s``.
 
         Raises:
@@ -85,18 +85,18 @@ class ChannelReader:
             await self.close()
         return await self._next(limit, wait_s)
 
-    async def _next(self, limit: int, wait_s: float) -> list[Message]:
+    async def _next(self, limit: int, wait_s: float) -> list[ChannelMessage]:
         if not self._name:
             await self._make()
-        found: list[Message] = []
+        messages: list[ChannelMessage] = []
         self._news.clear()
-        self._take(limit, found)
-        if found:
-            return found
-        if self._open and self._clock.monotonic_s() > self._asked_s + 2 * _EXPIRES_S:
+        self._take(limit, messages)
+        if messages:
+            return messages
+        if self._open and self._clock.monotonic_s() > self._request_at_s + 2 * _EXPIRES_S:
             # Not even the end of the request has arrived.
             self._is_lost = True
-            return found
+            return messages
         if not self._open:
             await self._ask()
         if not self._is_woken:
@@ -104,12 +104,12 @@ class ChannelReader:
                 async with asyncio.timeout(wait_s):
                     await self._news.wait()
         self._is_woken = False
-        self._take(limit, found)
-        return found
+        self._take(limit, messages)
+        return messages
 
-    def _take(self, limit: int, found: list[Message]) -> None:
-        """Move messages that have arrived to ``found``, up to a gap."""
-        while self._arrived and len(found) < limit and not self._is_lost:
+    def _take(self, limit: int, messages: list[ChannelMessage]) -> None:
+        """Move messages that have arrived to ``messages``, up to a gap."""
+        while self._arrived and len(messages) < limit and not self._is_lost:
             message = self._arrived.popleft()
             headers = message.headers or {}
             status = headers.get("Status")
@@ -125,8 +125,8 @@ class ChannelReader:
             self._open -= 1
             self._after = int(words[at])
             self.pending = int(words[at + 3])
-            found.append(
-                Message(
+            messages.append(
+                ChannelMessage(
                     self._after,
                     message.data,
                     headers.get("Content-Type"),
@@ -174,7 +174,7 @@ class ChannelReader:
             self._inbox, cb=self._received, pending_bytes_limit=4 * _BYTES
         )
         self._name, self._delivered, self._open = name, 0, 0
-        self.made += 1
+        self.generation += 1
 
     async def _create(self, name: str, unused_s: float) -> dict[str, Any]:
         """Make a consumer after the last message that was returned; the server's answer."""
@@ -188,12 +188,12 @@ class ChannelReader:
             "mem_storage": True,
             "num_replicas": 1,
         }
-        wanted = f"CONSUMER.CREATE.{self._js_stream}.{name}"
+        call = f"CONSUMER.CREATE.{self._js_stream}.{name}"
         if not set("*>") & set(self._subject):
             # Permissions are given by it; a subject to publish to has no wildcard.
-            wanted = f"{wanted}.{self._subject}"
+            call = f"{call}.{self._subject}"
         query = {"stream_name": self._js_stream, "config": config}
-        answer = await api_call(self._client, wanted, query)
+        answer = await api_call(self._client, call, query)
         if (error := answer.get("error")) is not None:
             about = str(error.get("description"))
             raise NotFoundError(description=about) if error.get("code") == 404 else NatsError(about)
@@ -212,7 +212,7 @@ class ChannelReader:
             orjson.dumps(query),
             reply=self._inbox,
         )
-        self._open, self._asked_s = _MESSAGES, self._clock.monotonic_s()
+        self._open, self._request_at_s = _MESSAGES, self._clock.monotonic_s()
 
     def wake(self) -> None:
         """End the wait of a call of ``next``: of this one, or the next one if none waits."""

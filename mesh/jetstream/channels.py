@@ -157,12 +157,12 @@ async def update_streams(client: Client, specs: Iterable[AppSpec]) -> None:
             config = info["config"]
             if config["name"] not in ours:
                 continue
-            wanted = {"allow_rollup_hdrs": False}
+            flags = {"allow_rollup_hdrs": False}
             if not config.get("mirror"):
-                wanted |= _ingest_settings(client)
-            if any(bool(config.get(name)) != value for name, value in wanted.items()):
+                flags |= _ingest_settings(client)
+            if any(bool(config.get(name)) != value for name, value in flags.items()):
                 call = f"STREAM.UPDATE.{config['name']}"
-                error = (await api_call(client, call, config | wanted, _CREATE_S)).get("error")
+                error = (await api_call(client, call, config | flags, _CREATE_S)).get("error")
                 log.info("stream updated", extra=fields(stream=config["name"], error=error))
     except (NatsError, TimeoutError) as error:
         log.warning("streams of an earlier version not updated", extra=fields(error=error))
@@ -179,10 +179,10 @@ async def all_streams(
     chosen = {"subject": subject} if subject is not None else {}
     while offset < total:
         answer = await api_call(client, "STREAM.LIST", {"offset": offset, **chosen}, timeout_s)
-        found = answer.get("streams") or []
-        for info in found:
+        page = answer.get("streams") or []
+        for info in page:
             yield info
-        offset, total = offset + len(found), answer.get("total", 0) if found else 0
+        offset, total = offset + len(page), answer.get("total", 0) if page else 0
 
 
 async def expect_streams(js: JetStreamContext, spec: AppSpec) -> None:
@@ -215,13 +215,13 @@ async def _expect_foreign(js: JetStreamContext, spec: AppSpec) -> None:
 
 async def ends(js: JetStreamContext, streams: Iterable[str]) -> dict[str, int]:
     """The last sequences of JetStream streams, 0 for one that isn't there."""
-    found = {}
+    sequences = {}
     for name in streams:
         try:
-            found[name] = (await js.stream_info(name)).state.last_seq
+            sequences[name] = (await js.stream_info(name)).state.last_seq
         except NotFoundError:
-            found[name] = 0
-    return found
+            sequences[name] = 0
+    return sequences
 
 
 async def _expect(js: JetStreamContext, spec: AppSpec) -> None:
@@ -235,8 +235,8 @@ async def _expect(js: JetStreamContext, spec: AppSpec) -> None:
         except NotFoundError:
             held = []
         # By name or by a wildcard; markers must fit as well.
-        wanted = (subject, f"{names.marker_subject(name)}.x")
-        if not all(any(_covers(one, subject_) for one in held) for subject_ in wanted):
+        subjects = (subject, f"{names.marker_subject(name)}.x")
+        if not all(any(_covers(one, subject_) for one in held) for subject_ in subjects):
             missing.append(f"{name} (subjects {subject} and {names.marker_subject(name)}.>)")
     if missing:
         raise MeshError(
@@ -330,8 +330,8 @@ async def delete_channels(
         check: called right before each deletion; raises if there must be none.
     """
     errors = names.error_js_stream(spec.name)
-    own = [name for name, _ in js_streams(spec) if spec.creates_channels or name == errors]
-    await _delete(js, own, check)
+    streams = [name for name, _ in js_streams(spec) if spec.creates_channels or name == errors]
+    await _delete(js, streams, check)
 
 
 async def _delete(

@@ -121,18 +121,18 @@ class Copies:
         times, with_lagging = sorted(pending.elected_ms), pending.attempts >= CATCHING_UP_MAX
         try:
             async with self._limit:
-                found = await different_sequences(
+                ranges = await different_sequences(
                     self._client, stream, times, with_lagging=with_lagging
                 )
         except (*UNREACHABLE, ValueError, KeyError) as error:
             log.debug("copies not compared", extra=fields(stream=stream, error=error))
             return False
-        for first, last in found:
+        for first, last in ranges:
             log.error("copies differ", extra=fields(stream=stream, first=first, last=last))
             for app in sorted(pending.apps):
                 self._journal.note(of_different_copies(app, stream, first, last))
         pending.next_attempt = max(CATCHING_UP_MAX, 2 * pending.attempts)
-        return bool(found)
+        return bool(ranges)
 
 
 async def different_sequences(
@@ -160,12 +160,12 @@ async def different_sequences(
     state = info["state"]
     if not state["messages"]:
         return []
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for elected_ms in since_ms:
         first = await _first_since(
             client, stream, elected_ms, state["first_seq"], state["last_seq"]
         )
-        if first is None or (found and first <= found[-1][1]):
+        if first is None or (ranges and first <= ranges[-1][1]):
             continue
         if await _differs(client, stream, first, is_lagging):
             low, high = first, int(state["last_seq"])
@@ -175,24 +175,24 @@ async def different_sequences(
                     low = middle
                 else:
                     high = middle - 1
-            found.append((first, low))
-    if is_lagging and not found:
+            ranges.append((first, low))
+    if is_lagging and not ranges:
         raise OSError(f"a server of {stream} has not caught up")
-    return found
+    return ranges
 
 
-async def _ask(client: Client, what: str, asked: dict[str, Any]) -> dict[str, Any]:
-    found = await api_call(client, what, asked, _TIMEOUT_S)
-    if "error" in found:
-        raise OSError(f"{what}: {found['error'].get('description')}")
-    return found
+async def _ask(client: Client, what: str, request: dict[str, Any]) -> dict[str, Any]:
+    response = await api_call(client, what, request, _TIMEOUT_S)
+    if "error" in response:
+        raise OSError(f"{what}: {response['error'].get('description')}")
+    return response
 
 
 async def _stored(client: Client, stream: str, sequence: int) -> tuple[int, str]:
     """Sequence and time of the leader's first message from ``sequence`` on."""
-    asked = {"seq": sequence, "next_by_subj": ">"}
-    found = (await _ask(client, f"STREAM.MSG.GET.{stream}", asked))["message"]
-    return int(found["seq"]), str(found["time"])
+    request = {"seq": sequence, "next_by_subj": ">"}
+    message = (await _ask(client, f"STREAM.MSG.GET.{stream}", request))["message"]
+    return int(message["seq"]), str(message["time"])
 
 
 async def _first_since(
@@ -222,12 +222,12 @@ async def _differs(client: Client, stream: str, sequence: int, is_lagging: bool)
 
 
 async def _differs_now(client: Client, stream: str, sequence: int, is_lagging: bool) -> bool:
-    found, time = await _stored(client, stream, sequence)
-    expected = time if found == sequence else None
-    asked = orjson.dumps({"seq": sequence})
+    stored_seq, time = await _stored(client, stream, sequence)
+    expected = time if stored_seq == sequence else None
+    request = orjson.dumps({"seq": sequence})
     for _ in range(_READS):
         direct_get = api_subject(client, f"DIRECT.GET.{stream}")
-        answer = await client.request(direct_get, asked, timeout=_TIMEOUT_S)
+        answer = await client.request(direct_get, request, timeout=_TIMEOUT_S)
         stored = (answer.headers or {}).get("Nats-Time-Stamp")
         if stored != expected and not (is_lagging and None in (stored, expected)):
             return True

@@ -55,8 +55,8 @@ async def missing(js: JetStreamContext) -> tuple[str, ...]:
             return True
         return False
 
-    found = await asyncio.gather(*map(is_missing, STREAMS))
-    return tuple(stream for stream, gone in zip(STREAMS, found, strict=True) if gone)
+    absences = await asyncio.gather(*map(is_missing, STREAMS))
+    return tuple(stream for stream, gone in zip(STREAMS, absences, strict=True) if gone)
 
 
 def reasons(streams: tuple[str, ...]) -> tuple[str, ...]:
@@ -115,5 +115,5 @@ class Custody:
                 await kv.write(self._js, bucket, key, codec.encode(record), revision=0)
                 written += 1
         if written:
-            told = f"wrote {written} records of {bucket} again"
-            self._note(JournalEntry(told, "it was made again, empty"))
+            message = f"wrote {written} records of {bucket} again"
+            self._note(JournalEntry(message, "it was made again, empty"))

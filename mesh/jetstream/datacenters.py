@@ -38,7 +38,7 @@ _ANSWER_S: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class MirrorOrigin:
     """A stream of the first datacenter."""
 
     #: When it was made, as its server writes it; empty if the domain has no such stream.
@@ -60,7 +60,7 @@ class FollowedStream:
     #: Seconds since the first datacenter was heard; below 0 for never.
     silent_s: float
     #: The stream that it mirrors; None if the first datacenter doesn't answer.
-    origin: Origin | None = None
+    origin: MirrorOrigin | None = None
 
 
 def inputs_of(spec: AppSpec) -> dict[str, str]:
@@ -70,21 +70,21 @@ def inputs_of(spec: AppSpec) -> dict[str, str]:
         MeshError: MESH-N124 for an app with sources or sinks of its own: two datacenters would
             receive and send twice.
     """
-    doors = [group.name for group in spec.groups if group.sources or group.sinks]
+    connectors = [group.name for group in spec.groups if group.sources or group.sinks]
     foreign = [c.foreign for g in spec.groups for c in (i.channel for i in g.inputs) if c.foreign]
-    if doors or foreign:
+    if connectors or foreign:
         raise MeshError(
             "MESH-N124",
             f'app "{spec.name}" can\'t run in two datacenters at once',
             detail="Its sources and sinks would receive and send in both.",
             hint="Put them into an app of their own, which runs in one of them.",
         )
-    given = set(spec.given_streams)
+    inputs = set(spec.external_streams)
     return {
         channel.js_stream(p): channel.subject(p)
         for channel in spec.channels
         for p in range(channel.partitions)
-        if channel.js_stream(p) in given
+        if channel.js_stream(p) in inputs
     }
 
 
@@ -109,30 +109,32 @@ async def follow(
             continue
         if _domain_of(here) != domain or there is None or not there.created:
             continue
-        kept = here["config"].get("metadata") or {}
-        known = kept.get(_ORIGIN, "")
+        metadata = here["config"].get("metadata") or {}
+        origin_time = metadata.get(_ORIGIN, "")
         if here["state"]["last_seq"]:
-            _expect_same(name, domain, there, known, here["state"])
-        if known != there.created:
-            config["metadata"] = kept | _metadata(there)["metadata"]
+            _expect_same(name, domain, there, origin_time, here["state"])
+        if origin_time != there.created:
+            config["metadata"] = metadata | _metadata(there)["metadata"]
             await _call(client, "STREAM.UPDATE", config)
-    found = await followed(client, spec)
-    own = [one.name for one in found if one.domain != domain]
-    if own:
+    streams = await followed(client, spec)
+    local_names = [one.name for one in streams if one.domain != domain]
+    if local_names:
         raise MeshError(
             "MESH-N125",
-            f"JetStream stream {own[0]} is no mirror of domain {domain}",
+            f"JetStream stream {local_names[0]} is no mirror of domain {domain}",
             hint="Follow before the app is deployed here: its streams are made then.",
         )
-    return found
+    return streams
 
 
-def _metadata(origin: Origin | None) -> dict[str, Any]:
+def _metadata(origin: MirrorOrigin | None) -> dict[str, Any]:
     created = origin.created if origin else ""
     return {"metadata": {_ORIGIN: created}} if created else {}
 
 
-def _expect_same(name: str, domain: str, there: Origin, known: str, here: dict[str, Any]) -> None:
+def _expect_same(
+    name: str, domain: str, there: MirrorOrigin, origin_time: str, here: dict[str, Any]
+) -> None:
     """Raise MESH-N126 unless the messages of a mirror are its origin's.
 
     A mirror that was made before its origin, or by an earlier version, does not know when that was
@@ -141,11 +143,11 @@ def _expect_same(name: str, domain: str, there: Origin, known: str, here: dict[s
     """
     last = int(here["last_seq"])
     is_young = _time(there.created) <= _time(here["first_ts"])
-    if not known:
+    if not origin_time:
         is_same = is_young or not here["messages"]
     else:
         is_whole = is_young and int(here["first_seq"]) <= there.first_sequence
-        is_same = known == there.created or is_whole
+        is_same = origin_time == there.created or is_whole
     if is_same and last <= there.last_sequence:
         return
     why, detail = "has an earlier state", "It skips events until then."
@@ -168,7 +170,7 @@ def _time(text: str) -> datetime:
 
 async def followed(client: Client, spec: AppSpec) -> list[FollowedStream]:
     """The input streams as they are here; those that are missing are left out."""
-    found = []
+    streams = []
     for name in inputs_of(spec):
         info = await _info(client, name)
         if info is None:
@@ -179,8 +181,8 @@ async def followed(client: Client, spec: AppSpec) -> list[FollowedStream]:
         if origin is not None:
             lag = max(origin.last_sequence - last, 0)
         silent_s = source.get("active", -1e9) / 1e9
-        found.append(FollowedStream(name, last, domain, lag, silent_s, origin))
-    return found
+        streams.append(FollowedStream(name, last, domain, lag, silent_s, origin))
+    return streams
 
 
 def _domain_of(info: dict[str, Any]) -> str:
@@ -199,16 +201,16 @@ async def promote(client: Client, spec: AppSpec, settings: ChannelSettings) -> l
     subjects = inputs_of(spec)
     for stream in await followed(client, spec):
         if stream.domain:
-            own = [subjects[stream.name], f"{names.marker_subject(stream.name)}.>"]
+            patterns = [subjects[stream.name], f"{names.marker_subject(stream.name)}.>"]
             config = stream_config(stream.name, settings, settings.max_bytes)
-            config |= {"subjects": own, "allow_atomic": True}
+            config |= {"subjects": patterns, "allow_atomic": True}
             version = client.connected_server_version
             config |= ingest_settings(version.major, version.minor)
             await _call(client, "STREAM.UPDATE", config)
     return await followed(client, spec)
 
 
-async def _origin(client: Client, domain: str, name: str) -> Origin | None:
+async def _origin(client: Client, domain: str, name: str) -> MirrorOrigin | None:
     """A stream of another domain; None if nothing there answers.
 
     The way between the datacenters lets no ``_INBOX`` pass.
@@ -227,14 +229,14 @@ async def _origin(client: Client, domain: str, name: str) -> Origin | None:
         return None
     info = orjson.loads(answer.data)
     if info.get("error"):
-        return Origin()
+        return MirrorOrigin()
     state = info["state"]
-    return Origin(info["created"], int(state["first_seq"]), int(state["last_seq"]))
+    return MirrorOrigin(info["created"], int(state["first_seq"]), int(state["last_seq"]))
 
 
 async def _info(client: Client, name: str) -> dict[str, Any] | None:
-    found = await _ask(client, "STREAM.INFO", name)
-    return None if found.get("error") else found
+    info = await _ask(client, "STREAM.INFO", name)
+    return None if info.get("error") else info
 
 
 async def _call(client: Client, call: str, config: dict[str, Any]) -> None:

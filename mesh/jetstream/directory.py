@@ -65,7 +65,7 @@ class DirectoryUser:
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ApiToken:
     """An API token, without what its owner was shown."""
 
     id: str
@@ -93,7 +93,7 @@ class Directory:
         self._replicas = replicas
         self.users: Mapping[str, DirectoryUser] = {}
         #: By digest.
-        self.tokens: Mapping[str, Token] = {}
+        self.tokens: Mapping[str, ApiToken] = {}
         #: Resources of SCIM, by kind and id.
         self.resources: Mapping[tuple[str, str], dict[str, Any]] = {}
         #: Their users, by folded name.
@@ -134,11 +134,11 @@ class Directory:
         )
         try:
             info = await subscription.consumer_info()
-            found: dict[str, bytes] = {}
+            records: dict[str, bytes] = {}
             received, is_taken = 0, False
             # Delivered by the server, though perhaps not here yet.
             if kv.is_at_end(info, received):
-                self._take(found)
+                self._take(records)
                 is_taken = True
             while True:
                 try:
@@ -148,30 +148,30 @@ class Directory:
                     async with asyncio.timeout(_ANSWER_S):
                         info = await subscription.consumer_info()
                     if not is_taken and kv.is_at_end(info, received):
-                        self._take(found)
+                        self._take(records)
                         is_taken = True
                     continue
                 at = message.metadata.sequence
                 received, is_taken = at.consumer, False
                 key = message.subject.removeprefix(kv.subject(bucket, ""))
                 if (message.headers or {}).get(kv.OPERATION):
-                    found.pop(key, None)
+                    records.pop(key, None)
                 else:
-                    found[key] = message.data
+                    records[key] = message.data
                 if not message.metadata.num_pending:
                     self._sequence = at.stream
-                    self._take(found)
+                    self._take(records)
                     is_taken = True
         finally:
             with contextlib.suppress(*UNREACHABLE):
                 await subscription.unsubscribe()
 
-    def _take(self, found: dict[str, bytes]) -> None:
+    def _take(self, records: dict[str, bytes]) -> None:
         users: dict[str, DirectoryUser] = {}
-        tokens: dict[str, Token] = {}
+        tokens: dict[str, ApiToken] = {}
         resources: dict[tuple[str, str], dict[str, Any]] = {}
         setup: tuple[str, ...] = ()
-        for key, data in found.items():
+        for key, data in records.items():
             try:
                 values = orjson.loads(data)
                 kind, _, rest = key.partition(".")
@@ -221,7 +221,7 @@ class Directory:
 
     async def make_token(
         self, user: str, name: str, grant: Grant, expires_ms: int, now_ms: int
-    ) -> tuple[str, Token]:
+    ) -> tuple[str, ApiToken]:
         """A new token: what its owner keeps, and its record; expired ones of the owner go.
 
         Raises:
@@ -230,17 +230,17 @@ class Directory:
         async with self._making:
             await self._expect_room(user, now_ms)
             secret = PREFIX + secrets.token_urlsafe(32)
-            made = Token(secrets.token_hex(6), user, name, grant, expires_ms, now_ms)
-            values = {**asdict(made), "grant": grant_values(grant)}
+            token = ApiToken(secrets.token_hex(6), user, name, grant, expires_ms, now_ms)
+            values = {**asdict(token), "grant": grant_values(grant)}
             await self._wait(await self._write(f"token.{digest(secret)}", orjson.dumps(values)))
-        return secret, made
+        return secret, token
 
     async def _expect_room(self, user: str, now_ms: int) -> None:
         owner = user.casefold()
-        own = {key: one for key, one in self.tokens.items() if one.user.casefold() == owner}
-        expired = [key for key, one in own.items() if one.expires_ms <= now_ms]
+        tokens = {key: one for key, one in self.tokens.items() if one.user.casefold() == owner}
+        expired = [key for key, one in tokens.items() if one.expires_ms <= now_ms]
         await self._delete(expired)
-        if len(own) - len(expired) >= TOKENS_OF_USER_MAX:
+        if len(tokens) - len(expired) >= TOKENS_OF_USER_MAX:
             raise MeshError(
                 "MESH-A409",
                 f'user "{user}" has {TOKENS_OF_USER_MAX} tokens',
@@ -267,14 +267,14 @@ class Directory:
         data = orjson.dumps(values) if values is not None else None
         await self._wait(await self._write(f"scim.{kind}.{id_}", data))
 
-    def token(self, given: str) -> Token | None:
+    def token(self, secret: str) -> ApiToken | None:
         """The record of a token that a request has."""
-        return self.tokens.get(digest(given))
+        return self.tokens.get(digest(secret))
 
-    def is_setup(self, given: str) -> bool:
+    def is_setup(self, secret: str) -> bool:
         """Whether a request has a token for the first user."""
-        asked = digest(given)
-        is_it = any(secrets.compare_digest(one, asked) for one in self._setup)
+        hex_digest = digest(secret)
+        is_it = any(secrets.compare_digest(one, hex_digest) for one in self._setup)
         return is_it and not self.users
 
     async def offer_setup(self) -> str | None:
@@ -287,8 +287,8 @@ class Directory:
         secret = PREFIX + secrets.token_urlsafe(32)
         while True:
             revision, value = await kv.last(self._js, names.USERS_BUCKET, _SETUP)
-            known = orjson.loads(value)["sha256"] if value else []
-            values = orjson.dumps({"sha256": [*known, digest(secret)][-_SETUPS_MAX:]})
+            digests = orjson.loads(value)["sha256"] if value else []
+            values = orjson.dumps({"sha256": [*digests, digest(secret)][-_SETUPS_MAX:]})
             # Managers start at the same time.
             with contextlib.suppress(kv.RevisionConflict):
                 await self._wait(
@@ -313,8 +313,8 @@ def _user(values: dict[str, Any]) -> DirectoryUser:
     )
 
 
-def _token(values: dict[str, Any]) -> Token:
-    return Token(
+def _token(values: dict[str, Any]) -> ApiToken:
+    return ApiToken(
         values["id"],
         values["user"],
         values["name"],

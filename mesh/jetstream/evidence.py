@@ -72,7 +72,9 @@ async def collect(
     behind = _behind(groups, record, snapshot)
     producers = await asyncio.to_thread(_producers, groups, record.incarnation)
     markers = await _markers(client, record, producers)
-    own = {name for name, _ in channels.js_streams(spec)} - {names.error_js_stream(spec.name)}
+    app_streams = {name for name, _ in channels.js_streams(spec)} - {
+        names.error_js_stream(spec.name)
+    }
     gate = asyncio.Semaphore(_CALLS)
 
     async def look(name: str) -> tuple[str, StreamEvidence | None]:
@@ -80,24 +82,24 @@ async def collect(
             return name, await stream(client, name, now_s)
 
     read = {name for group in groups for i in group.inputs for name in i.channel.js_streams}
-    streams = dict(await asyncio.gather(*map(look, sorted(own | read))))
+    streams = dict(await asyncio.gather(*map(look, sorted(app_streams | read))))
     for (group, name), waiting in behind.items():
-        found = streams.get(name)
-        if found is not None and (group, name) not in taken:
-            taken[group, name] = max(found.first - 1, found.last - waiting)
+        state = streams.get(name)
+        if state is not None and (group, name) not in taken:
+            taken[group, name] = max(state.first - 1, state.last - waiting)
     return Evidence(
         record, streams, markers, snapshots, _epochs(record, snapshot), producers, taken, replicas
     )
 
 
 def _epochs(record: AppRecord, snapshot: ClusterSnapshot) -> Mapping[str, int]:
-    found: defaultdict[str, int] = defaultdict(int)
+    epochs: defaultdict[str, int] = defaultdict(int)
     placed: list[Assignment | GroupForm] = [seen.value for seen in snapshot.assignments]
     placed += [seen.value for seen in snapshot.forms]
     for one in placed:
         if one.app_incarnation == record.incarnation:
-            found[one.group] = max(found[one.group], one.epoch)
-    return dict(found)
+            epochs[one.group] = max(epochs[one.group], one.epoch)
+    return dict(epochs)
 
 
 def _producers(
@@ -113,7 +115,7 @@ def _behind(
     groups: Collection[GroupSpec], record: AppRecord, snapshot: ClusterSnapshot
 ) -> Mapping[tuple[str, str], int]:
     """By group of one input stream that runs everywhere: messages that wait in it."""
-    found = {}
+    backlogs = {}
     placed = [a.value for a in snapshot.assignments if a.value.app == record.spec.name]
     for group in groups:
         streams = [name for i in group.inputs for name in i.channel.js_streams]
@@ -121,8 +123,8 @@ def _behind(
         if len(streams) == 1 and len(ones) == group.parallel:
             reports = [one for one in ones if one and one.state is InstanceState.RUNNING]
             if len(reports) == len(ones):
-                found[group.name, streams[0]] = sum(one.behind for one in reports)
-    return found
+                backlogs[group.name, streams[0]] = sum(one.behind for one in reports)
+    return backlogs
 
 
 def _taken_by_state(
@@ -177,20 +179,20 @@ async def _markers(
     from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 
     prefix = f"{record.incarnation}-"
-    found = []
+    evidence = []
     for name in sorted({stream for stream, _ in producers}):
         if await stream_positions.state(client, name) is None:
             continue
-        told = await stream_positions.markers(client, name)
-        for producer, payload in (told[1] if told is not None else {}).items():
+        markers = await stream_positions.markers(client, name)
+        for producer, payload in (markers[1] if markers is not None else {}).items():
             if producer.startswith(prefix):
                 values = orjson.loads(payload)
                 position, epoch = values.get("position", -1), values.get("epoch", -1)
-                known = producers.get((name, producer))
-                if known is not None and known.inputs:
+                writer = producers.get((name, producer))
+                if writer is not None and writer.inputs:
                     position //= POSITIONS_PER_MESSAGE
-                found.append(MarkerEvidence(name, producer, position, epoch))
-    return found
+                evidence.append(MarkerEvidence(name, producer, position, epoch))
+    return evidence
 
 
 async def _snapshots(
@@ -201,13 +203,13 @@ async def _snapshots(
     info = await js.stream_info(f"KV_{names.SNAPSHOTS_BUCKET}", subjects_filter=f"{prefix}>")
     bucket = await kv.open_bucket(js, names.SNAPSHOTS_BUCKET)
     keys = sorted(subject.removeprefix(prefix) for subject in info.state.subjects or {})
-    found = [one for key in keys if (one := await _snapshot(bucket, record, key)) is not None]
-    if not any(one.missing for one in found):
-        return found
+    snapshots = [one for key in keys if (one := await _snapshot(bucket, record, key)) is not None]
+    if not any(one.missing for one in snapshots):
+        return snapshots
     # Listed after the manifests were read: a newer one may have replaced pieces meanwhile.
     stored = set(await pieces.listed())
     checked = []
-    for one in found:
+    for one in snapshots:
         missing = tuple(name for name in one.missing if name not in stored)
         if missing:
             again = await _snapshot(bucket, record, f"{one.group}.{one.part}")

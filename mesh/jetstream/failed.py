@@ -33,7 +33,7 @@ WINDOW: Final = 32
 _NUMBERS: Final = ("sequence", "index", "time_ms", "event_time_ms", "data_bytes")
 _TEXTS: Final = (
     "stream", "group", "query", "reason", "data", "data_base64",
-    "door", "event",
+    "connector", "event",
 )  # fmt: skip
 
 
@@ -53,22 +53,22 @@ class FailedCounts:
     def __init__(self, client: Client) -> None:
         self._client = client
         #: By app: the state of its error stream, and the number of entries in it.
-        self._known: dict[str, tuple[tuple[int, int], int]] = {}
+        self._counts: dict[str, tuple[tuple[int, int], int]] = {}
 
     async def read(self) -> dict[str, int]:
         """The apps with entries; apps without are absent."""
-        known = {}
+        counts = {}
         subject = names.error_subject("*")
         async for info in channels.all_streams(self._client, _LIST_S, subject):
             state = info["state"]["messages"], info["state"]["last_seq"]
             app = names.app_of_error_js_stream(info["config"]["name"])
             if app is None or not state[0]:
                 continue
-            known[app] = self._known.get(app, ((0, 0), 0))
-            if known[app][0] != state:
-                known[app] = state, await count_entries(self._client.jetstream(), app)
-        self._known = known
-        return {app: count for app, (_, count) in known.items() if count}
+            counts[app] = self._counts.get(app, ((0, 0), 0))
+            if counts[app][0] != state:
+                counts[app] = state, await count_entries(self._client.jetstream(), app)
+        self._counts = counts
+        return {app: count for app, (_, count) in counts.items() if count}
 
 
 async def last_entries(
@@ -85,9 +85,9 @@ async def last_entries(
         return []
     first = max(1, state.first_seq)
     end = min(state.last_seq + 1, before or state.last_seq + 1)
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     width, size = WINDOW, 0
-    while end > first and len(found) < limit and size < LIST_BYTES_MAX:
+    while end > first and len(entries) < limit and size < LIST_BYTES_MAX:
         start = max(first, end - width)
         entry = await _first_from(js, app, start)
         if entry is None or entry["id"] >= end:
@@ -101,19 +101,19 @@ async def last_entries(
                 among.append(entry)
                 size += len(entry.get("data", "")) + len(entry.get("data_base64", ""))
                 entry = await _first_from(js, app, entry["id"] + 1)
-            found = among + found
+            entries = among + entries
             end = start
-    return found[-limit:] if limit else []
+    return entries[-limit:] if limit else []
 
 
 async def first_ids(js: JetStreamContext, app: str, limit: int) -> list[int]:
     """The ids of the oldest ``limit`` entries."""
-    found: list[int] = []
+    ids: list[int] = []
     entry = await _first_from(js, app, 1)
-    while entry is not None and len(found) < limit:
-        found.append(entry["id"])
+    while entry is not None and len(ids) < limit:
+        ids.append(entry["id"])
         entry = await _first_from(js, app, entry["id"] + 1)
-    return found
+    return ids
 
 
 async def entry_of(js: JetStreamContext, app: str, id_: int) -> dict[str, Any]:
@@ -172,9 +172,9 @@ async def replay(
             hint="Send the event to replay as JSON along with its id.",
         )
     headers = {"Nats-Msg-Id": f"replay-{app}-{id_}"}
-    own_ms = error_entry.own_time_of(entry)
-    if own_ms is not None:
-        headers[names.EVENT_TIME_HEADER] = str(own_ms)
+    event_ms = error_entry.resend_time_of(entry)
+    if event_ms is not None:
+        headers[names.EVENT_TIME_HEADER] = str(event_ms)
     await js.publish(names.subject(app, entry["stream"]), payload, headers=headers)
     await discard(js, app, id_)
 

@@ -49,7 +49,7 @@ class FeedRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentEvents:
     """Numbers of the events of a run that were published."""
 
     run: str = ""
@@ -74,10 +74,10 @@ class FeedStore:
 
     async def feeds(self) -> dict[str, FeedRecord]:
         """All feeds by name, sorted."""
-        found = await kv.entries(self._js, _BUCKET, "feed.")
+        entries = await kv.entries(self._js, _BUCKET, "feed.")
         records = {
             _name(key.removeprefix("feed.")): _record(orjson.loads(one.data or b"{}"))
-            for key, one in found.items()
+            for key, one in entries.items()
         }
         return dict(sorted(records.items()))
 
@@ -92,14 +92,14 @@ class FeedStore:
         data = None if record is None else orjson.dumps(asdict(record))
         await kv.write(self._js, _BUCKET, _key("feed", name), data, revision=revision)
 
-    async def sent(self, name: str) -> Sent:
+    async def sent(self, name: str) -> SentEvents:
         """The events of a feed that were published."""
         values, revision = await self._get(_key("sent", name))
         if values is None:
-            return Sent(revision=revision)
-        return Sent(values["run"], tuple(values["sent"]), revision)
+            return SentEvents(revision=revision)
+        return SentEvents(values["run"], tuple(values["sent"]), revision)
 
-    async def put_sent(self, name: str, sent: Sent) -> int:
+    async def put_sent(self, name: str, sent: SentEvents) -> int:
         """Write it, in place of its revision; the new one.
 
         Raises:
@@ -110,8 +110,8 @@ class FeedStore:
 
     async def files(self) -> list[str]:
         """The names of files, sorted."""
-        found = await kv.entries(self._js, _BUCKET, "file.")
-        return sorted(_name(key.removeprefix("file.")) for key in found)
+        entries = await kv.entries(self._js, _BUCKET, "file.")
+        return sorted(_name(key.removeprefix("file.")) for key in entries)
 
     async def put_file(self, name: str, data: bytes) -> None:
         """Store a file, or replace one."""
@@ -137,13 +137,13 @@ class FeedStore:
     async def _get(self, key: str) -> tuple[dict[str, Any] | None, int]:
         """Values and revision of a key; also the revision of a deletion."""
         try:
-            found = await self._js.get_last_msg(f"KV_{_BUCKET}", kv.subject(_BUCKET, key))
+            message = await self._js.get_last_msg(f"KV_{_BUCKET}", kv.subject(_BUCKET, key))
         except _GONE:
             return None, 0
-        revision = found.seq or 0
-        if (found.headers or {}).get(kv.OPERATION):
+        revision = message.seq or 0
+        if (message.headers or {}).get(kv.OPERATION):
             return None, revision
-        values: dict[str, Any] = orjson.loads(found.data or b"{}")
+        values: dict[str, Any] = orjson.loads(message.data or b"{}")
         return values, revision
 
 

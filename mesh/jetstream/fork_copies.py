@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 _FILLER: Final = "_gap"
 
 
-async def copy(client: Client, wanted: Copy, settings: ChannelSettings) -> int:
+async def copy(client: Client, span: Copy, settings: ChannelSettings) -> int:
     """Make the stream of a copy and fill it; the number of messages.
 
     Events without a time of their own get that at which the first app's channel stored them.
     """
     await channels.ensure_stream(
-        client, wanted.target, wanted.subject, settings, first_seq=wanted.after + 1
+        client, span.target, span.subject, settings, first_seq=span.after + 1
     )
     js = client.jetstream()
-    prefix = names.marker_subject(wanted.source)
-    filler = f"{names.marker_subject(wanted.target)}.{_FILLER}"
-    next_, count = wanted.after + 1, 0
-    async for one in log_reader.read(client, wanted.source, wanted.after + 1, wanted.to):
+    prefix = names.marker_subject(span.source)
+    filler = f"{names.marker_subject(span.target)}.{_FILLER}"
+    next_, count = span.after + 1, 0
+    async for one in log_reader.read(client, span.source, span.after + 1, span.to):
         while next_ < one.sequence:
             next_ = (await js.publish(filler, b"{}")).seq + 1
         if one.subject.startswith(f"{prefix}."):
@@ -42,9 +42,9 @@ async def copy(client: Client, wanted: Copy, settings: ChannelSettings) -> int:
             next_ = (await js.publish(filler, b"{}")).seq + 1
             continue
         headers = {names.EVENT_TIME_HEADER: str(one.time_ms), **one.headers}
-        kept = {k: v for k, v in headers.items() if not k.startswith("Nats-")}
-        next_ = (await js.publish(wanted.subject, one.data, headers=kept)).seq + 1
+        clean_headers = {k: v for k, v in headers.items() if not k.startswith("Nats-")}
+        next_ = (await js.publish(span.subject, one.data, headers=clean_headers)).seq + 1
         count += 1
-    while next_ <= wanted.to:
+    while next_ <= span.to:
         next_ = (await js.publish(filler, b"{}")).seq + 1
     return count

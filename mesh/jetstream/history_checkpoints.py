@@ -49,11 +49,11 @@ class HistoryCheckpoints:
         try:
             entry = await (await self._bucket()).get(_key(self.app))
             values = orjson.loads(entry.value or b"{}")
-            found = codec.decode(HistoryCheckpoint, orjson.dumps(values["checkpoint"]))
-            wanted = {o: directory / place for place, o in values["objects"].items()}
-            for path in wanted.values():
+            checkpoint = codec.decode(HistoryCheckpoint, orjson.dumps(values["checkpoint"]))
+            paths = {o: directory / place for place, o in values["objects"].items()}
+            for path in paths.values():
                 path.parent.mkdir(parents=True, exist_ok=True)
-            await self.pieces.fetch(wanted)
+            await self.pieces.fetch(paths)
         except (KeyNotFoundError, BlobMissingError):
             return None
         except MeshError as error:
@@ -62,7 +62,7 @@ class HistoryCheckpoints:
                 return None
             raise
         self._objects = dict(values["objects"])
-        return _moved(found, directory)
+        return _moved(checkpoint, directory)
 
     async def store(self, checkpoint: HistoryCheckpoint, directory: Path) -> None:
         """Store a checkpoint, whose files are in ``directory``, in the place of the one before."""
@@ -97,10 +97,10 @@ async def drop_old(js: JetStreamContext, pieces: BlobStore, now_ms: int) -> None
     info = await js.stream_info(stream, subjects_filter=f"{prefix}>")
     for subject in info.state.subjects or {}:
         try:
-            found = await js.get_last_msg(stream, subject)
+            message = await js.get_last_msg(stream, subject)
         except NotFoundError:
             continue
-        stored = found.time or datetime.fromtimestamp(0, UTC)
+        stored = message.time or datetime.fromtimestamp(0, UTC)
         if now_ms - stored.timestamp() * 1000 > AGE_MS:
             await HistoryCheckpoints(js, pieces, subject.removeprefix(prefix)).drop()
 

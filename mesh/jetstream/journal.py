@@ -156,7 +156,7 @@ async def read(js: JetStreamContext, app: str) -> list[JournalEntry]:
     """The last ``READ_MAX`` entries of ``app``, and those of the cluster, as they were stored."""
     if not names.is_app_name(app):
         return []
-    found: list[tuple[int, bytes]] = []
+    entries: list[tuple[int, bytes]] = []
     for subject in (names.journal_subject(app), names.journal_subject("")):
         subscription = await js.subscribe(
             subject, stream=names.JOURNAL_STREAM, ordered_consumer=True
@@ -172,8 +172,8 @@ async def read(js: JetStreamContext, app: str) -> list[JournalEntry]:
                 stored = message.metadata.sequence.stream
                 last.append((stored, message.data))
                 left = message.metadata.num_pending
-            found += last
+            entries += last
         finally:
             with contextlib.suppress(*UNREACHABLE):
                 await subscription.unsubscribe()
-    return [codec.decode(JournalEntry, data) for _, data in sorted(found)]
+    return [codec.decode(JournalEntry, data) for _, data in sorted(entries)]

@@ -99,10 +99,10 @@ async def put(js: JetStreamContext, bucket: str, key: str, value: bytes | None) 
 async def last(js: JetStreamContext, bucket: str, key: str) -> tuple[int, bytes]:
     """The revision of a key, and its value, empty if it was deleted; 0 for one never written."""
     try:
-        found = await js.get_last_msg(f"KV_{bucket}", subject(bucket, key), direct=False)
+        message = await js.get_last_msg(f"KV_{bucket}", subject(bucket, key), direct=False)
     except NotFoundError:
         return 0, b""
-    return found.seq or 0, found.data or b""
+    return message.seq or 0, message.data or b""
 
 
 async def open_bucket(js: JetStreamContext, bucket: str) -> KeyValue:
@@ -151,14 +151,14 @@ async def entries(
     async def read(one: str) -> tuple[str, api.RawStreamMsg] | None:
         async with gate:
             try:
-                found = await js.get_last_msg(stream, one, direct=False)
+                message = await js.get_last_msg(stream, one, direct=False)
             except NotFoundError:
                 return None
-        is_deleted = (found.headers or {}).keys() & {OPERATION, MARKER}
-        return None if is_deleted else (one.removeprefix(start), found)
+        is_deleted = (message.headers or {}).keys() & {OPERATION, MARKER}
+        return None if is_deleted else (one.removeprefix(start), message)
 
     try:
-        wanted = sorted(await subjects_of(js, stream, f"{start}{prefix}>"))
+        subjects = sorted(await subjects_of(js, stream, f"{start}{prefix}>"))
     except NotFoundError:
         return {}
-    return dict(filter(None, await asyncio.gather(*map(read, wanted))))
+    return dict(filter(None, await asyncio.gather(*map(read, subjects))))

@@ -78,17 +78,17 @@ async def read(
     """
     at, tries = first, 0
     while at <= last:
-        wanted = {
+        request = {
             "seq": at, "batch": min(_BATCH, last - at + 1), "max_bytes": _BATCH_BYTES,
             "next_by_subj": subject,
         }  # fmt: skip
-        found = await _batch(client, js_stream, wanted)
-        for one in found:
+        messages = await _batch(client, js_stream, request)
+        for one in messages:
             if one.sequence > last:
                 return
             yield one
-        if found:
-            at, tries = found[-1].sequence + 1, 0
+        if messages:
+            at, tries = messages[-1].sequence + 1, 0
         elif not await _has(client, js_stream, at, last, subject):
             return
         elif (tries := tries + 1) == _BEHIND_MAX:
@@ -100,10 +100,10 @@ async def read(
 async def _has(client: Client, js_stream: str, first: int, last: int, subject: str) -> bool:
     """Whether the leader has one of a range: what answers direct gets may be behind."""
     try:
-        found = await client.jetstream().get_msg(js_stream, first, subject=subject, next=True)
+        message = await client.jetstream().get_msg(js_stream, first, subject=subject, next=True)
     except NotFoundError:
         return False
-    return (found.seq or 0) <= last
+    return (message.seq or 0) <= last
 
 
 async def last_of_each(
@@ -122,15 +122,15 @@ async def last_of_each(
     return await _batch(client, js_stream, {"multi_last": [subject], "up_to_seq": before - 1})
 
 
-async def _batch(client: Client, js_stream: str, wanted: dict[str, Any]) -> list[LogMessage]:
-    found, ended = await direct_get(client, js_stream, wanted)
+async def _batch(client: Client, js_stream: str, request: dict[str, Any]) -> list[LogMessage]:
+    messages, ended = await direct_get(client, js_stream, request)
     if (status := ended["Status"]) not in (_END, _NOTHING, _TOO_MANY):
         raise NatsError(ended.get("Description", status))
-    return [_message(one) for one in found]
+    return [_message(one) for one in messages]
 
 
 async def direct_get(
-    client: Client, js_stream: str, wanted: dict[str, Any]
+    client: Client, js_stream: str, request: dict[str, Any]
 ) -> tuple[list[Msg], dict[str, str]]:
     """The answers to one direct get of several messages, and the headers that end them.
 
@@ -143,8 +143,8 @@ async def direct_get(
     subscription = await client.subscribe(inbox, cb=answers.put)
     try:
         call = api_subject(client, f"DIRECT.GET.{js_stream}")
-        await client.publish(call, json.dumps(wanted).encode(), reply=inbox)
-        found: list[Msg] = []
+        await client.publish(call, json.dumps(request).encode(), reply=inbox)
+        messages: list[Msg] = []
         while True:
             try:
                 async with asyncio.timeout(_ANSWER_S):
@@ -156,8 +156,8 @@ async def direct_get(
                 # As while a server starts: what it has not told is not known to be missing.
                 raise NoRespondersError
             if "Status" in headers:
-                return found, headers
-            found.append(message)
+                return messages, headers
+            messages.append(message)
     finally:
         await subscription.unsubscribe()
 

@@ -16,14 +16,14 @@ def stored_manifest(key: str, data: bytes | None) -> dict[str, Any]:
         MeshError: MESH-S112, it is none: another client has written it, or a later version.
     """
     try:
-        found: Any = orjson.loads(data or b"")
+        content: Any = orjson.loads(data or b"")
         kinds = {"epoch": int, "objects": dict, "manifest": dict}
-        missing = [name for name, kind in kinds.items() if not isinstance(found[name], kind)]
+        missing = [name for name, kind in kinds.items() if not isinstance(content[name], kind)]
         reason = f"{missing[0]} has another type" if missing else ""
     except (ValueError, KeyError, TypeError, IndexError) as error:
         reason = f"{type(error).__name__}: {error}"
     if not reason:
-        values: dict[str, Any] = found
+        values: dict[str, Any] = content
         return values
     raise MeshError(
         "MESH-S112",

@@ -94,13 +94,13 @@ class Mirror:
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
     async def _run(self) -> None:
-        is_told = False
+        is_reported = False
         while not self._is_over.is_set():
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
-                if not is_told:
+                if not is_reported:
                     self._tell()
-                    is_told = True
+                    is_reported = True
                 if await self.look():
                     self._tell()
             # Whatever it is, the next look may do better, and nothing rests on this one.
@@ -118,9 +118,9 @@ class Mirror:
             await self._follow(manifests, part)
         if self._held == before:
             return False
-        wanted = {file_name(stored) for _, held in self._held.values() for stored in held}
+        live_files = {file_name(stored) for _, held in self._held.values() for stored in held}
         for path in self.directory.iterdir():
-            if path.name not in wanted:
+            if path.name not in live_files:
                 path.unlink(missing_ok=True)
         return True
 
@@ -136,15 +136,15 @@ class Mirror:
         if entry.revision == revision:
             return
         stored = frozenset(stored_manifest(key, entry.value)["objects"].values())
-        wanted = {name: self.directory / file_name(name) for name in stored}
-        missing = {n: p.with_suffix(".tmp") for n, p in wanted.items() if not p.exists()}
+        paths = {name: self.directory / file_name(name) for name in stored}
+        missing = {n: p.with_suffix(".tmp") for n, p in paths.items() if not p.exists()}
         try:
             await self._pieces.fetch(missing)
         except BlobMissingError:
             # A newer snapshot has replaced it meanwhile; the next look finds that one.
             return
         for name, temporary in missing.items():
-            temporary.replace(wanted[name])
+            temporary.replace(paths[name])
         self._held[part] = (entry.revision or 0, stored)
 
     def _tell(self) -> None:

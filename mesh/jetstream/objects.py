@@ -35,7 +35,7 @@ _DIGEST: Final = "SHA-256="
 #: Descriptions requested at once.
 _LOOKS: Final = 256
 #: Bytes requested at once.  A server drops a client that has 64 MB pending.
-_ASKED_BYTES: Final = 8 << 20
+_REQUEST_BYTES: Final = 8 << 20
 #: Above this an object is read through a consumer, which gives no more than is taken.
 _LARGE_BYTES: Final = 24 << 20
 #: Threads that check and write; they do it without Python's lock.
@@ -47,7 +47,7 @@ class ObjectMissingError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """An object as its description says."""
 
     name: str
@@ -60,7 +60,7 @@ class Stored:
     sequence: int
 
 
-def copy(connection: Connection, bucket: str, wanted: Mapping[str, Path]) -> None:
+def copy(connection: Connection, bucket: str, paths: Mapping[str, Path]) -> None:
     """Copy objects, by name, to local files.
 
     Raises:
@@ -71,17 +71,17 @@ def copy(connection: Connection, bucket: str, wanted: Mapping[str, Path]) -> Non
     stream = f"OBJ_{bucket}"
     writing: list[Future[None]] = []
     with ThreadPoolExecutor(_WRITERS) as pool:
-        for some in _together(_described(connection, bucket, tuple(wanted))):
+        for some in _together(_described(connection, bucket, tuple(paths))):
             # The previous run is stored meanwhile; memory holds no more than these two.
             for chunks, one in zip(_read(connection, stream, some), some, strict=True):
-                writing.append(pool.submit(_store, one, chunks, wanted[one.name]))
+                writing.append(pool.submit(_store, one, chunks, paths[one.name]))
             while len(writing) > 2 * len(some):
                 writing.pop(0).result()
         for last in writing:
             last.result()
 
 
-def _described(connection: Connection, bucket: str, names: Sequence[str]) -> Iterator[Stored]:
+def _described(connection: Connection, bucket: str, names: Sequence[str]) -> Iterator[StoredObject]:
     stream = f"OBJ_{bucket}"
     for at in range(0, len(names), _LOOKS):
         some = names[at : at + _LOOKS]
@@ -89,24 +89,24 @@ def _described(connection: Connection, bucket: str, names: Sequence[str]) -> Ite
             f"$O.{bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}" for name in some
         ]
 
-        def look(subjects: list[str] = subjects) -> list[jetstream.Stored | None]:
+        def look(subjects: list[str] = subjects) -> list[jetstream.StoredMessage | None]:
             return jetstream.last_messages(connection, [(stream, one) for one in subjects])
 
-        found = connection.retry_while_unavailable("looking for objects", look)
-        for name, stored in zip(some, found, strict=True):
+        messages = connection.retry_while_unavailable("looking for objects", look)
+        for name, stored in zip(some, messages, strict=True):
             meta: dict[str, Any] = orjson.loads(stored.data) if stored is not None else {}
             if stored is None or meta.get("deleted"):
                 raise ObjectMissingError(name)
             digest = base64.urlsafe_b64decode(str(meta["digest"]).removeprefix(_DIGEST))
             subject = f"$O.{bucket}.C.{meta['nuid']}"
-            yield Stored(name, subject, meta["size"], meta["chunks"], digest, stored.sequence)
+            yield StoredObject(name, subject, meta["size"], meta["chunks"], digest, stored.sequence)
 
 
-def _together(objects: Iterable[Stored]) -> Iterator[list[Stored]]:
+def _together(objects: Iterable[StoredObject]) -> Iterator[list[StoredObject]]:
     """The objects in runs that are read at once."""
-    some: list[Stored] = []
+    some: list[StoredObject] = []
     for one in objects:
-        if some and sum(o.size for o in some) + one.size > _ASKED_BYTES:
+        if some and sum(o.size for o in some) + one.size > _REQUEST_BYTES:
             yield some
             some = []
         some.append(one)
@@ -114,10 +114,12 @@ def _together(objects: Iterable[Stored]) -> Iterator[list[Stored]]:
         yield some
 
 
-def _read(connection: Connection, stream: str, objects: Sequence[Stored]) -> list[list[bytes]]:
+def _read(
+    connection: Connection, stream: str, objects: Sequence[StoredObject]
+) -> list[list[bytes]]:
     """The chunks of each object."""
     runs = {
-        one.name: direct_get.Run(one.subject, one.chunks, one.size)
+        one.name: direct_get.SubjectRun(one.subject, one.chunks, one.size)
         for one in objects
         if 0 < one.size <= _LARGE_BYTES
     }
@@ -126,20 +128,20 @@ def _read(connection: Connection, stream: str, objects: Sequence[Stored]) -> lis
         return direct_get.read_runs(connection, stream, list(runs.values()))
 
     read_now = connection.retry_while_unavailable("reading objects", read) if runs else []
-    found = dict(zip(runs, read_now, strict=True))
+    by_name = dict(zip(runs, read_now, strict=True))
     # A replica that lags has given less than there is; the leader knows better.
     return [
         chunks
-        if len(chunks := found.get(one.name, [])) == one.chunks
+        if len(chunks := by_name.get(one.name, [])) == one.chunks
         else list(_by_range(connection, stream, one))
         for one in objects
     ]
 
 
-def _by_range(connection: Connection, stream: str, one: Stored) -> Iterator[bytes]:
+def _by_range(connection: Connection, stream: str, one: StoredObject) -> Iterator[bytes]:
     """The chunks of an object, as the source reads a channel: from the first of them on."""
 
-    def look() -> jetstream.Stored | None:
+    def look() -> jetstream.StoredMessage | None:
         return jetstream.next_message(connection, stream, 1, one.subject)
 
     first = (
@@ -149,13 +151,15 @@ def _by_range(connection: Connection, stream: str, one: Stored) -> Iterator[byte
     )
     if first is None:
         return
-    wanted = StreamRange(stream, first.sequence - 1, one.sequence, 0, 0, subjects=(one.subject,))
-    for messages in fetch.read_range(connection, wanted, Blocks(), is_loss_error=False):
+    chunk_range = StreamRange(
+        stream, first.sequence - 1, one.sequence, 0, 0, subjects=(one.subject,)
+    )
+    for messages in fetch.read_range(connection, chunk_range, Blocks(), is_loss_error=False):
         for chunk in messages.data:
             yield chunk.as_py()
 
 
-def _store(one: Stored, chunks: Sequence[bytes], path: Path) -> None:
+def _store(one: StoredObject, chunks: Sequence[bytes], path: Path) -> None:
     """Check an object and write it down."""
     digest = hashlib.sha256()
     with path.open("wb") as file:

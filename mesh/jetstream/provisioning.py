@@ -44,15 +44,15 @@ def provisioned(resources: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[
         if kind == GROUP:
             for member in _objects(values.get("members")):
                 groups.setdefault(str(member.get("value")), []).append(str(values["displayName"]))
-    found = {}
+    users = {}
     for (kind, id_), values in resources.items():
         if kind == USER:
             roles = [str(one.get("value")) for one in _objects(values.get("roles"))]
             name = identity_name(str(values["userName"]))
             # Without the attribute a user is active, as one is after POST of its name alone.
             active = values.get("active", True) is not False
-            found[name.casefold()] = Provisioned(name, active, (*groups.get(id_, ()), *roles))
-    return found
+            users[name.casefold()] = Provisioned(name, active, (*groups.get(id_, ()), *roles))
+    return users
 
 
 def _objects(value: Any) -> Iterable[Mapping[str, Any]]:

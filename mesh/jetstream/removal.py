@@ -135,6 +135,6 @@ class _Work:
     async def write(self, record: AppRecord | None) -> None:
         """Write or delete the app's record."""
         bucket, data = names.APPS_BUCKET, None if record is None else codec.encode(record)
-        made = await kv.write(self.js, bucket, self.key, data, revision=self.revision)
-        self.view.took_write(bucket, self.key, record, made)
-        self.revision = made
+        revision = await kv.write(self.js, bucket, self.key, data, revision=self.revision)
+        self.view.took_write(bucket, self.key, record, revision)
+        self.revision = revision

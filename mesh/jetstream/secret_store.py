@@ -43,15 +43,15 @@ def read_key(path: str) -> bytes:
         MeshError: MESH-C140 where there is no key, or one of another length.
     """
     directory = os.environ.get("CREDENTIALS_DIRECTORY", "")
-    found = Path(path) if path else Path(directory, CREDENTIAL) if directory else None
-    if found is None:
+    key_file = Path(path) if path else Path(directory, CREDENTIAL) if directory else None
+    if key_file is None:
         raise _no_key("secrets.key_file names no file.")
     try:
-        key = base64.b64decode(found.read_bytes().strip(), validate=True)
+        key = base64.b64decode(key_file.read_bytes().strip(), validate=True)
     except (OSError, binascii.Error) as error:
-        raise _no_key(f"{found}: {error}.") from error
+        raise _no_key(f"{key_file}: {error}.") from error
     if len(key) != _KEY_BYTES:
-        raise _no_key(f"{found} holds {len(key)} bytes in base64, not {_KEY_BYTES}.")
+        raise _no_key(f"{key_file} holds {len(key)} bytes in base64, not {_KEY_BYTES}.")
     return key
 
 
@@ -114,21 +114,21 @@ class SecretStore:
 
     async def apps(self) -> dict[str, str]:
         """By name: the patterns of the apps that may use the secret; empty for every app."""
-        found = await kv.entries(self._js, names.SECRETS_BUCKET)
-        return {name: (one.headers or {}).get(_APPS, "") for name, one in found.items()}
+        entries = await kv.entries(self._js, names.SECRETS_BUCKET)
+        return {name: (one.headers or {}).get(_APPS, "") for name, one in entries.items()}
 
-    async def values(self, wanted: Collection[str], app: str = "") -> dict[str, str]:
+    async def values(self, secret_names: Collection[str], app: str = "") -> dict[str, str]:
         """Values by name, for an app; without a name of one only those that every app may use.
 
         Raises:
             MeshError: MESH-C140 and MESH-C141 as above, MESH-C142 for a name without a value, and
                 for one that is not open to the app.
         """
-        if not wanted:
+        if not secret_names:
             return {}
         key, stream = read_key(self._key_file), f"KV_{names.SECRETS_BUCKET}"
-        found: dict[str, str] = {}
-        for name in sorted(wanted):
+        plaintexts: dict[str, str] = {}
+        for name in sorted(secret_names):
             try:
                 info = await self._js.stream_info(stream)
                 stored = await self._js.get_last_msg(
@@ -142,9 +142,9 @@ class SecretStore:
             apps = headers.get(_APPS, "")
             if kv.OPERATION in headers or not is_open_to(apps or None, app):
                 raise _no_value(name)
-            found[name] = decrypt(key, name, stored.data or b"", apps)
-        secrets.remember(found.values())
-        return found
+            plaintexts[name] = decrypt(key, name, stored.data or b"", apps)
+        secrets.remember(plaintexts.values())
+        return plaintexts
 
 
 def _no_value(name: str) -> MeshError:

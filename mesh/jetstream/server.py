@@ -68,8 +68,8 @@ def _checked(path: Path) -> Path:
         raise MeshError(
             "MESH-N100", f'nats-server "{path}" does not start', detail=f"{error}."
         ) from error
-    found = re.search(r"v(\d+)\.(\d+)", shown)
-    if found is None or (int(found[1]), int(found[2])) < VERSION_MIN:
+    version = re.search(r"v(\d+)\.(\d+)", shown)
+    if version is None or (int(version[1]), int(version[2])) < VERSION_MIN:
         raise MeshError(
             "MESH-N101",
             f'nats-server "{path}" is too old',
@@ -190,12 +190,12 @@ def free_ports(count: int) -> list[int]:
 
     So no connection of another process takes one before its user listens.
     """
-    found: list[int] = []
+    ports: list[int] = []
     # A generator seeded by the system: processes that start alike choose different ports.
     for port in random.SystemRandom().sample(_PORTS, _TRIES):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == count:
-            return found
+            ports.append(port)
+        if len(ports) == count:
+            return ports
     raise OSError(errno.EADDRINUSE, f"not {count} free ports on 127.0.0.1")

@@ -40,18 +40,18 @@ class ServerSelection:
 
     def next(self, servers: Sequence[Server], _: dict[str, Any]) -> tuple[Server | None, float]:
         """The server to try next and the pause before, as nats-py requests them."""
-        known = {server.uri.netloc: server for server in servers}
+        by_address = {server.uri.netloc: server for server in servers}
         if not self._tried:
             left = self._left()
-            others = [name for name in known if name != left]
+            others = [name for name in by_address if name != left]
             random.shuffle(others)
             self._order = [*others, left]
-        order = [name for name in self._order if name in known]
+        order = [name for name in self._order if name in by_address]
         # A server may announce others meanwhile.
-        order += [name for name in known if name not in order]
+        order += [name for name in by_address if name not in order]
         is_round = self._tried >= len(order)
         is_last = len(order) == 1 or is_round
         self._wait(self.timeout_s if is_last else min(HURRY_S, self.timeout_s))
-        chosen = known[order[self._tried % len(order)]]
+        chosen = by_address[order[self._tried % len(order)]]
         self._tried += 1
         return chosen, self.pause_s if is_round else 0.0

@@ -71,7 +71,7 @@ class Renewal:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class UserSession:
     """A person who signed in; without users, all on this machine share one."""
 
     user: str
@@ -98,22 +98,22 @@ class Session:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedSession:
     """A session as it was read; None for one that is not there."""
 
     at_s: float
-    session: Session | None
+    session: UserSession | None
     revision: int
 
 
-class Sessions:
+class UserSessions:
     """The sessions of a cluster."""
 
     def __init__(self, js: JetStreamContext, clock: Clock, replicas: int = 1) -> None:
         self._js = js
         self._clock = clock
         self._replicas = replicas
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._cache: OrderedDict[str, _CachedSession] = OrderedDict()
 
     async def begin(
         self,
@@ -140,17 +140,17 @@ class Sessions:
         """
         name = secrets.token_urlsafe(32)
         now_ms = self._clock.wall_ms()
-        made = Session(user, "", how, source, None, began_ms or now_ms, now_ms, mark=mark)
+        session = UserSession(user, "", how, source, None, began_ms or now_ms, now_ms, mark=mark)
         if by is not None:
-            made = _confirmed(made, name, by, now_ms)
+            session = _confirmed(session, name, by, now_ms)
         try:
             await self._make_room(user)
-            await kv.put(self._js, names.SESSIONS_BUCKET, _digest(name), _encode(made))
+            await kv.put(self._js, names.SESSIONS_BUCKET, _digest(name), _encode(session))
         except UNREACHABLE as error:
             raise unreachable(error) from error
         return name
 
-    async def find(self, name: str, *, is_used: bool = True) -> Session | None:
+    async def find(self, name: str, *, is_used: bool = True) -> UserSession | None:
         """The session of a cookie; None if it has ended or never was.
 
         A page that is open and renews itself does not use it.
@@ -159,15 +159,15 @@ class Sessions:
             MeshError: MESH-A503 while NATS can't be reached and the session was not read lately.
         """
         key = _digest(name)
-        known = await self._look(key)
+        cached = await self._look(key)
         now_ms = self._clock.wall_ms()
-        if known.session is None or known.session.is_over(now_ms):
+        if cached.session is None or cached.session.is_over(now_ms):
             return None
         if not is_used:
-            return replace(known.session, token=_token(name))
-        used = replace(known.session, used_ms=max(now_ms, known.session.used_ms))
-        if used.used_ms - known.session.used_ms >= WRITE_MS:
-            await self._write(key, used, known)
+            return replace(cached.session, token=_token(name))
+        used = replace(cached.session, used_ms=max(now_ms, cached.session.used_ms))
+        if used.used_ms - cached.session.used_ms >= WRITE_MS:
+            await self._write(key, used, cached)
         return replace(used, token=_token(name))
 
     async def claim(self, name: str) -> bool:
@@ -176,28 +176,28 @@ class Sessions:
         A refresh token often holds once, so two managers must not use it.
         """
         key = _digest(name)
-        known, now_ms = await self._look(key), self._clock.wall_ms()
-        if known.session is None or known.session.renewal is None:
+        cached, now_ms = await self._look(key), self._clock.wall_ms()
+        if cached.session is None or cached.session.renewal is None:
             return False
-        renewal = replace(known.session.renewal, asked_ms=now_ms)
-        return await self._write(key, replace(known.session, renewal=renewal), known)
+        renewal = replace(cached.session.renewal, asked_ms=now_ms)
+        return await self._write(key, replace(cached.session, renewal=renewal), cached)
 
-    async def renew(self, name: str, by: SignedIn) -> Session | None:
+    async def renew(self, name: str, by: SignedIn) -> UserSession | None:
         """Note the provider's confirmation; the session, None if it was ended meanwhile."""
         key = _digest(name)
-        known = await self._look(key)
-        if known.session is None:
+        cached = await self._look(key)
+        if cached.session is None:
             return None
-        made = _confirmed(known.session, name, by, self._clock.wall_ms())
-        if not await self._write(key, made, known):
+        session = _confirmed(cached.session, name, by, self._clock.wall_ms())
+        if not await self._write(key, session, cached):
             # The use of the session was noted meanwhile, or the session was ended.
-            self._known.pop(key, None)
-            known = await self._look(key)
-            if known.session is None:
+            self._cache.pop(key, None)
+            cached = await self._look(key)
+            if cached.session is None:
                 return None
-            made = replace(known.session, grants=made.grants, renewal=made.renewal)
-            await self._write(key, made, known)
-        return replace(made, token=_token(name))
+            session = replace(cached.session, grants=session.grants, renewal=session.renewal)
+            await self._write(key, session, cached)
+        return replace(session, token=_token(name))
 
     async def end(self, name: str) -> None:
         """End the session of a cookie."""
@@ -212,7 +212,7 @@ class Sessions:
     async def end_ids(self, ids: Sequence[str]) -> None:
         """End sessions by their ids; MESH-A503 while NATS can't be reached."""
         for key in ids:
-            self._known.pop(key, None)
+            self._cache.pop(key, None)
             try:
                 # Purged, not marked as deleted: nothing of it stays, and a late write is refused.
                 subject = kv.subject(names.SESSIONS_BUCKET, key)
@@ -222,7 +222,7 @@ class Sessions:
             except UNREACHABLE as error:
                 raise unreachable(error) from error
 
-    async def listed(self) -> list[Session]:
+    async def listed(self) -> list[UserSession]:
         """The sessions that have not ended, last used first; MESH-A503 as above."""
         now_ms = self._clock.wall_ms()
         try:
@@ -230,45 +230,45 @@ class Sessions:
         except UNREACHABLE as error:
             raise unreachable(error) from error
         read = (_decode(one.data or b"", key) for key, one in stored.items())
-        found = [one for one in read if one is not None and not one.is_over(now_ms)]
-        return sorted(found, key=lambda one: -one.used_ms)
+        sessions = [one for one in read if one is not None and not one.is_over(now_ms)]
+        return sorted(sessions, key=lambda one: -one.used_ms)
 
-    async def _look(self, key: str) -> _Known:
+    async def _look(self, key: str) -> _CachedSession:
         now_s = self._clock.monotonic_s()
-        known = self._known.get(key)
-        if known is not None and now_s - known.at_s < FRESH_S:
-            return known
+        cached = self._cache.get(key)
+        if cached is not None and now_s - cached.at_s < FRESH_S:
+            return cached
         try:
             # Asked of the leader: a copy may not have what was written a moment ago.
             message = await self._js.get_last_msg(
                 _STREAM, kv.subject(names.SESSIONS_BUCKET, key), direct=False
             )
         except _GONE:
-            self._known.pop(key, None)
-            return _Known(now_s, None, 0)
+            self._cache.pop(key, None)
+            return _CachedSession(now_s, None, 0)
         except UNREACHABLE as error:
-            if known is not None and now_s - known.at_s < STALE_S:
-                return known
+            if cached is not None and now_s - cached.at_s < STALE_S:
+                return cached
             raise unreachable(error) from error
-        read = _Known(now_s, _decode(message.data or b"", key), message.seq or 0)
+        read = _CachedSession(now_s, _decode(message.data or b"", key), message.seq or 0)
         self._keep(key, read)
         return read
 
-    def _keep(self, key: str, read: _Known) -> None:
-        self._known[key] = read
-        self._known.move_to_end(key)
-        while len(self._known) > COUNT_MAX:
-            self._known.popitem(last=False)
+    def _keep(self, key: str, read: _CachedSession) -> None:
+        self._cache[key] = read
+        self._cache.move_to_end(key)
+        while len(self._cache) > COUNT_MAX:
+            self._cache.popitem(last=False)
 
-    async def _write(self, key: str, used: Session, known: _Known) -> bool:
+    async def _write(self, key: str, used: UserSession, cached: _CachedSession) -> bool:
         """Write a session, unless it was ended or written by another manager meanwhile."""
         try:
             revision = await kv.write(
-                self._js, names.SESSIONS_BUCKET, key, _encode(used), revision=known.revision
+                self._js, names.SESSIONS_BUCKET, key, _encode(used), revision=cached.revision
             )
         except (kv.RevisionConflict, *UNREACHABLE):
             return False
-        self._keep(key, _Known(known.at_s, used, revision))
+        self._keep(key, _CachedSession(cached.at_s, used, revision))
         return True
 
     async def _make_room(self, user: str) -> None:
@@ -285,14 +285,14 @@ class Sessions:
             return
         if info.state.messages >= min(OF_USER_MAX, COUNT_MAX):
             listed = await self.listed()
-            own = [one.id for one in listed if one.user == user][OF_USER_MAX - 1 :]
-            kept = [one.id for one in listed if one.id not in own]
-            await self.end_ids([*own, *kept[COUNT_MAX - 1 :]])
+            excess = [one.id for one in listed if one.user == user][OF_USER_MAX - 1 :]
+            others = [one.id for one in listed if one.id not in excess]
+            await self.end_ids([*excess, *others[COUNT_MAX - 1 :]])
 
 
-def is_same(given: str, wanted: str) -> bool:
+def is_same(token: str, expected: str) -> bool:
     """Whether two tokens are equal, in a time that does not depend on where they differ."""
-    return hmac.compare_digest(given.encode(), wanted.encode())
+    return hmac.compare_digest(token.encode(), expected.encode())
 
 
 def _digest(name: str) -> str:
@@ -303,14 +303,14 @@ def _token(name: str) -> str:
     return hmac.new(name.encode(), b"forms", hashlib.sha256).hexdigest()
 
 
-def refresh_token(session: Session, name: str) -> str:
+def refresh_token(session: UserSession, name: str) -> str:
     """The refresh token of a session, by its cookie; empty without one."""
     if session.renewal is None or not session.renewal.sealed:
         return ""
     return decrypt(_key(name), session.user, base64.b64decode(session.renewal.sealed))
 
 
-def _confirmed(session: Session, name: str, by: SignedIn, now_ms: int) -> Session:
+def _confirmed(session: UserSession, name: str, by: SignedIn, now_ms: int) -> UserSession:
     sealed = ""
     if by.refresh_token:
         sealed = base64.b64encode(encrypt(_key(name), session.user, by.refresh_token)).decode()
@@ -323,7 +323,7 @@ def _key(name: str) -> bytes:
     return derived.derive(name.encode())
 
 
-def _encode(session: Session) -> bytes:
+def _encode(session: UserSession) -> bytes:
     values: dict[str, Any] = {
         "user": session.user,
         "how": session.how,
@@ -340,13 +340,13 @@ def _encode(session: Session) -> bytes:
     return orjson.dumps(values)
 
 
-def _decode(data: bytes, key: str) -> Session | None:
+def _decode(data: bytes, key: str) -> UserSession | None:
     try:
         values = orjson.loads(data)
-        given = values.get("grants")
-        grants = None if given is None else tuple(grant_of(one) for one in given)
+        raw_grants = values.get("grants")
+        grants = None if raw_grants is None else tuple(grant_of(one) for one in raw_grants)
         renewal = Renewal(**values["renewal"]) if "renewal" in values else None
-        return Session(
+        return UserSession(
             values["user"], "", values["how"], values["source"], grants,
             int(values["began_ms"]), int(values["used_ms"]), key, renewal,
             str(values.get("mark", "")),

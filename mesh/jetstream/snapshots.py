@@ -71,7 +71,7 @@ class _Part:
     #: Stored pieces of tasks that were deleted; tasks name them for a while.
     discarded: set[str] = field(default_factory=set)
     #: When the store that has them was made.
-    store_made_at: datetime | None = None
+    store_created_at: datetime | None = None
     #: Random, one for each run; part of the names of its pieces.
     run: str = field(default_factory=lambda: secrets.token_hex(3))
 
@@ -106,17 +106,17 @@ class JetStreamSnapshots:
         """See ``SnapshotStore.restore``."""
         started_s = self._clock.monotonic_s()
         manifest = self._wait(self._claim(part))
-        wanted = {s: piece_path(p) for p, s in self._parts[part].objects.items()}
-        if wanted:
-            fetched = self._wait(self._fetch(wanted), TRANSFER_S)
-            size = sum(path.stat().st_size for path in wanted.values())
+        paths = {s: piece_path(p) for p, s in self._parts[part].objects.items()}
+        if paths:
+            fetched = self._wait(self._fetch(paths), TRANSFER_S)
+            size = sum(path.stat().st_size for path in paths.values())
             took_s = round(self._clock.monotonic_s() - started_s, 3)
             log.info(
                 "state fetched",
                 extra=fields(
                     snapshot=f"{self._key}.{part}",
-                    pieces=len(wanted),
-                    of_them_near=len(wanted) - fetched,
+                    pieces=len(paths),
+                    of_them_near=len(paths) - fetched,
                     bytes=size,
                     took_s=took_s,
                 ),
@@ -126,15 +126,15 @@ class JetStreamSnapshots:
     def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path | str]) -> None:
         """See ``SnapshotStore.save``."""
         self._wait(self._forget_lost(part))
-        known = self._parts[part].objects
+        objects = self._parts[part].objects
         contents = {
-            name: given.read_bytes()
-            for name, given in pieces.items()
-            if not isinstance(given, str) and name not in known
+            name: source.read_bytes()
+            for name, source in pieces.items()
+            if not isinstance(source, str) and name not in objects
         }
         stored = {
-            name: given if isinstance(given, str) else known[name]
-            for name, given in pieces.items()
+            name: source if isinstance(source, str) else objects[name]
+            for name, source in pieces.items()
             if name not in contents
         }
         self._wait(self._save(part, manifest, stored, contents), TRANSFER_S)
@@ -145,9 +145,9 @@ class JetStreamSnapshots:
 
     def discard(self, part: str, names: Collection[str]) -> None:
         """See ``SnapshotStore.discard``."""
-        known = self._parts[part]
-        gone = set(names) - set(known.objects.values()) - known.discarded
-        known.discarded = set(names)
+        record = self._parts[part]
+        gone = set(names) - set(record.objects.values()) - record.discarded
+        record.discarded = set(names)
         if gone:
             self._wait(self._delete(gone), TRANSFER_S)
 
@@ -156,9 +156,9 @@ class JetStreamSnapshots:
 
     def forget(self, part: str) -> None:
         """See ``SnapshotStore.forget``."""
-        known = self._parts[part]
+        record = self._parts[part]
         # Their objects are deleted once their successors are stored.
-        known.objects = {f"{_FORGOTTEN}{name}": one for name, one in known.objects.items()}
+        record.objects = {f"{_FORGOTTEN}{name}": one for name, one in record.objects.items()}
 
     def bounds(self, streams: Collection[str]) -> dict[str, tuple[int, int]]:
         """See ``SnapshotStore.bounds``."""
@@ -182,7 +182,7 @@ class JetStreamSnapshots:
         """Make the newest snapshot this epoch's; its manifest, if there is one."""
         manifests = await self._bucket()
         while True:
-            self._parts[part] = known = _Part()
+            self._parts[part] = record = _Part()
             try:
                 entry = await manifests.get(f"{self._key}.{part}")
             except KeyNotFoundError:
@@ -190,11 +190,11 @@ class JetStreamSnapshots:
             values = stored_manifest(f"{self._key}.{part}", entry.value)
             if values["epoch"] > self.epoch:
                 raise _taken_over(self._key, values["epoch"])
-            known.objects = dict(values["objects"])
-            known.store_made_at = await self._pieces.made_at()
+            record.objects = dict(values["objects"])
+            record.store_created_at = await self._pieces.created_at()
             claimed = orjson.dumps({**values, "epoch": self.epoch})
             try:
-                known.revision = await manifests.update(
+                record.revision = await manifests.update(
                     f"{self._key}.{part}", claimed, entry.revision
                 )
             except KeyWrongLastSequenceError:
@@ -203,57 +203,57 @@ class JetStreamSnapshots:
 
     async def _forget_lost(self, part: str) -> None:
         """Treat no piece as stored if the store was deleted and made again since."""
-        known, made_at = self._parts[part], await self._pieces.made_at()
-        if made_at != known.store_made_at:
+        record, created_at = self._parts[part], await self._pieces.created_at()
+        if created_at != record.store_created_at:
             # All pieces are stored again.
-            known.objects, known.store_made_at = {}, made_at
+            record.objects, record.store_created_at = {}, created_at
 
-    async def _fetch(self, wanted: Mapping[str, Path]) -> int:
+    async def _fetch(self, paths: Mapping[str, Path]) -> int:
         """Fetch stored pieces to local paths; copies of a mirror are only moved there.
 
         Returns the number of pieces fetched from the store.
         """
         if self.near is not None:
-            wanted = await asyncio.to_thread(_take, self.near, wanted)
+            paths = await asyncio.to_thread(_take, self.near, paths)
         try:
-            await self._pieces.fetch(wanted)
+            await self._pieces.fetch(paths)
         except BlobMissingError as missing:
             raise _incomplete(self._key, str(missing)) from missing
-        return len(wanted)
+        return len(paths)
 
     async def _save(
         self, part: str, manifest: bytes, stored: Mapping[str, str], contents: Mapping[str, bytes]
     ) -> None:
         manifests = await self._bucket()
-        known = self._parts[part]
-        wanted = dict(stored)
+        record = self._parts[part]
+        objects = dict(stored)
         added = {
-            piece: f"{self._prefix}/{part}/{self.epoch}-{known.run}/{piece}" for piece in contents
+            piece: f"{self._prefix}/{part}/{self.epoch}-{record.run}/{piece}" for piece in contents
         }
-        wanted |= added
+        objects |= added
         puts = (self._pieces.put(added[piece], data) for piece, data in contents.items())
         await together(puts, _CALLS)
         value = orjson.dumps(
-            {"epoch": self.epoch, "objects": wanted, "manifest": orjson.loads(manifest)}
+            {"epoch": self.epoch, "objects": objects, "manifest": orjson.loads(manifest)}
         )
         try:
-            if known.revision:
-                known.revision = await manifests.update(
-                    f"{self._key}.{part}", value, known.revision
+            if record.revision:
+                record.revision = await manifests.update(
+                    f"{self._key}.{part}", value, record.revision
                 )
             else:
-                known.revision = await self._first(manifests, part, value)
+                record.revision = await self._first(manifests, part, value)
         except KeyWrongLastSequenceError as error:
-            await self._again(manifests, part, known, value, added.values(), error)
-        gone = set(known.objects.values()) - set(wanted.values())
-        known.objects = wanted
+            await self._again(manifests, part, record, value, added.values(), error)
+        gone = set(record.objects.values()) - set(objects.values())
+        record.objects = objects
         await self._delete(gone)
 
     async def _again(
         self,
         manifests: KeyValue,
         part: str,
-        known: _Part,
+        record: _Part,
         value: bytes,
         added: Collection[str],
         refusal: KeyWrongLastSequenceError,
@@ -277,7 +277,7 @@ class JetStreamSnapshots:
                 stored = stored_manifest(f"{self._key}.{part}", entry.value)
         epoch = int(stored["epoch"])
         # The instance may have begun again, from the stored snapshot.
-        is_newer = epoch > self.epoch or known is not self._parts[part]
+        is_newer = epoch > self.epoch or record is not self._parts[part]
         lost = "" if is_newer else await self._lost(orjson.loads(value)["manifest"])
         if is_newer or lost:
             await self._delete(set(added) - set(stored["objects"].values()))
@@ -286,7 +286,7 @@ class JetStreamSnapshots:
             )
         key = f"{self._key}.{part}"
         try:
-            known.revision = (
+            record.revision = (
                 await manifests.update(key, value, revision)
                 if revision
                 else await manifests.create(key, value)
@@ -304,8 +304,8 @@ class JetStreamSnapshots:
                 return str(stream)
             # A message that expired is no loss.
             with contextlib.suppress(NotFoundError):
-                found = await self._js.get_msg(stream, number) if time_ns else None
-                if found is not None and _is_other(found, time_ns):
+                message = await self._js.get_msg(stream, number) if time_ns else None
+                if message is not None and _is_other(message, time_ns):
                     return str(stream)
         return ""
 
@@ -379,10 +379,10 @@ def _taken_over(key: str, epoch: int) -> MeshError:
     )
 
 
-def _take(near: Path, wanted: Mapping[str, Path]) -> dict[str, Path]:
+def _take(near: Path, paths: Mapping[str, Path]) -> dict[str, Path]:
     """Move local copies to their paths; returns the pieces without one."""
     left = {}
-    for stored, path in wanted.items():
+    for stored, path in paths.items():
         try:
             (near / file_name(stored)).replace(path)
         except FileNotFoundError:

@@ -31,7 +31,7 @@ async def skipped_positions(
     """
     if begin.kind is StartPositionKind.EARLIEST:
         return {}
-    found = {}
+    positions = {}
     for stream in streams:
         try:
             state = (await client.jetstream().stream_info(stream)).state
@@ -44,8 +44,8 @@ async def skipped_positions(
                 place = begin.sequence - 1
             case StartPositionKind.TIME:
                 place = await _before(client, stream, begin.time_ms, state.last_seq)
-        found[stream] = min(max(place, state.first_seq - 1), state.last_seq)
-    return {stream: place for stream, place in found.items() if place > 0}
+        positions[stream] = min(max(place, state.first_seq - 1), state.last_seq)
+    return {stream: place for stream, place in positions.items() if place > 0}
 
 
 async def _before(client: Client, stream: str, time_ms: int, last: int) -> int:
@@ -53,8 +53,8 @@ async def _before(client: Client, stream: str, time_ms: int, last: int) -> int:
     moment = datetime.fromtimestamp(min(time_ms, TIME_MAX_MS) / 1000, UTC).isoformat(
         timespec="milliseconds"
     )
-    wanted = {"start_time": moment.replace("+00:00", "Z"), "next_by_subj": ">"}
-    answer = await api_call(client, f"STREAM.MSG.GET.{stream}", wanted)
+    request = {"start_time": moment.replace("+00:00", "Z"), "next_by_subj": ">"}
+    answer = await api_call(client, f"STREAM.MSG.GET.{stream}", request)
     if "message" in answer:
         return int(answer["message"]["seq"]) - 1
     if answer["error"].get("err_code") != _NO_MESSAGE:

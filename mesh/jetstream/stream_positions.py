@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from nats.js.errors import NotFoundError
 
-from mesh.control.restoring import StreamState
+from mesh.control.restoring import JetStreamState
 from mesh.jetstream import log_reader
 from mesh.jetstream.log_reader import direct_get
 from mesh.model import names
@@ -28,7 +28,7 @@ _ANSWER_S: Final = 5.0
 _NO_MARKER: Final = '{"position":-1,"start_ms":0}'
 
 
-async def state(client: Client, js_stream: str) -> StreamState | None:
+async def state(client: Client, js_stream: str) -> JetStreamState | None:
     """A stream as its leader knows it; None where there is none."""
     try:
         info = await client.jetstream().stream_info(js_stream)
@@ -36,13 +36,13 @@ async def state(client: Client, js_stream: str) -> StreamState | None:
         return None
     assert info.created is not None, "the server tells when a stream was made"
     created_ms = int(info.created.timestamp() * 1000)
-    return StreamState(created_ms, info.state.first_seq, info.state.last_seq)
+    return JetStreamState(created_ms, info.state.first_seq, info.state.last_seq)
 
 
-async def states(client: Client, js_streams: Iterable[str]) -> dict[str, StreamState]:
+async def states(client: Client, js_streams: Iterable[str]) -> dict[str, JetStreamState]:
     """Streams by name, without those that are not there."""
-    found = {name: await state(client, name) for name in js_streams}
-    return {name: one for name, one in found.items() if one is not None}
+    by_name = {name: await state(client, name) for name in js_streams}
+    return {name: one for name, one in by_name.items() if one is not None}
 
 
 async def cut(client: Client, js_stream: str, incarnation: str) -> StreamCut | None:
@@ -50,22 +50,24 @@ async def cut(client: Client, js_stream: str, incarnation: str) -> StreamCut | N
 
     The server looks all markers up at once, as of one sequence.
     """
-    known = await state(client, js_stream)
-    if known is None:
+    info = await state(client, js_stream)
+    if info is None:
         return None
-    sequence, found = known.last, dict[str, str]()
+    sequence, payloads = info.last, dict[str, str]()
     while True:
-        told = await markers(client, js_stream)
-        if told is None:
+        marked = await markers(client, js_stream)
+        if marked is None:
             break
         # Another server than the leader may have answered, which is not as far yet.
-        if told[0] >= known.last:
-            sequence, found = told
+        if marked[0] >= info.last:
+            sequence, payloads = marked
             break
         await asyncio.sleep(0.05)
     prefix = f"{incarnation}-"
-    own = {name.removeprefix(prefix): m for name, m in found.items() if name.startswith(prefix)}
-    return StreamCut(js_stream, known.created_ms, sequence, own)
+    app_markers = {
+        name.removeprefix(prefix): m for name, m in payloads.items() if name.startswith(prefix)
+    }
+    return StreamCut(js_stream, info.created_ms, sequence, app_markers)
 
 
 async def markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] | None:
@@ -81,21 +83,21 @@ async def markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] 
     """
     prefix = f"{names.marker_subject(js_stream)}."
     while True:
-        wanted = {"multi_last": [f"{prefix}>"], "batch": 1024}
-        told, ended = await direct_get(client, js_stream, wanted)
+        request = {"multi_last": [f"{prefix}>"], "batch": 1024}
+        marked, ended = await direct_get(client, js_stream, request)
         is_empty = ended["Status"] == "404"
         sequence = 0 if is_empty else int(ended["Nats-UpTo-Sequence"])
-        subjects = ((one, (one.headers or {})["Nats-Subject"]) for one in told)
-        found = {at.removeprefix(prefix): one for one, at in subjects}
+        subjects = ((one, (one.headers or {})["Nats-Subject"]) for one in marked)
+        messages = {at.removeprefix(prefix): one for one, at in subjects}
         # A marker that was replaced between being looked up and being read is left out, and
         # another server than the leader may not have it yet.
         expected = await _count(client, js_stream, f"{prefix}>")
         if is_empty and not expected:
             return None
-        if not (is_empty or int(ended.get("Nats-Num-Pending", 0))) and len(found) == expected:
+        if not (is_empty or int(ended.get("Nats-Num-Pending", 0))) and len(messages) == expected:
             return sequence, {
                 name: await _advanced(client, js_stream, one, sequence)
-                for name, one in found.items()
+                for name, one in messages.items()
             }
         await asyncio.sleep(0.05)
 
@@ -115,9 +117,9 @@ async def _advanced(client: Client, js_stream: str, stored: Msg, last: int) -> s
         one.headers.get(row_tags.HEADER)
         async for one in log_reader.read(client, js_stream, since + 1, last)
     ]
-    found = row_tags.last_row(bytes.fromhex(key), rows, headers)
-    if found is not None:
-        values["position"] = found[1]
+    last_row = row_tags.last_row(bytes.fromhex(key), rows, headers)
+    if last_row is not None:
+        values["position"] = last_row[1]
     return orjson.dumps(values).decode()
 
 
@@ -132,8 +134,8 @@ async def producers(client: Client, js_stream: str) -> dict[str, str]:
 
     prefix = f"{names.marker_subject(js_stream)}."
     info = await client.jetstream().stream_info(js_stream, subjects_filter=f"{prefix}>")
-    found = [subject.removeprefix(prefix) for subject in info.state.subjects or {}]
-    return {row_tags.producer_hash(name): name for name in found}
+    writers = [subject.removeprefix(prefix) for subject in info.state.subjects or {}]
+    return {row_tags.producer_hash(name): name for name in writers}
 
 
 async def end_producers(
@@ -147,9 +149,9 @@ async def end_producers(
         incarnation: of their app.
         producers: those that may not have a marker yet: the first write of one would be accepted.
     """
-    told = await markers(client, js_stream)
-    found = told[1] if told is not None else {}
-    ended = {name: found[name] for name in found if name.startswith(f"{incarnation}-")}
+    marked = await markers(client, js_stream)
+    payloads = marked[1] if marked is not None else {}
+    ended = {name: payloads[name] for name in payloads if name.startswith(f"{incarnation}-")}
     for producer, payload in {**dict.fromkeys(producers, _NO_MARKER), **ended}.items():
         await _put(client, js_stream, producer, payload, _NO_EPOCH)
         if batch := orjson.loads(payload).get("ingest"):

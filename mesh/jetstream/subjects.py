@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 _LIST_S: Final = 20.0
 
 
-async def subjects_of(js: JetStreamContext, stream: str, wanted: str) -> list[str]:
-    """The subjects that ``wanted`` matches and that have messages; NotFoundError without a stream.
+async def subjects_of(js: JetStreamContext, stream: str, pattern: str) -> list[str]:
+    """The subjects that ``pattern`` matches and that have messages; NotFoundError without a stream.
 
     The server gives 100,000 at a time.
     """
-    found: list[str] = []
+    subjects: list[str] = []
     while True:
-        query = orjson.dumps({"subjects_filter": wanted, "offset": len(found)})
+        query = orjson.dumps({"subjects_filter": pattern, "offset": len(subjects)})
         call = f"{js._prefix}.STREAM.INFO.{stream}"
         info = await js._api_request(call, query, timeout=_LIST_S)
         some = info["state"].get("subjects") or {}
-        found += some
-        if not some or len(found) >= info.get("total", 0):
-            return found
+        subjects += some
+        if not some or len(subjects) >= info.get("total", 0):
+            return subjects

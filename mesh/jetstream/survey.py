@@ -82,7 +82,7 @@ async def _snapshots(client: Client, apps: list[AppRecord]) -> dict[tuple[str, s
         for app in apps
         for group in app.spec.groups
     }
-    found: dict[tuple[str, str], float] = {}
+    times_s: dict[tuple[str, str], float] = {}
     start = f"$KV.{names.SNAPSHOTS_BUCKET}."
     subscription = await client.jetstream().subscribe(
         f"{start}>",
@@ -102,7 +102,7 @@ async def _snapshots(client: Client, apps: list[AppRecord]) -> dict[tuple[str, s
             is_deleted = "KV-Operation" in (message.headers or {})
             if key in groups and not is_deleted:
                 at_s = message.metadata.timestamp.timestamp()
-                found[groups[key]] = max(found.get(groups[key], 0.0), at_s)
+                times_s[groups[key]] = max(times_s.get(groups[key], 0.0), at_s)
     finally:
         await subscription.unsubscribe()
-    return found
+    return times_s

@@ -48,12 +48,12 @@ class JetStreamTaskStore:
 
     def read(self, key: str) -> tuple[bytes, int] | None:
         """See ``TaskStore.read``; the stream's leader answers."""
-        wanted = [(f"KV_{names.SNAPSHOTS_BUCKET}", _subject(key))]
+        subjects = [(f"KV_{names.SNAPSHOTS_BUCKET}", _subject(key))]
         with _connection(self.connection) as connection:
-            (found,) = connection.retry_while_unavailable(
-                "reading a state's record", lambda: jetstream.last_messages(connection, wanted)
+            (message,) = connection.retry_while_unavailable(
+                "reading a state's record", lambda: jetstream.last_messages(connection, subjects)
             )
-        return (found.data, found.sequence) if found is not None and found.data else None
+        return (message.data, message.sequence) if message is not None and message.data else None
 
     def write(self, key: str, data: bytes, revision: int) -> int:
         """See ``TaskStore.write``."""
@@ -83,22 +83,22 @@ class JetStreamTaskStore:
         with _connection(self.connection) as connection:
             _put(connection, pieces)
 
-    def fetch(self, wanted: Mapping[str, Path]) -> None:
+    def fetch(self, paths: Mapping[str, Path]) -> None:
         """See ``TaskStore.fetch``."""
         from mesh.jetstream import objects
 
-        if not wanted:
+        if not paths:
             return
         if self.where != _JETSTREAM:
             from mesh.jetstream.blob_store import DirectoryBlobStore
 
             directory = DirectoryBlobStore(self.where)
-            for name, path in wanted.items():
+            for name, path in paths.items():
                 directory.fetch_now(name, path)
             return
         try:
             with _connection(self.connection) as connection:
-                objects.copy(connection, names.STATE_BUCKET, wanted)
+                objects.copy(connection, names.STATE_BUCKET, paths)
         except objects.ObjectMissingError as error:
             raise FileNotFoundError(str(error)) from error
 

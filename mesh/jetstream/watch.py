@@ -149,7 +149,7 @@ class ClusterView:
 
     async def check(self, bucket: str, key: str) -> None:
         """Read a key back after a refused write, and the whole bucket if it has gone back."""
-        known = self.revision(bucket, key)
+        revision = self.revision(bucket, key)
         stream, stored = f"KV_{bucket}", 0
         try:
             async with asyncio.timeout(ANSWER_S):
@@ -159,7 +159,7 @@ class ClusterView:
         except UNREACHABLE as error:
             log.debug("refused key not read", extra=fields(bucket=bucket, key=key, error=error))
             return
-        if stored < known:
+        if stored < revision:
             self._queues[bucket].put_nowait(None)
 
     async def _follow(self, bucket: str, complete: asyncio.Event) -> None:
@@ -180,11 +180,11 @@ class ClusterView:
         try:
             info = await subscription.consumer_info()
             #: Key to record and revision; None once the whole bucket was read.
-            found: dict[str, tuple[Any, int]] | None = {}
+            records: dict[str, tuple[Any, int]] | None = {}
             upto = info.delivered.stream_seq if info.delivered else 0
             received = 0
             if is_at_end(info, received):
-                found = await self._take_all(bucket, {}, upto)
+                records = await self._take_all(bucket, {}, upto)
                 complete.set()
             while True:
                 try:
@@ -194,9 +194,9 @@ class ClusterView:
                     # Silence may be a consumer that a restarted server has forgotten.
                     async with asyncio.timeout(ANSWER_S):
                         info = await subscription.consumer_info()
-                    if found is not None and is_at_end(info, received):
+                    if records is not None and is_at_end(info, received):
                         upto = info.delivered.stream_seq if info.delivered else 0
-                        found = await self._take_all(bucket, found, upto)
+                        records = await self._take_all(bucket, records, upto)
                         complete.set()
                     continue
                 if message is None:
@@ -204,47 +204,49 @@ class ClusterView:
                     return
                 received = message.metadata.sequence.consumer
                 read = self._record(bucket, message)
-                if found is None:
+                if records is None:
                     if read is not None:
                         self._take(bucket, *read)
                     continue
                 if read is not None:
-                    found[read[0]] = read[1], read[2]
+                    records[read[0]] = read[1], read[2]
                 if message.metadata.num_pending == 0:
-                    found = await self._take_all(bucket, found, message.metadata.sequence.stream)
+                    records = await self._take_all(
+                        bucket, records, message.metadata.sequence.stream
+                    )
                     complete.set()
         finally:
             with contextlib.suppress(*UNREACHABLE):
                 await subscription.unsubscribe()
 
     async def _take_all(
-        self, bucket: str, found: dict[str, tuple[Any, int]], upto: float
+        self, bucket: str, records: dict[str, tuple[Any, int]], upto: float
     ) -> dict[str, tuple[Any, int]] | None:
         """Apply a bucket that was read up to a sequence; returns None."""
         # Before the request: a write that is acknowledged meanwhile is not ahead of the stream.
-        known = self._records.last_revision(bucket)
+        revision = self._records.last_revision(bucket)
         info = await self._js.stream_info(f"KV_{bucket}")
-        was_made_again = info.created != self._created.setdefault(bucket, info.created)
-        if was_made_again and not found and await self._is_awaited(bucket):
+        is_recreated = info.created != self._created.setdefault(bucket, info.created)
+        if is_recreated and not records and await self._is_awaited(bucket):
             self._queues[bucket].put_nowait(None)
-            return found
-        if info.state.last_seq < known or was_made_again:
-            extra = fields(bucket=bucket, known=known, last=info.state.last_seq)
+            return records
+        if info.state.last_seq < revision or is_recreated:
+            extra = fields(bucket=bucket, known=revision, last=info.state.last_seq)
             log.warning("bucket has lost writes, or was made again", extra=extra)
             self.on_loss(bucket)
             self._created[bucket], upto = info.created, math.inf
-        self._records.take_all(bucket, found, upto, self._clock.monotonic_s())
+        self._records.take_all(bucket, records, upto, self._clock.monotonic_s())
         self._changed.set()
         return None
 
     async def _is_awaited(self, bucket: str) -> bool:
         """Whether the records of a bucket that was made again, empty, are about to come back."""
-        known = self._records.values(bucket) if bucket in _PUT_BACK else {}
+        records = self._records.values(bucket) if bucket in _PUT_BACK else {}
         now_s = self._clock.monotonic_s()
-        if not known or now_s - self._emptied_s.setdefault(bucket, now_s) > EMPTY_S:
+        if not records or now_s - self._emptied_s.setdefault(bucket, now_s) > EMPTY_S:
             self._emptied_s.pop(bucket, None)
             return False
-        await self.on_emptied(bucket, known)
+        await self.on_emptied(bucket, records)
         await asyncio.sleep(_AGAIN_S)
         return True
 

@@ -124,10 +124,10 @@ class Cursor:
 
     def accept(self, symbol: str) -> bool:
         """Consume the symbol if it is next."""
-        found = self.sees(symbol)
-        if found:
+        is_next = self.sees(symbol)
+        if is_next:
             self._at += 1
-        return found
+        return is_next
 
     def accept_word(self, *words: str) -> str | None:
         """Consume one of these keywords if it is next, and return it in lower case."""
@@ -212,14 +212,14 @@ class Cursor:
         token = self.peek()
         if token.kind is TokenKind.BROKEN:
             raise unreadable(token, self.places)
-        found = "the end of the text" if token.kind is TokenKind.END else f"'{token.text[:80]}'"
+        actual = "the end of the text" if token.kind is TokenKind.END else f"'{token.text[:80]}'"
         is_misspelt = token.kind is TokenKind.NAME and token.text.lower() not in KEYWORDS
         if is_misspelt and hint is None and len(token.text) < 80:
             near = difflib.get_close_matches(token.text.lower(), words, n=1, cutoff=0.6)
             hint = f"Did you mean '{near[0]}'?" if near else None
         raise MeshError(
             "MESH-L104",
-            f"expected {_listed(expected)}, found {found}",
+            f"expected {_listed(expected)}, found {actual}",
             hint=hint,
             position=self.position,
         )

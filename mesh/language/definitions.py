@@ -18,7 +18,7 @@ from mesh.language.syntax import (
     Durations,
     FunctionDefinition,
     Literal,
-    Selector,
+    SelectClause,
     StreamDefinition,
     StreamInput,
     TableDefinition,
@@ -156,7 +156,7 @@ def _function(cursor: Cursor) -> tuple[str, AttributeType, str]:
 # Aggregations
 
 
-def _aggregation_query(cursor: Cursor) -> tuple[StreamInput, Selector]:
+def _aggregation_query(cursor: Cursor) -> tuple[StreamInput, SelectClause]:
     cursor.expect_clause("from")
     position = cursor.position
     stream = parse_stream_reference(cursor)
@@ -166,7 +166,7 @@ def _aggregation_query(cursor: Cursor) -> tuple[StreamInput, Selector]:
     if not cursor.sees_word("select"):
         cursor.fail("'select'", words=("select",))
     attributes, group_by = parse_projection(cursor)
-    return source, Selector(attributes, group_by, position=select_position)
+    return source, SelectClause(attributes, group_by, position=select_position)
 
 
 def _aggregate(cursor: Cursor) -> tuple[Variable | None, Durations]:

@@ -30,31 +30,31 @@ def canonical(text: str) -> str:
     """
     if VARIABLE.search(text) is None:
         return format_app(text)
-    found = _Occurrences()
-    substitute(text, found)
+    occurrences = _Occurrences()
+    substitute(text, occurrences)
     stand_ins = [
         _StandIn(written, _forms(index, written, text))
-        for index, written in enumerate(found.written)
+        for index, written in enumerate(occurrences.written)
     ]
     while True:
         filled = substitute(text, _Occurrences([stand_in.text for stand_in in stand_ins]))
         try:
-            made = format_app(str(filled))
+            output = format_app(str(filled))
         except MeshError as error:
-            found_errors = all_errors(error)
-            advanced = [_advance(stand_ins, filled, one) for one in found_errors]
+            errors = all_errors(error)
+            advanced = [_advance(stand_ins, filled, one) for one in errors]
             if not any(advanced):
                 break
         else:
-            return _restored(made, stand_ins)
-    for one in found_errors:
+            return _restored(output, stand_ins)
+    for one in errors:
         for stand_in in _near(stand_ins, filled, one):
             stand_in.tried = 0
     try:
         values = [stand_in.text for stand_in in stand_ins]
         return _restored(format_app(substitute(text, _Occurrences(values))), stand_ins)
     except MeshError as error:
-        raise MeshErrors([_told(one, stand_ins) for one in all_errors(error)]) from None
+        raise MeshErrors([_at_original(one, stand_ins) for one in all_errors(error)]) from None
 
 
 class _Occurrences(dict[str, str]):
@@ -127,7 +127,7 @@ def _restored(text: str, stand_ins: list[_StandIn]) -> str:
     return re.sub(pattern, lambda match: variables[match[0]], text) if pattern else text
 
 
-def _told(error: MeshError, stand_ins: list[_StandIn]) -> MeshError:
+def _at_original(error: MeshError, stand_ins: list[_StandIn]) -> MeshError:
     """The error with the variables instead of their placeholders."""
     return MeshError(
         error.code,

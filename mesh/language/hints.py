@@ -70,9 +70,9 @@ _ELEMENTS_MEANT: Final = {
 }
 
 
-def type_hint(found: str) -> str | None:
+def type_hint(word: str) -> str | None:
     """The type that an unknown type name probably means."""
-    near = _TYPES_MEANT.get(found.lower())
+    near = _TYPES_MEANT.get(word.lower())
     return f"Did you mean '{near}'?" if near else None
 
 

@@ -29,10 +29,10 @@ _DRAWN_LENGTH: Final = 12
 class NamedText(SubstitutedText):
     """A text with a name that is not in the original, to which positions refer."""
 
-    __slots__ = ("given", "name")
+    __slots__ = ("name", "original")
 
     #: The text without the name.
-    given: str
+    original: str
     name: str
 
 
@@ -55,10 +55,10 @@ class _After(Places):
 def has_name(text: str) -> bool:
     """Whether a text has ``@App:name``; its beginning alone is read, without a parser."""
     at = 0
-    while (found := _APP_ANNOTATION.match(text, at)) is not None:
-        if found[1].lower() == "name":
+    while (match := _APP_ANNOTATION.match(text, at)) is not None:
+        if match[1].lower() == "name":
             return True
-        at = found.end()
+        at = match.end()
     return False
 
 
@@ -74,8 +74,8 @@ def named(text: str, name: str = "") -> str:
     if not name:
         name = f"app-{hashlib.sha256(text.encode()).hexdigest()[:_DRAWN_LENGTH]}"
     before = f"@App:name({print_string(name)})\n"
-    made = NamedText(before + text)
-    original = text.places if isinstance(text, SubstitutedText) else Places(text)
-    made.places = _After(original, len(before))
-    made.given, made.name = str(text), name
-    return made
+    result = NamedText(before + text)
+    places = text.places if isinstance(text, SubstitutedText) else Places(text)
+    result.places = _After(places, len(before))
+    result.original, result.name = str(text), name
+    return result

@@ -17,7 +17,7 @@ from mesh.language.syntax import (
     OnDemandQuery,
     QueryOutput,
     ReturnEvents,
-    Selector,
+    SelectClause,
     StoreInput,
     StreamKind,
     StreamReference,
@@ -80,7 +80,7 @@ def _find(cursor: Cursor) -> OnDemandQuery:
     return OnDemandQuery(source, selector, ReturnEvents(), position=position)
 
 
-def _check_change(output: QueryOutput, selector: Selector) -> None:
+def _check_change(output: QueryOutput, selector: SelectClause) -> None:
     """Refuse output clauses that are valid in an app's queries but not in on-demand queries."""
     if output.events is not EventKind.CURRENT:
         raise MeshError(

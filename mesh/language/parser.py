@@ -62,7 +62,7 @@ def parse_with_cursor(text: str) -> tuple[App, Cursor]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PartialParse:
     """A text as far as it can be read."""
 
     #: The statements without an error.
@@ -73,16 +73,16 @@ class Reading:
     cursor: Cursor
 
 
-def read_app(text: str) -> Reading:
+def read_app(text: str) -> PartialParse:
     """The statements of ``text`` that can be parsed, and the errors of the others."""
     try:
         refuse_siddhi3(text)
     except MeshError as error:
-        return Reading(App((), ()), (error,), (), Cursor(text))
+        return PartialParse(App((), ()), (error,), (), Cursor(text))
     return read_with(Cursor(text))
 
 
-def read_with(cursor: Cursor) -> Reading:
+def read_with(cursor: Cursor) -> PartialParse:
     """As ``read_app``, with a cursor of the caller."""
     return _App(cursor).read()
 
@@ -134,7 +134,7 @@ class _App:
         self._has_queries = False
         self._unread: list[tuple[Token, ...]] = []
 
-    def read(self) -> Reading:
+    def read(self) -> PartialParse:
         cursor = self._cursor
         self._app_annotations()
         while not (self._errors and cursor.is_at_end):
@@ -152,12 +152,12 @@ class _App:
             if cursor.is_at_end or len(self._errors) >= _ERRORS_MAX:
                 break
         app = App(tuple(self._annotations), tuple(self._elements))
-        return Reading(app, tuple(self._errors[:_ERRORS_MAX]), tuple(self._unread), cursor)
+        return PartialParse(app, tuple(self._errors[:_ERRORS_MAX]), tuple(self._unread), cursor)
 
     def _note(self, error: MeshError) -> None:
         """Keep an error, unless it is met again where the next statement was looked for."""
         place = error.code, error.position
-        if place not in [(known.code, known.position) for known in self._errors[-1:]]:
+        if place not in [(previous.code, previous.position) for previous in self._errors[-1:]]:
             self._errors.append(error)
 
     def _app_annotations(self) -> None:

@@ -48,7 +48,7 @@ from mesh.language.syntax import (
     QueryInput,
     QueryOutput,
     ReturnEvents,
-    Selector,
+    SelectClause,
     SetAssignment,
     StateElement,
     StateInput,
@@ -190,7 +190,7 @@ def print_on_demand_query(query: OnDemandQuery) -> str:
     is_bare = isinstance(output, DeleteFrom) or (
         isinstance(output, UpdateTable) and not output.inserts
     )
-    if query.input is not None or not is_bare or query.selector != Selector():
+    if query.input is not None or not is_bare or query.selector != SelectClause():
         lines.extend(_selector(query.selector))
     if output != ReturnEvents():
         lines.append(_output(output))
@@ -317,7 +317,7 @@ def _anonymous(source: AnonymousInput) -> str:
     return f"({' '.join([*parts, _output(source.output)])})"
 
 
-def _selector(selector: Selector) -> list[str]:
+def _selector(selector: SelectClause) -> list[str]:
     columns = [
         print_expression(a.expression) + (f" as {print_name(a.alias)}" if a.alias else "")
         for a in selector.attributes

@@ -20,7 +20,7 @@ from mesh.language.syntax import (
     OutputAttribute,
     Query,
     QueryInput,
-    Selector,
+    SelectClause,
     Variable,
     WindowHandler,
 )
@@ -118,10 +118,10 @@ def _plain_input(cursor: Cursor) -> QueryInput:
 # Selection
 
 
-def parse_selector(cursor: Cursor) -> Selector:
+def parse_selector(cursor: Cursor) -> SelectClause:
     """``select`` and its clauses; without ``select`` there are none."""
     if not cursor.sees_word("select"):
-        return Selector()
+        return SelectClause()
     position = cursor.position
     attributes, group_by = parse_projection(cursor)
     having = parse_expression(cursor) if cursor.accept_clause("having") else None
@@ -133,7 +133,7 @@ def parse_selector(cursor: Cursor) -> Selector:
     for word in ("limit", "offset"):
         if cursor.accept_clause(word):
             bounds[word] = parse_expression(cursor)
-    return Selector(
+    return SelectClause(
         attributes,
         group_by,
         having,

@@ -29,20 +29,20 @@ def signs(text: str) -> Iterator[tuple[str, Token]]:
     tokens = tokenize(text).tokens
     for at, token in enumerate(tokens[:-4]):
         if token.text == "@" and token.kind is TokenKind.SYMBOL:
-            found = _annotation(tokens, at)
-            if found:
-                yield found, token
+            sign = _annotation(tokens, at)
+            if sign:
+                yield sign, token
         elif _word(token) == "insert" and _word(tokens[at + 1]) == "overwrite":
             yield "insert overwrite", token
 
 
 def refuse_siddhi3(text: str) -> None:
     """Refuse a text of Siddhi 3 as a whole; MESH-L110."""
-    found = list(signs(text))
-    if not found:
+    occurrences = list(signs(text))
+    if not occurrences:
         return
-    sign, token = found[0]
-    others = [name for name in dict.fromkeys(name for name, _ in found) if name != sign]
+    sign, token = occurrences[0]
+    others = [name for name in dict.fromkeys(name for name, _ in occurrences) if name != sign]
     raise MeshError(
         "MESH-L110",
         f"the text is of Siddhi 3: it has {sign}",

@@ -79,14 +79,14 @@ class _Written(Places):
 
 
 def variables_for(
-    text: str, given: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
+    text: str, values: Mapping[str, str] | None = None, environment: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """The given values, and the environment variables that ``text`` refers to.
 
     Other environment variables are left out, as error messages list the names that have a value.
     """
-    asked = {match.group(1) for match in VARIABLE.finditer(text)}
-    return {**{name: environment[name] for name in asked if name in environment}, **(given or {})}
+    names = {match.group(1) for match in VARIABLE.finditer(text)}
+    return {**{name: environment[name] for name in names if name in environment}, **(values or {})}
 
 
 def substitute(text: str, variables: Mapping[str, str]) -> SubstitutedText:
@@ -142,15 +142,15 @@ def _variables(text: str) -> list[re.Match[str]]:
     """The variables of ``text`` outside of comments."""
     comments = [m.span() for m in _COMMENT_OR_STRING.finditer(text) if m.group(1)]
     starts = [start for start, _ in comments]
-    found = []
+    matches = []
     for match in VARIABLE.finditer(text):
         # A secret is no variable with a default: its value is no part of any text.
         if match.group(1) == "secret" and match.group(2) is not None:
             continue
         index = bisect_right(starts, match.start()) - 1
         if index < 0 or match.start() >= comments[index][1]:
-            found.append(match)
-    return found
+            matches.append(match)
+    return matches
 
 
 def _missing(match: re.Match[str], variables: Mapping[str, str], places: Places) -> MeshError:

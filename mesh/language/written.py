@@ -55,8 +55,8 @@ class WrittenAnnotation:
 
     def get(self, key: str) -> str | None:
         """The text of an element; None without it."""
-        found = self.element(key)
-        return found.text if found is not None else None
+        element = self.element(key)
+        return element.text if element is not None else None
 
     def first(self, name: str) -> WrittenAnnotation | None:
         """The first annotation in it with a name, compared without case."""
@@ -66,16 +66,16 @@ class WrittenAnnotation:
 def annotations_of(text: str) -> list[WrittenAnnotation]:
     """The annotations of a text that are in no other one, in their order."""
     tokens = tokenize(text).tokens
-    found: list[WrittenAnnotation] = []
+    annotations: list[WrittenAnnotation] = []
     at = 0
     while at < len(tokens):
         if _is(tokens, at, "@"):
             annotation, at = _read(tokens, at)
             if annotation is not None:
-                found.append(annotation)
+                annotations.append(annotation)
         else:
             at += 1
-    return found
+    return annotations
 
 
 def nested(annotations: Sequence[WrittenAnnotation]) -> Iterator[WrittenAnnotation]:
@@ -89,10 +89,10 @@ def nested(annotations: Sequence[WrittenAnnotation]) -> Iterator[WrittenAnnotati
 
 def _read(tokens: Sequence[Token], at: int) -> tuple[WrittenAnnotation | None, int]:
     """The annotation whose ``@`` is at ``at``, and the index after it; None for no annotation."""
-    made, at = _begin(tokens, at)
-    if made is None or made.opened is None:
-        return made, at
-    opened = [made]
+    annotation, at = _begin(tokens, at)
+    if annotation is None or annotation.opened is None:
+        return annotation, at
+    opened = [annotation]
     while opened and tokens[at].kind is not TokenKind.END:
         token = tokens[at]
         if _is(tokens, at, ")"):
@@ -110,7 +110,7 @@ def _read(tokens: Sequence[Token], at: int) -> tuple[WrittenAnnotation | None, i
             element, at = _element(tokens, at)
             if element is not None:
                 opened[-1].elements.append(element)
-    return made, at
+    return annotation, at
 
 
 def _begin(tokens: Sequence[Token], at: int) -> tuple[WrittenAnnotation | None, int]:
@@ -119,11 +119,11 @@ def _begin(tokens: Sequence[Token], at: int) -> tuple[WrittenAnnotation | None, 
     name, at = _joined(tokens, at, (":",))
     if not name:
         return None, at
-    made = WrittenAnnotation(name, start, _end(tokens[at - 1]))
+    annotation = WrittenAnnotation(name, start, _end(tokens[at - 1]))
     if _is(tokens, at, "("):
-        made.opened = tokens[at].start + 1
+        annotation.opened = tokens[at].start + 1
         at += 1
-    return made, at
+    return annotation, at
 
 
 def _element(tokens: Sequence[Token], at: int) -> tuple[WrittenElement | None, int]:

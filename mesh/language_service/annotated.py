@@ -36,9 +36,9 @@ def annotated_names(cursor: Cursor, first: int, last: int) -> Iterator[tuple[str
             key = tokens[at - 2].text.lower() if tokens[at - 1].text == "=" else ""
             if (open_ and open_[-1] in LISTS) or key in _KEYS:
                 yield content, cursor.places.of(start, start + len(content))
-            for found in _TEMPLATE.finditer(content):
-                name = found[1]
-                yield name, cursor.places.of(start + found.start(1), start + found.end(1))
+            for match in _TEMPLATE.finditer(content):
+                name = match[1]
+                yield name, cursor.places.of(start + match.start(1), start + match.end(1))
         elif open_ and open_[-1] == "attributes" and tokens[at + 1].text == "=":
             yield str(token.value), cursor.place(token)
 

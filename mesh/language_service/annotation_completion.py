@@ -29,7 +29,7 @@ def complete_annotation(
     tokens = statement.tokens
     path = [one.name.lower() for one in open_]
     keys = [type_key(path[: depth + 1]) for depth in range(len(path))]
-    types = [one.given.get(key) if key else None for one, key in zip(open_, keys, strict=True)]
+    types = [one.options.get(key) if key else None for one, key in zip(open_, keys, strict=True)]
     last = tokens[-1]
     if last.kind is TokenKind.BROKEN and last.text[:1] in "'\"":
         has_key = len(tokens) > 1 and tokens[-2].text == "="
@@ -40,9 +40,10 @@ def complete_annotation(
         return Completion(start, tuple(annotation_proposals(path[-1])))
     if last.text == "=":
         key = key_before(tokens, len(tokens) - 1)
-        found = _value(statement, path, types, key, None)
+        completion = _value(statement, path, types, key, None)
         quoted = (
-            Proposal(f"'{one.label}'", one.kind, one.detail, one.doc) for one in found.proposals
+            Proposal(f"'{one.label}'", one.kind, one.detail, one.doc)
+            for one in completion.proposals
         )
         return Completion(offset, tuple(quoted))
     first = len(tokens)
@@ -53,7 +54,7 @@ def complete_annotation(
     if first == 0 or tokens[first - 1].text not in ("(", ","):
         return Completion(offset, ())
     start = tokens[first].start if first < len(tokens) else offset
-    given = open_[-1].given
+    existing = open_[-1].options
     proposals = [
         Proposal(
             option.name,
@@ -63,10 +64,10 @@ def complete_annotation(
             f"{option.name}='",
         )
         for option in options_at(path, types)
-        if option.name.lower() not in given
+        if option.name.lower() not in existing
     ]
     key_of_type = keys[-1]
-    if key_of_type is not None and key_of_type not in given:
+    if key_of_type is not None and key_of_type not in existing:
         doc = "The type, which decides the other options."
         first_one = Proposal(
             key_of_type, ProposalKind.OPTION, "text, required", doc, f"{key_of_type}='"
@@ -118,8 +119,10 @@ def _value(
     if "{{" in written and "}}" not in written.rpartition("{{")[2]:
         return Completion(start + written.rfind("{{") + 2, tuple(attributes))
     if key and key.lower() == type_key(path):
-        found = [Proposal(n, ProposalKind.VALUE, "type", doc) for n, doc in types_at(path).items()]
-        return Completion(start, tuple(found))
+        proposals = [
+            Proposal(n, ProposalKind.VALUE, "type", doc) for n, doc in types_at(path).items()
+        ]
+        return Completion(start, tuple(proposals))
     if not key:
         if path[-1] in LISTS:
             return Completion(start, tuple(attributes))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.connect import registry
 from mesh.connect.spec import Kind, Option, Role
 from mesh.functions.catalogue import EXTENSIONS
-from mesh.functions.catalogue import Role as ExtensionRole
+from mesh.functions.catalogue import ExtensionRole as ExtensionRole
 from mesh.model.app import GroupMode
 from mesh.model.stored import CachePolicy, StoreKind
 
@@ -184,8 +184,8 @@ _TYPE: Final = {"distribution": "strategy"}
 
 def kind_of(name: str, place: str) -> AnnotationKind | None:
     """The annotation ``name``, compared without case, at a place; or anywhere."""
-    found = [kind for kind in KINDS if kind.name.lower() == name.lower()]
-    return next((kind for kind in found if place in kind.places), found[0] if found else None)
+    matches = [kind for kind in KINDS if kind.name.lower() == name.lower()]
+    return next((kind for kind in matches if place in kind.places), matches[0] if matches else None)
 
 
 def kinds_at(place: str) -> list[AnnotationKind]:
@@ -236,14 +236,14 @@ def options_at(path: Sequence[str], types: Sequence[str | None]) -> tuple[Option
     spec = spec_at(path, types)
     place = path[-2] if len(path) > 1 else ""
     kind = kind_of(path[-1], place)
-    found = kind.options if kind is not None else ()
+    options = kind.options if kind is not None else ()
     if path[-1] == "store" and types[-1] == StoreKind.REDIS:
         return _REDIS
     if spec is not None:
-        found = tuple(option for option in spec.options if not option.is_ignored)
+        options = tuple(option for option in spec.options if not option.is_ignored)
         if path[-1] in _ROLES:
-            found += tuple(o for o in (_ON_ERROR,) if spec.option(o.name) is None)
-    return found
+            options += tuple(o for o in (_ON_ERROR,) if spec.option(o.name) is None)
+    return options
 
 
 def values_of(option: Option) -> tuple[str, ...]:

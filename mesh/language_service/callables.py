@@ -15,7 +15,7 @@ from mesh.functions.catalogue import (
     SCALARS,
     STREAM_FUNCTIONS,
     WINDOWS,
-    Kind,
+    NameKind,
 )
 from mesh.functions.catalogue.model import TypeNamedBy, TypeOf
 from mesh.functions.catalogue.resolve import describe_overload
@@ -33,19 +33,19 @@ ALL_STREAM_FUNCTIONS: Final[Mapping[str, Signature]] = (
     STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
 )
 _TABLES: Final = {
-    Kind.SCALAR: "functions",
-    Kind.AGGREGATOR: "aggregators",
-    Kind.WINDOW: "windows",
-    Kind.STREAM_FUNCTION: "stream_functions",
-    Kind.STREAM_PROCESSOR: "stream_functions",
+    NameKind.SCALAR: "functions",
+    NameKind.AGGREGATOR: "aggregators",
+    NameKind.WINDOW: "windows",
+    NameKind.STREAM_FUNCTION: "stream_functions",
+    NameKind.STREAM_PROCESSOR: "stream_functions",
 }
 
 
 @cache
 def sentences() -> Mapping[str, Mapping[str, str]]:
     """A sentence for each name, by kind."""
-    found = resources.files("mesh.language_service").joinpath("functions.toml")
-    tables: dict[str, dict[str, str]] = tomllib.loads(found.read_text(encoding="utf-8"))
+    file = resources.files("mesh.language_service").joinpath("functions.toml")
+    tables: dict[str, dict[str, str]] = tomllib.loads(file.read_text(encoding="utf-8"))
     return tables
 
 

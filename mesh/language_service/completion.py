@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from mesh.functions.catalogue import EXTENSIONS, Role
+from mesh.functions.catalogue import EXTENSIONS, ExtensionRole
 from mesh.language.print_expressions import print_name
 from mesh.language.tokens import TokenKind
 from mesh.language_service.annotation_completion import annotation_proposals, complete_annotation
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mesh.language_service.proposals import ClusterStream
     from mesh.language_service.statements import Piece, Statement
     from mesh.model.types import Attribute
-    from mesh.plan.bind.names import Names
+    from mesh.plan.bind.names import AppNames
 
 _INTO_INNER: Final = re.compile(r"\binto\s+#\s*(\w+)", re.IGNORECASE)
 _STARTS: Final = ("define", "from", "partition")
@@ -54,7 +54,7 @@ def complete(
     line: int,
     column: int,
     cluster: Sequence[ClusterStream] = (),
-    known: Document | None = None,
+    previous: Document | None = None,
 ) -> Completion:
     """Proposals for a place.
 
@@ -63,15 +63,15 @@ def complete(
         line: from 1.
         column: from 1, in characters.
         cluster: streams of the connected cluster.
-        known: an earlier version of the text whose analysis is there already; its names are
+        previous: an earlier version of the text whose analysis is there already; its names are
             proposed then, so that an answer need not wait for the analysis of this one.
     """
     offset = document.places.offset(line, column)
-    known = known or document
+    previous = previous or document
     statement = statement_at(document, offset)
     if statement.is_in_comment:
         return Completion(offset, ())
-    names = known.readable.names if known.readable is not None else None
+    names = previous.readable.names if previous.readable is not None else None
     open_ = open_annotations(statement.tokens)
     if open_:
         return complete_annotation(statement, open_, offset)
@@ -93,7 +93,7 @@ class _At:
     #: Before the word that is completed.
     tokens: list[Piece]
     start: int
-    names: Names | None
+    names: AppNames | None
     cluster: Sequence[ClusterStream]
 
     def last(self, count: int) -> list[str]:
@@ -106,9 +106,9 @@ def _in_statement(at: _At) -> Completion:
     if tokens and tokens[-1].text == "@":
         return Completion(at.start, tuple(_annotations_before_statement(at)))
     if at.last(3) == ["@", "app", ":"]:
-        own = (one for one in annotation_proposals(APP))
         named = (
-            Proposal(one.label.partition(":")[2], one.kind, one.detail, one.doc) for one in own
+            Proposal(one.label.partition(":")[2], one.kind, one.detail, one.doc)
+            for one in annotation_proposals(APP)
         )
         return Completion(at.start, tuple(named))
     if at.last(2) == ["#", "window"] or at.last(3) == ["#", "window", "."]:
@@ -126,8 +126,8 @@ def _in_statement(at: _At) -> Completion:
         else:
             table, kind = EXPRESSIONS, ProposalKind.FUNCTION
         prefix = f"{namespace.text}:"
-        found = [one for one in _calls(table, kind) if one.label.startswith(prefix)]
-        return Completion(start, tuple(found))
+        matches = [one for one in _calls(table, kind) if one.label.startswith(prefix)]
+        return Completion(start, tuple(matches))
     if tokens and tokens[-1].text == "." and len(tokens) > 1:
         return Completion(at.start, tuple(_after_dot(at)))
     before = text[at.statement.start : at.start]
@@ -172,8 +172,8 @@ def _annotations_before_statement(at: _At) -> list[Proposal]:
         places = [QUERY]
     if is_first:
         places = [APP, *places]
-    found = [one for place in places for one in annotation_proposals(place)]
-    return list({one.label: one for one in found}.values())
+    proposals = [one for place in places for one in annotation_proposals(place)]
+    return list({one.label: one for one in proposals}.values())
 
 
 def _after_hash(at: _At) -> list[Proposal]:
@@ -194,11 +194,11 @@ def _after_dot(at: _At) -> list[Proposal]:
     source = at.tokens[-2]
     if source.text == "]":
         source = next((p for p in reversed(at.tokens[:-2]) if p.kind is TokenKind.NAME), source)
-    wanted = str(source.token.value)
+    name = str(source.token.value)
     for prefix, id_ in inputs_of(at.statement):
-        if prefix == wanted:
+        if prefix == name:
             return _attributes(at, id_)
-    return _attributes(at, wanted)
+    return _attributes(at, name)
 
 
 def _named(at: _At, what: str) -> list[Proposal]:
@@ -216,7 +216,7 @@ def _named(at: _At, what: str) -> list[Proposal]:
     if what == "the name of a stream function":
         return _calls(ALL_STREAM_FUNCTIONS, ProposalKind.FUNCTION)
     if what == "a language":
-        runs = [one.name for one in EXTENSIONS[Role.SCRIPT].values() if one.runs]
+        runs = [one.name for one in EXTENSIONS[ExtensionRole.SCRIPT].values() if one.runs]
         return [Proposal(name, ProposalKind.VALUE, "language") for name in runs]
     if what == "an attribute of the table":
         return [Proposal(f"{t.label}.", t.kind, t.detail) for t in _named(at, _TABLE_NAMES[0])]
@@ -241,20 +241,20 @@ def _of_cluster(at: _At) -> list[Proposal]:
 
 def _expression(at: _At, *, has_functions: bool) -> list[Proposal]:
     inputs = inputs_of(at.statement)
-    found = [one for _, id_ in inputs for one in _attributes(at, id_)]
+    proposals = [one for _, id_ in inputs for one in _attributes(at, id_)]
     if len(inputs) > 1:
-        found += [
+        proposals += [
             Proposal(f"{prefix}.", ProposalKind.STREAM, "event" if prefix != id_ else "stream")
             for prefix, id_ in inputs
         ]
     words = at.tokens
     if any(piece.word in ("having", "by") for piece in words):
-        found += [Proposal(name, ProposalKind.ATTRIBUTE, "output") for name in _outputs(words)]
+        proposals += [Proposal(name, ProposalKind.ATTRIBUTE, "output") for name in _outputs(words)]
     if not has_functions:
-        return found
+        return proposals
     scripts = at.names.vocabulary.scripts if at.names is not None else ()
-    found += [Proposal(name, ProposalKind.FUNCTION, "function of the app") for name in scripts]
-    return [*found, *_calls(EXPRESSIONS, ProposalKind.FUNCTION)]
+    proposals += [Proposal(name, ProposalKind.FUNCTION, "function of the app") for name in scripts]
+    return [*proposals, *_calls(EXPRESSIONS, ProposalKind.FUNCTION)]
 
 
 def _outputs(tokens: Sequence[Piece]) -> list[str]:
@@ -296,8 +296,8 @@ def _shown(attributes: Iterable[Attribute]) -> str:
 
 
 def _attributes(at: _At, id_: str) -> list[Proposal]:
-    found = at.names.find(id_) if at.names is not None else None
-    schema = found.schema if found is not None else None
+    definition = at.names.find(id_) if at.names is not None else None
+    schema = definition.schema if definition is not None else None
     return [
         Proposal(
             print_name(one.name), ProposalKind.ATTRIBUTE, str(one.type), f"Attribute of {id_}."

@@ -98,8 +98,8 @@ class Document:
     @property
     def plan(self) -> AppPlan | None:
         """The plan of a text without errors."""
-        found = self._planned
-        return None if isinstance(found, MeshError) else found
+        result = self._planned
+        return None if isinstance(result, MeshError) else result
 
     @cached_property
     def problems(self) -> tuple[MeshError, ...]:
@@ -110,9 +110,9 @@ class Document:
         assert readable is not None, "the text has been filled"
         if readable.errors:
             return tuple(sorted((*self._of_the_name, *readable.errors), key=place_of))
-        found = self._planned
+        result = self._planned
         return (
-            tuple(sorted(all_errors(found), key=place_of)) if isinstance(found, MeshError) else ()
+            tuple(sorted(all_errors(result), key=place_of)) if isinstance(result, MeshError) else ()
         )
 
     @property
@@ -130,8 +130,12 @@ class Document:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Parts that run to no effect, a sentence each."""
-        made = self.plan
-        return () if made is None else (*unread_sources(made.spec), *noted_options(made.spec))
+        app_plan = self.plan
+        return (
+            ()
+            if app_plan is None
+            else (*unread_sources(app_plan.spec), *noted_options(app_plan.spec))
+        )
 
     @cached_property
     def symbols(self) -> Symbols:
@@ -141,16 +145,16 @@ class Document:
     @cached_property
     def planned_queries(self) -> tuple[PlannedQuery, ...]:
         """The queries with their groups; none of a text with an error."""
-        made, readable = self.plan, self.readable
-        if made is None or readable is None:
+        app_plan, readable = self.plan, self.readable
+        if app_plan is None or readable is None:
             return ()
-        return tuple(planned_queries(readable.reading.app, made))
+        return tuple(planned_queries(readable.reading.app, app_plan))
 
     @cached_property
     def types(self) -> Mapping[tuple[int, int], str]:
         """The type of each bound expression by line and column; of an operator its result's."""
         readable = self.readable
-        found: dict[tuple[int, int], str] = {}
+        by_place: dict[tuple[int, int], str] = {}
         pending: list[Any] = [readable.bound] if readable is not None else []
         while pending:
             part = pending.pop()
@@ -159,9 +163,9 @@ class Document:
             elif is_dataclass(part):
                 position, type_ = getattr(part, "position", None), getattr(part, "type", None)
                 if position is not None and type_ is not None and position.line:
-                    found[position.line, position.column] = str(type_)
+                    by_place[position.line, position.column] = str(type_)
                 pending.extend(getattr(part, field.name) for field in fields(part))
-        return found
+        return by_place
 
     def analyse(self) -> None:
         """Make all that answers need."""
@@ -174,11 +178,11 @@ class Document:
             return {}
         cursor = self.readable.reading.cursor
         # The later of two in one place counts: a name that was filled in is before all others.
-        found = {}
+        indexes = {}
         for index, token in enumerate(cursor.tokens):
             at = cursor.place(token)
-            found[at.line, at.column] = index
-        return found
+            indexes[at.line, at.column] = index
+        return indexes
 
     def token_at(self, line: int, column: int) -> int | None:
         """Index of the token that holds a place or ends there; a name before a symbol."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import Position
-from mesh.language_service.navigation import Edit
+from mesh.language_service.navigation import TextEdit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ class Fix:
 
     title: str
     error: MeshError
-    edit: Edit
+    edit: TextEdit
 
 
 def fixes(document: Document, first: int, last: int) -> list[Fix]:
@@ -46,17 +46,17 @@ def _fixes(document: Document, error: MeshError, at: Position) -> Iterator[Fix]:
     if meant is not None:
         place = _wrong(document, error.message, at)
         if place is not None:
-            yield Fix(f"Replace with {meant[2]}", error, Edit(place, meant[2]))
+            yield Fix(f"Replace with {meant[2]}", error, TextEdit(place, meant[2]))
     elif "Is a ';' missing before it?" in hint:
         yield _insertion(document, error, at, ";")
     elif "Is a ',' missing before it?" in hint:
         yield _insertion(document, error, at, ",")
     elif hint.startswith("One ';' too many"):
-        yield Fix("Remove ';'", error, Edit(at, ""))
+        yield Fix("Remove ';'", error, TextEdit(at, ""))
     elif (literal := _LITERAL.match(hint)) is not None and document.slice(at)[:1] in "-0123456789":
-        yield Fix(f"Write {literal[1]}", error, Edit(at, literal[1]))
+        yield Fix(f"Write {literal[1]}", error, TextEdit(at, literal[1]))
     elif (word := _BACKQUOTES.search(hint)) is not None:
-        yield Fix(f"Write `{word[1]}`", error, Edit(at, f"`{word[1]}`"))
+        yield Fix(f"Write `{word[1]}`", error, TextEdit(at, f"`{word[1]}`"))
 
 
 def _insertion(document: Document, error: MeshError, at: Position, symbol: str) -> Fix:
@@ -65,7 +65,7 @@ def _insertion(document: Document, error: MeshError, at: Position, symbol: str) 
     before = [token for token in document.written.tokens if token.start < offset]
     end = before[-1].start + len(before[-1].text) if before else 0
     place = document.places.of(end, end)
-    return Fix(f"Insert '{symbol}'", error, Edit(Position(place.line, place.column, 0), symbol))
+    return Fix(f"Insert '{symbol}'", error, TextEdit(Position(place.line, place.column, 0), symbol))
 
 
 def _wrong(document: Document, message: str, at: Position) -> Position | None:
@@ -77,10 +77,10 @@ def _wrong(document: Document, message: str, at: Position) -> Position | None:
     # The wrong name is quoted after the names of the things around it.
     for wrong in reversed(quoted):
         for name in (wrong, wrong.lstrip("#!")):
-            found = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", statement)
-            if found is not None:
-                return document.places.of(start + found.start(), start + found.end())
-    found = re.search(rf"(?<=\.){re.escape(quoted[0])}(?!\w)", statement) if quoted else None
-    if found is None:
+            match = re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", statement)
+            if match is not None:
+                return document.places.of(start + match.start(), start + match.end())
+    match = re.search(rf"(?<=\.){re.escape(quoted[0])}(?!\w)", statement) if quoted else None
+    if match is None:
         return None
-    return document.places.of(start + found.start(), start + found.end())
+    return document.places.of(start + match.start(), start + match.end())

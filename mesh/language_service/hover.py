@@ -51,9 +51,9 @@ def hover(document: Document, line: int, column: int) -> Hover | None:
         return None
     cursor = document.readable.reading.cursor
     position = cursor.place(cursor.tokens[index])
-    found = document.symbols.at((line, column))
-    if found is not None:
-        return _symbol(document, found)
+    occurrence = document.symbols.at((line, column))
+    if occurrence is not None:
+        return _symbol(document, occurrence)
     path, types = annotation_path(cursor.tokens, index)
     if path:
         return _annotated(cursor, index, path, types, position)
@@ -72,33 +72,35 @@ def hover(document: Document, line: int, column: int) -> Hover | None:
     return Hover(position, str(type_), "Type of the expression.") if type_ else None
 
 
-def _symbol(document: Document, found: Occurrence) -> Hover:
-    symbol = found.symbol
+def _symbol(document: Document, occurrence: Occurrence) -> Hover:
+    symbol = occurrence.symbol
     names = document.readable.names if document.readable is not None else None
     match symbol.kind:
         case SymbolKind.NAMED:
             mark = "#" if symbol.owner else ""
-            known = names.find(f"{mark}{symbol.name}") if names is not None else None
-            schema = known.schema if known is not None else None
+            definition = names.find(f"{mark}{symbol.name}") if names is not None else None
+            schema = definition.schema if definition is not None else None
             if schema is None:
                 inner = _inner(document, symbol)
-                return Hover(found.position, f"{mark}{symbol.name} ({inner})", "Inner stream.")
+                return Hover(occurrence.position, f"{mark}{symbol.name} ({inner})", "Inner stream.")
             shown = ", ".join(f"{one.name} {one.type}" for one in schema.attributes)
-            kind = str(known.kind) if known is not None else ""
-            return Hover(found.position, f"{kind} {symbol.name} ({shown})")
+            kind = str(definition.kind) if definition is not None else ""
+            return Hover(occurrence.position, f"{kind} {symbol.name} ({shown})")
         case SymbolKind.ATTRIBUTE:
-            type_ = _type_of(document, found)
+            type_ = _type_of(document, occurrence)
             owner = symbol.owner.rpartition("#")[2] if "#" in symbol.owner else symbol.owner
             of = f"Attribute of {owner}." if owner[:1].isalpha() else "Output of the query."
-            return Hover(found.position, f"{symbol.name} {type_}".strip(), of)
+            return Hover(occurrence.position, f"{symbol.name} {type_}".strip(), of)
         case SymbolKind.FUNCTION:
             types = names.vocabulary.functions.get(symbol.name) if names is not None else None
             result = types.overloads[0].result if types is not None else ""
-            return Hover(found.position, f"{symbol.name}(..) -> {result}", "Function of the app.")
+            return Hover(
+                occurrence.position, f"{symbol.name}(..) -> {result}", "Function of the app."
+            )
         case SymbolKind.QUERY:
-            return _named_query(document, found)
+            return _named_query(document, occurrence)
         case SymbolKind.ALIAS:
-            return Hover(found.position, symbol.name, "Name of an input of the query.")
+            return Hover(occurrence.position, symbol.name, "Name of an input of the query.")
 
 
 def _inner(document: Document, symbol: Symbol) -> str:
@@ -113,21 +115,23 @@ def _inner(document: Document, symbol: Symbol) -> str:
     return ", ".join(document.symbols.attributes.get(f"{symbol.owner}{symbol.name}", ()))
 
 
-def _type_of(document: Document, found: Occurrence) -> str:
+def _type_of(document: Document, occurrence: Occurrence) -> str:
     """The type of an attribute: of its definition, of the expression here, or of a schema."""
-    symbol = found.symbol
+    symbol = occurrence.symbol
     names = document.readable.names if document.readable is not None else None
-    known = names.find(symbol.owner) if names is not None else None
-    attribute = known.schema.get(symbol.name) if known is not None and known.schema else None
+    definition = names.find(symbol.owner) if names is not None else None
+    attribute = (
+        definition.schema.get(symbol.name) if definition is not None and definition.schema else None
+    )
     if attribute is not None:
         return str(attribute.type)
-    at = found.position
+    at = occurrence.position
     return str(document.types.get((at.line, at.column), ""))
 
 
-def _named_query(document: Document, found: Occurrence) -> Hover:
-    lines = [q.line for q in document.planned_queries if q.bound.name == found.symbol.name]
-    return Hover(found.position, f"query {found.symbol.name}", "".join(lines[:1]))
+def _named_query(document: Document, occurrence: Occurrence) -> Hover:
+    lines = [q.line for q in document.planned_queries if q.bound.name == occurrence.symbol.name]
+    return Hover(occurrence.position, f"query {occurrence.symbol.name}", "".join(lines[:1]))
 
 
 def _query(document: Document, index: int, position: Position) -> Hover | None:
@@ -159,14 +163,14 @@ def _called(cursor: Cursor, index: int, position: Position) -> Hover | None:
         table = ALL_WINDOWS
     elif before == "#":
         table = ALL_STREAM_FUNCTIONS
-    found = table.get(name)
+    signature = table.get(name)
     follows = tokens[index + (3 if tokens[index + 1].text == ":" else 1)].text
-    if found is None and follows == "(" and before == ")":
+    if signature is None and follows == "(" and before == ")":
         # ``define window W (..) length(5)``.
-        found = ALL_WINDOWS.get(name)
-    if found is None or follows != "(":
+        signature = ALL_WINDOWS.get(name)
+    if signature is None or follows != "(":
         return None
-    return Hover(position, "\n".join(forms(found)), sentence(found))
+    return Hover(position, "\n".join(forms(signature)), sentence(signature))
 
 
 def _annotated(
@@ -194,8 +198,8 @@ def _annotated(
         doc = types_at(path).get(named)
         return Hover(position, f"{path[-1]} {named}", doc) if doc else None
     spec = spec_at(path, types)
-    own = {option.name.lower(): option for option in options_at(path, types)}
-    option = (spec.option(key) if spec is not None else None) or own.get(key.lower())
+    options = {option.name.lower(): option for option in options_at(path, types)}
+    option = (spec.option(key) if spec is not None else None) or options.get(key.lower())
     return _option(option, position) if option is not None else None
 
 

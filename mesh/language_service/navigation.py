@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class TextEdit:
     """A replacement in the text."""
 
     position: Position
@@ -28,30 +28,30 @@ def definition(document: Document, line: int, column: int) -> Position | None:
 
     The definition of a stream without one is the first query that inserts into it.
     """
-    found = document.symbols.at((line, column))
-    if found is None:
+    occurrence = document.symbols.at((line, column))
+    if occurrence is None:
         return None
-    defined = document.symbols.definition(found)
+    defined = document.symbols.definition(occurrence)
     return defined.position if defined is not None else None
 
 
 def references(document: Document, line: int, column: int) -> list[Position]:
     """The positions of all occurrences of the name at a place, its definition among them."""
-    found = document.symbols.at((line, column))
-    if found is None:
+    occurrence = document.symbols.at((line, column))
+    if occurrence is None:
         return []
-    return [one.position for one in _in_order(document.symbols.of(found.symbol))]
+    return [one.position for one in _in_order(document.symbols.of(occurrence.symbol))]
 
 
 def renamable(document: Document, line: int, column: int) -> Position | None:
     """The position of the name at a place, if it can be changed."""
-    found = document.symbols.at((line, column))
-    if found is None or document.symbols.definition(found) is None:
+    occurrence = document.symbols.at((line, column))
+    if occurrence is None or document.symbols.definition(occurrence) is None:
         return None
-    return found.position
+    return occurrence.position
 
 
-def rename(document: Document, line: int, column: int, name: str) -> list[Edit]:
+def rename(document: Document, line: int, column: int, name: str) -> list[TextEdit]:
     """The edits that give the name at a place another one, everywhere.
 
     Attributes that ``select *`` gives one name are changed together; a selected attribute that
@@ -60,8 +60,8 @@ def rename(document: Document, line: int, column: int, name: str) -> list[Edit]:
     Raises:
         MeshError: MESH-U184 where there is no name, or the text would have an error afterwards.
     """
-    found = document.symbols.at((line, column))
-    if found is None or document.symbols.definition(found) is None:
+    occurrence = document.symbols.at((line, column))
+    if occurrence is None or document.symbols.definition(occurrence) is None:
         raise MeshError(
             "MESH-U184",
             "there is no name to change here",
@@ -69,21 +69,21 @@ def rename(document: Document, line: int, column: int, name: str) -> list[Edit]:
         )
     if not name.strip():
         raise MeshError("MESH-U184", "the new name is empty", hint="Give a name.")
-    occurrences = _in_order(document.symbols.of(found.symbol))
-    edits = [_edit(document, one, found.symbol, name) for one in occurrences]
+    occurrences = _in_order(document.symbols.of(occurrence.symbol))
+    edits = [_edit(document, one, occurrence.symbol, name) for one in occurrences]
     after = applied(document, edits)
     new = [str(one) for one in Document(after, document.name, document.fill).problems]
     if new and not document.problems:
         raise MeshError(
             "MESH-U184",
-            f'"{found.symbol.name}" can\'t become "{name}"',
+            f'"{occurrence.symbol.name}" can\'t become "{name}"',
             detail=f"The text would have an error: {new[0]}.",
             hint="Choose a name that nothing else has.",
         )
     return edits
 
 
-def applied(document: Document, edits: list[Edit]) -> str:
+def applied(document: Document, edits: list[TextEdit]) -> str:
     """The text with the edits."""
     text = document.text
     for edit in sorted(edits, key=lambda e: (e.position.line, e.position.column), reverse=True):
@@ -97,20 +97,22 @@ def _in_order(occurrences: list[Occurrence]) -> list[Occurrence]:
     return [unique[key] for key in sorted(unique)]
 
 
-def _edit(document: Document, one: Occurrence, symbol: Symbol, name: str) -> Edit:
+def _edit(document: Document, one: Occurrence, symbol: Symbol, name: str) -> TextEdit:
     """The edit of one occurrence."""
     symbols = document.symbols
     if one.symbol.kind is SymbolKind.QUERY:
-        return Edit(one.position, name)
+        return TextEdit(one.position, name)
     index = document.tokens.get((one.position.line, one.position.column))
     tokens = document.readable.reading.cursor.tokens if document.readable else ()
     is_text = index is None or tokens[index].kind is TokenKind.STRING
     written = name if is_text else print_name(name)
     if one.output is None:
-        return Edit(one.position, written)
+        return TextEdit(one.position, written)
     is_input = symbols.root(one.symbol) == symbols.root(symbol)
     is_output = symbols.root(one.output) == symbols.root(symbol)
     if is_input and is_output:
-        return Edit(one.position, written)
-    own = document.slice(one.position)
-    return Edit(one.position, f"{written} as {own}" if is_input else f"{own} as {written}")
+        return TextEdit(one.position, written)
+    original = document.slice(one.position)
+    return TextEdit(
+        one.position, f"{written} as {original}" if is_input else f"{original} as {written}"
+    )

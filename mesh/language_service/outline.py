@@ -37,7 +37,7 @@ class PartKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OutlinePart:
     """A definition, query or partition."""
 
     name: str
@@ -48,18 +48,18 @@ class Part:
     start: Position
     end: Position
     detail: str = ""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[OutlinePart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class InlayNote:
     """A text that is shown beside the text: a type after an attribute, a line above a query."""
 
     position: Position
     text: str
 
 
-def outline(document: Document) -> list[Part]:
+def outline(document: Document) -> list[OutlinePart]:
     """The parts of an app that can be read, in their order."""
     readable = document.readable
     if readable is None:
@@ -68,30 +68,30 @@ def outline(document: Document) -> list[Part]:
     return [_part(document, element, numbers) for element in readable.reading.app.elements]
 
 
-def inferred_types(document: Document, first: int, last: int) -> list[Note]:
+def inferred_types(document: Document, first: int, last: int) -> list[InlayNote]:
     """The type after each attribute that is selected in lines ``first`` to ``last``."""
     readable = document.readable
     if readable is None or readable.bound is None:
         return []
     bound = {_key(one.position): one for one in readable.bound.all_queries}
-    found: list[Note] = []
+    notes: list[InlayNote] = []
     for query, _ in queries_of(readable.reading.app):
-        known = bound.get(_key(query.position))
-        if known is None or not query.selector.attributes:
+        bound_query = bound.get(_key(query.position))
+        if bound_query is None or not query.selector.attributes:
             continue
-        pairs = zip(query.selector.attributes, known.outputs, strict=True)
+        pairs = zip(query.selector.attributes, bound_query.outputs, strict=True)
         for attribute, output in pairs:
             if not first <= attribute.position.line <= last:
                 continue
             end = _end_of_attribute(document, attribute.position)
             if end is not None:
-                found.append(Note(end, f": {output.expression.type}"))
-    return found
+                notes.append(InlayNote(end, f": {output.expression.type}"))
+    return notes
 
 
-def lenses(document: Document) -> list[Note]:
+def lenses(document: Document) -> list[InlayNote]:
     """A line above each query: its group, how that is divided, and the state that it keeps."""
-    return [Note(one.position, one.line) for one in document.planned_queries]
+    return [InlayNote(one.position, one.line) for one in document.planned_queries]
 
 
 class _Numbers:
@@ -102,7 +102,7 @@ class _Numbers:
         self.partitions = 0
 
 
-def _part(document: Document, element: Element, numbers: _Numbers) -> Part:
+def _part(document: Document, element: Element, numbers: _Numbers) -> OutlinePart:
     match element:
         case Query():
             numbers.queries += 1
@@ -116,15 +116,15 @@ def _part(document: Document, element: Element, numbers: _Numbers) -> Part:
             )
             end = _end(document, element.position, "end")
             at = element.position
-            return Part(name, PartKind.PARTITION, at, at, end, "", inside)
+            return OutlinePart(name, PartKind.PARTITION, at, at, end, "", inside)
         case _:
             kind = PartKind(type(element).__name__.removesuffix("Definition").lower())
-            attributes: tuple[Part, ...] = ()
+            attributes: tuple[OutlinePart, ...] = ()
             if not isinstance(
                 element, TriggerDefinition | FunctionDefinition | AggregationDefinition
             ):
                 attributes = tuple(
-                    Part(
+                    OutlinePart(
                         one.name,
                         PartKind.ATTRIBUTE,
                         one.position,
@@ -136,13 +136,15 @@ def _part(document: Document, element: Element, numbers: _Numbers) -> Part:
                 )
             at = element.position
             start = Position(at.line, 1, 1)
-            return Part(element.name, kind, at, start, _end(document, at, ";"), kind, attributes)
+            return OutlinePart(
+                element.name, kind, at, start, _end(document, at, ";"), kind, attributes
+            )
 
 
-def _query(document: Document, query: Query, otherwise: str) -> Part:
+def _query(document: Document, query: Query, otherwise: str) -> OutlinePart:
     at = query.position
     end = _end(document, at, ";")
-    return Part(query.name or otherwise, PartKind.QUERY, at, at, end, "query")
+    return OutlinePart(query.name or otherwise, PartKind.QUERY, at, at, end, "query")
 
 
 def _end(document: Document, at: Position, word: str) -> Position:

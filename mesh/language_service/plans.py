@@ -44,41 +44,41 @@ class PlannedQuery:
         return " | ".join([f"group {group.name}, {count}", *reads, state_of(self.bound)])
 
 
-def planned_queries(app: App, made: AppPlan) -> Iterator[PlannedQuery]:
+def planned_queries(app: App, plan: AppPlan) -> Iterator[PlannedQuery]:
     """Each query of a planned app with its group."""
-    specs = {spec.name: spec for spec in made.spec.groups}
-    for group in split_app(app, made.bound):
+    specs = {spec.name: spec for spec in plan.spec.groups}
+    for group in split_app(app, plan.bound):
         for tree, bound in group.queries:
             yield PlannedQuery(tree.position, bound, specs[group.name])
 
 
 def state_of(query: BoundQuery) -> str:
     """The state that a query keeps: ``state: window time, avg``; ``no state``."""
-    kept: dict[str, None] = {}
+    states: dict[str, None] = {}
     match query.input:
         case BoundPattern():
-            kept[query.input.kind.name.lower()] = None
+            states[query.input.kind.name.lower()] = None
         case BoundStream():
             sides = [query.input]
         case _:
-            kept["join"] = None
+            states["join"] = None
             sides = [query.input.left, query.input.right]
     if not isinstance(query.input, BoundPattern):
         for side in sides:
             if side.window is not None:
-                kept[f"window {side.window.name}"] = None
+                states[f"window {side.window.name}"] = None
             for handler in side.handlers:
                 if isinstance(handler, BoundStreamFunction) and handler.name in WITH_STATE:
-                    kept[handler.name] = None
+                    states[handler.name] = None
     for output in query.outputs:
         for part in walk(output.expression):
             if isinstance(part, AggregateCall):
-                kept[part.function] = None
+                states[part.function] = None
     if query.rate is not None:
-        kept["output rate"] = None
+        states["output rate"] = None
     if query.is_stateless:
         return "no state"
-    return f"state: {', '.join(kept)}" if kept else "no state of its own"
+    return f"state: {', '.join(states)}" if states else "no state of its own"
 
 
 def _read(one: GroupInput) -> str:

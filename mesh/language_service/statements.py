@@ -82,19 +82,19 @@ def statement_at(document: Document, offset: int) -> Statement:
     text = document.text
     start, end, in_partition = 0, len(text), False
     in_comment = False
-    for found in _BORDER.finditer(text):
-        if found["comment"] is not None:
-            is_open = found.group().startswith("--") or not found.group().endswith("*/")
-            in_comment |= found.start() < offset < found.end() + is_open
-        elif found[0] == ";":
-            if found.start() >= offset:
-                end = found.start()
+    for match in _BORDER.finditer(text):
+        if match["comment"] is not None:
+            is_open = match.group().startswith("--") or not match.group().endswith("*/")
+            in_comment |= match.start() < offset < match.end() + is_open
+        elif match[0] == ";":
+            if match.start() >= offset:
+                end = match.start()
                 break
-            start = found.end()
-        elif found["word"] is not None and found.end() < offset:
-            if found[0].lower() == "begin":
-                start, in_partition = found.end(), True
-            elif not text[start : found.start()].strip():
+            start = match.end()
+        elif match["word"] is not None and match.end() < offset:
+            if match[0].lower() == "begin":
+                start, in_partition = match.end(), True
+            elif not text[start : match.start()].strip():
                 in_partition = False
     return Statement(
         start,
@@ -119,30 +119,30 @@ class OpenAnnotation:
 
     name: str
     #: Keys and texts that it has.
-    given: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
 
 
 def open_annotations(tokens: Sequence[Piece]) -> list[OpenAnnotation]:
     """The annotations whose bracket is open after ``tokens``, from the outermost."""
-    found: list[OpenAnnotation] = []
+    stack: list[OpenAnnotation] = []
     depth = 0
     for at, piece in enumerate(tokens):
         if piece.text == "(":
             name = _annotation_before(tokens, at)
             if name and not depth:
-                found.append(OpenAnnotation(name))
+                stack.append(OpenAnnotation(name))
             else:
                 depth += 1
         elif piece.text == ")":
             if depth:
                 depth -= 1
-            elif found:
-                found.pop()
-        elif found and piece.text == "=" and at + 1 < len(tokens):
+            elif stack:
+                stack.pop()
+        elif stack and piece.text == "=" and at + 1 < len(tokens):
             value = tokens[at + 1]
             if value.kind is TokenKind.STRING:
-                found[-1].given[key_before(tokens, at).lower()] = str(value.token.value)
-    return found
+                stack[-1].options[key_before(tokens, at).lower()] = str(value.token.value)
+    return stack
 
 
 def _annotation_before(tokens: Sequence[Piece], at: int) -> str:
@@ -181,10 +181,12 @@ def annotation_path(tokens: Sequence[Token], index: int) -> tuple[list[str], lis
     while first > 0 and tokens[first - 1].text != ";":
         first -= 1
     inside = len(open_annotations([Piece(one, one.start) for one in tokens[first:index]]))
-    found = open_annotations([Piece(one, one.start) for one in tokens[first:end]])[:inside]
-    path = [one.name.lower() for one in found]
+    annotations = open_annotations([Piece(one, one.start) for one in tokens[first:end]])[:inside]
+    path = [one.name.lower() for one in annotations]
     keys = [type_key(path[: depth + 1]) for depth in range(len(path))]
-    return path, [one.given.get(key) if key else None for one, key in zip(found, keys, strict=True)]
+    return path, [
+        one.options.get(key) if key else None for one, key in zip(annotations, keys, strict=True)
+    ]
 
 
 def defined_attributes(tokens: Sequence[Piece]) -> list[tuple[str, str]]:
@@ -193,11 +195,11 @@ def defined_attributes(tokens: Sequence[Piece]) -> list[tuple[str, str]]:
     if "define" not in words:
         return []
     at = words.index("define") + 4
-    found = []
+    attributes = []
     while at + 1 < len(tokens) and tokens[at - 1].text in ("(", ","):
-        found.append((str(tokens[at].token.value), tokens[at + 1].word))
+        attributes.append((str(tokens[at].token.value), tokens[at + 1].word))
         at += 3
-    return found
+    return attributes
 
 
 def inputs_of(statement: Statement) -> list[tuple[str, str]]:
@@ -212,7 +214,7 @@ def inputs_of(statement: Statement) -> list[tuple[str, str]]:
         ]
     if "from" not in words:
         return []
-    found: list[tuple[str, str]] = []
+    inputs: list[tuple[str, str]] = []
     tables: list[tuple[str, str]] = []
     for verb in ("update", "delete"):
         # Conditions name the attributes of a changed table with its name.
@@ -235,14 +237,14 @@ def inputs_of(statement: Statement) -> list[tuple[str, str]]:
             after = words[index + 1] if index + 1 < len(words) else ""
             mark = words[index - 1] if words[index - 1] in ("#", "!") else ""
             read_after = words[index - 2] if mark else before
-            if before == "as" and found:
-                found[-1] = (name, found[-1][1])
+            if before == "as" and inputs:
+                inputs[-1] = (name, inputs[-1][1])
             elif after == "=" or piece.word in READ_AFTER:
                 pass
             elif read_after in READ_AFTER:
                 prefix = name
                 if read_after == "=":
                     prefix = str(tokens[index - 2 - bool(mark)].token.value)
-                found.append((prefix, f"{mark}{name}"))
+                inputs.append((prefix, f"{mark}{name}"))
         before = piece.word
-    return [*found, *tables]
+    return [*inputs, *tables]

@@ -58,11 +58,11 @@ if TYPE_CHECKING:
         Expression,
         Handler,
         QueryInput,
-        Selector,
+        SelectClause,
         StateElement,
     )
     from mesh.plan.bind import Readable
-    from mesh.plan.bind.names import Names
+    from mesh.plan.bind.names import AppNames
 
 
 class SymbolKind(StrEnum):
@@ -146,29 +146,29 @@ class Symbols:
 
     def of(self, symbol: Symbol) -> list[Occurrence]:
         """The occurrences of a symbol and of those that have one name with it."""
-        wanted = self.root(symbol)
+        root = self.root(symbol)
         return [
             one
             for one in self.occurrences
-            if self.root(one.symbol) == wanted
-            or (one.output is not None and self.root(one.output) == wanted)
+            if self.root(one.symbol) == root
+            or (one.output is not None and self.root(one.output) == root)
         ]
 
     def definition(self, occurrence: Occurrence) -> Occurrence | None:
         """The definition of a name; of an alias of a stream its own."""
-        wanted = occurrence.symbol
-        own = [one for one in self.occurrences if wanted in (one.symbol, one.output)]
-        defined = [one for one in own if one.is_definition or one.output == wanted]
-        defined = defined or [one for one in self.of(wanted) if one.is_definition]
+        symbol = occurrence.symbol
+        matches = [one for one in self.occurrences if symbol in (one.symbol, one.output)]
+        defined = [one for one in matches if one.is_definition or one.output == symbol]
+        defined = defined or [one for one in self.of(symbol) if one.is_definition]
         return defined[0] if defined else None
 
 
 def symbols_of(readable: Readable, tokens: Mapping[tuple[int, int], int]) -> Symbols:
     """The names of the statements that can be read; ``tokens``: their indexes by place."""
-    found = _Resolver(tokens, readable.reading.cursor, readable.names)
+    resolver = _Resolver(tokens, readable.reading.cursor, readable.names)
     app = readable.reading.app
-    found.app(app.definitions, queries_of(app))
-    return found.symbols
+    resolver.app(app.definitions, queries_of(app))
+    return resolver.symbols
 
 
 def queries_of(app: App) -> Iterator[tuple[Query, Partition | None]]:
@@ -199,7 +199,9 @@ def events_of(element: StateElement) -> list[EventElement]:
 class _Resolver:
     """Walks the tree in the order of the text, as the binder does."""
 
-    def __init__(self, tokens: Mapping[tuple[int, int], int], cursor: Cursor, names: Names) -> None:
+    def __init__(
+        self, tokens: Mapping[tuple[int, int], int], cursor: Cursor, names: AppNames
+    ) -> None:
         self.symbols = Symbols()
         self._cursor = cursor
         self._tokens = tokens
@@ -244,20 +246,20 @@ class _Resolver:
         self._note(Symbol(SymbolKind.NAMED, name), at, is_definition=True)
         if isinstance(definition, AggregationDefinition):
             return
-        own = self.symbols.attributes.setdefault(name, {})
+        attributes = self.symbols.attributes.setdefault(name, {})
         if isinstance(definition, TriggerDefinition):
-            own["triggered_time"] = Symbol(SymbolKind.ATTRIBUTE, "triggered_time", name)
+            attributes["triggered_time"] = Symbol(SymbolKind.ATTRIBUTE, "triggered_time", name)
             return
         for attribute in definition.attributes:
             symbol = Symbol(SymbolKind.ATTRIBUTE, attribute.name, name)
-            own[attribute.name] = symbol
+            attributes[attribute.name] = symbol
             self._note(symbol, self._index(attribute.position), is_definition=True)
         if not definition.annotations or at is None:
             return
         first = self._index(definition.annotations[0].position)
         for attribute_name, place in annotated_names(self._cursor, first or at, at):
-            if attribute_name in own:
-                self.symbols.occurrences.append(Occurrence(own[attribute_name], place))
+            if attribute_name in attributes:
+                self.symbols.occurrences.append(Occurrence(attributes[attribute_name], place))
 
     def _aggregation(self, definition: AggregationDefinition) -> None:
         self._query = _key(definition.position)
@@ -344,10 +346,10 @@ class _Resolver:
                             self._expression(bound, sides)
                 return sides
             case StateInput():
-                found: list[Input] = []
+                inputs: list[Input] = []
                 for event in events_of(read.element):
-                    self._event(event, found)
-                return found
+                    self._event(event, inputs)
+                return inputs
             case AnonymousInput():
                 return []
 
@@ -372,17 +374,17 @@ class _Resolver:
         source = self._handlers(event.handlers, source, [source, *earlier])
         earlier.append(source)
 
-    def _handlers(self, handlers: Sequence[Handler], source: Input, known: list[Input]) -> Input:
+    def _handlers(self, handlers: Sequence[Handler], source: Input, inputs: list[Input]) -> Input:
         for handler in handlers:
             if isinstance(handler, Filter):
-                self._expression(handler.condition, known)
+                self._expression(handler.condition, inputs)
                 continue
             for argument in handler.arguments:
-                self._expression(argument, known)
+                self._expression(argument, inputs)
             added = self._added(handler)
             if added:
                 source = replace(source, attributes={**source.attributes, **added})
-                known = [source, *known[1:]]
+                inputs = [source, *inputs[1:]]
         return source
 
     def _added(self, handler: Handler) -> dict[str, Symbol]:
@@ -390,17 +392,19 @@ class _Resolver:
 
         assert not isinstance(handler, Filter)
         name = f"{handler.namespace}:{handler.name}" if handler.namespace else handler.name
-        found = (STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS).get(name)
+        signature = (STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS).get(name)
         owner = f"{name}@{_key(handler.position)}"
         return {
             attribute.name: Symbol(SymbolKind.ATTRIBUTE, attribute.name, owner)
-            for overload in (found.overloads if found is not None else ())
+            for overload in (signature.overloads if signature is not None else ())
             for attribute in overload.adds
         }
 
-    def _selector(self, selector: Selector, inputs: list[Input], target: str) -> dict[str, Symbol]:
+    def _selector(
+        self, selector: SelectClause, inputs: list[Input], target: str
+    ) -> dict[str, Symbol]:
         """Resolve a selection; the output attributes by name."""
-        known = self.symbols.attributes.get(target)
+        existing = self.symbols.attributes.get(target)
         outputs: dict[str, Symbol] = {}
         if not selector.attributes:
             for source in inputs:
@@ -419,7 +423,7 @@ class _Resolver:
             if alias is not None:
                 outputs[alias] = Symbol(SymbolKind.ATTRIBUTE, alias, target)
                 at = self._after_as(self._index(attribute.position))
-                self._note(outputs[alias], at, is_definition=not known)
+                self._note(outputs[alias], at, is_definition=not existing)
         for variable in selector.group_by:
             self._variable(variable, inputs)
         after = [Input((), target, outputs), *inputs]
@@ -534,16 +538,18 @@ class _Resolver:
 
     def _input_of(self, reference: StreamReference) -> Input:
         id_ = self._id(reference)
-        own = self.symbols.attributes.get(id_)
-        found = self._names.find(str(reference))
-        if own is None:
-            own = {
+        attributes = self.symbols.attributes.get(id_)
+        definition = self._names.find(str(reference))
+        if attributes is None:
+            attributes = {
                 one.name: Symbol(SymbolKind.ATTRIBUTE, one.name, id_)
-                for one in (found.schema.attributes if found and found.schema else ())
+                for one in (
+                    definition.schema.attributes if definition and definition.schema else ()
+                )
             }
         elif reference.kind is StreamKind.FAULT:
-            own = {**own, "_error": Symbol(SymbolKind.ATTRIBUTE, "_error", id_)}
-        return Input((str(reference),), id_, own)
+            attributes = {**attributes, "_error": Symbol(SymbolKind.ATTRIBUTE, "_error", id_)}
+        return Input((str(reference),), id_, attributes)
 
     def _index(self, position: Position) -> int | None:
         return self._tokens.get((position.line, position.column))

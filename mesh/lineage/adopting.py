@@ -25,7 +25,7 @@ from mesh.operators.executor import InputRun
 from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.live_partition import Partition, executor_of
+from mesh.spark.live_partition import LivePartition, executor_of
 from mesh.spark.local_state import LocalState, Manifest
 from mesh.spark.snapshot_migration import sign_manifest
 from mesh.spark.stream_clock import StreamClock
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.jetstream.log_reader import LogMessage
-    from mesh.lineage.replay import Events
+    from mesh.lineage.replay import ReplayedEvents
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.cluster import AppRecord
     from mesh.operators.base import State
@@ -59,13 +59,13 @@ async def adopted(
     """
     spec = record.spec.group(group)
     assert spec is not None, "it is one of the app's"
-    made = Assignment(
+    assignment = Assignment(
         spec.instances[0], spec.app, group, 1, record.incarnation, "", 0, 0, skips=record.skips
     )
-    io = InstanceIO(spec, made)
+    io = InstanceIO(spec, assignment)
     executor = executor_of(io, number)
     clocks = {one.channel.stream.name: StreamClock() for one in spec.inputs}
-    partition, local = Partition(executor, clocks), LocalState(files)
+    partition, local = LivePartition(executor, clocks), LocalState(files)
     begun = dict.fromkeys(io.input_streams(number), 0)
     if base:
         manifest = Manifest.from_bytes(base.encode())
@@ -84,11 +84,11 @@ async def adopted(
     executor.count_from(outputs(last))
     state = executor.snapshot()
     local.put_pieces(state)
-    found = replace(
+    result = replace(
         last, clocks=partition.stored_clocks(), scalars=dict(state.scalars),
         pieces=tuple(state.pieces),
     )  # fmt: skip
-    return sign_manifest(found, spec).to_bytes().decode()
+    return sign_manifest(result, spec).to_bytes().decode()
 
 
 def _state(local: LocalState, manifest: Manifest, group: GroupSpec) -> State:
@@ -100,7 +100,7 @@ def _state(local: LocalState, manifest: Manifest, group: GroupSpec) -> State:
 
 
 async def _run(
-    client: Client, partition: Partition, io: InstanceIO, js_stream: str, channel: Channel,
+    client: Client, partition: LivePartition, io: InstanceIO, js_stream: str, channel: Channel,
     after: int, to: int,
 ) -> None:  # fmt: skip
     some: list[LogMessage] = []
@@ -115,17 +115,17 @@ async def _run(
         _take(partition, events_of(js_stream, channel, some))
 
 
-def _take(partition: Partition, events: Events) -> None:
+def _take(partition: LivePartition, events: ReplayedEvents) -> None:
     if not len(events):
         return
     name = events.channel.stream.name
     clock = partition.clocks[name]
-    clock.take(events.time_ms, bool(events.is_own[-1]))
+    clock.take(events.time_ms, bool(events.has_event_time[-1]))
     chunk = events.sequence if events.channel.format is Format.JSON else None
     run = InputRun(name, events.sequence, events.time_ms, events.rows, chunk)
     partition.executor.run([run], partition.times(), is_by_events=_is_by_events(partition))
 
 
-def _is_by_events(partition: Partition) -> bool:
+def _is_by_events(partition: LivePartition) -> bool:
     by_events = any(clock.by_events for clock in partition.clocks.values())
     return by_events or partition.executor.plays_back

@@ -55,9 +55,9 @@ class Bases:
         """States of a part in which a row of this position is still to come, the newest first."""
         left = _EXAMINED_MAX
         for one in reversed(await backups.list_backups(self.client, self.record.spec.name)):
-            found = await self._of(one, group, part)
-            if found is not None and outputs(found.manifest) < position:
-                yield found
+            base = await self._of(one, group, part)
+            if base is not None and outputs(base.manifest) < position:
+                yield base
                 left -= 1
             if not left:
                 return
@@ -76,8 +76,8 @@ class Bases:
                 return None
             with scratch.directory("lineage") as directory:
                 local = LocalState(directory)
-                wanted = {name: local.piece_path(piece) for piece, name in stored.objects.items()}
-                await self.pieces.fetch(wanted)
+                paths = {name: local.piece_path(piece) for piece, name in stored.objects.items()}
+                await self.pieces.fetch(paths)
                 # Its files are mapped, and may be removed.
                 return Base(one.revision, manifest, local.load(manifest))
         except (MeshError, BlobMissingError):
@@ -91,5 +91,5 @@ def reached(manifest: Manifest) -> dict[str, int]:
 
 def outputs(manifest: Manifest) -> int:
     """The number of rows that a part has emitted by then."""
-    own: Any = subset(State({}, dict(manifest.scalars)), "own").scalars
-    return int(own.get("outputs", 0))
+    scalars: Any = subset(State({}, dict(manifest.scalars)), "own").scalars
+    return int(scalars.get("outputs", 0))

@@ -26,7 +26,7 @@ UNKNOWN: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class OutputItem:
     """An event of an output; a million of them fit into some hundred megabytes."""
 
     js_stream: str
@@ -40,8 +40,8 @@ class Item:
     @property
     def event(self) -> dict[str, Any]:
         """Its attributes."""
-        found: dict[str, Any] = orjson.loads(self.data)
-        return found
+        values: dict[str, Any] = orjson.loads(self.data)
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class Difference:
     #: ``same``: both have it, where rows are shown side by side.
     kind: str
     #: Of the app, and of the fork.
-    before: Item | None
-    after: Item | None
+    before: OutputItem | None
+    after: OutputItem | None
 
     @property
     def time_ms(self) -> int:
@@ -62,7 +62,7 @@ class Difference:
 
 
 @dataclass(slots=True)
-class Compared:
+class StreamComparison:
     """The result for one stream, or the sum of several."""
 
     same: int = 0
@@ -95,11 +95,11 @@ class Compared:
 
 
 def compare(
-    before: Mapping[Hashable, Sequence[Item]],
-    after: Mapping[Hashable, Sequence[Item]],
+    before: Mapping[Hashable, Sequence[OutputItem]],
+    after: Mapping[Hashable, Sequence[OutputItem]],
     *,
     begins_later: bool = False,
-) -> Compared:
+) -> StreamComparison:
     """Compare two outputs, line by line.
 
     Args:
@@ -108,27 +108,27 @@ def compare(
         begins_later: whether the fork did not read the beginning of the input: rows of the app
             before the first row of a line that both have are not missed.
     """
-    made = Compared()
+    comparison = StreamComparison()
     lines = [
         list(_walk(before.get(line, ()), after.get(line, ())))
         for line in dict.fromkeys([*before, *after])
     ]
     # Rows of an unknown producer may be missing in any line, and shift its walk.
-    is_known = UNKNOWN not in before and UNKNOWN not in after
-    for found in _paired(lines, keeps_order=is_known):
+    has_producers = UNKNOWN not in before and UNKNOWN not in after
+    for walk in _paired(lines, keeps_order=has_producers):
         if begins_later:
-            common = next((n for n, one in enumerate(found) if one is None), len(found))
-            earlier = [one for one in found[:common] if one is not None and one.kind == "gone"]
-            made.earlier += len(earlier)
-            found = [one for one in found if one not in earlier] if earlier else found
-        for one in found:
-            made.add(one)
-    return made
+            common = next((n for n, one in enumerate(walk) if one is None), len(walk))
+            differing = [one for one in walk[:common] if one is None or one.kind != "gone"]
+            comparison.earlier += common - len(differing)
+            walk = [*differing, *walk[common:]]
+        for one in walk:
+            comparison.add(one)
+    return comparison
 
 
-def by_key(items: Sequence[Item], key: Sequence[str]) -> dict[Hashable, list[Item]]:
+def by_key(items: Sequence[OutputItem], key: Sequence[str]) -> dict[Hashable, list[OutputItem]]:
     """Items by the values of attributes; one without an attribute has null there."""
-    lines: dict[Hashable, list[Item]] = {}
+    lines: dict[Hashable, list[OutputItem]] = {}
     for one in items:
         name = orjson.dumps([one.event.get(attribute) for attribute in key])
         lines.setdefault(name, []).append(one)
@@ -144,14 +144,14 @@ def _paired(
     """
     #: By content and line, the places of the rows of the fork.
     waiting: dict[bytes, dict[int, deque[int]]] = {}
-    for line, found in enumerate(lines):
-        for place, one in enumerate(found):
+    for line, walk in enumerate(lines):
+        for place, one in enumerate(walk):
             if one is not None and one.after is not None:
                 waiting.setdefault(one.after.data, {}).setdefault(line, deque()).append(place)
     paired_before: set[tuple[int, int]] = set()
     paired_after: set[tuple[int, int]] = set()
-    for line, found in enumerate(lines):
-        for place, one in enumerate(found):
+    for line, walk in enumerate(lines):
+        for place, one in enumerate(walk):
             if one is None or one.before is None:
                 continue
             others = waiting.get(one.before.data, {})
@@ -164,10 +164,10 @@ def _paired(
     return [
         [
             left
-            for place, one in enumerate(found)
+            for place, one in enumerate(walk)
             for left in _left(one, (line, place) in paired_before, (line, place) in paired_after)
         ]
-        for line, found in enumerate(lines)
+        for line, walk in enumerate(lines)
     ]
 
 
@@ -187,12 +187,12 @@ def _left(
         yield Difference("new", None, one.after)
 
 
-def _walk(before: Sequence[Item], after: Sequence[Item]) -> Iterator[Difference | None]:
+def _walk(before: Sequence[OutputItem], after: Sequence[OutputItem]) -> Iterator[Difference | None]:
     """The differences of one line in order, and None for each row that both have."""
     return (None if one.kind == "same" else one for one in side_by_side(before, after))
 
 
-def side_by_side(before: Sequence[Item], after: Sequence[Item]) -> Iterator[Difference]:
+def side_by_side(before: Sequence[OutputItem], after: Sequence[OutputItem]) -> Iterator[Difference]:
     """The rows of one line in order, each with its partner; ``same`` are rows that both have."""
     ours, theirs = [one.data for one in before], [one.data for one in after]
     our_places, their_places = _places(ours), _places(theirs)
@@ -220,14 +220,14 @@ def side_by_side(before: Sequence[Item], after: Sequence[Item]) -> Iterator[Diff
 
 
 def _places(rows: Sequence[bytes]) -> dict[bytes, list[int]]:
-    found: dict[bytes, list[int]] = {}
+    by_row: dict[bytes, list[int]] = {}
     for place, row in enumerate(rows):
-        found.setdefault(row, []).append(place)
-    return found
+        by_row.setdefault(row, []).append(place)
+    return by_row
 
 
 def _next(places: Mapping[bytes, Sequence[int]], row: bytes, start: int) -> int | None:
     """The first place of a row from ``start`` on; None if there is none."""
-    own = places.get(row, ())
-    at = bisect_left(own, start)
-    return own[at] if at < len(own) else None
+    matches = places.get(row, ())
+    at = bisect_left(matches, start)
+    return matches[at] if at < len(matches) else None

@@ -51,12 +51,12 @@ def inputs_of(whole: int, holds: Callable[[Bools], bool]) -> tuple[list[int], bo
     def in_prefix(length: int) -> Callable[[Bools], bool]:
         return lambda mask: holds(np.pad(mask, (0, whole - length)))
 
-    found = contributors(count, in_prefix(count))
-    length = max(count, min(whole, _CHECKED_MAX // max(1, len(found))))
+    inputs = contributors(count, in_prefix(count))
+    length = max(count, min(whole, _CHECKED_MAX // max(1, len(inputs))))
     if length > count:
         is_held = in_prefix(length)
-        found = [one for one in found if not is_held(_without(length, np.array([one])))]
-    return found, count > EACH_MAX, length == whole
+        inputs = [one for one in inputs if not is_held(_without(length, np.array([one])))]
+    return inputs, count > EACH_MAX, length == whole
 
 
 def contributors(count: int, holds: Callable[[Bools], bool], each_max: int = EACH_MAX) -> list[int]:
@@ -71,18 +71,18 @@ def contributors(count: int, holds: Callable[[Bools], bool], each_max: int = EAC
         return [one for one in range(count) if not holds(_without(count, np.array([one])))]
     # The same halves each time: the answer to a question doesn't change.
     random = np.random.default_rng(count)
-    found: list[int] = []
+    inputs: list[int] = []
     waiting = [np.arange(count)]
     while waiting:
         some = waiting.pop()
         if _is_free(count, some, holds, random):
             continue
         if len(some) == 1:
-            found.append(int(some[0]))
+            inputs.append(int(some[0]))
             continue
         middle = len(some) // 2
         waiting += [some[:middle], some[middle:]]
-    return sorted(found)
+    return sorted(inputs)
 
 
 def shortest_prefix(count: int, holds: Callable[[Bools], bool]) -> int:
@@ -118,6 +118,6 @@ def _is_free(
 
 
 def _without(count: int, some: Longs) -> Bools:
-    kept = np.ones(count, np.bool_)
-    kept[some] = False
-    return kept
+    mask = np.ones(count, np.bool_)
+    mask[some] = False
+    return mask

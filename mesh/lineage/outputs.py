@@ -8,7 +8,7 @@ import orjson
 
 from mesh.errors import MeshError
 from mesh.jetstream import log_reader, stream_positions
-from mesh.lineage.comparing import UNKNOWN, Compared, Item, by_key, compare
+from mesh.lineage.comparing import UNKNOWN, OutputItem, StreamComparison, by_key, compare
 from mesh.lineage.replay import events_of
 from mesh.lineage.why import EDIT, Lineage
 from mesh.model import names
@@ -35,6 +35,7 @@ async def compare_apps(
     after: AppRecord,
     streams: Sequence[str] = (),
     key: Sequence[str] = (),
+    ignored: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Compare the outputs of an app and its fork, or of any two apps; JSON values.
 
@@ -44,9 +45,11 @@ async def compare_apps(
         after: the fork.
         streams: the streams to compare; all that queries of both write without any.
         key: attributes that identify a row of each stream; rows are lined up by producer without.
+        ignored: attributes whose values may differ, such as the time of a computation.
 
     Raises:
-        MeshError: MESH-A404 for a stream that not both have, MESH-A400 for a key that is in none,
+        MeshError: MESH-A404 for a stream that not both have, MESH-A400 for a key or an
+            ignored attribute that is in none, or an attribute that is both,
             MESH-C153 for too many events.
     """
     both = before.spec.computed_streams & after.spec.computed_streams
@@ -59,29 +62,27 @@ async def compare_apps(
             detail=f"Both write: {', '.join(sorted(both)) or 'none'}.",
         )
     later = after.fork is not None and bool(after.fork.backup or after.fork.begins)
-    results: dict[str, Compared] = {}
+    results: dict[str, StreamComparison] = {}
     compared = [*streams] or sorted(both)
-    known = {
+    attributes = {
         name: {*_attributes(before.spec, name)} & {*_attributes(after.spec, name)}
         for name in compared
     }
-    unknown = sorted(set(key).difference(*known.values()))
-    if unknown:
-        raise MeshError(
-            "MESH-A400",
-            f'no compared stream has attribute "{unknown[0]}"',
-            detail="; ".join(f"{name}: {', '.join(sorted(known[name]))}" for name in compared),
-        )
+    _check_attributes(attributes, key, ignored)
     for name in compared:
         # A stream without the key is lined up by producer.
-        own = key if known[name].issuperset(key) else ()
+        row_key = key if attributes[name].issuperset(key) else ()
         order = tuple(
-            dict.fromkeys([*_attributes(before.spec, name), *_attributes(after.spec, name)])
+            attribute
+            for attribute in dict.fromkeys(
+                [*_attributes(before.spec, name), *_attributes(after.spec, name)]
+            )
+            if attribute not in ignored
         )
         ours = await _lines(client, before, name, order)
         theirs = await _lines(client, after, name, order)
-        results[name] = compare(*_lined_up(ours, theirs, own), begins_later=later)
-    found = [(name, one) for name, one in results.items() if one.first is not None]
+        results[name] = compare(*_lined_up(ours, theirs, row_key), begins_later=later)
+    differences = [(name, one) for name, one in results.items() if one.first is not None]
     values: dict[str, Any] = {
         "app": before.spec.name,
         "fork": after.spec.name,
@@ -89,12 +90,30 @@ async def compare_apps(
         "streams": [{"stream": name, **_counts(one)} for name, one in results.items()],
         "first": None,
     }
-    if found:
-        name, one = min(found, key=lambda pair: pair[1].first.time_ms if pair[1].first else 0)
+    if differences:
+        name, one = min(differences, key=lambda pair: pair[1].first.time_ms if pair[1].first else 0)
         assert one.first is not None
         cause = await _cause(client, before, after, one.first)
         values["first"] = {"stream": name, **_difference(one.first), **cause}
     return values
+
+
+def _check_attributes(
+    attributes: Mapping[str, set[str]], key: Sequence[str], ignored: Sequence[str]
+) -> None:
+    """Raise MESH-A400 for attributes that are in none of the streams, or that are both."""
+    unknown = sorted({*key, *ignored}.difference(*attributes.values()))
+    if unknown:
+        raise MeshError(
+            "MESH-A400",
+            f'no compared stream has attribute "{unknown[0]}"',
+            detail="; ".join(
+                f"{name}: {', '.join(sorted(columns))}" for name, columns in attributes.items()
+            ),
+        )
+    both = sorted({*key} & {*ignored})
+    if both:
+        raise MeshError("MESH-A400", f'attribute "{both[0]}" is a key, and is ignored')
 
 
 def _attributes(spec: AppSpec, stream: str) -> list[str]:
@@ -105,22 +124,22 @@ def _attributes(spec: AppSpec, stream: str) -> list[str]:
 def _line(record: AppRecord, partition: int, producer: str) -> str:
     if not producer:
         return UNKNOWN
-    own = producer.removeprefix(f"{record.incarnation}-")
-    return f"{partition} {EDIT.sub('-', own, count=1)}"
+    suffix = producer.removeprefix(f"{record.incarnation}-")
+    return f"{partition} {EDIT.sub('-', suffix, count=1)}"
 
 
 async def _lines(
     client: Client, record: AppRecord, stream: str, order: Sequence[str]
-) -> dict[Hashable, list[Item]]:
+) -> dict[Hashable, list[OutputItem]]:
     """The events of a stream, by producer, with their attributes in an order."""
     channel = record.spec.whole_channel(stream)
     assert channel is not None, "the stream is on the wire"
-    lines: dict[Hashable, list[Item]] = {}
+    lines: dict[Hashable, list[OutputItem]] = {}
     count = 0
     for partition in range(channel.partitions):
         js_stream = channel.js_stream(partition)
         prefix = f"{names.marker_subject(js_stream)}."
-        known = await stream_positions.producers(client, js_stream)
+        producers = await stream_positions.producers(client, js_stream)
         # Rows tell their producer; the others of an atomic batch belong to the next marker's.
         batch: list[LogMessage] = []
         owner = ""
@@ -128,13 +147,13 @@ async def _lines(
         async for one in log_reader.read(client, js_stream, 1, last):
             is_marker = one.subject.startswith(prefix)
             row = row_tags.parse(one.headers.get(row_tags.HEADER))
-            told = known.get(row.producer, "") if row is not None and not is_marker else ""
-            if is_marker or told != owner:
+            producer = producers.get(row.producer, "") if row is not None and not is_marker else ""
+            if is_marker or producer != owner:
                 writer = owner or (one.subject.removeprefix(prefix) if is_marker else "")
                 count += _add(
                     lines, _line(record, partition, writer), js_stream, channel, batch, order
                 )
-                batch, owner = [], told
+                batch, owner = [], producer
             if not is_marker:
                 batch.append(one)
         count += _add(lines, _line(record, partition, owner), js_stream, channel, batch, order)
@@ -149,7 +168,7 @@ async def _lines(
 
 
 def _add(
-    lines: dict[Hashable, list[Item]],
+    lines: dict[Hashable, list[OutputItem]],
     line: str,
     js_stream: str,
     channel: Channel,
@@ -159,14 +178,14 @@ def _add(
     if not batch:
         return 0
     events = events_of(js_stream, channel, batch)
-    own = [name for name in order if name in events.rows.schema.names]
+    columns = [name for name in order if name in events.rows.schema.names]
     # A copy is as long as its row; what orjson returns keeps its whole buffer of a kilobyte.
     rows = [
         bytes(memoryview(orjson.dumps(row, default=str)))
-        for row in events.rows.select(own).to_pylist()
+        for row in events.rows.select(columns).to_pylist()
     ]
     lines.setdefault(line, []).extend(
-        Item(js_stream, sequence, index, time_ms, row)
+        OutputItem(js_stream, sequence, index, time_ms, row)
         for sequence, index, time_ms, row in zip(
             events.sequence.tolist(),
             events.index.tolist(),
@@ -179,8 +198,10 @@ def _add(
 
 
 def _lined_up(
-    ours: Mapping[Hashable, list[Item]], theirs: Mapping[Hashable, list[Item]], key: Sequence[str]
-) -> tuple[Mapping[Hashable, list[Item]], Mapping[Hashable, list[Item]]]:
+    ours: Mapping[Hashable, list[OutputItem]],
+    theirs: Mapping[Hashable, list[OutputItem]],
+    key: Sequence[str],
+) -> tuple[Mapping[Hashable, list[OutputItem]], Mapping[Hashable, list[OutputItem]]]:
     """The rows of both by key, or by producer; in one line if they have no producer in common."""
     if key:
         return by_key(_all(ours.values()), key), by_key(_all(theirs.values()), key)
@@ -190,11 +211,11 @@ def _lined_up(
     return {line: _all(ours.values())}, {line: _all(theirs.values())}
 
 
-def _all(lines: Iterable[list[Item]]) -> list[Item]:
+def _all(lines: Iterable[list[OutputItem]]) -> list[OutputItem]:
     return sorted((one for line in lines for one in line), key=lambda one: one.time_ms)
 
 
-def _counts(one: Compared) -> dict[str, int]:
+def _counts(one: StreamComparison) -> dict[str, int]:
     return {
         "same": one.same, "new": one.new, "gone": one.gone, "changed": one.changed,
         "earlier": one.earlier,
@@ -205,7 +226,7 @@ def _difference(one: Difference) -> dict[str, Any]:
     return {"kind": one.kind, "app": _item(one.before), "fork": _item(one.after)}
 
 
-def _item(one: Item | None) -> dict[str, Any] | None:
+def _item(one: OutputItem | None) -> dict[str, Any] | None:
     if one is None:
         return None
     return {
@@ -222,18 +243,18 @@ async def _cause(
     assert item is not None
     record = before if one.before is not None else after
     try:
-        found = await Lineage(client, record).why(item.js_stream, item.sequence, item.index)
+        cause = await Lineage(client, record).why(item.js_stream, item.sequence, item.index)
     except MeshError as error:
         return {"inputs": [], "note": error.message}
     inputs = {
         (leaf.js_stream, leaf.sequence, leaf.index): {
             "js_stream": leaf.js_stream, "sequence": leaf.sequence, "event": leaf.event,
         }
-        for leaf in _leaves(found)
+        for leaf in _leaves(cause)
         # One with a note has a group that is not known.
         if not leaf.group and not leaf.note
     }  # fmt: skip
-    notes = dict.fromkeys(leaf.note for leaf in _leaves(found) if leaf.note)
+    notes = dict.fromkeys(leaf.note for leaf in _leaves(cause) if leaf.note)
     return {"inputs": [inputs[place] for place in sorted(inputs)], "note": " ".join(notes)}
 
 

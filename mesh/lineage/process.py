@@ -54,12 +54,13 @@ def compare(
     after: AppRecord,
     streams: Sequence[str],
     key: Sequence[str],
+    ignored: Sequence[str],
 ) -> Any:
     """The comparison of two apps' outputs, as JSON values; see ``compare_apps``."""
 
     async def answer() -> Any:
         async with _connected(nats) as client:
-            return await compare_apps(client, before, after, streams, key)
+            return await compare_apps(client, before, after, streams, key, ignored)
 
     return asyncio.run(answer())
 

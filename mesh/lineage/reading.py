@@ -29,7 +29,7 @@ _NEAR = 1000
 _SLACK_MS = 10_000
 
 
-class Reader:
+class RangeReader:
     """Reads ranges of an app's JetStream streams."""
 
     def __init__(self, client: Client, budget: Budget) -> None:
@@ -40,13 +40,13 @@ class Reader:
         self, js_stream: str, first: int, last: int, subject: str = ">"
     ) -> list[LogMessage]:
         """The messages of a range; MESH-C153 for too many."""
-        found = []
+        messages = []
         async for one in log_reader.read(self._client, js_stream, first, last, subject):
-            found.append(one)
+            messages.append(one)
             self._budget.messages -= 1
-            if self._budget.messages < 0 or len(found) > _RANGE_MAX:
-                raise too_many("", js_stream, len(found))
-        return found
+            if self._budget.messages < 0 or len(messages) > _RANGE_MAX:
+                raise too_many("", js_stream, len(messages))
+        return messages
 
     async def beginning(
         self, js_stream: str, channel: Channel, after: int, end_ms: int
@@ -57,21 +57,21 @@ class Reader:
             At most ``REPLAYED_MAX`` messages, and the time up to which they are all: ``end_ms``,
             or an earlier one if there are more.
         """
-        found: list[LogMessage] = []
+        messages: list[LogMessage] = []
         subject = subject_of(channel)
         async for one in log_reader.read(self._client, js_stream, after + 1, 2**62, subject):
             self._budget.messages -= 1
             if self._budget.messages < 0:
-                raise too_many("", js_stream, len(found))
+                raise too_many("", js_stream, len(messages))
             if one.time_ms > end_ms + _SLACK_MS:
                 break
             if one.time_ms > end_ms:
                 continue
-            if len(found) == REPLAYED_MAX:
+            if len(messages) == REPLAYED_MAX:
                 end_ms = one.time_ms - 1
                 break
-            found.append(one)
-        return found, end_ms
+            messages.append(one)
+        return messages, end_ms
 
     async def marker_after(self, js_stream: str, sequence: int) -> LogMessage | None:
         """The marker of the batch that has a message; it is behind all of the batch's."""
@@ -98,8 +98,8 @@ class Reader:
             )
             start = max((one.sequence for one in earlier), default=0)
             if sequence - start < marker.sequence - sequence:
-                own = next((one for one in earlier if one.subject == marker.subject), None)
-                return await self.read(js_stream, start + 1, sequence - 1, subject), [], own
+                previous = next((one for one in earlier if one.subject == marker.subject), None)
+                return await self.read(js_stream, start + 1, sequence - 1, subject), [], previous
         return [], await self.read(js_stream, sequence, marker.sequence - 1, subject), None
 
     async def producer(self, js_stream: str, row: RowHeader) -> str | None:

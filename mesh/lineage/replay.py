@@ -19,7 +19,8 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.group import bind_group
 from mesh.spark.idle_time import IdleTime
-from mesh.spark.live_partition import Partition, executor_of
+from mesh.spark.instance_io import decoder_of
+from mesh.spark.live_partition import LivePartition, executor_of
 from mesh.spark.stream_clock import StreamClock
 from pyspark_nats import decode
 from pyspark_nats.decode.limits import USUAL
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Events:
+class ReplayedEvents:
     """The readable events of a range of one JetStream stream, n of them."""
 
     js_stream: str
@@ -50,40 +51,39 @@ class Events:
     index: Longs
     time_ms: Longs
     #: bool[n], whether the time is the publisher's.
-    is_own: Bools
+    has_event_time: Bools
 
     def __len__(self) -> int:
         return int(self.rows.num_rows)
 
 
-def events_of(js_stream: str, channel: Channel, messages: Sequence[LogMessage]) -> Events:
+def events_of(js_stream: str, channel: Channel, messages: Sequence[LogMessage]) -> ReplayedEvents:
     """Decode messages as the source does; what can't be read is left out."""
     data = pa.array([m.data for m in messages], pa.binary())
     kinds = pa.array([m.headers.get("Content-Type", "") for m in messages], pa.string())
+    decoder = decoder_of(channel)
     parts: list[tuple[pa.RecordBatch, Any, Any, Any, Any]] = []
     at = 0
     while at < len(messages):
         some = messages[at:]
-        own = pa.array([m.event_time_ms for m in some], pa.int64())
+        header_ms = pa.array([m.event_time_ms for m in some], pa.int64())
         broker = np.array([m.time_ms for m in some], np.int64)
-        made = decode.decode_messages(
-            data.slice(at), kinds.slice(at), channel.stream.arrow, limits=USUAL
-        )
-        made = decode.with_event_times(made, own, partial(_same, broker), USUAL)
+        batch = decoder(data.slice(at), kinds.slice(at), channel.stream.arrow, limits=USUAL)
+        batch = decode.with_event_times(batch, header_ms, partial(_same, broker), USUAL)
         sequences = np.array([m.sequence for m in some], np.int64)
-        is_own = made.event_time_ms.is_valid().to_numpy(zero_copy_only=False)
-        given = made.event_time_ms.fill_null(0).to_numpy(zero_copy_only=False)
-        time_ms = np.where(is_own, given, broker[made.message])
-        parts.append((made.rows, sequences[made.message], made.index, time_ms, is_own))
-        at += max(1, made.taken)
+        has_event_time = batch.event_time_ms.is_valid().to_numpy(zero_copy_only=False)
+        event_ms = batch.event_time_ms.fill_null(0).to_numpy(zero_copy_only=False)
+        time_ms = np.where(has_event_time, event_ms, broker[batch.message])
+        parts.append((batch.rows, sequences[batch.message], batch.index, time_ms, has_event_time))
+        at += max(1, batch.taken)
     if not parts:
         none = np.empty(0, np.int64)
         rows = pa.RecordBatch.from_pylist([], channel.stream.arrow)
-        return Events(js_stream, channel, rows, none, none, none, np.empty(0, np.bool_))
+        return ReplayedEvents(js_stream, channel, rows, none, none, none, np.empty(0, np.bool_))
     table = pa.Table.from_batches([p[0] for p in parts]).combine_chunks()
     rows = table.to_batches()[0] if table.num_rows else parts[0][0]
     columns = [np.concatenate([p[n] for p in parts]) for n in range(1, 5)]
-    return Events(js_stream, channel, rows, *columns)
+    return ReplayedEvents(js_stream, channel, rows, *columns)
 
 
 def _same(times: Longs) -> Longs:
@@ -91,7 +91,7 @@ def _same(times: Longs) -> Longs:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EmittedRow:
     """An event that a group emitted, in one run."""
 
     stream: str
@@ -111,7 +111,7 @@ class GroupReplay:
 
     io: InstanceIO
     number: int
-    inputs: Sequence[Events]
+    inputs: Sequence[ReplayedEvents]
     #: Broker's time up to which each input is known.
     end_ms: int
     #: The state before the inputs; None for an empty one.
@@ -153,32 +153,32 @@ class GroupReplay:
     def __len__(self) -> int:
         return len(self.places)
 
-    def rows(self, mask: Bools | None = None) -> list[Row]:
+    def rows(self, mask: Bools | None = None) -> list[EmittedRow]:
         """The rows that the group emits for the events of a mask, bool[n] over ``places``."""
         self._executor.restore(self._empty)
         clocks = {e.channel.stream.name: StreamClock() for e in self.inputs}
-        partition = Partition(self._executor, clocks)
+        partition = LivePartition(self._executor, clocks)
         if self.base is not None:
             partition.restore_clocks(self.base.manifest.clocks)
-        runs, has_own = [], False
+        runs, has_event_times = [], False
         for number, events in enumerate(self.inputs):
-            kept = self._kept(number, events, mask)
-            if len(kept):
-                times, own = events.time_ms[kept], events.is_own[kept]
-                clocks[events.channel.stream.name].take(times, bool(own[-1]))
-                has_own |= bool(own.any())
-                at: Any = pa.array(kept)
+            indices = self._indices(number, events, mask)
+            if len(indices):
+                times, has_time = events.time_ms[indices], events.has_event_time[indices]
+                clocks[events.channel.stream.name].take(times, bool(has_time[-1]))
+                has_event_times |= bool(has_time.any())
+                at: Any = pa.array(indices)
                 rows = events.rows.take(at)
-                sequence = events.sequence[kept]
+                sequence = events.sequence[indices]
                 chunk = sequence if events.channel.format is Format.JSON else None
                 runs.append(InputRun(events.channel.stream.name, sequence, times, rows, chunk))
         for clock in clocks.values():
             clock.broker_reached(self.end_ms)
-        by_events = has_own or self._executor.plays_back
-        made = self._executor.run(runs, partition.times(), is_by_events=by_events)
+        by_events = has_event_times or self._executor.plays_back
+        outputs = self._executor.run(runs, partition.times(), is_by_events=by_events)
         return [
-            Row(run.stream, position, time_ms, tuple(values))
-            for run in made
+            EmittedRow(run.stream, position, time_ms, tuple(values))
+            for run in outputs
             if run.stream != FAILED
             for position, time_ms, values in zip(
                 run.position.tolist(),
@@ -188,18 +188,18 @@ class GroupReplay:
             )
         ]
 
-    def _kept(self, number: int, events: Events, mask: Bools | None) -> Longs:
+    def _indices(self, number: int, events: ReplayedEvents, mask: Bools | None) -> Longs:
         if mask is None:
             return np.arange(len(events))
         chosen = self.places[mask & (self.places[:, 0] == number)]
         return np.sort(chosen[:, 1])
 
-    def holds(self, row: Row, rows: Sequence[Row]) -> Mapping[str, int]:
+    def holds(self, row: EmittedRow, rows: Sequence[EmittedRow]) -> Mapping[str, int]:
         """The number of rows like ``row`` up to it, for ``is_held``."""
         same = [r for r in rows if r.shown == row.shown and r.position <= row.position]
         return {row.shown: len(same)}
 
-    def is_held(self, wanted: Mapping[str, int], mask: Bools) -> bool:
-        """Whether the events of a mask give rows at least as often as ``wanted``."""
-        found = [row.shown for row in self.rows(mask)]
-        return all(found.count(shown) >= times for shown, times in wanted.items())
+    def is_held(self, expected: Mapping[str, int], mask: Bools) -> bool:
+        """Whether the events of a mask give rows at least as often as ``expected``."""
+        rows = [row.shown for row in self.rows(mask)]
+        return all(rows.count(shown) >= times for shown, times in expected.items())

@@ -30,30 +30,30 @@ def positions(
         return []
     broker = {m.sequence: m.time_ms for m in messages}
     none = pa.nulls(len(events))
-    own = pa.array(events.time_ms, mask=~events.is_own)
+    event_ms = pa.array(events.time_ms, mask=~events.has_event_time)
     columns: dict[str, Any] = {
         "_sequence": pa.array(events.sequence),
         "_index": pa.array(events.index),
         "_timestamp_ms": pa.array([broker[s] for s in events.sequence.tolist()], pa.int64()),
-        "_event_time_ms": own,
+        "_event_time_ms": event_ms,
         "_error": none.cast(pa.string()),
         "_data": none.cast(pa.binary()),
     }
     batch = pa.RecordBatch.from_arrays(
         [*events.rows.columns, *columns.values()], names=[*events.rows.schema.names, *columns]
     )
-    found: list[int] = []
-    for made in task([batch]):
+    results: list[int] = []
+    for output in task([batch]):
         ours = [
             (first, last, data)
             for name, stream, first, last, data in zip(
-                *(made.column(c).to_pylist() for c in _COLUMNS), strict=True
+                *(output.column(c).to_pylist() for c in _COLUMNS), strict=True
             )
             if (name, stream) == (producer, js_stream)
         ]
         for first, last, data in ours:
-            found += [last] if first == last else _inside(data)
-    return sorted(found)
+            results += [last] if first == last else _inside(data)
+    return sorted(results)
 
 
 _COLUMNS = ("producer", "stream", "first_position", "position", "data")

@@ -49,7 +49,7 @@ async def stored_events(
     Raises:
         MeshError: MESH-A404 for a stream that is not there, MESH-C172 for too many bytes.
     """
-    found: list[tuple[int, int, tuple[int, str, dict[str, Any]]]] = []
+    entries: list[tuple[int, int, tuple[int, str, dict[str, Any]]]] = []
     notes: list[str] = []
     size = 0
     for rank, one in enumerate(streams):
@@ -57,10 +57,10 @@ async def stored_events(
         unreadable = 0
         for js_stream, subject in one.places:
             messages = await _messages(client, js_stream, subject, last, since, until)
-            made = events_of(js_stream, one.channel, messages)
-            unreadable += len(messages) - len(set(made.sequence.tolist()))
-            first = max(0, len(made) - last)
-            rows = made.rows.slice(first)
+            batch = events_of(js_stream, one.channel, messages)
+            unreadable += len(messages) - len(set(batch.sequence.tolist()))
+            first = max(0, len(batch) - last)
+            rows = batch.rows.slice(first)
             size += max(rows.nbytes, sum(len(message.data) for message in messages))
             if size > BYTES_MAX:
                 raise MeshError(
@@ -69,18 +69,18 @@ async def stored_events(
                     detail=f"The stored events have more than {BYTES_MAX >> 20} MB.",
                     hint="Read fewer of them with --last.",
                 )
-            events += zip(made.time_ms[first:].tolist(), rows.to_pylist(), strict=True)
+            events += zip(batch.time_ms[first:].tolist(), rows.to_pylist(), strict=True)
         if len(one.places) > 1:
             events.sort(key=lambda event: event[0])
         latest_ms = 0
         for time_ms, values in events[-last:]:
             # A late event keeps its place in its stream.
             latest_ms = max(latest_ms, time_ms)
-            found.append((latest_ms, rank, (time_ms, one.stream, values)))
+            entries.append((latest_ms, rank, (time_ms, one.stream, values)))
         if unreadable:
             notes.append(f'{unreadable} messages of stream "{one.stream}" can\'t be read')
-    found.sort(key=lambda event: event[:2])
-    return [event for _, _, event in found], notes
+    entries.sort(key=lambda event: event[:2])
+    return [event for _, _, event in entries], notes
 
 
 async def _messages(
@@ -113,16 +113,16 @@ async def _messages(
         end = skipped.get(js_stream, 0)
     first = max(first, end - _MESSAGES_EACH * last + 1)
     marker = f"{names.marker_subject(js_stream)}."
-    found: deque[LogMessage] = deque()
+    messages: deque[LogMessage] = deque()
     size = 0
     async for message in log_reader.read(client, js_stream, first, end, subject):
         if message.subject.startswith(marker):
             continue
-        found.append(message)
+        messages.append(message)
         size += len(message.data)
-        if len(found) > last:
-            size -= len(found.popleft().data)
+        if len(messages) > last:
+            size -= len(messages.popleft().data)
         # The last ones may be smaller, but memory is bounded before they are known.
         if size > 2 * BYTES_MAX:
             break
-    return list(found)
+    return list(messages)

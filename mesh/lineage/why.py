@@ -18,7 +18,7 @@ import orjson
 from mesh.errors import MeshError
 from mesh.lineage.bases import reached
 from mesh.lineage.contributors import inputs_of
-from mesh.lineage.reading import REPLAYED_MAX, Reader, position_of, subject_of, too_many
+from mesh.lineage.reading import REPLAYED_MAX, RangeReader, position_of, subject_of, too_many
 from mesh.lineage.replay import GroupReplay, events_of
 from mesh.model import names
 from mesh.model.app import GroupKind
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.log_reader import LogMessage
     from mesh.lineage.bases import Base, Bases
     from mesh.lineage.contributors import Bools
-    from mesh.lineage.replay import Events, Row
+    from mesh.lineage.replay import EmittedRow, ReplayedEvents
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.cluster import AppRecord
 
@@ -80,7 +80,7 @@ class Lineage:
         self._record, self._bases = record, bases
         self._spec = record.spec
         self._budget = budget or Budget()
-        self._reader = Reader(client, self._budget)
+        self._reader = RangeReader(client, self._budget)
         channels = [*self._spec.channels, *(i.channel for g in self._spec.groups for i in g.inputs)]
         self._channels: dict[str, Channel] = {
             c.js_stream(p): c for c in channels for p in range(c.partitions)
@@ -104,22 +104,22 @@ class Lineage:
                     detail=f"Its streams: {', '.join(sorted(self._channels))}.",
                 )
             js_stream = channel.js_stream()
-        return await self._caused(*await self._made(js_stream, sequence, index))
+        return await self._caused(*await self._effect(js_stream, sequence, index))
 
     async def _cause(self, js_stream: str, sequence: int, index: int) -> Cause:
         """The causes of an input of an event; where they can't be found, a note says why."""
         key = js_stream, sequence, index
-        if key in self._budget.known:
-            return self._budget.known[key]
-        made, message = await self._made(js_stream, sequence, index)
+        if key in self._budget.causes:
+            return self._budget.causes[key]
+        effect, message = await self._effect(js_stream, sequence, index)
         try:
-            found = await self._caused(made, message)
+            cause = await self._caused(effect, message)
         except MeshError as error:
-            found = replace(made, note=f"Its inputs are not known: {error.message}.")
-        self._budget.known[key] = found
-        return found
+            cause = replace(effect, note=f"Its inputs are not known: {error.message}.")
+        self._budget.causes[key] = cause
+        return cause
 
-    async def _made(self, js_stream: str, sequence: int, index: int) -> tuple[Cause, LogMessage]:
+    async def _effect(self, js_stream: str, sequence: int, index: int) -> tuple[Cause, LogMessage]:
         """An event without its causes, and its message."""
         channel = self._channels[js_stream]
         self._budget.events -= 1
@@ -132,21 +132,21 @@ class Lineage:
                 detail="Retention has taken it, or it is a marker.",
             )
         event = dict(zip(events.rows.schema.names, _values(events, index), strict=True))
-        made = Cause(
+        effect = Cause(
             channel.stream.name, js_stream, sequence, index, int(events.time_ms[index]), event
         )
-        return made, messages[0]
+        return effect, messages[0]
 
-    async def _caused(self, made: Cause, message: LogMessage) -> Cause:
-        channel = self._channels[made.js_stream]
-        origin = await self._origin(made.js_stream, channel, message, made.index)
+    async def _caused(self, effect: Cause, message: LogMessage) -> Cause:
+        channel = self._channels[effect.js_stream]
+        origin = await self._origin(effect.js_stream, channel, message, effect.index)
         if origin is None:
-            return made
+            return effect
         if not isinstance(origin, _Origin):
-            return replace(made, group=origin.name, note=_EARLIER)
+            return replace(effect, group=origin.name, note=_EARLIER)
         if origin.group.stateful:
-            return await self._of_stateful(made, origin, message.time_ms)
-        return await self._of_stateless(made, origin)
+            return await self._of_stateful(effect, origin, message.time_ms)
+        return await self._of_stateless(effect, origin)
 
     # --- the producer
 
@@ -199,24 +199,24 @@ class Lineage:
 
     # --- a group without state
 
-    async def _of_stateless(self, made: Cause, origin: _Origin) -> Cause:
+    async def _of_stateless(self, effect: Cause, origin: _Origin) -> Cause:
         """An event with its one input: the position has the sequence and the index of that."""
         io, js_input = self._route(origin)
         position = origin.position
         if position < 0:
-            found = await self._position_of(made, origin, io, js_input)
-            if found is None:
+            row_position = await self._position_of(effect, origin, io, js_input)
+            if row_position is None:
                 note = f"The input in {js_input} is gone, or was read with another text."
-                return _noted(made, origin, note)
-            position = found
+                return _noted(effect, origin, note)
+            position = row_position
         sequence, index = divmod(position, POSITIONS_PER_MESSAGE)
         try:
             cause = await self._cause(js_input, sequence, index)
         except MeshError as error:
             if error.code != "MESH-A404":
                 raise
-            return _noted(made, origin, f"Message {sequence} of {js_input} is gone.")
-        return _with_inputs(made, origin, (cause,))
+            return _noted(effect, origin, f"Message {sequence} of {js_input} is gone.")
+        return _with_inputs(effect, origin, (cause,))
 
     def _route(self, origin: _Origin) -> tuple[InstanceIO, str]:
         """The instance and the input of a producer of a group without state."""
@@ -232,7 +232,7 @@ class Lineage:
         )
 
     async def _position_of(
-        self, made: Cause, origin: _Origin, io: InstanceIO, js_input: str
+        self, effect: Cause, origin: _Origin, io: InstanceIO, js_input: str
     ) -> int | None:
         """The position of a row from its place before the last row of its batch."""
         from mesh.lineage.stateless import positions
@@ -249,24 +249,24 @@ class Lineage:
             messages = await self._reader.read(js_input, first, last, subject_of(channel))
             task = StatelessTask(io, js_input)
             producer = io.producer(origin.part)
-            found = positions(task, channel, messages, producer, made.js_stream)
-            found = [p for p in found if origin.since < p <= origin.last]
-            if len(found) > rows:
-                return found[origin.place]
+            matches = positions(task, channel, messages, producer, effect.js_stream)
+            matches = [p for p in matches if origin.since < p <= origin.last]
+            if len(matches) > rows:
+                return matches[origin.place]
             if (first == 1 and last == end) or width > REPLAYED_MAX:
                 return None
             width *= 4
 
     # --- a group with state
 
-    async def _of_stateful(self, made: Cause, origin: _Origin, stored_ms: int) -> Cause:
+    async def _of_stateful(self, effect: Cause, origin: _Origin, stored_ms: int) -> Cause:
         """An event with all inputs without which it would be another one."""
         self._budget.replays -= 1
         if self._budget.replays < 0 or self._budget.work <= 0:
-            return _noted(made, origin, "Not recomputed: the answer would take too much work.")
+            return _noted(effect, origin, "Not recomputed: the answer would take too much work.")
         failure: MeshError | None = None
         try:
-            replay, row, note = await self._replayed(made, origin, stored_ms)
+            replay, row, note = await self._replayed(effect, origin, stored_ms)
         except MeshError as error:
             if error.code != "MESH-C153":
                 raise
@@ -274,7 +274,7 @@ class Lineage:
         if row is None and self._bases is not None:
             part = str(int(origin.part))
             async for base in self._bases.before(origin.group, part, origin.last):
-                replay, row, missing = await self._replayed(made, origin, stored_ms, base)
+                replay, row, missing = await self._replayed(effect, origin, stored_ms, base)
                 if row is not None:
                     note = f"{missing} {_IN_BASE.format(base.revision)}".strip()
                     break
@@ -282,12 +282,12 @@ class Lineage:
             if failure is not None:
                 raise failure
             why = note or "The group emits another row today: it had another text or state then."
-            return _noted(made, origin, f"It can't be recomputed. {why}")
-        return await self._explain_row(made, origin, replay, row, note)
+            return _noted(effect, origin, f"It can't be recomputed. {why}")
+        return await self._explain_row(effect, origin, replay, row, note)
 
     async def _replayed(
-        self, made: Cause, origin: _Origin, stored_ms: int, base: Base | None = None
-    ) -> tuple[GroupReplay, Row | None, str]:
+        self, effect: Cause, origin: _Origin, stored_ms: int, base: Base | None = None
+    ) -> tuple[GroupReplay, EmittedRow | None, str]:
         """A group over its log, from its beginning or a state; the row of an event, and a note.
 
         Raises:
@@ -303,10 +303,10 @@ class Lineage:
             first = await self._reader.first(js_stream)
             if first > begin + 1:
                 note = f"Retention has taken messages {begin + 1} to {first - 1} of {js_stream}."
-            messages, known_ms = await self._reader.beginning(
+            messages, complete_ms = await self._reader.beginning(
                 js_stream, one.channel, begin, stored_ms
             )
-            end_ms = min(end_ms, known_ms)
+            end_ms = min(end_ms, complete_ms)
             logs.append((js_stream, one.channel, messages))
         # An instance may have stood there: what it had emitted then, later input does not change.
         inputs = [
@@ -316,28 +316,28 @@ class Lineage:
             for js_stream, channel, messages in logs
         ]  # fmt: skip
         replay = GroupReplay(io, number, inputs, end_ms, base)
-        row = _row_of(replay.rows(), made, origin)
+        row = _row_of(replay.rows(), effect, origin)
         if row is None and end_ms < stored_ms:
             js_stream, _, messages = max(logs, key=lambda log: len(log[2]))
             raise too_many(origin.group.name, js_stream, len(messages))
         return replay, row, note
 
     async def _explain_row(
-        self, made: Cause, origin: _Origin, replay: GroupReplay, row: Row, note: str
+        self, effect: Cause, origin: _Origin, replay: GroupReplay, row: EmittedRow, note: str
     ) -> Cause:
-        wanted = replay.holds(row, replay.rows())
+        expected = replay.holds(row, replay.rows())
 
         def is_held(mask: Bools) -> bool:
             self._budget.work -= int(mask.sum()) + RUN_COST
-            return replay.is_held(wanted, mask)
+            return replay.is_held(expected, mask)
 
-        found, by_sets, is_whole = inputs_of(len(replay), is_held)
+        indices, by_sets, is_whole = inputs_of(len(replay), is_held)
         notes = [
             note, _BY_SETS if by_sets else "", "" if is_whole else _IN_PREFIX,
-            "" if found else _NONE,
+            "" if indices else _NONE,
         ]  # fmt: skip
         note = " ".join(one for one in notes if one)
-        places = [replay.places[one].tolist() for one in found]
+        places = [replay.places[one].tolist() for one in indices]
         chosen = places if len(places) <= LISTED_MAX else places[-LISTED_MAX:]
         causes = []
         for which, at in chosen:
@@ -346,23 +346,23 @@ class Lineage:
                 break
             sequence, index = int(events.sequence[at]), int(events.index[at])
             causes.append(await self._cause(events.js_stream, sequence, index))
-        return _with_inputs(made, origin, tuple(causes), len(places) - len(causes), note)
+        return _with_inputs(effect, origin, tuple(causes), len(places) - len(causes), note)
 
     # --- reading
 
     def _io(self, group: GroupSpec, number: int) -> InstanceIO:
-        made = Assignment(
+        assignment = Assignment(
             group.instances[number - 1], group.app, group.name, number, self._record.incarnation,
             "", 0, 0, skips=self._record.skips,
         )  # fmt: skip
-        return InstanceIO(group, made)
+        return InstanceIO(group, assignment)
 
     def _io_of_partition(self, group: GroupSpec, partition: int) -> InstanceIO:
         numbers = range(1, group.parallel + 1)
         return self._io(group, next(n for n in numbers if partition in group.partitions_of(n)))
 
 
-def _values(events: Events, row: int) -> list[Any]:
+def _values(events: ReplayedEvents, row: int) -> list[Any]:
     return [column[row].as_py() for column in events.rows.columns]
 
 
@@ -370,20 +370,20 @@ def _is_skipped(io: InstanceIO, js_stream: str, sequence: int) -> bool:
     return any(after < sequence <= to for after, to in io.skips(js_stream))
 
 
-def _row_of(rows: list[Row], made: Cause, origin: _Origin) -> Row | None:
+def _row_of(rows: list[EmittedRow], effect: Cause, origin: _Origin) -> EmittedRow | None:
     """The row that was published as an event; None if the group emits another one there."""
-    own = [
+    candidates = [
         row for row in rows
-        if row.stream == made.stream and origin.since < row.position <= origin.last
+        if row.stream == effect.stream and origin.since < row.position <= origin.last
     ]  # fmt: skip
     if origin.position >= 0:
-        found = next((row for row in own if row.position == origin.position), None)
+        candidate = next((row for row in candidates if row.position == origin.position), None)
     else:
         place = origin.place
-        found = own[place] if -len(own) <= place < len(own) else None
-    if found is None or _shown(found.values) != _shown(tuple(made.event.values())):
+        candidate = candidates[place] if -len(candidates) <= place < len(candidates) else None
+    if candidate is None or _shown(candidate.values) != _shown(tuple(effect.event.values())):
         return None
-    return found
+    return candidate
 
 
 def _shown(values: tuple[Any, ...]) -> str:
@@ -391,10 +391,10 @@ def _shown(values: tuple[Any, ...]) -> str:
 
 
 def _with_inputs(
-    made: Cause, origin: _Origin, inputs: tuple[Cause, ...], more: int = 0, note: str = ""
+    effect: Cause, origin: _Origin, inputs: tuple[Cause, ...], more: int = 0, note: str = ""
 ) -> Cause:
-    return replace(made, group=origin.group.name, inputs=inputs, more=more, note=note)
+    return replace(effect, group=origin.group.name, inputs=inputs, more=more, note=note)
 
 
-def _noted(made: Cause, origin: _Origin, note: str) -> Cause:
-    return _with_inputs(made, origin, (), note=note)
+def _noted(effect: Cause, origin: _Origin, note: str) -> Cause:
+    return _with_inputs(effect, origin, (), note=note)

@@ -96,13 +96,13 @@ class Adoptions:
 
         The process of the past has started by then, too, which takes longer than a group drains.
         """
-        own = await of.own(part)
-        if own is None:
+        stored = await of.stored(part)
+        if stored is None:
             return
         with scratch.directory("adopted") as directory:
             base = await of.base(part, directory)
             state = await self.past.adopt(
-                record, group, number, base.manifest if base is not None else "", own.manifest,
+                record, group, number, base.manifest if base is not None else "", stored.manifest,
                 str(directory),
             )  # fmt: skip
             await of.keep(part, state, directory)
@@ -126,7 +126,7 @@ class Adoptions:
         for part in _parts(group):
             with scratch.directory("adopted") as directory:
                 base = await of.base(part, directory)
-            while base is not None and not _has_passed(base.manifest, await of.own(part)):
+            while base is not None and not _has_passed(base.manifest, await of.stored(part)):
                 if self.clock.monotonic_s() > ends_s:
                     raise MeshError(
                         "MESH-A409",
@@ -145,8 +145,8 @@ class Adoptions:
         keys = {(app, group) for group in record.adopting}
 
         def have_drained() -> bool:
-            found = cluster_state_of(self.view.snapshot(), self.settings).changes
-            return all(one in found and found[one].has_drained for one in keys)
+            changes = cluster_state_of(self.view.snapshot(), self.settings).changes
+            return all(one in changes and changes[one].has_drained for one in keys)
 
         if not await until(self.view, self.clock, WAIT_S, have_drained):
             raise MeshError(
@@ -161,25 +161,25 @@ class Adoptions:
                 await self._adopt(record, name, number, part)
 
         def begun() -> AppRecord | None:
-            known = self.desired.get(app).value
-            return replace(known, adopting=()) if known.adopting else None
+            current = self.desired.get(app).value
+            return replace(current, adopting=()) if current.adopting else None
 
         await self.desired.change(names.app_key(app), begun, WAIT_S)
 
     async def _adopt(self, record: AppRecord, group: str, number: int, part: str) -> None:
         of = self._of(record, group)
-        own = await of.own(part)
+        stored = await of.stored(part)
         spec = record.spec.group(group)
-        if own is None or (spec is not None and _is_of(own.manifest, spec)):
+        if stored is None or (spec is not None and _is_of(stored.manifest, spec)):
             # It has read nothing so far, or an interrupted promotion has stored it.
             return
         with scratch.directory("adopted") as directory:
             base = await of.base(part, directory)
             manifest = await self.past.adopt(
-                record, group, number, base.manifest if base is not None else "", own.manifest,
+                record, group, number, base.manifest if base is not None else "", stored.manifest,
                 str(directory),
             )  # fmt: skip
-            await of.replace(own, part, manifest, directory)
+            await of.replace(stored, part, manifest, directory)
         await of.drop(part)
 
     def _of(self, record: AppRecord, group: str) -> AdoptedStates:
@@ -196,9 +196,9 @@ def _streams(group: GroupSpec) -> set[str]:
     return {stream for one in group.inputs for stream in one.channel.js_streams}
 
 
-def _has_passed(base: str, own: Any) -> bool:
+def _has_passed(base: str, stored: Any) -> bool:
     """Whether a state of the fork is at or before the app's own in all streams."""
-    reached = {} if own is None else _reached(own.manifest)
+    reached = {} if stored is None else _reached(stored.manifest)
     return all(n <= reached.get(stream, 0) for stream, n in _reached(base).items())
 
 

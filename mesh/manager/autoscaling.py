@@ -11,7 +11,7 @@ import asyncio
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
-from mesh.control.autoscale import SAMPLE_S, Autoscaler, Change, GroupLoad
+from mesh.control.autoscale import SAMPLE_S, Autoscaler, GroupLoad, ScaleChange
 from mesh.control.journal import JournalEntry
 from mesh.control.lifecycle import AppState
 from mesh.errors import MeshError
@@ -48,26 +48,26 @@ class Autoscaling:
             if leads():
                 await self.step()
             else:
-                self._scaler, self._service.wanted = Autoscaler(), {}
+                self._scaler, self._service.targets = Autoscaler(), {}
 
     async def step(self) -> None:
         """Take one sample of all groups, and perform or tell the change that follows."""
         loads = loads_of(*self._service.loads())
         change = self._scaler.step(self._clock.monotonic_s(), loads)
-        self._service.wanted = {one.key: self._scaler.wanted(one) for one in loads if one.sizes}
+        self._service.targets = {one.key: self._scaler.target(one) for one in loads if one.sizes}
         if change is None:
             return
         if self.acts:
             try:
-                await self._service.scale(change.app, change.group, change.wanted)
+                await self._service.scale(change.app, change.group, change.target)
             except MeshError as error:
                 self._note(_entry(change, f"{error}", "did not scale"))
                 return
         self._note(_entry(change, change.reason, "scaled" if self.acts else "would scale"))
 
 
-def _entry(change: Change, cause: str, did: str) -> JournalEntry:
-    text = f"{did} group {change.group} from {change.parallel} to {change.wanted} by load"
+def _entry(change: ScaleChange, cause: str, did: str) -> JournalEntry:
+    text = f"{did} group {change.group} from {change.parallel} to {change.target} by load"
     return JournalEntry(text, cause, by="autoscaler", app=change.app)
 
 
@@ -81,12 +81,12 @@ def loads_of(
         statuses: their states; an app without one is not settled.
         flow: the present flow of an instance.
     """
-    known = {status.app: status for status in statuses}
+    by_app = {status.app: status for status in statuses}
     specs = {record.spec.name: record.spec for record in records}
     readers = _readers(specs.values())
     loads = []
     for name, spec in specs.items():
-        status = known.get(name)
+        status = by_app.get(name)
         runs = status is not None and status.state is AppState.RUNNING
         for group in spec.groups:
             flows = [flow(instance) for instance in group.instances]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
-    from mesh.control.restoring import StreamState
+    from mesh.control.restoring import JetStreamState
     from mesh.jetstream.blob_store import BlobStore
     from mesh.manager.deployed import Tell
     from mesh.manager.deployments import Deployments
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AppHistory:
-    """The history of an app that is about to be deployed; a ``deployed.History``."""
+    """The history of an app that is about to be deployed; a ``deployed.AppPast``."""
 
     of: Backfills
     inputs: tuple[HistoryInput, ...]
@@ -58,12 +58,12 @@ class AppHistory:
     done: Backfilled | None = None
 
     async def run(self, record: AppRecord, tell: Tell) -> Mapping[str, int]:
-        """See ``deployed.History.run``."""
+        """See ``deployed.AppPast.run``."""
         self.done = await self.of.run(record, self, tell)
         return {stream: n for stream, n in self.done.cuts.items() if n}
 
     async def ended(self, app: str) -> None:
-        """See ``deployed.History.ended``."""
+        """See ``deployed.AppPast.ended``."""
         await HistoryCheckpoints(self.of.runner.js, self.of.runner.pieces, app).drop()
 
 
@@ -154,7 +154,7 @@ class Backfills:
         streams = tuple(one.stream for one in inputs)
         cuts: dict[str, int] = {}
         before_ms: dict[str, int] = {}
-        states: dict[str, StreamState] = {}
+        states: dict[str, JetStreamState] = {}
         for one in inputs:
             end = history.ends.get(one.stream)
             cut, is_of_input = await self._cuts(spec, one, end, states)
@@ -166,19 +166,19 @@ class Backfills:
             spec, record.incarnation, inputs, history.groups, self._root, before_ms, cuts, ""
         )
 
-        async def reported(told: HistoryReport) -> None:
-            await tell(backfilling.progress(", ".join(streams), told))
+        async def reported(report: HistoryReport) -> None:
+            await tell(backfilling.progress(", ".join(streams), report))
 
         try:
-            told = await self.runner.run(task, reported)
+            report = await self.runner.run(task, reported)
         except BaseException:
             js, pieces = self.runner.js, self.runner.pieces
             await snapshots.purge(js, pieces, record.incarnation)
             raise
         seconds = round(self._clock.monotonic_s() - began_s, 3)
         return Backfilled(
-            spec.name, streams, told.rows, told.later, told.emitted, told.failed, seconds,
-            told.resumed, cuts, history.groups, told.unreadable,
+            spec.name, streams, report.rows, report.later, report.emitted, report.failed, seconds,
+            report.resumed, cuts, history.groups, report.unreadable,
         )  # fmt: skip
 
     def _check(self, path: str) -> None:
@@ -201,16 +201,16 @@ class Backfills:
         if history_iceberg.is_iceberg(path):
             history_iceberg.iceberg_of(self._root, path)
             return
-        history_files.found(self._root, path)
+        history_files.files_of(self._root, path)
 
-    async def _check_stream(self, spec: AppSpec, asked: HistoryInput) -> None:
+    async def _check_stream(self, spec: AppSpec, history: HistoryInput) -> None:
         """Refuse a stream that is not there, and one of an app whose events the user may not read.
 
         Raises:
             MeshError: MESH-C161, MESH-A403.
         """
-        place = history_streams.stream_of(asked.path)
-        history_streams.check_time(place, asked.time, entrances(spec, asked.stream)[0].stream)
+        place = history_streams.stream_of(history.path)
+        history_streams.check_time(place, history.time, entrances(spec, history.stream)[0].stream)
         if place.app is not None:
             require(Permission.DATA_READ, place.app)
         if await stream_positions.state(self._client, place.js_stream) is None:
@@ -230,18 +230,18 @@ class Backfills:
     async def _cuts(
         self,
         spec: AppSpec,
-        asked: HistoryInput,
+        history: HistoryInput,
         end: StartPosition | None,
-        seen: dict[str, StreamState],
+        seen: dict[str, JetStreamState],
     ) -> tuple[dict[str, int], bool]:
         """By JetStream stream of the input: the last sequence that the past events include.
 
         And whether the past events are those of the input itself.  ``seen``: the streams as they
         were looked at first, so that two inputs in one stream end at one place.
         """
-        channels = entrances(spec, asked.stream)
+        channels = entrances(spec, history.stream)
         streams = [stream for channel in channels for stream in channel.js_streams]
-        past = asked.path if history_streams.is_stream(asked.path) else None
+        past = history.path if history_streams.is_stream(history.path) else None
         is_of_input = past is not None and history_streams.stream_of(past).js_stream in streams
         if end is None and not is_of_input:
             return dict.fromkeys(streams, 0), False
@@ -252,7 +252,7 @@ class Backfills:
         states = {one: seen[one] for one in streams if one in seen}
         if end is None:
             return {one: state.last for one, state in states.items()}, True
-        known: dict[str, int] = {}
+        last_before: dict[str, int] = {}
         if end.kind is StartPositionKind.TIME:
-            known = await start_positions.skipped_positions(self._client, streams, end)
-        return backfilling.cuts(end, states, known, self._clock.wall_ms()), is_of_input
+            last_before = await start_positions.skipped_positions(self._client, streams, end)
+        return backfilling.cuts(end, states, last_before, self._clock.wall_ms()), is_of_input

@@ -22,7 +22,7 @@ from mesh.jetstream.refusals import refusals
 from mesh.manager import producers
 from mesh.manager.waiting import until, until_removed
 from mesh.model import names
-from mesh.model.backup import Restored
+from mesh.model.backup import RestoreResult
 from mesh.plan.edits import still_retired
 
 if TYPE_CHECKING:
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
-    from mesh.control.restoring import StreamState
-    from mesh.control.snapshot import Seen
+    from mesh.control.restoring import JetStreamState
+    from mesh.control.snapshot import Revisioned
     from mesh.jetstream.blob_store import BlobStore
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
@@ -63,44 +63,44 @@ class Backups:
 
     async def make(self, app: str, *, by: str = "") -> BackupRecord:
         """Back ``app`` up while it runs; older backups than are kept are deleted."""
-        known = await self._settled(app)
+        current = await self._settled(app)
 
         def is_unchanged() -> bool:
             now = self._view.snapshot().app(app)
-            return now is not None and now.revision == known.revision
+            return now is not None and now.revision == current.revision
 
-        record = restoring.with_start_positions_of(known.value, self._view.snapshot().forms)
+        record = restoring.with_start_positions_of(current.value, self._view.snapshot().forms)
         conflict = MeshError("MESH-A409", f'app "{app}" is being backed up by another user')
         with refusals(conflict):
             js, replicas = self._client.jetstream(), self._settings.channels.replicas
             await kv.ensure_bucket(js, names.BACKUPS_BUCKET, replicas)
-            made = await backups.make(
+            backup = await backups.make(
                 self._client, self._pieces, record, self._clock.wall_ms(), by, is_unchanged
             )
-            kept = self._settings.state.backups_kept
-            found = await backups.list_backups(self._client, app) if kept else []
-            for old in restoring.superseded(found, made, kept):
+            limit = self._settings.state.backups_kept
+            existing = await backups.list_backups(self._client, app) if limit else []
+            for old in restoring.superseded(existing, backup, limit):
                 await backups.delete(self._client, self._pieces, old)
                 text = f"deleted backup {old.revision} of app {app}"
-                cause = f"state.backups_kept is {kept}"
+                cause = f"state.backups_kept is {limit}"
                 self._note(JournalEntry(text, cause, app=app))
-        self._note(JournalEntry(f"backed app {app} up as {made.revision}", by=_user(by), app=app))
-        return made
+        self._note(JournalEntry(f"backed app {app} up as {backup.revision}", by=_user(by), app=app))
+        return backup
 
-    async def known(self, app: str) -> Sequence[BackupRecord]:
+    async def list_all(self, app: str) -> Sequence[BackupRecord]:
         """The backups of ``app``, oldest first, also after it was undeployed."""
         with refusals():
-            found = await backups.list_backups(self._client, app)
-        if not found and self._desired.record(app) is None:
+            records = await backups.list_backups(self._client, app)
+        if not records and self._desired.record(app) is None:
             raise _not_deployed(app)
-        return found
+        return records
 
     async def delete(self, app: str, revision: str | None, *, by: str = "") -> int:
         """Delete one backup, or all with None; how many there were.  MESH-A404."""
-        found = await self.known(app)
-        chosen = [one for one in found if revision in (None, one.revision)]
+        records = await self.list_all(app)
+        chosen = [one for one in records if revision in (None, one.revision)]
         if revision is not None and not chosen:
-            raise _no_backup(app, found)
+            raise _no_backup(app, records)
         with refusals():
             for one in chosen:
                 await backups.delete(self._client, self._pieces, one)
@@ -117,7 +117,7 @@ class Backups:
         other: str | None = None,
         replay: bool = True,
         by: str = "",
-    ) -> Restored:
+    ) -> RestoreResult:
         """Restore the state of a backup.
 
         Args:
@@ -133,10 +133,10 @@ class Backups:
             MeshError: MESH-A404 for a backup or an app that is not there, MESH-A409 for a name that
                 is taken, MESH-A410 when the input since the backup has been deleted.
         """
-        found = await self.known(app)
-        chosen = restoring.choose(found, revision, before_ms)
+        records = await self.list_all(app)
+        chosen = restoring.choose(records, revision, before_ms)
         if chosen is None:
-            raise _no_backup(app, found)
+            raise _no_backup(app, records)
         conflict = MeshError(
             "MESH-A409", f'app "{other or app}" was changed by another user meanwhile'
         )
@@ -154,7 +154,7 @@ class Backups:
         )
         return done
 
-    async def _into_other(self, backup: Backup, other: str, by: str) -> Restored:
+    async def _into_other(self, backup: Backup, other: str, by: str) -> RestoreResult:
         # The revision of what is looked at: the app may be deployed while its state is stored.
         revision = self._desired.revision(other)
         if self._desired.record(other) is not None:
@@ -166,7 +166,7 @@ class Backups:
         spec = await self._planner.renamed(backup.record.spec, other)
         return await self._anew(backup, spec, by, revision)
 
-    async def _in_place(self, backup: Backup, replay: bool, by: str) -> Restored:
+    async def _in_place(self, backup: Backup, replay: bool, by: str) -> RestoreResult:
         app = backup.record.spec.name
         hint = "Restore it in a moment."
         await until_removed(self._view, self._clock, app, STOP_S, hint)
@@ -186,9 +186,9 @@ class Backups:
         if before is None:
             return await self._anew(backup, backup.record.spec, by, revision)
         groups = self._view.snapshot().groups_of(before)
-        told = f"it is restored from revision {backup.revision}"
+        reason = f"it is restored from revision {backup.revision}"
         # Each write replaces the one before it, and nothing that another user has written since.
-        revision = await self._desired.write_app(replace(before, held=told), revision)
+        revision = await self._desired.write_app(replace(before, held=reason), revision)
         incarnation = secrets.token_hex(8)
         try:
             await self._wait_stopped(app)
@@ -229,7 +229,7 @@ class Backups:
 
     async def _commit(
         self, backup: Backup, before: AppRecord, incarnation: str, replay: bool, by: str
-    ) -> tuple[AppRecord, Restored]:
+    ) -> tuple[AppRecord, RestoreResult]:
         """Begin the producers of the new incarnation; its record."""
         spec = backup.record.spec
         if replay:
@@ -251,9 +251,9 @@ class Backups:
             ),
         )
         behind = restoring.messages_to_replay(backup, states) if replay else 0
-        return record, Restored(spec.name, backup.revision, replay, behind, len(backup.parts))
+        return record, RestoreResult(spec.name, backup.revision, replay, behind, len(backup.parts))
 
-    async def _anew(self, backup: Backup, spec: AppSpec, by: str, revision: int) -> Restored:
+    async def _anew(self, backup: Backup, spec: AppSpec, by: str, revision: int) -> RestoreResult:
         """Deploy ``spec`` with the state of the backup and empty channels.
 
         Args:
@@ -291,12 +291,12 @@ class Backups:
         except (kv.RevisionConflict, MeshError):
             await self._drop(incarnation)
             raise
-        return Restored(spec.name, backup.revision, False, 0, len(backup.parts))
+        return RestoreResult(spec.name, backup.revision, False, 0, len(backup.parts))
 
-    async def _states(self, backup: Backup, spec: AppSpec) -> dict[str, StreamState]:
+    async def _states(self, backup: Backup, spec: AppSpec) -> dict[str, JetStreamState]:
         """The streams of an app's channels, and those of others that its backup reads."""
-        own = {stream for stream, _ in channels.js_streams(backup.record.spec)}
-        others = {cut.js_stream for cut in backup.cuts} - own
+        app_streams = {stream for stream, _ in channels.js_streams(backup.record.spec)}
+        others = {cut.js_stream for cut in backup.cuts} - app_streams
         streams = [*(stream for stream, _ in channels.js_streams(spec)), *sorted(others)]
         return await stream_positions.states(self._client, streams)
 
@@ -311,12 +311,12 @@ class Backups:
                 hint="It continues unchanged.  Does a manager lead?  See 'mesh nodes'.",
             )
 
-    async def _settled(self, app: str) -> Seen[AppRecord]:
+    async def _settled(self, app: str) -> Revisioned[AppRecord]:
         """The app, when none of its groups is just changing; MESH-A404, MESH-A409."""
 
         def is_settled() -> bool:
-            found = cluster_state_of(self._view.snapshot(), self._settings)
-            return all(name != app for name, _ in found.changes)
+            cluster = cluster_state_of(self._view.snapshot(), self._settings)
+            return all(name != app for name, _ in cluster.changes)
 
         if not await until(self._view, self._clock, STOP_S, is_settled):
             raise MeshError(
@@ -326,12 +326,12 @@ class Backups:
                 "after, not in between.",
                 hint="'mesh status' shows what it waits for.  Try again when it runs.",
             )
-        found = self._view.snapshot().app(app)
-        if found is None or found.value.deleting:
+        current = self._view.snapshot().app(app)
+        if current is None or current.value.deleting:
             raise _not_deployed(app)
-        if found.value.held:
+        if current.value.held:
             raise MeshError("MESH-A409", f'app "{app}" is being restored')
-        return found
+        return current
 
 
 def _user(by: str) -> str:
@@ -342,11 +342,11 @@ def _not_deployed(app: str) -> MeshError:
     return MeshError("MESH-A404", f'app "{app}" is not deployed')
 
 
-def _no_backup(app: str, known: Sequence[BackupRecord]) -> MeshError:
-    told = ", ".join(one.revision for one in known[-5:]) or "none"
+def _no_backup(app: str, records: Sequence[BackupRecord]) -> MeshError:
+    reason = ", ".join(one.revision for one in records[-5:]) or "none"
     return MeshError(
         "MESH-A404",
         f'app "{app}" has no such backup',
-        detail=f"The newest are: {told}.",
+        detail=f"The newest are: {reason}.",
         hint="'mesh backups' lists all of them.",
     )

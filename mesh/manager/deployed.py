@@ -54,7 +54,7 @@ class Preview:
     guarantees: Guarantees | None = None
 
 
-class History(Protocol):
+class AppPast(Protocol):
     """The past of a new app."""
 
     @property

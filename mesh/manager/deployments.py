@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
-    from mesh.control.snapshot import Seen
+    from mesh.control.snapshot import Revisioned
     from mesh.jetstream.watch import ClusterView
-    from mesh.manager.deployed import History, Tell
+    from mesh.manager.deployed import AppPast, Tell
     from mesh.manager.desired_state import DesiredState
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
@@ -51,7 +51,7 @@ GIVE_UP_S: Final = 2.0
 MAKING: Final = "its channels are being made"
 
 
-async def _no_history(_: AppSpec) -> History | None:
+async def _no_history(_: AppSpec) -> AppPast | None:
     return None
 
 
@@ -68,7 +68,7 @@ class Deployments:
     _note: Callable[..., None]
     _planner: Planner
     #: The history that the text of a new app names.
-    history_of: Callable[[AppSpec], Awaitable[History | None]] = _no_history
+    history_of: Callable[[AppSpec], Awaitable[AppPast | None]] = _no_history
 
     def __post_init__(self) -> None:
         self.guarantees = GuaranteeAudit(self._client, self._desired, self._planner, self._settings)
@@ -96,23 +96,23 @@ class Deployments:
         record = self._desired.record(spec.name)
         is_new = record is None or record.deleting or record.making
         if record is None or is_new:
-            made = await self._planner.preview(None, spec, {}, ())
+            outcome = await self._planner.preview(None, spec, {}, ())
         else:
-            made = await self._planner.preview(record.spec, spec, record.scaled, reset)
-        plan, changes, refused = made
-        found, weak = await self.guarantees.preview(spec)
+            outcome = await self._planner.preview(record.spec, spec, record.scaled, reset)
+        plan, changes, refused = outcome
+        guarantees, weak = await self.guarantees.preview(spec)
         refused = refused or (None if weak is None else weak.to_dict())
-        return Preview(spec.name, is_new, plan, changes, refused, found)
+        return Preview(spec.name, is_new, plan, changes, refused, guarantees)
 
-    async def deploy_after(self, spec: AppSpec, by: str, history: History) -> None:
+    async def deploy_after(self, spec: AppSpec, by: str, history: AppPast) -> None:
         """Deploy a plan as a new app that continues after its history.
 
         Raises:
             MeshError: MESH-A409 when an app of the name is deployed; errors of ``history``, after
                 which the app is removed.
         """
-        known = await self._known(spec.name)
-        if known is not None and not known.value.making and not known.value.deleting:
+        current = await self._current(spec.name)
+        if current is not None and not current.value.making and not current.value.deleting:
             raise MeshError(
                 "MESH-A409",
                 f'app "{spec.name}" is deployed already',
@@ -122,17 +122,17 @@ class Deployments:
         await self._deploy(spec, by, EARLIEST, history)
 
     async def _deploy(
-        self, spec: AppSpec, by: str, begin: StartPosition, history: History | None = None
+        self, spec: AppSpec, by: str, begin: StartPosition, history: AppPast | None = None
     ) -> Deployed:
-        known = await self._known(spec.name)
-        if known is not None and known.value.deleting:
+        current = await self._current(spec.name)
+        if current is not None and current.value.deleting:
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
-            known = await self._known(spec.name)
+            current = await self._current(spec.name)
         # The revision of what was just looked at: another deploy may be written meanwhile.
         revision = self._desired.revision(spec.name)
-        if known is not None and not known.value.making:
-            if await self._planner.is_same(known.value.spec, spec, known.value.scaled):
-                return await self._same(known.value, spec)
+        if current is not None and not current.value.making:
+            if await self._planner.is_same(current.value.spec, spec, current.value.scaled):
+                return await self._same(current.value, spec)
             raise MeshError(
                 "MESH-A409",
                 f'app "{spec.name}" is deployed already, with another text',
@@ -154,7 +154,9 @@ class Deployments:
             by,
             held=MAKING,
             # Of a deploy that never ended.
-            retired=None if known is None else retired_by(known.value, spec, known.value.retired),
+            retired=None
+            if current is None
+            else retired_by(current.value, spec, current.value.retired),
             making=True,
         )
 
@@ -164,7 +166,7 @@ class Deployments:
                 passed = await history.run(record, tell)
             else:
                 passed = await start_positions.skipped_positions(
-                    self._client, spec.given_streams, begin
+                    self._client, spec.external_streams, begin
                 )
             return replace(record, spec=with_start_positions(spec, passed))
 
@@ -180,14 +182,14 @@ class Deployments:
         past = None if history is None else history.done
         return await self._done(spec, is_new=True, past=past)
 
-    async def _known(self, app: str) -> Seen[AppRecord] | None:
+    async def _current(self, app: str) -> Revisioned[AppRecord] | None:
         """The record of an app, as soon as no other deploy makes its channels."""
 
-        def is_made() -> bool:
-            found = self._desired.record(app)
-            return found is None or not found.making
+        def is_settled() -> bool:
+            record = self._desired.record(app)
+            return record is None or not record.making
 
-        await until(self._view, self._clock, UNDEPLOY_S, is_made)
+        await until(self._view, self._clock, UNDEPLOY_S, is_settled)
         return self._desired.find(app)
 
     async def make(
@@ -205,7 +207,7 @@ class Deployments:
                 may tell meanwhile why the app does not run yet.
         """
         spec = record.spec
-        most = with_start_positions(spec, dict.fromkeys(spec.given_streams, 2**63))
+        most = with_start_positions(spec, dict.fromkeys(spec.external_streams, 2**63))
         self._desired.check_size(replace(record, spec=most))
         conflict = MeshError(
             "MESH-A409",
@@ -221,8 +223,8 @@ class Deployments:
                 revision = await self._desired.write_app(replace(record, held=held), revision)
 
             try:
-                made = replace(await fill(tell), held="", making=False)
-                await self._desired.write_app(made, revision)
+                app_record = replace(await fill(tell), held="", making=False)
+                await self._desired.write_app(app_record, revision)
             except BaseException:
                 await self._give_up(record)
                 raise
@@ -233,14 +235,14 @@ class Deployments:
         gone = replace(record, deleting=True, held="", making=False)
 
         def removed() -> AppRecord | None:
-            known = self._desired.record(app)
-            if known is None:
+            current = self._desired.record(app)
+            if current is None:
                 # It was undeployed meanwhile, and channels may have been made after that.
                 return gone
-            if known.incarnation == record.incarnation:
-                return gone if known.making else None
-            left = retired_by(record, known.spec, known.retired)
-            return None if left == known.retired else replace(known, retired=left)
+            if current.incarnation == record.incarnation:
+                return gone if current.making else None
+            left = retired_by(record, current.spec, current.retired)
+            return None if left == current.retired else replace(current, retired=left)
 
         # Without NATS the record stays as it is: it shows what has happened, and can be undeployed.
         with contextlib.suppress(MeshError):
@@ -278,11 +280,11 @@ class Deployments:
                 changed the app at the same time.
         """
         spec, history = await self._planner.plan(text), None
-        known = await self._known(spec.name)
-        if known is not None and known.value.making:
-            known = None
-        if known is not None and not known.value.deleting:
-            before = known.value
+        current = await self._current(spec.name)
+        if current is not None and current.value.making:
+            current = None
+        if current is not None and not current.value.deleting:
+            before = current.value
             if not reset and await self._planner.is_same(before.spec, spec, before.scaled):
                 return await self._same(before, spec)
             if not replace:
@@ -301,8 +303,8 @@ class Deployments:
             await undeploy(spec.name, by=by)
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
         done = await self._deploy(spec, by, begin, history)
-        is_new = known is None and done.is_new
-        return dataclasses.replace(done, is_new=is_new, replaced=known is not None)
+        is_new = current is None and done.is_new
+        return dataclasses.replace(done, is_new=is_new, replaced=current is not None)
 
     async def _edit(
         self, spec: AppSpec, by: str, reset: Collection[str], adopting: Collection[str]
@@ -311,46 +313,46 @@ class Deployments:
         name = spec.name
         hint = "Deploy it again in a moment."
         await until_removed(self._view, self._clock, name, UNDEPLOY_S, hint)
-        known = self._desired.get(name)
-        before = known.value
+        current = self._desired.get(name)
+        before = current.value
         refuse_edit(before)
         number = before.edits + 1
-        spec, made = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
+        spec, edit = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
         await self.guarantees.check(spec)
         await check_stores(self._client, spec, self._view.snapshot())
-        refuse_lost_input((s.value.spec for s in self._view.snapshot().apps), name, made.retired)
+        refuse_lost_input((s.value.spec for s in self._view.snapshot().apps), name, edit.retired)
         conflict = MeshError(
             "MESH-A409",
             f'app "{name}" was changed by another user just now',
             hint="Look at it with 'mesh status', then deploy again if need be.",
         )
         with refusals(conflict):
-            joined = {stream for streams in made.joins.values() for stream in streams}
+            joined = {stream for streams in edit.joins.values() for stream in streams}
             ends = await channels.ends(self._client.jetstream(), joined)
             record = replace(
                 before,
-                spec=made.begun(ends),
+                spec=edit.begun(ends),
                 edits=number,
                 adopting=tuple(adopting),
-                retired=still_retired(before.retired, made.retired, spec),
+                retired=still_retired(before.retired, edit.retired, spec),
             )
             self._desired.check_size(record)
             try:
                 await channels.ensure_channels(self._client, spec, self._settings.channels)
                 at_ms = self._clock.wall_ms()
                 # The revision that the edit was computed from, not a newer one seen meanwhile.
-                await self._desired.write_app(record, known.revision)
+                await self._desired.write_app(record, current.revision)
             except BaseException:
                 await self._retire_added(before.spec, spec)
                 raise
-        summary = explain_changes(made.found).splitlines()[0].partition(": ")[2]
+        summary = explain_changes(edit.changes).splitlines()[0].partition(": ")[2]
         cause = "; ".join(
             f"{group.group}: {', '.join(group.reasons)}"
-            for group in made.found.groups
+            for group in edit.changes.groups
             if group.reasons
         )
         self._note(f"changed app {name}: {summary}", at_ms, by, app=name, cause=cause)
-        changes = changes_to_values(made.found)
+        changes = changes_to_values(edit.changes)
         return await self._done(spec, is_new=False, edited=True, changes=changes)
 
     async def _same(self, before: AppRecord, spec: AppSpec) -> Deployed:
@@ -363,11 +365,11 @@ class Deployments:
         reads = {g.name: g.reads for g in spec.groups if g.reads is not None}
 
         def permitted() -> AppRecord | None:
-            known = self._desired.record(spec.name)
-            if known is None or known.spec != before.spec:
+            current = self._desired.record(spec.name)
+            if current is None or current.spec != before.spec:
                 return None
-            made = with_reads(known.spec, reads)
-            return None if made == known.spec else replace(known, spec=made)
+            new_spec = with_reads(current.spec, reads)
+            return None if new_spec == current.spec else replace(current, spec=new_spec)
 
         await self._desired.change(names.app_key(spec.name), permitted, GIVE_UP_S)
         return await self._done(spec, is_new=False)
@@ -383,11 +385,11 @@ class Deployments:
         added = Retired(tuple(c for c in spec.channels if c.js_stream() not in there))
 
         def cleared() -> AppRecord | None:
-            known = self._desired.record(spec.name)
-            if known is None or known.deleting:
+            current = self._desired.record(spec.name)
+            if current is None or current.deleting:
                 return None
-            left = still_retired(known.retired, added, known.spec)
-            return None if left == known.retired else replace(known, retired=left)
+            left = still_retired(current.retired, added, current.spec)
+            return None if left == current.retired else replace(current, retired=left)
 
         if added.channels:
             with contextlib.suppress(MeshError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
-    from mesh.control.snapshot import Seen
+    from mesh.control.snapshot import Revisioned
     from mesh.jetstream.watch import ClusterView
     from mesh.model.app import AppSpec
     from mesh.model.cluster import AppRecord, NodeOrder
@@ -37,24 +37,24 @@ class DesiredState:
         self._view = view
         self._clock = clock
 
-    def find(self, app: str) -> Seen[AppRecord] | None:
+    def find(self, app: str) -> Revisioned[AppRecord] | None:
         """The record of ``app`` with its revision; None if it is not deployed."""
         return self._view.snapshot().app(app)
 
-    def get(self, app: str) -> Seen[AppRecord]:
+    def get(self, app: str) -> Revisioned[AppRecord]:
         """The record of ``app`` with its revision; MESH-A404 if it is not deployed."""
-        found = self.find(app)
-        if found is None:
+        entry = self.find(app)
+        if entry is None:
             self._refuse_unreadable(names.app_key(app))
             apps = (seen.value.spec.name for seen in self._view.snapshot().apps)
-            known = sorted(name for name in apps if sees(Permission.APPS_VIEW, name))
+            app_names = sorted(name for name in apps if sees(Permission.APPS_VIEW, name))
             raise MeshError(
                 "MESH-A404",
                 f'app "{app}" is not deployed',
                 # Those that the user may see.
-                detail=f"Deployed are: {', '.join(known) or 'none'}.",
+                detail=f"Deployed are: {', '.join(app_names) or 'none'}.",
             )
-        return found
+        return entry
 
     def _refuse_unreadable(self, key: str) -> None:
         """Refuse a record whose newest version can't be read: MESH-A409."""
@@ -71,8 +71,8 @@ class DesiredState:
 
     def record(self, app: str) -> AppRecord | None:
         """The record of ``app``; None if it is not deployed."""
-        found = self.find(app)
-        return found.value if found is not None else None
+        entry = self.find(app)
+        return entry.value if entry is not None else None
 
     def spec(self, app: str) -> AppSpec:
         """The plan of ``app``; MESH-A404 if it is not deployed."""
@@ -115,13 +115,13 @@ class DesiredState:
         """
         apps = [seen.value.spec for seen in self._view.snapshot().apps]
         before = self.record(record.spec.name)
-        found = collision_of(record.spec, before.spec if before is not None else None, apps)
-        if found is not None:
+        clash = collision_of(record.spec, before.spec if before is not None else None, apps)
+        if clash is not None:
             raise MeshError(
                 "MESH-C123",
-                f'instances of group "{found.group}" of app "{record.spec.name}" would have the '
+                f'instances of group "{clash.group}" of app "{record.spec.name}" would have the '
                 "names of another app's",
-                detail=f'App "{found.other_app}" has a group "{found.other_group}", and instances '
+                detail=f'App "{clash.other_app}" has a group "{clash.other_group}", and instances '
                 "are named APP-GROUP-NUMBER.",
                 hint="Rename the app or the group.",
             )

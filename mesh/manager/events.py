@@ -15,7 +15,7 @@ from nats.js.errors import NoStreamResponseError
 
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
-from mesh.jetstream import door_replay, failed
+from mesh.jetstream import connector_replay, failed
 from mesh.jetstream.refusals import unreachable
 from mesh.manager.streams import channel_of
 from mesh.model import names
@@ -52,7 +52,7 @@ class ReplayResult:
 
 
 @dataclass(eq=False, repr=False)
-class Events:
+class AppEvents:
     """Calls on an app's events; all raise MESH-A404 for an app that is not there."""
 
     _client: Client
@@ -70,7 +70,7 @@ class Events:
     async def failed_count(self, app: str) -> int:
         """Number of failed events of an app."""
         self._app(app)
-        return await _asked(failed.count_entries(self._js, app))
+        return await _answer_of(failed.count_entries(self._js, app))
 
     async def failed_counts(self) -> Mapping[str, int]:
         """Numbers of failed events by app, at most ``COUNTS_S`` old; apps without are absent.
@@ -80,7 +80,7 @@ class Events:
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._counted_s + COUNTS_S:
             try:
-                self._counts = await _asked(self._counter.read())
+                self._counts = await _answer_of(self._counter.read())
             except MeshError as error:
                 log.debug("failed events not counted: %s", error)
             self._counted_s = now_s
@@ -89,12 +89,12 @@ class Events:
     async def failed(self, app: str, limit: int, before: int | None = None) -> list[dict[str, Any]]:
         """The last ``limit`` failed events with an id below ``before``, oldest first."""
         self._app(app)
-        return await _asked(failed.last_entries(self._js, app, limit, before))
+        return await _answer_of(failed.last_entries(self._js, app, limit, before))
 
     async def failed_one(self, app: str, id_: int) -> dict[str, Any]:
         """A failed event; MESH-A404."""
         self._app(app)
-        return await _asked(failed.entry_of(self._js, app, id_))
+        return await _answer_of(failed.entry_of(self._js, app, id_))
 
     async def replay(
         self,
@@ -124,12 +124,12 @@ class Events:
         done: list[int] = []
         try:
             for id_ in await self._ids(app, ids):
-                entry = await _asked(failed.entry_of(self._js, app, id_))
-                if entry.get("door") and not to_stream:
-                    await _asked(door_replay.send(self._client, app, entry, data))
-                    await _asked(failed.discard(self._js, app, id_))
+                entry = await _answer_of(failed.entry_of(self._js, app, id_))
+                if entry.get("connector") and not to_stream:
+                    await _answer_of(connector_replay.send(self._client, app, entry, data))
+                    await _answer_of(failed.discard(self._js, app, id_))
                 else:
-                    await _asked(failed.replay(self._js, app, id_, streams, data))
+                    await _answer_of(failed.replay(self._js, app, id_, streams, data))
                 done.append(id_)
         finally:
             self._tell("replayed", app, done, by)
@@ -141,7 +141,7 @@ class Events:
         done = [
             id_
             for id_ in await self._ids(app, ids)
-            if await _asked(failed.discard(self._js, app, id_))
+            if await _answer_of(failed.discard(self._js, app, id_))
         ]
         self._tell("discarded", app, done, by)
         return ReplayResult(app, tuple(done), await self.failed_count(app))
@@ -150,7 +150,7 @@ class Events:
         """Delete events that failed longer than ``age_s`` ago; returns how many."""
         self._app(app)
         before_ms = self._now_ms() - round(age_s * 1000)
-        count = await _asked(failed.discard_older(self._js, app, before_ms))
+        count = await _answer_of(failed.discard_older(self._js, app, before_ms))
         if count:
             self._counted_s = -math.inf
             self._note(JournalEntry(f"discarded {count} failed events", "too old", by=by, app=app))
@@ -179,7 +179,7 @@ class Events:
                 headers[names.EVENT_TIME_HEADER] = str(event.time_ms)
             subject = names.subject(app, event.stream)
             try:
-                await _asked(self._js.publish(subject, payload, headers=headers or None))
+                await _answer_of(self._js.publish(subject, payload, headers=headers or None))
             except NoStreamResponseError as error:
                 raise MeshError(
                     "MESH-A404",
@@ -191,7 +191,7 @@ class Events:
     async def _ids(self, app: str, ids: Sequence[int] | None) -> Sequence[int]:
         if ids is not None:
             return ids
-        return await _asked(failed.first_ids(self._js, app, AT_ONCE))
+        return await _answer_of(failed.first_ids(self._js, app, AT_ONCE))
 
     def _tell(self, what: str, app: str, ids: Sequence[int], by: str) -> None:
         if ids:
@@ -204,27 +204,27 @@ class Events:
 def _payload(spec: AppSpec, event: SimulatedEvent) -> bytes:
     """The event as JSON; MESH-A400 when it does not fit its stream."""
     attributes = channel_of(spec, event.stream).stream.names
-    given = event.data
-    if isinstance(given, list):
-        if len(given) != len(attributes):
+    values = event.data
+    if isinstance(values, list):
+        if len(values) != len(attributes):
             raise MeshError(
                 "MESH-A400",
                 f'an event of stream "{event.stream}" has {len(attributes)} values, '
-                f"not {len(given)}",
+                f"not {len(values)}",
                 detail=f"Its attributes are: {', '.join(attributes)}.",
             )
-        given = dict(zip(attributes, given, strict=True))
-    missing = [name for name in attributes if name not in given]
-    unknown = [name for name in given if name not in attributes]
+        values = dict(zip(attributes, values, strict=True))
+    missing = [name for name in attributes if name not in values]
+    unknown = [name for name in values if name not in attributes]
     if missing or unknown:
-        told = [f"{', '.join(missing)} missing"] if missing else []
-        told += [f"{', '.join(unknown)} not known"] if unknown else []
+        reasons = [f"{', '.join(missing)} missing"] if missing else []
+        reasons += [f"{', '.join(unknown)} not known"] if unknown else []
         raise MeshError(
             "MESH-A400",
-            f'an event does not fit stream "{event.stream}": {"; ".join(told)}',
+            f'an event does not fit stream "{event.stream}": {"; ".join(reasons)}',
             detail=f"Its attributes are: {', '.join(attributes)}.",
         )
-    return orjson.dumps(given)
+    return orjson.dumps(values)
 
 
 def _too_large() -> MeshError:
@@ -235,7 +235,7 @@ def _too_large() -> MeshError:
     )
 
 
-async def _asked(call: Awaitable[T]) -> T:
+async def _answer_of(call: Awaitable[T]) -> T:
     """The answer of NATS; MESH-A503 when there is none."""
     try:
         return await call

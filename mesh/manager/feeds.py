@@ -22,7 +22,7 @@ from mesh.control.journal import JournalEntry
 from mesh.control.simulating import check, next_event, rows_of, transition
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.jetstream.feed_store import FeedRecord, Sent
+from mesh.jetstream.feed_store import FeedRecord, SentEvents
 from mesh.jetstream.kv import RevisionConflict
 from mesh.jetstream.refusals import refusals
 from mesh.logs import fields
@@ -33,9 +33,9 @@ from mesh.signals import end
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mesh.control.simulating import Row
+    from mesh.control.simulating import FileRow
     from mesh.jetstream.feed_store import FeedStore
-    from mesh.manager.events import Events
+    from mesh.manager.events import AppEvents
     from mesh.model.app import AppSpec, Channel
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Feeds:
     """Simulations: calls on them, and ``run``."""
 
     _store: FeedStore
-    _events: Events
+    _events: AppEvents
     #: An app's spec; raises MESH-A404 for one that is not deployed.
     _spec: Callable[[str], AppSpec]
     _note: Callable[[JournalEntry], None]
@@ -81,9 +81,9 @@ class Feeds:
         """Store a new feed; its name.  MESH-A400; MESH-A409 for a name that is taken."""
         feed = _checked(values)
         with refusals():
-            if len(known := await self._store.feeds()) >= FEEDS_MAX:
+            if len(feeds := await self._store.feeds()) >= FEEDS_MAX:
                 raise MeshError("MESH-A409", f"there are {FEEDS_MAX} simulations already")
-            if feed.name in known:
+            if feed.name in feeds:
                 raise MeshError("MESH-A409", f'simulation "{feed.name}" exists already')
             _, revision = await self._store.feed(feed.name)
             await self._put(feed.name, FeedRecord(values, by=by), revision)
@@ -114,9 +114,9 @@ class Feeds:
         with refusals():
             return (await self._get(name))[0].configuration
 
-    async def known(self) -> list[tuple[dict[str, Any], str]]:
+    async def list_all(self) -> list[tuple[dict[str, Any], str]]:
         """The configurations of all feeds, each with the reason why it can't run."""
-        found = []
+        entries = []
         with refusals():
             for record in (await self._store.feeds()).values():
                 reason = ""
@@ -124,8 +124,8 @@ class Feeds:
                     await self._load(feed_of(record.configuration))
                 except MeshError as error:
                     reason = str(error)
-                found.append((record.configuration, reason))
-        return found
+                entries.append((record.configuration, reason))
+        return entries
 
     async def status(self, name: str) -> FeedStatus:
         """The state of a feed; MESH-A404."""
@@ -147,11 +147,11 @@ class Feeds:
             if not isinstance(state, FeedState):
                 return state, text
             feed = feed_of(record.configuration)
-            made = replace(record, state=state, by=by, reason="")
+            new_record = replace(record, state=state, by=by, reason="")
             if action == "run":
                 await self._load(feed)
-                made = replace(made, run=secrets.token_hex(8), began_ms=self._now_ms())
-            await self._put(name, made, revision)
+                new_record = replace(new_record, run=secrets.token_hex(8), began_ms=self._now_ms())
+            await self._put(name, new_record, revision)
         for app in feed.apps:
             self._note(JournalEntry(f"{text} simulation {name}", by=by and f"user {by}", app=app))
         return 200, text
@@ -168,12 +168,12 @@ class Feeds:
         except UnicodeDecodeError as error:
             raise MeshError("MESH-A400", "a file of events is text in UTF-8") from error
         with refusals():
-            known = await self._store.files()
-            if is_new and name in known:
+            files = await self._store.files()
+            if is_new and name in files:
                 raise MeshError("MESH-A409", f'file "{name}" exists already')
-            if not is_new and name not in known:
+            if not is_new and name not in files:
                 raise MeshError("MESH-A404", f'file "{name}" does not exist')
-            if len(known) >= FILES_MAX and is_new:
+            if len(files) >= FILES_MAX and is_new:
                 raise MeshError("MESH-A409", f"there are {FILES_MAX} files already")
             await self._store.put_file(name, data)
 
@@ -211,16 +211,16 @@ class Feeds:
         if version == seen:
             return seen
         feeds = await self._store.feeds() if version else {}
-        wanted = {
+        run_records = {
             (name, record.run): record
             for name, record in feeds.items()
             if record.state is FeedState.RUN
         }
-        for key in runs.keys() - wanted.keys():
+        for key in runs.keys() - run_records.keys():
             runs[key].stop.set()
-        for key in wanted.keys() - runs.keys():
+        for key in run_records.keys() - runs.keys():
             stop = asyncio.Event()
-            work = self._play(key[0], wanted[key], stop)
+            work = self._play(key[0], run_records[key], stop)
             runs[key] = _Run(stop, asyncio.create_task(work, name=f"simulation {key[0]}"))
         return version
 
@@ -262,17 +262,17 @@ class Feeds:
     ) -> bool:
         """Publish events after those that were; False if ``stop`` ended it."""
         rows = await self._load(feed)
-        known = await self._store.sent(name)
-        is_same = known.run == record.run and len(known.sent) == len(feed.sources)
-        sent = list(known.sent) if is_same else [0] * len(feed.sources)
-        revision = known.revision
+        previous = await self._store.sent(name)
+        is_same = previous.run == record.run and len(previous.sent) == len(feed.sources)
+        sent = list(previous.sent) if is_same else [0] * len(feed.sources)
+        revision = previous.revision
         loop = asyncio.get_running_loop()
         next_s = noted_s = loop.time()
 
         async def note() -> None:
             nonlocal revision, noted_s
-            told = Sent(record.run, tuple(sent), revision)
-            revision, noted_s = await self._store.put_sent(name, told), loop.time()
+            progress = SentEvents(record.run, tuple(sent), revision)
+            revision, noted_s = await self._store.put_sent(name, progress), loop.time()
 
         # The number of another manager's run is refused from here on.
         await note()
@@ -294,25 +294,25 @@ class Feeds:
         await note()
         return not stop.is_set()
 
-    async def _load(self, feed: Feed) -> dict[int, Sequence[Row]]:
+    async def _load(self, feed: Feed) -> dict[int, Sequence[FileRow]]:
         """The lines of a feed's files by source, after a look at each source.
 
         Raises:
             MeshError: MESH-A404 for an app, a stream or a file that is not there, MESH-A400 for
                 events that do not fit their stream.
         """
-        found: dict[int, Sequence[Row]] = {}
+        rows: dict[int, Sequence[FileRow]] = {}
         for at, source in enumerate(feed.sources):
             types = [one.type for one in self._channel(source.app, source.stream).stream.attributes]
             if source.file:
                 text = (await self._store.file(source.file)).decode(_ENCODING)
-                found[at] = await asyncio.to_thread(rows_of, source, text, types)
+                rows[at] = await asyncio.to_thread(rows_of, source, text, types)
             elif len(source.attributes) != len(types):
                 raise invalid(
                     f"stream {source.stream} has {len(types)} attributes, "
                     f"not {len(source.attributes)}"
                 )
-        return found
+        return rows
 
     def _channel(self, app: str, stream: str) -> Channel:
         channel = self._spec(app).whole_channel(stream)

@@ -96,7 +96,7 @@ class Undeploy:
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class LeaveApp:
     """Do nothing about ``app``, and say why."""
 
     app: str
@@ -108,7 +108,7 @@ def decide(
     done: Mapping[str, str],
     deployed: Callable[[str], AppRecord | None],
     by: str,
-) -> list[Deploy | Undeploy | Leave]:
+) -> list[Deploy | Undeploy | LeaveApp]:
     """Decide what to do about a folder.
 
     Args:
@@ -117,14 +117,14 @@ def decide(
         deployed: desired state by name.
         by: the author of records that stem from this folder.
     """
-    steps: list[Deploy | Undeploy | Leave] = []
+    steps: list[Deploy | Undeploy | LeaveApp] = []
     for app in sorted(look.texts):
         if done.get(app) == look.digest(app):
             continue
         record = deployed(app)
         is_others = record is not None and not record.deleting and record.deployed_by != by
         if is_others and app not in done:
-            steps.append(Leave(app, "it was not deployed from this folder"))
+            steps.append(LeaveApp(app, "it was not deployed from this folder"))
         else:
             steps.append(Deploy(app))
     for app in sorted(set(done) - set(look.texts) - set(look.unreadable)):
@@ -135,7 +135,7 @@ def decide(
             steps.append(Undeploy(app))
         else:
             steps.append(
-                Leave(app, "its file was removed, but it was not deployed from this folder")
+                LeaveApp(app, "its file was removed, but it was not deployed from this folder")
             )
     return steps
 
@@ -152,10 +152,10 @@ def read_folder(folder: Path) -> FolderContents:
             continue
         try:
             # Not a pipe, on which a read would wait, nor a file that no API would take.
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
+            info = path.stat()
+            if not stat.S_ISREG(info.st_mode):
                 unreadable[app] = "it is no regular file"
-            elif found.st_size > TEXT_BYTES_MAX:
+            elif info.st_size > TEXT_BYTES_MAX:
                 unreadable[app] = f"it has more than {TEXT_BYTES_MAX} bytes"
             else:
                 texts[app] = path.read_bytes().decode()
@@ -178,7 +178,7 @@ class AppsFolder:
     #: secrets, and users who may view apps see their texts.
     variables: str = ""
     _done: dict[str, str] = field(default_factory=dict)
-    _told: dict[str, str] = field(default_factory=dict)
+    _reported: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         #: Author of the records that it writes.
@@ -198,7 +198,7 @@ class AppsFolder:
             # A missing folder is not an empty one: its apps stay deployed.
             self._tell("", f"folder of apps can't be read: {error}")
             return
-        self._told.pop("", None)
+        self._reported.pop("", None)
         for app, reason in look.unreadable.items():
             self._tell(app, f"its file can't be read: {reason}")
         for step in decide(look, self._done, self._apps.record, self.by):
@@ -223,7 +223,7 @@ class AppsFolder:
                 await asyncio.sleep(LOOK_MS / 1000)
                 yield
 
-    async def _carry_out(self, step: Deploy | Undeploy | Leave, look: FolderContents) -> bool:
+    async def _carry_out(self, step: Deploy | Undeploy | LeaveApp, look: FolderContents) -> bool:
         """Whether the step is over, well or not; if not, it is tried again at the next look."""
         try:
             match step:
@@ -232,7 +232,7 @@ class AppsFolder:
                 case Undeploy(app):
                     await self._apps.undeploy(app, by=self.by)
                     log.info("undeployed, its file was removed", extra=fields(app=app))
-                case Leave(app, why):
+                case LeaveApp(app, why):
                     self._tell(app, f"left unchanged: {why}")
         except MeshError as error:
             text = look.texts.get(step.app)
@@ -259,7 +259,7 @@ class AppsFolder:
                 hint=f'Rename it to "{held}{SUFFIX}".',
             )
         await self._apps.update(whole, by=self.by)
-        self._told.pop(app, None)
+        self._reported.pop(app, None)
         log.info("deployed from its file", extra=fields(app=app))
 
     def _remember(self, app: str, look: FolderContents) -> None:
@@ -271,9 +271,9 @@ class AppsFolder:
 
     def _tell(self, app: str, text: str) -> None:
         """Say something once, in the log and in the app's story."""
-        if self._told.get(app) == text:
+        if self._reported.get(app) == text:
             return
-        self._told[app] = text
+        self._reported[app] = text
         log.error("file of an app", extra=fields(app=app, folder=self._folder, error=text))
         if app:
             self._note(JournalEntry(f"did not follow the file of {app}", text, by=self.by, app=app))

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from nats.js.api import RawStreamMsg
 
     from mesh.clock import Clock
-    from mesh.control.forking import Candidate, Copy, Place
-    from mesh.control.restoring import StreamState
+    from mesh.control.forking import Copy, ForkCandidate, ForkPlace
+    from mesh.control.restoring import JetStreamState
     from mesh.jetstream.blob_store import BlobStore
     from mesh.manager.deployments import Deployments
     from mesh.manager.desired_state import DesiredState
@@ -54,7 +54,7 @@ EXAMINED_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _ForkRequest:
     """A fork as it was asked for."""
 
     of: AppRecord
@@ -65,12 +65,12 @@ class _Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _BackupOption:
     """A backup whose state the fork may take."""
 
     backup: Backup
     fit: StateFit
-    candidate: Candidate
+    candidate: ForkCandidate
 
 
 @dataclass(eq=False, repr=False)
@@ -116,21 +116,21 @@ class Forks:
         record = self._desired.get(app).value
         revision = self._desired.revision(other)
         self._check_names(record, other)
-        wanted = _Wanted(record, other, text, sinks, by)
+        request = _ForkRequest(record, other, text, sinks, by)
         place = forking.place_of(begin)
         spec = await self._planner.fork(record.spec, text, other, record.scaled, sinks=sinks)
         with refusals(_conflict(other)):
-            beginning, known = await self._beginning(wanted, spec, place)
-            chosen = next((k for k in known if k.candidate.revision == beginning.backup), None)
+            beginning, options = await self._beginning(request, spec, place)
+            chosen = next((k for k in options if k.candidate.revision == beginning.backup), None)
             spec = chosen.fit.spec if chosen is not None and chosen.fit.spec is not None else spec
             ends = await self._ends(spec, until)
             origin = ForkOrigin(
                 app, record.incarnation, beginning.backup, dict(beginning.begins), ends, text or ""
             )
-            copied = await self._make(wanted, spec, origin, chosen, revision)
-        told = f"forked app {app} as {other}"
+            copied = await self._make(request, spec, origin, chosen, revision)
+        message = f"forked app {app} as {other}"
         cause = f"from backup {origin.backup}" if origin.backup else f"from {begin}"
-        self._note(JournalEntry(told, cause, by=by and f"user {by}", app=other))
+        self._note(JournalEntry(message, cause, by=by and f"user {by}", app=other))
         return Forked(other, app, origin.backup, origin.begins, ends, copied, beginning.notes)
 
     def _check_names(self, record: AppRecord, other: str) -> None:
@@ -144,93 +144,96 @@ class Forks:
             )
 
     async def _beginning(
-        self, wanted: _Wanted, spec: AppSpec, place: Place
-    ) -> tuple[Beginning, list[_Known]]:
+        self, request: _ForkRequest, spec: AppSpec, place: ForkPlace
+    ) -> tuple[Beginning, list[_BackupOption]]:
         """The beginning of a fork, and the backups that were looked at."""
         logs = await stream_positions.states(self._client, sorted(_input_streams(spec)))
-        asked: dict[str, int] = {}
+        last_before: dict[str, int] = {}
         reaches: dict[str, int] = {}
         stateful = [group.name for group in spec.groups if group.stateful]
-        known: list[_Known] = []
+        options: list[_BackupOption] = []
         if place.kind is PlaceKind.POSITION:
             position = parse_start_position(place.text)
-            asked = await self._asked(position, logs)
+            last_before = await self._last_before(position, logs)
             if stateful:
-                known = await self._known(wanted, None)
-                reaches = await self._reaches(position, asked, known)
+                options = await self._options(request, None)
+                reaches = await self._reaches(position, last_before, options)
         elif place.kind is PlaceKind.BACKUP:
-            known = await self._known(wanted, place.revision, 1)
-        found = forking.decide(
+            options = await self._options(request, place.revision, 1)
+        beginning = forking.decide(
             place,
             logs=logs,
-            asked=asked,
+            last_before=last_before,
             reaches=reaches,
             stateful=stateful,
-            backups=[one.candidate for one in known],
+            backups=[one.candidate for one in options],
         )
-        return found, known
+        return beginning, options
 
-    async def _asked(
-        self, position: StartPosition, logs: Mapping[str, StreamState]
+    async def _last_before(
+        self, position: StartPosition, logs: Mapping[str, JetStreamState]
     ) -> dict[str, int]:
         """By stream the last sequence before a position; 0 where that may be gone."""
-        found = await start_positions.skipped_positions(self._client, logs, position)
+        sequences = await start_positions.skipped_positions(self._client, logs, position)
         for stream, log in logs.items():
-            is_oldest = found.get(stream, 0) <= log.first - 1
+            is_oldest = sequences.get(stream, 0) <= log.first - 1
             exact = position.kind is StartPositionKind.SEQUENCE and position.sequence >= log.first
             if is_oldest and not exact:
-                found[stream] = 0
-        return found
+                sequences[stream] = 0
+        return sequences
 
-    async def _known(
-        self, wanted: _Wanted, revision: str | None, most: int = EXAMINED_MAX
-    ) -> list[_Known]:
+    async def _options(
+        self, request: _ForkRequest, revision: str | None, most: int = EXAMINED_MAX
+    ) -> list[_BackupOption]:
         """Backups of the app, the newest first, with their fit."""
-        app = wanted.of.spec.name
+        app = request.of.spec.name
         records = await backups.list_backups(self._client, app)
         chosen = [r for r in reversed(records) if not revision or r.revision == revision][:most]
-        found = []
+        options = []
         for one in chosen:
             backup = await backups.read(self._pieces, one)
             was = backup.record
             fit = await self._planner.fork_with_state(
-                wanted.of.spec,
+                request.of.spec,
                 was.spec,
-                wanted.text,
-                wanted.other,
+                request.text,
+                request.other,
                 was.scaled,
-                max(was.edits, wanted.of.edits) + 1,
-                sinks=wanted.sinks,
+                max(was.edits, request.of.edits) + 1,
+                sinks=request.sinks,
             )
             streams = sorted({cut.js_stream for cut in backup.cuts})
             states = await stream_positions.states(self._client, streams)
             gaps = restoring.gaps(backup, states)
             inputs = _input_streams(fit.spec) if fit.spec is not None else set(states)
             candidate = forking.candidate_of(backup, inputs, gaps, fit.reason)
-            found.append(_Known(backup, fit, candidate))
-        return found
+            options.append(_BackupOption(backup, fit, candidate))
+        return options
 
     async def _reaches(
-        self, position: StartPosition, asked: Mapping[str, int], known: Sequence[_Known]
+        self,
+        position: StartPosition,
+        last_before: Mapping[str, int],
+        options: Sequence[_BackupOption],
     ) -> dict[str, int]:
         """By stream of backups' cuts, the last sequence that surely is before a position.
 
         Keyed copies of a stream have sequences of their own, and are stored after the original.
         """
-        streams = {s for one in known for s in one.candidate.reached} - set(asked)
+        streams = {s for one in options for s in one.candidate.reached} - set(last_before)
         if position.kind is StartPositionKind.SEQUENCE:
             times = [
                 message.time.timestamp()
-                for stream in asked
+                for stream in last_before
                 if (message := await self._message(stream, position.sequence)) is not None
                 and message.time is not None
             ]
             if not times:
-                return dict(asked)
+                return dict(last_before)
             time_ms = int(min(times) * 1000)
             position = StartPosition(StartPositionKind.TIME, time_ms=time_ms)
         others = await start_positions.skipped_positions(self._client, streams, position)
-        return {**dict.fromkeys(streams, 0), **others, **asked}
+        return {**dict.fromkeys(streams, 0), **others, **last_before}
 
     async def _message(self, stream: str, sequence: int) -> RawStreamMsg | None:
         try:
@@ -261,15 +264,15 @@ class Forks:
         streams = _input_streams(spec)
         if position.kind is StartPositionKind.SEQUENCE:
             return dict.fromkeys(streams, position.sequence)
-        found = await start_positions.skipped_positions(self._client, streams, position)
-        return {stream: found.get(stream, 0) for stream in streams}
+        sequences = await start_positions.skipped_positions(self._client, streams, position)
+        return {stream: sequences.get(stream, 0) for stream in streams}
 
     async def _make(
         self,
-        wanted: _Wanted,
+        request: _ForkRequest,
         spec: AppSpec,
         origin: ForkOrigin,
-        chosen: _Known | None,
+        chosen: _BackupOption | None,
         revision: int,
     ) -> int:
         """Deploy the fork; the number of messages that were copied for it."""
@@ -280,13 +283,13 @@ class Forks:
             spec,
             secrets.token_hex(8),
             self._clock.wall_ms(),
-            wanted.by,
+            request.by,
             held=MAKING,
             skips=_skips(origin, chosen, taken),
-            edits=0 if chosen is None else max(wanted.of.edits, chosen.backup.record.edits) + 1,
-            scaled=wanted.of.scaled,
+            edits=0 if chosen is None else max(request.of.edits, chosen.backup.record.edits) + 1,
+            scaled=request.of.scaled,
             making=True,
-            statistics=wanted.of.statistics,
+            statistics=request.of.statistics,
             fork=origin,
         )
 
@@ -307,9 +310,9 @@ class Forks:
             raise
         return copied
 
-    def _copies(self, chosen: _Known, spec: AppSpec) -> list[Copy]:
-        found = forking.copies(chosen.backup, spec, chosen.fit.changed)
-        count = sum(one.to - one.after for one in found)
+    def _copies(self, chosen: _BackupOption, spec: AppSpec) -> list[Copy]:
+        copies = forking.copies(chosen.backup, spec, chosen.fit.changed)
+        count = sum(one.to - one.after for one in copies)
         if count > COPIED_MAX:
             raise MeshError(
                 "MESH-A413",
@@ -317,9 +320,11 @@ class Forks:
                 detail=f"At most {COPIED_MAX} are copied: a group of the backup is far behind.",
                 hint="Back the app up when its groups have caught up, or fork it --from start.",
             )
-        return found
+        return copies
 
-    async def _begin_with(self, chosen: _Known, record: AppRecord, taken: Sequence[Copy]) -> None:
+    async def _begin_with(
+        self, chosen: _BackupOption, record: AppRecord, taken: Sequence[Copy]
+    ) -> None:
         """Store the snapshots and markers with which the groups of a fork begin."""
         backup, changed = chosen.backup, chosen.fit.changed
         parts, manifests = [], []
@@ -344,11 +349,13 @@ class Forks:
 
 def _input_streams(spec: AppSpec) -> set[str]:
     """The JetStream streams that a fork reads and that are not its own."""
-    own = {stream for channel in spec.channels for stream in channel.js_streams}
-    return set(read_streams(spec.groups)) - own
+    fork_streams = {stream for channel in spec.channels for stream in channel.js_streams}
+    return set(read_streams(spec.groups)) - fork_streams
 
 
-def _skips(origin: ForkOrigin, chosen: _Known | None, taken: Sequence[Copy]) -> tuple[Skip, ...]:
+def _skips(
+    origin: ForkOrigin, chosen: _BackupOption | None, taken: Sequence[Copy]
+) -> tuple[Skip, ...]:
     """The ranges that a fork's groups skip: after its end, and those of the app in its copies."""
     ends = tuple(Skip(s, n, forking.NO_END) for s, n in sorted(origin.until.items()))
     if chosen is None:

@@ -13,7 +13,7 @@ from mesh.jetstream.blob_store import JETSTREAM
 from mesh.jetstream.connection import api_call
 from mesh.jetstream.refusals import refusals
 from mesh.model import names
-from mesh.plan.guarantee_audit import Facts, Row, StreamFacts, audit, refusal, summary
+from mesh.plan.guarantee_audit import AuditRow, Facts, StreamFacts, audit, refusal, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Calls at once.
 _CALLS: Final = 8
 #: Age of what an answer to a deploy says of the mesh's own records, seconds.
-_KEPT_S: Final = 5.0
+_CACHE_AGE_S: Final = 5.0
 #: Time in which a worker gets a session and opens the states of what it takes over, seconds.
 _START_S: Final = 60.0
 
@@ -44,7 +44,7 @@ class Guarantees:
     replicas: int
     #: ``sync_interval`` of the servers, 0 for always; None if it is unknown.
     sync_interval_s: float | None
-    rows: tuple[Row, ...]
+    rows: tuple[AuditRow, ...]
     #: A line of what holds, then one for each thing that does not.
     summary: tuple[str, ...]
 
@@ -59,45 +59,47 @@ class GuaranteeAudit:
     _settings: Settings
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CALLS))
     #: The last answers about the mesh's own records, and their time.
-    _kept: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _kept_at_s: float = -math.inf
+    _cache: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _cached_at_s: float = -math.inf
 
     async def of_app(self, app: str) -> Guarantees:
         """The audit of a deployed app; MESH-A404, MESH-A503 when NATS does not answer."""
         return await self.of(self._desired.spec(app))
 
-    async def of(self, spec: AppSpec, *, as_new: bool = False, kept_s: float = 0.0) -> Guarantees:
+    async def of(
+        self, spec: AppSpec, *, as_new: bool = False, max_age_s: float = 0.0
+    ) -> Guarantees:
         """The audit of a plan.
 
         Args:
             spec: the plan.
             as_new: whether its own streams are made again.
-            kept_s: greatest age of what is said of the mesh's own records, seconds.
+            max_age_s: greatest age of what is said of the mesh's own records, seconds.
 
         Raises:
             MeshError: MESH-A503 when NATS does not answer.
         """
         channels = {c.id: c for c in spec.channels}
         channels |= {i.channel.id: i.channel for g in spec.groups for i in g.inputs}
-        wanted = {
+        used_streams = {
             name: not channel.foreign and spec.creates_channels and as_new
             for channel in channels.values()
             for name in channel.js_streams
         }
-        kept = [f"KV_{one}" for one in (names.APPS_BUCKET, names.CONTROL_BUCKET)]
-        kept.append(f"KV_{names.SNAPSHOTS_BUCKET}")
+        mesh_streams = [f"KV_{one}" for one in (names.APPS_BUCKET, names.CONTROL_BUCKET)]
+        mesh_streams.append(f"KV_{names.SNAPSHOTS_BUCKET}")
         store = self._settings.state.store
         if store == JETSTREAM:
-            kept.append(f"OBJ_{names.STATE_BUCKET}")
+            mesh_streams.append(f"OBJ_{names.STATE_BUCKET}")
         with refusals():
-            known = [name for name, is_new in wanted.items() if not is_new]
-            infos = await self._infos(known) | await self._infos_kept(kept, kept_s)
-        streams = {name: self._facts_of(name, infos.get(name)) for name in wanted}
+            existing = [name for name, is_new in used_streams.items() if not is_new]
+            infos = await self._infos(existing) | await self._cached_infos(mesh_streams, max_age_s)
+        streams = {name: self._facts_of(name, infos.get(name)) for name in used_streams}
         stated_s = self._settings.channels.sync_interval_s
         timing = self._settings.worker, self._settings.manager
         facts = Facts(
             streams,
-            tuple(self._facts_of(name, infos.get(name)) for name in kept),
+            tuple(self._facts_of(name, infos.get(name)) for name in mesh_streams),
             self._settings.channels.replicas,
             self._settings.channels.keep_unread,
             None if stated_s < 0 else stated_s,
@@ -114,9 +116,9 @@ class GuaranteeAudit:
         self, spec: AppSpec, *, as_new: bool = False
     ) -> tuple[Guarantees, MeshError | None]:
         """The audit of a plan, and the error with which its deploy is refused; MESH-A503."""
-        found = await self.of(spec, as_new=as_new)
+        guarantees = await self.of(spec, as_new=as_new)
         demanded = await self._planner.demanded(spec)
-        return found, refusal(spec.name, found.rows, demanded, found.replicas)
+        return guarantees, refusal(spec.name, guarantees.rows, demanded, guarantees.replicas)
 
     async def check(self, spec: AppSpec, *, as_new: bool = False) -> None:
         """Refuse an app that demands more than holds: MESH-C125."""
@@ -129,8 +131,8 @@ class GuaranteeAudit:
     async def summary(self, spec: AppSpec) -> tuple[str, ...]:
         """The short one for the answer to a deploy, which is done whether NATS answers or not."""
         try:
-            found = await self.of(spec, kept_s=_KEPT_S)
-            return tuple(summary(found.rows, is_short=True))
+            guarantees = await self.of(spec, max_age_s=_CACHE_AGE_S)
+            return tuple(summary(guarantees.rows, is_short=True))
         except MeshError:
             return ("guarantees are not known: NATS does not answer",)
 
@@ -141,15 +143,17 @@ class GuaranteeAudit:
             async with self._gate:
                 return name, await api_call(self._client, f"STREAM.INFO.{name}")
 
-        found = await asyncio.gather(*map(ask, streams))
-        return {name: info for name, info in found if "config" in info}
+        responses = await asyncio.gather(*map(ask, streams))
+        return {name: info for name, info in responses if "config" in info}
 
-    async def _infos_kept(self, streams: Iterable[str], kept_s: float) -> dict[str, dict[str, Any]]:
+    async def _cached_infos(
+        self, streams: Iterable[str], max_age_s: float
+    ) -> dict[str, dict[str, Any]]:
         """``_infos`` of the mesh's own records, or an earlier answer that is not older."""
-        if time.monotonic() - self._kept_at_s >= kept_s:
-            self._kept = await self._infos(streams)
-            self._kept_at_s = time.monotonic()
-        return self._kept
+        if time.monotonic() - self._cached_at_s >= max_age_s:
+            self._cache = await self._infos(streams)
+            self._cached_at_s = time.monotonic()
+        return self._cache
 
     def _facts_of(self, name: str, info: dict[str, Any] | None) -> StreamFacts:
         """The facts of a stream; without ``info``, of the one that will be made."""

@@ -1,13 +1,13 @@
-"""An hour of samples in memory, one a second, for each app, group and node; bounded in bytes.
+"""Samples in memory at one resolution, for each app, group, instance and node; bounded in bytes.
 
-    samples ──▶ the present minute: rows of 32-bit floats
+    samples ──▶ the present block: rows of 32-bit floats
                      │ after 60 rows
                      ▼
                 blocks: 16-bit floats, compressed; the oldest are dropped
 
 A number keeps 8 bits of its fraction: an error of 0.8 % at most, and whole numbers up to 256 are
-exact.  A minute without a change compresses to some 25 bytes.  If all blocks together exceed the
-bound, the oldest minute of every series is dropped: the history becomes shorter, never thinner.
+exact.  A block without a change compresses to some 25 bytes.  If all blocks together exceed the
+bound, the oldest block of every series is dropped: the history becomes shorter, never thinner.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ import zlib
 from array import array
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-#: Age of the oldest sample, and length of a block, seconds.
-KEPT_S: Final = 3600
-BLOCK_S: Final = 60
+#: Age of the oldest sample of a history by the second, seconds.
+SPAN_S: Final = 3600
+#: Rows of a block.
+BLOCK_ROWS: Final = 60
 #: Size of a block's Python objects besides its bytes: measured with ``tracemalloc``.
 OVERHEAD_BYTES: Final = 110
 
-#: ``app`` or ``group`` or ``node``, and a name: ``Shop``, ``Shop/sums``, ``worker/w1``.
+#: ``app``, ``group``, ``instance`` or ``node``, and a name: ``Shop``, ``Shop/sums``, ``worker/w1``.
 Key = tuple[str, str]
 
 
@@ -45,7 +47,8 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    start_s: int
+    #: Of the first row: its time in steps of the history, as all times below.
+    start: int
     rows: int
     data: bytes
 
@@ -55,105 +58,120 @@ class _Track:
     """One series: blocks and the rows of the present one."""
 
     width: int
-    start_s: int
+    start: int
     rows: array[float] = field(default_factory=lambda: array("f"))
     blocks: deque[_Block] = field(default_factory=deque)
 
     @property
-    def next_s(self) -> int:
-        return self.start_s + len(self.rows) // self.width
+    def next(self) -> int:
+        return self.start + len(self.rows) // self.width
 
     @property
     def bytes(self) -> int:
         packed = sum(len(block.data) + OVERHEAD_BYTES for block in self.blocks)
-        return packed + self.rows.itemsize * BLOCK_S * self.width + OVERHEAD_BYTES
+        return packed + self.rows.itemsize * BLOCK_ROWS * self.width + OVERHEAD_BYTES
 
-    def add(self, at_s: int, row: Sequence[float]) -> None:
-        if self.rows and (at_s < self.next_s or at_s - self.next_s >= BLOCK_S):
+    def add(self, at: int, row: Sequence[float]) -> None:
+        if self.rows and (at < self.next or at - self.next >= BLOCK_ROWS):
             self._seal()
         if not self.rows:
-            self.start_s = at_s
-        while self.next_s < at_s:
+            self.start = at
+        while self.next < at:
             self.rows.extend([math.nan] * self.width)
         self.rows.extend(row)
-        if len(self.rows) >= BLOCK_S * self.width:
+        if len(self.rows) >= BLOCK_ROWS * self.width:
             self._seal()
 
-    def drop_before(self, at_s: int) -> None:
-        while self.blocks and self.blocks[0].start_s + self.blocks[0].rows <= at_s:
+    def drop_before(self, at: int) -> None:
+        while self.blocks and self.blocks[0].start + self.blocks[0].rows <= at:
             self.blocks.popleft()
 
-    def read(self, since_s: int) -> Iterator[tuple[int, Sequence[float]]]:
-        """Seconds with their rows from ``since_s`` on, in order."""
-        for block in self.blocks:
-            if block.start_s + block.rows > since_s:
-                yield from self._rows(block.start_s, _unpacked(block.data), since_s)
-        yield from self._rows(self.start_s, self.rows, since_s)
+    def read(self, since: int, until: int) -> tuple[int, array[float]]:
+        """The time of the first known row from ``since`` on, and all rows from there, flat.
 
-    def _rows(
-        self, start_s: int, flat: array[float], since_s: int
-    ) -> Iterator[tuple[int, Sequence[float]]]:
-        for row in range(max(0, since_s - start_s), len(flat) // self.width):
-            yield start_s + row, flat[row * self.width : (row + 1) * self.width]
+        A row of which nothing is known is of NaN.
+        """
+        first = max(since, self.blocks[0].start if self.blocks else self.start)
+        flat = array("f", [math.nan]) * (max(0, until - first) * self.width)
+        for block in self.blocks:
+            if block.start + block.rows > first and block.start < until:
+                self._copy(block.start, _unpacked(block.data), first, until, flat)
+        self._copy(self.start, self.rows, first, until, flat)
+        return first, flat
+
+    def _copy(
+        self, start: int, rows: array[float], first: int, until: int, flat: array[float]
+    ) -> None:
+        begin, end = max(start, first), min(until, start + len(rows) // self.width)
+        if begin < end:
+            width = self.width
+            part = rows[(begin - start) * width : (end - start) * width]
+            flat[(begin - first) * width : (end - first) * width] = part
 
     def _seal(self) -> None:
         rows = len(self.rows) // self.width
-        self.blocks.append(_Block(self.start_s, rows, _packed(self.rows)))
-        self.start_s += rows
+        self.blocks.append(_Block(self.start, rows, _packed(self.rows)))
+        self.start += rows
         del self.rows[:]
 
 
 @dataclass(eq=False, repr=False)
-class History:
+class MetricsHistory:
     """Series by key."""
 
     #: Names of the values of each kind of key.
     _fields: Mapping[str, Sequence[str]]
     #: Bound of all series together.
     _bytes_max: int
+    #: Time of a row, and age of the oldest one, seconds.
+    step_s: int = 1
+    span_s: int = SPAN_S
     _tracks: dict[Key, _Track] = field(default_factory=dict)
-    _swept_s: int = 0
-    #: As of the last minute.
+    #: Times in steps.
+    _swept: int = 0
+    _oldest: int = 0
+    #: As of the last block.
     bytes: int = 0
-    #: Start of what is kept; later than an hour ago if the bound was met.
-    kept_from_s: int = 0
+
+    @property
+    def oldest_s(self) -> int:
+        """Start of what is kept; later than ``span_s`` ago if the bound was met."""
+        return self._oldest * self.step_s
 
     def add(self, at_s: int, samples: Mapping[Key, Sequence[float]]) -> None:
-        """Take the samples of one second; a second that was taken already is ignored."""
+        """Add the rows of one step; a step that was added already is ignored."""
+        at = at_s // self.step_s
         for key, row in samples.items():
             track = self._tracks.get(key)
             if track is None:
-                track = self._tracks[key] = _Track(len(self._fields[key[0]]), at_s)
-            if at_s >= track.next_s:
-                track.add(at_s, row)
-        if at_s - self._swept_s >= BLOCK_S:
-            self._swept_s = at_s
-            self._sweep(at_s)
+                track = self._tracks[key] = _Track(len(self._fields[key[0]]), at)
+            if at >= track.next:
+                track.add(at, row)
+        if at - self._swept >= BLOCK_ROWS:
+            self._swept = at
+            self._sweep(at)
 
     def read(self, key: Key, since_s: int, until_s: int, step_s: int) -> Series | None:
-        """Means over steps from ``since_s`` to before ``until_s``; None for an unknown key."""
+        """Means over steps from ``since_s`` to before ``until_s``; None for an unknown key.
+
+        ``step_s`` is a multiple of the history's own step.
+        """
         track = self._tracks.get(key)
         if track is None:
             return None
-        fields = self._fields[key[0]]
         start_s = since_s - since_s % step_s
         count = max(0, -(-(until_s - start_s) // step_s))
-        sums = [[0.0] * count for _ in fields]
-        seen = [[0] * count for _ in fields]
-        for at_s, row in track.read(start_s):
-            step = (at_s - start_s) // step_s
-            if step >= count:
-                break
-            for index, value in enumerate(row):
-                if not math.isnan(value):
-                    sums[index][step] += value
-                    seen[index][step] += 1
+        factor, width = step_s // self.step_s, track.width
+        start = start_s // self.step_s
+        first, flat = track.read(start, start + count * factor)
+        # Of each step the places of its rows: those before the first known one are none.
+        places = [max(0, start + step * factor - first) * width for step in range(count + 1)]
         values = {
             name: [
-                round(added / times, 6) if times else None
-                for added, times in zip(sums[index], seen[index], strict=True)
+                _mean(flat[begin + index : end : width]) if begin < end else None
+                for begin, end in pairwise(places)
             ]
-            for index, name in enumerate(fields)
+            for index, name in enumerate(self._fields[key[0]])
         }
         return Series(start_s, step_s, values)
 
@@ -161,21 +179,30 @@ class History:
         """The keys of all series."""
         return list(self._tracks)
 
-    def _sweep(self, at_s: int) -> None:
-        self.kept_from_s = max(self.kept_from_s, at_s - KEPT_S)
+    def _sweep(self, at: int) -> None:
+        self._oldest = max(self._oldest, at - self.span_s // self.step_s)
         self._drop()
-        while self.bytes > self._bytes_max and self.kept_from_s < at_s:
-            self.kept_from_s += BLOCK_S
+        while self.bytes > self._bytes_max and self._oldest < at:
+            self._oldest += BLOCK_ROWS
             self._drop()
 
     def _drop(self) -> None:
         self.bytes = 0
         for key, track in list(self._tracks.items()):
-            track.drop_before(self.kept_from_s)
-            if not track.blocks and track.next_s <= self.kept_from_s:
+            track.drop_before(self._oldest)
+            if not track.blocks and track.next <= self._oldest:
                 del self._tracks[key]
             else:
                 self.bytes += track.bytes
+
+
+def _mean(values: array[float]) -> float | None:
+    """The mean of what is known; None for nothing."""
+    added, count = sum(values), len(values)
+    if math.isnan(added):
+        numbers = [value for value in values if not math.isnan(value)]
+        added, count = sum(numbers), len(numbers)
+    return round(added / count, 6) if count else None
 
 
 def _packed(rows: array[float]) -> bytes:

@@ -89,14 +89,14 @@ class HistoryRunner:
                     checkpoint_s=self.checkpoint_s, nats=self.nats if reads_stream else {},
                 )  # fmt: skip
                 try:
-                    told = await self._reported(order, checkpoints, tell)
+                    report = await self._reported(order, checkpoints, tell)
                 except MeshError as error:
                     if error.code != "MESH-C162" or rows <= reached:
                         raise
                     reached = rows
                     continue
-                await self._store(task.incarnation, told.states)
-            return told
+                await self._store(task.incarnation, report.states)
+            return report
 
     async def _reported(
         self,
@@ -104,13 +104,13 @@ class HistoryRunner:
         checkpoints: HistoryCheckpoints,
         tell: Callable[[HistoryReport], Awaitable[None]],
     ) -> HistoryReport:
-        told = HistoryReport()
+        report = HistoryReport()
         async with aclosing(self._run(task)) as reports:
-            async for told in reports:
-                if told.checkpoint is not None:
-                    await checkpoints.store(told.checkpoint, Path(task.directory))
-                await tell(told)
-        return told
+            async for report in reports:
+                if report.checkpoint is not None:
+                    await checkpoints.store(report.checkpoint, Path(task.directory))
+                await tell(report)
+        return report
 
     async def _run(self, task: HistoryTask) -> AsyncGenerator[HistoryReport, None]:
         """The reports of the process; MESH-C162 if it ends without a result."""
@@ -186,5 +186,5 @@ def _of(values: Mapping[str, object]) -> MeshError:
 
 def process_environment() -> dict[str, str]:
     """The variables of the process: no login, and no functions of apps."""
-    kept = {n: v for n, v in os.environ.items() if not n.startswith("MESH_")}
-    return {**kept, **OF_MANAGERS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    variables = {n: v for n, v in os.environ.items() if not n.startswith("MESH_")}
+    return {**variables, **OF_MANAGERS, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

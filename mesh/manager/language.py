@@ -47,11 +47,11 @@ class LanguageDesk:
         self._waiting = Bound(WAITING_MAX, "answers about texts wait")
         self._limiter = CapacityLimiter(1)
 
-    async def answer(self, asked: str, text: str, name: str, line: int, column: int) -> Any:
+    async def answer(self, kind: str, text: str, name: str, line: int, column: int) -> Any:
         """The answer about a place of a text, as JSON values.
 
         Args:
-            asked: ``errors``, ``completion`` or ``hover``.
+            kind: ``errors``, ``completion`` or ``hover``.
             text: SiddhiQL.
             name: of the app, if the text has none.
             line: from 1; so is the column, in characters.
@@ -61,8 +61,8 @@ class LanguageDesk:
             MeshError: MESH-A400 for another question, MESH-A413 for a text that is too long or
                 takes too long, MESH-A429 while many wait.
         """
-        if asked not in _ANSWERS:
-            raise MeshError("MESH-A400", f'there is no answer "{asked}" about a text')
+        if kind not in _ANSWERS:
+            raise MeshError("MESH-A400", f'there is no answer "{kind}" about a text')
         if len(text) > TEXT_LENGTH_MAX:
             raise _exceeded(f"It has more than {TEXT_LENGTH_MAX} characters.")
         types = tuple(types_of(self._refs_file).items()) if needs_types(text) else ()
@@ -72,7 +72,7 @@ class LanguageDesk:
                     self._process.call,
                     TIME_S_MAX,
                     answer_of,
-                    asked,
+                    kind,
                     text,
                     name,
                     types,
@@ -85,15 +85,15 @@ class LanguageDesk:
 
 
 def answer_of(
-    asked: str, text: str, name: str, types: tuple[tuple[str, str], ...], line: int, column: int
+    kind: str, text: str, name: str, types: tuple[tuple[str, str], ...], line: int, column: int
 ) -> Any:
     """See ``LanguageDesk.answer``; ``types``: those of references."""
-    return _ANSWERS[asked](_document(text, name, types), line, column)
+    return _ANSWERS[kind](_document(text, name, types), line, column)
 
 
 @lru_cache(maxsize=8)
 def _document(text: str, name: str, types: tuple[tuple[str, str], ...]) -> Document:
-    return Document(text, name, lambda given: with_types(given, dict(types)) if types else given)
+    return Document(text, name, lambda source: with_types(source, dict(types)) if types else source)
 
 
 def _errors(document: Document, line: int, column: int) -> list[dict[str, Any]]:
@@ -103,8 +103,8 @@ def _errors(document: Document, line: int, column: int) -> list[dict[str, Any]]:
 
 
 def _completion(document: Document, line: int, column: int) -> dict[str, Any]:
-    found = complete(document, line, column)
-    start = document.places.of(found.start, found.start)
+    completion = complete(document, line, column)
+    start = document.places.of(completion.start, completion.start)
     return {
         "line": start.line,
         "column": start.column,
@@ -116,18 +116,18 @@ def _completion(document: Document, line: int, column: int) -> dict[str, Any]:
                 "doc": one.doc,
                 "insert": one.insert or one.label,
             }
-            for one in found.proposals
+            for one in completion.proposals
         ],
     }
 
 
 def _hover(document: Document, line: int, column: int) -> dict[str, Any] | None:
-    found = hover(document, line, column)
-    if found is None:
+    info = hover(document, line, column)
+    if info is None:
         return None
-    at = found.position
+    at = info.position
     position = {"line": at.line, "column": at.column, "length": at.length}
-    return {"code": found.code, "doc": found.doc, "position": position}
+    return {"code": info.code, "doc": info.doc, "position": position}
 
 
 _ANSWERS: Final = {"errors": _errors, "completion": _completion, "hover": _hover}

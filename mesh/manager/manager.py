@@ -26,13 +26,13 @@ from mesh.control.manager_state import (
     ActionPerformed,
     ActionRefused,
     Event,
+    LapsedAction,
     LeaseRefused,
     LeaseUnanswered,
     LeaseWritten,
     ManagerState,
     Observed,
     Perform,
-    Refusal,
     StartRemoval,
     Wait,
     WriteLease,
@@ -44,6 +44,7 @@ from mesh.jetstream.blob_store import BlobStore, open_blob_store
 from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options, while_open
 from mesh.jetstream.copies import Copies
 from mesh.jetstream.custody import Custody
+from mesh.jetstream.history_store import MetricsHistoryStore
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.refusals import no_room
 from mesh.jetstream.watch import ClusterView
@@ -162,12 +163,12 @@ class Manager:
                 self.journal.note(JournalEntry("gave the lease up", "it ends"))
         await self.presence.leave()
 
-    async def _write_lease(self, asked: WriteLease) -> Event:
+    async def _write_lease(self, request: WriteLease) -> Event:
         js, bucket, key = self.client.jetstream(), names.CONTROL_BUCKET, names.LEASE_KEY
         try:
-            async with asyncio.timeout(asked.limit_s):
-                data = codec.encode(asked.record)
-                taken = await kv.write(js, bucket, key, data, revision=asked.revision)
+            async with asyncio.timeout(request.limit_s):
+                data = codec.encode(request.record)
+                taken = await kv.write(js, bucket, key, data, revision=request.revision)
         except kv.RevisionConflict:
             await self.view.check(bucket, key)
             return LeaseRefused()
@@ -179,52 +180,52 @@ class Manager:
             log.log(logging.ERROR if is_new else logging.DEBUG, "lease not written", extra=extra)
             return LeaseUnanswered()
         self.refusal = ""
-        self.view.took_write(bucket, key, asked.record, taken)
+        self.view.took_write(bucket, key, request.record, taken)
         return LeaseWritten()
 
     async def _perform(self, action: RecordAction, lease_revision: int) -> Event:
         if not self.state.may_write(self.view.snapshot()):
-            return ActionRefused(Refusal.LAPSED)
+            return ActionRefused(LapsedAction.LAPSED)
         try:
             with self.tracer.span(type(action).__name__, mesh_target=target_of(action)):
                 await apply.apply(action, self.client, self.view, lease_revision)
         except kv.RevisionConflict as conflict:
             log.info("decision is obsolete", extra=fields(conflict=conflict))
             await self.view.check(names.CONTROL_BUCKET, names.LEASE_KEY)
-            return ActionRefused(Refusal.REFUSED)
+            return ActionRefused(LapsedAction.REFUSED)
         except UNREACHABLE as error:
             extra = fields(action=target_of(action), error=error)
             log.warning("action not performed", extra=extra)
-            return ActionRefused(Refusal.UNANSWERED)
+            return ActionRefused(LapsedAction.UNANSWERED)
         # A fault that concerns this action alone must not stop the others.
         except Exception as error:
             log.exception("action failed", extra=fields(action=target_of(action)))
             return ActionFailed(_text(error))
         return ActionPerformed()
 
-    async def _remove(self, asked: StartRemoval) -> None:
+    async def _remove(self, request: StartRemoval) -> None:
         """Perform a removal to its end, whichever that is."""
-        why: Refusal | str | None = None
-        extra = fields(action=target_of(asked.action))
+        why: LapsedAction | str | None = None
+        extra = fields(action=target_of(request.action))
 
         def may_remove() -> bool:
-            return self.state.may_remove(asked, self.view.snapshot())
+            return self.state.may_remove(request, self.view.snapshot())
 
         try:
             js = self.deleting.jetstream()
-            await removal.remove(asked.action, js, self.view, self.pieces, may_remove)
+            await removal.remove(request.action, js, self.view, self.pieces, may_remove)
         except (kv.RevisionConflict, removal.DeposedError) as error:
             log.info("removal is obsolete", extra={**extra, **fields(error=error)})
-            key = names.app_key(asked.action.app.spec.name)
+            key = names.app_key(request.action.app.spec.name)
             await self.view.check(names.APPS_BUCKET, key)
-            why = Refusal.REFUSED
+            why = LapsedAction.REFUSED
         except UNREACHABLE as error:
             log.warning("removal not completed", extra={**extra, **fields(error=error)})
-            why = Refusal.UNANSWERED
+            why = LapsedAction.UNANSWERED
         except Exception as error:
             log.exception("removal failed", extra=extra)
             why = _text(error)
-        for entry in self.state.removal_ended(asked, why, self.clock.monotonic_s()):
+        for entry in self.state.removal_ended(request, why, self.clock.monotonic_s()):
             self.journal.note(entry)
 
 
@@ -298,11 +299,15 @@ def _works(
         return manager.leads
 
     settings, note = manager.settings.manager, manager.journal.note
+    stored = MetricsHistoryStore(
+        manager.client, manager.settings.channels.replicas, settings.history_stored_bytes_max
+    )
     scaling = Autoscaling(service, note, manager.clock, acts=settings.autoscale)
     observers: dict[str, Callable[[], Awaitable[Any]]] = {
         "sweeps": manager.sweep,
         "buckets": custody.run,
         "history": service.telemetry.run,
+        "stored history": partial(service.telemetry.keep, stored, leads),
         "survey": partial(service.telemetry.survey, manager.client, leads),
         "autoscaler": partial(scaling.run, leads),
         "verification": partial(service.verification.run, note, leads),

@@ -10,7 +10,7 @@ from mesh.control import election
 from mesh.control.candidates import candidates
 from mesh.control.membership import heartbeat_status
 from mesh.errors import MeshError
-from mesh.model.cluster import Role
+from mesh.model.cluster import NodeRole
 
 if TYPE_CHECKING:
     from mesh.control.snapshot import ClusterSnapshot
@@ -78,7 +78,7 @@ def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
             id=node.value.id,
             role=node.value.role.value,
             presence=heartbeat_status(node, snapshot.ages_s, worker.ttl_s, worker.margin_s).value,
-            leads=node.value.role is Role.MANAGER and node.value.id == leader,
+            leads=node.value.role is NodeRole.MANAGER and node.value.id == leader,
             ready=node.value.ready,
             address=node.value.address,
             pid=node.value.pid,
@@ -98,18 +98,18 @@ def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
             heard_ago_s=round(snapshot.now_s - node.seen_at_s, 3),
         )
         for node in seen
-        for host in [workers.get(node.value.id) if node.value.role is Role.WORKER else None]
+        for host in [workers.get(node.value.id) if node.value.role is NodeRole.WORKER else None]
     ]
 
 
 def worker_view(snapshot: ClusterSnapshot, settings: Settings, name: str) -> NodeView:
     """The worker of a name; MESH-A404 when there is none."""
     workers = [node for node in node_views(snapshot, settings) if node.role == "worker"]
-    found = next((node for node in workers if node.id == name), None)
-    if found is None:
+    worker = next((node for node in workers if node.id == name), None)
+    if worker is None:
         raise MeshError(
             "MESH-A404",
             f'worker "{name}" is not there',
             detail=f"Workers are: {', '.join(node.id for node in workers) or 'none'}.",
         )
-    return found
+    return worker

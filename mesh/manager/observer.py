@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mesh.clock import SystemClock
 from mesh.jetstream import channels
 from mesh.jetstream.connection import close, connect
+from mesh.jetstream.history_store import MetricsHistoryStore
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService
@@ -41,6 +43,13 @@ async def observing(settings: Settings) -> AsyncIterator[ManagerService]:
         service = ManagerService(client, view, settings, clock, notes=journal)
         # Questions of NATS clients are answered by managers.
         ends.push_async_callback(service.queries.stop)
-        history = Restarting("history", service.telemetry.run)
-        async with supervised({history.name: history}, {**view.tasks, **journal.tasks}):
+        stored = MetricsHistoryStore(client, settings.channels.replicas, 0)
+        keeper = partial(service.telemetry.keep, stored, lambda: False)
+        works = {
+            one.name: one
+            for one in (
+                Restarting("history", service.telemetry.run), Restarting("stored history", keeper)
+            )
+        }  # fmt: skip
+        async with supervised(works, {**view.tasks, **journal.tasks}):
             yield service

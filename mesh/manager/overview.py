@@ -13,9 +13,9 @@ from mesh.control.lifecycle import AppState
 from mesh.control.membership import HeartbeatStatus
 from mesh.manager.problems import (
     Concern,
-    failing_doors,
+    failing_connectors,
     problem_of_app,
-    problem_of_doors,
+    problem_of_connectors,
     problem_of_errors,
     problem_of_finding,
     problem_of_node,
@@ -65,7 +65,7 @@ class AppSummary:
     behind: int
     restarts: int
     #: Number of its sources and sinks that fail while the app runs.
-    doors_failing: int = 0
+    failing_connectors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,11 @@ def overview(
         *problems_of_cluster(nodes, leader, unready, bool(apps)),
         *(problem_of_node(node) for node in ordered if node.presence != HeartbeatStatus.ALIVE),
         *(problem for app in _by_state(apps) if (problem := problem_of_app(app)) is not None),
-        *(problem for app in _by_state(apps) if (problem := problem_of_doors(app)) is not None),
+        *(
+            problem
+            for app in _by_state(apps)
+            if (problem := problem_of_connectors(app)) is not None
+        ),
         *map(problem_of_finding, sorted(findings, key=lambda one: (one.severity, one.app))),
         *(problem for app in _by_state(apps) for problem in problems_of_backlogs(app, flow)),
         *(problem_of_errors(app.app, app.failed) for app in summaries if app.failed),
@@ -160,7 +164,7 @@ def summary(app: AppStatus, failed: int) -> AppSummary:
         failed=failed,
         behind=sum(one.behind for one in ones),
         restarts=sum(one.restarts for one in ones),
-        doors_failing=len(failing_doors(ones)),
+        failing_connectors=len(failing_connectors(ones)),
     )
 
 
@@ -170,7 +174,13 @@ def _by_state(apps: Sequence[AppStatus]) -> list[AppStatus]:
 
 def _rank(app: AppSummary) -> tuple[int, bool, bool, bool, str]:
     is_late = app.behind >= BACKLOG_MIN
-    return _BADNESS.index(app.state), not app.doors_failing, not app.failed, not is_late, app.app
+    return (
+        _BADNESS.index(app.state),
+        not app.failing_connectors,
+        not app.failed,
+        not is_late,
+        app.app,
+    )
 
 
 def _presence_rank(node: NodeView) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
 from mesh.functions.script_switch import OF_MANAGERS
-from mesh.manager.questions import Questions
+from mesh.manager.questions import FunctionCalls
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,9 @@ class PastQuestions:
     ) -> None:
         self._desired = desired
         self._nats, self._store = settings.nats, settings.state.store
-        self._questions = Questions(process or _PROCESS, ANSWER_S, "questions about the past wait")
+        self._questions = FunctionCalls(
+            process or _PROCESS, ANSWER_S, "questions about the past wait"
+        )
 
     async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
         """The lineage of an event of ``app``, as the values of ``mesh.model.lineage.Cause``.
@@ -61,7 +63,12 @@ class PastQuestions:
         return await self._ask(f"{_MODULE}:why", record, self._store, stream, sequence, index)
 
     async def compare(
-        self, app: str, other: str, streams: Sequence[str], key: Sequence[str]
+        self,
+        app: str,
+        other: str,
+        streams: Sequence[str],
+        key: Sequence[str],
+        ignored: Sequence[str] = (),
     ) -> Any:
         """The differences of the outputs of two apps; see ``mesh.lineage.outputs``.
 
@@ -70,7 +77,8 @@ class PastQuestions:
                 are too large.
         """
         before, after = self._desired.get(app).value, self._desired.get(other).value
-        return await self._ask(f"{_MODULE}:compare", before, after, list(streams), list(key))
+        arguments = before, after, list(streams), list(key), list(ignored)
+        return await self._ask(f"{_MODULE}:compare", *arguments)
 
     async def adopt(
         self, record: AppRecord, group: str, number: int, base: str, end: str, files: str
@@ -80,8 +88,8 @@ class PastQuestions:
         Raises:
             MeshError: MESH-C153 for too much input; what ``mesh.lineage.process.adopt`` raises.
         """
-        found = await self._ask(f"{_MODULE}:adopt", record, group, number, base, end, files)
-        return str(found)
+        manifest = await self._ask(f"{_MODULE}:adopt", record, group, number, base, end, files)
+        return str(manifest)
 
     async def stored(
         self,

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from mesh.connect.spec import Guarantee
+    from mesh.migrate import Migrated
     from mesh.model.app import AppSpec
     from mesh.model.history import HistoryInput
     from mesh.settings import Settings
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: Results that are kept, and calls that wait at most.
-KEPT_MAX: Final = 32
+CACHE_MAX: Final = 32
 WAITING_MAX: Final = 16
 
 
@@ -79,7 +80,7 @@ _PROCESS: Final = BoundedProcess(__name__, _exceeded)
 Previewed = tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]
 
 
-class Process(Protocol):
+class PlanningProcess(Protocol):
     """A ``BoundedProcess``."""
 
     def call(self, limit_s: float, function: Callable[..., T], *arguments: Any) -> T:
@@ -93,7 +94,7 @@ class Planner:
     ``process`` computes; tests give one of their own.
     """
 
-    def __init__(self, settings: Settings, process: Process = _PROCESS) -> None:
+    def __init__(self, settings: Settings, process: PlanningProcess = _PROCESS) -> None:
         self._partitions = settings.channels.partitions
         self._has_python = settings.functions.python
         self._limit_s = settings.manager.plan_timeout_s
@@ -101,7 +102,7 @@ class Planner:
         self._process = process
         self._turn = asyncio.Lock()
         self._waiting = Bound(WAITING_MAX, "requests wait for the planner")
-        self._kept: OrderedDict[object, Any] = OrderedDict()
+        self._cache: OrderedDict[object, Any] = OrderedDict()
         self._limiter = CapacityLimiter(1)
 
     async def plan(self, text: str) -> AppSpec:
@@ -128,14 +129,14 @@ class Planner:
         """
         return with_types(text, types_of(self._refs_file)) if needs_types(text) else text
 
-    async def _permitted(self, spec: AppSpec, given: str = "") -> AppSpec:
+    async def _permitted(self, spec: AppSpec, origin_app: str = "") -> AppSpec:
         """A plan with the streams that it reads, and that the user of the request may read.
 
         Every text that becomes an app passes here.
 
         Args:
             spec: the plan.
-            given: the app that the request is about, whose streams a fork reads.
+            origin_app: the app that the request is about, whose streams a fork reads.
 
         Raises:
             MeshError: MESH-A403 for a stream of another app, or of the mesh's records.
@@ -147,7 +148,7 @@ class Planner:
             reads = reads_of(spec)
         for stream in dict.fromkeys(stream for streams in reads.values() for stream in streams):
             app = names.app_of_js_stream(stream)
-            if app is None or app != given:
+            if app is None or app != origin_app:
                 require(Permission.DATA_READ if app else Permission.ADMIN, app)
         return with_reads(spec, reads)
 
@@ -216,8 +217,8 @@ class Planner:
     async def renamed(self, spec: AppSpec, other: str) -> AppSpec:
         """The plan under another name; see ``mesh.plan.rename``, and ``plan``."""
         with self._functions_of(other) as has_python:
-            made = await self._run(None, renamed_of, spec, other, has_python)
-        return await self._permitted(made)
+            new_spec = await self._run(None, renamed_of, spec, other, has_python)
+        return await self._permitted(new_spec)
 
     async def restored(self, spec: AppSpec) -> AppSpec:
         """The plan of a backup, for a restore under its own name; see ``plan`` for refusals."""
@@ -231,8 +232,10 @@ class Planner:
         """The plan of a fork that takes no state; see ``mesh.plan.fork``, and ``plan``."""
         text = self._typed(text) if text is not None else None
         with self._functions_of(other) as has_python:
-            made = await self._run(None, fork_of, of, text, other, dict(scaled), sinks, has_python)
-        return await self._permitted(made, given=of.name)
+            fork_spec = await self._run(
+                None, fork_of, of, text, other, dict(scaled), sinks, has_python
+            )
+        return await self._permitted(fork_spec, origin_app=of.name)
 
     async def fork_with_state(
         self,
@@ -250,7 +253,7 @@ class Planner:
         fit = await self._run(None, fork_fit_of, of, was, text, other, dict(scaled), number, sinks)
         if fit.spec is None:
             return fit
-        return replace(fit, spec=await self._permitted(fit.spec, given=of.name))
+        return replace(fit, spec=await self._permitted(fit.spec, origin_app=of.name))
 
     async def history(self, spec: AppSpec, streams: Sequence[str]) -> tuple[str, ...]:
         """The groups that history of streams runs through; see ``mesh.plan.history``."""
@@ -267,6 +270,10 @@ class Planner:
         """The text of a fork under its app's name; see ``promotion_states`` for the rest."""
         return await self._run(None, promotion_of, of, self._typed(text), self._partitions)
 
+    async def migrated(self, text: str, name: str) -> Migrated:
+        """An app of Siddhi 3, 4 or 5 in the present language; see ``mesh.migrate``."""
+        return await self._run(None, migrated_of, text, name)
+
     async def _run(
         self,
         key: tuple[str, bytes] | None,
@@ -274,14 +281,14 @@ class Planner:
         *arguments: Any,
     ) -> T:
         """The result of a function; it is kept, unless ``key`` is None."""
-        if key not in self._kept:
+        if key not in self._cache:
             with self._waiting.turn():
                 # An earlier request for the same may have computed it by then.
                 async with self._turn:
-                    if key not in self._kept:
+                    if key not in self._cache:
                         return await self._computed(key, function, *arguments)
-        self._kept.move_to_end(key)
-        value: T = self._kept[key]
+        self._cache.move_to_end(key)
+        value: T = self._cache[key]
         return value
 
     async def _computed(self, key: object, function: Callable[..., T], *arguments: Any) -> T:
@@ -294,9 +301,9 @@ class Planner:
             abandon_on_cancel=True,
         )
         if key is not None:
-            self._kept[key] = value
-            while len(self._kept) > KEPT_MAX:
-                self._kept.popitem(last=False)
+            self._cache[key] = value
+            while len(self._cache) > CACHE_MAX:
+                self._cache.popitem(last=False)
         return value
 
 
@@ -320,6 +327,14 @@ def plan_text(text: str, partitions: int, has_python: bool) -> AppSpec:
 def name_of_text(text: str) -> str:
     """The name of the app of a text."""
     return app_name(parse_app(named(text)))
+
+
+def migrated_of(text: str, name: str) -> Migrated:
+    """See ``Planner.migrated``."""
+    # Few managers are asked for it.
+    from mesh.migrate import migrate_app
+
+    return migrate_app(text, name)
 
 
 def view_of(spec: AppSpec, form: str) -> Any:
@@ -404,10 +419,10 @@ def preview_of(
     values = to_values(AppPlan(bind(parse(spec.text)), spec))
     if before is None:
         return values, None, None
-    found = changes_between(before, spec, reset=reset)
-    changes = changes_to_values(found, tuple(obstacles(before, spec, found)))
+    diff = changes_between(before, spec, reset=reset)
+    changes = changes_to_values(diff, tuple(obstacles(before, spec, diff)))
     try:
-        if reset or not found.is_same:
+        if reset or not diff.is_same:
             edit_app(before, spec, 1, reset)
     except MeshError as error:
         return values, changes, error.to_dict()

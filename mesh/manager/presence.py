@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from mesh import machine
 from mesh.control import membership
-from mesh.control.election import Candidate
+from mesh.control.election import ManagerCandidate
 from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.model import codec, names
-from mesh.model.cluster import NodeRecord, Role
+from mesh.model.cluster import NodeRecord, NodeRole
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -51,13 +51,13 @@ class Presence:
     _revision: int = 0
 
     @property
-    def candidate(self) -> Candidate:
+    def candidate(self) -> ManagerCandidate:
         """This process in the election."""
-        return Candidate(self.id, self.incarnation)
+        return ManagerCandidate(self.id, self.incarnation)
 
     @property
     def _key(self) -> str:
-        return names.node_key(Role.MANAGER, self.id)
+        return names.node_key(NodeRole.MANAGER, self.id)
 
     async def claim(self) -> None:
         """Wait until the id is free.
@@ -68,12 +68,12 @@ class Presence:
         claim = membership.NameClaim(self.incarnation)
         while True:
             version, now_s = self.view.version, self.clock.monotonic_s()
-            found = self.view.snapshot().node(Role.MANAGER, self.id)
-            if found is None or machine.has_ended(found.value):
+            node = self.view.snapshot().node(NodeRole.MANAGER, self.id)
+            if node is None or machine.has_ended(node.value):
                 break
-            said = claim.judge(found, now_s, self.times.ttl_s, self.times.margin_s)
+            said = claim.judge(node, now_s, self.times.ttl_s, self.times.margin_s)
             if said is membership.Claim.TAKEN:
-                raise membership.rejection(Role.MANAGER, self.id, found.value.pid)
+                raise membership.rejection(NodeRole.MANAGER, self.id, node.value.pid)
             if said is membership.Claim.FREE:
                 break
             await self.view.changed(version, self._period_s)
@@ -88,7 +88,7 @@ class Presence:
         load = machine.Load()
         identity = NodeRecord(
             id=self.id,
-            role=Role.MANAGER,
+            role=NodeRole.MANAGER,
             incarnation=self.incarnation,
             address="",
             beat=0,
@@ -139,7 +139,7 @@ class Presence:
         is_other = other is not None and other.incarnation != self.incarnation
         if other is not None and is_other and not machine.has_ended(other):
             raise membership.rejection(
-                Role.MANAGER, self.id, other.pid, was_member=self._revision > 0
+                NodeRole.MANAGER, self.id, other.pid, was_member=self._revision > 0
             )
         self._revision = revision
         return True

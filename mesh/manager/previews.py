@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
 from mesh.functions.script_switch import OF_MANAGERS
-from mesh.manager.questions import Questions
+from mesh.manager.questions import FunctionCalls
 from mesh.manager.streams import channel_of
 from mesh.model import names
 from mesh.model.access import Permission, require
@@ -65,7 +65,7 @@ class Previews:
         process: Process | None = None,
     ) -> None:
         self._planner, self._desired, self._past = planner, desired, past
-        self._questions = Questions(process or _PROCESS, ANSWER_S, "previews wait")
+        self._questions = FunctionCalls(process or _PROCESS, ANSWER_S, "previews wait")
 
     async def preview(
         self,
@@ -109,8 +109,8 @@ class Previews:
             if len(streams) > STREAMS_MAX:
                 raise MeshError("MESH-A400", f"a preview reads {STREAMS_MAX} streams at most")
             bounds = [parse_start_position(one) if one else None for one in (since, until)]
-            wanted = [self._stored(spec, one) for one in streams]
-            stored, notes = await self._past.stored(wanted, min(last, EVENTS_MAX), *bounds)
+            stored_streams = [self._stored(spec, one) for one in streams]
+            stored, notes = await self._past.stored(stored_streams, min(last, EVENTS_MAX), *bounds)
         try:
             answer = await self._questions.ask(
                 f"{_MODULE}:answer", spec.text, events, stored, running, keep
@@ -122,9 +122,9 @@ class Previews:
             raise MeshError(error.code, error.message, hint=hint, position=error.position) from None
         return {**answer, "notes": [*notes, *answer["notes"]]}
 
-    def _stored(self, spec: AppSpec, asked: str) -> StoredStream:
+    def _stored(self, spec: AppSpec, reference: str) -> StoredStream:
         """The stream that a request names, if its user may read it."""
-        stream, _, other = asked.partition("=")
+        stream, _, other = reference.partition("=")
         app, _, name = other.rpartition(".") if other else (spec.name, "", stream)
         # The planner has decided what sources may read.
         read = _read_by_source(spec, stream)
@@ -133,7 +133,7 @@ class Previews:
         if channel is None:
             if not names.is_app_name(app):
                 raise MeshError(
-                    "MESH-A400", f'"{asked}" is no stream: write STREAM or STREAM=APP.STREAM'
+                    "MESH-A400", f'"{reference}" is no stream: write STREAM or STREAM=APP.STREAM'
                 )
             require(Permission.DATA_READ, app)
             channel = channel_of(self._desired.spec(app), name)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from mesh.control.lifecycle import AppStatus, InstanceView
     from mesh.control.verification import Finding
     from mesh.manager.nodes import NodeView
-    from mesh.model.cluster import DoorStatus
+    from mesh.model.cluster import ConnectorStatus
 
 #: Age of the oldest waiting message from which a group needs a person, seconds: that of the alert
 #: ``MeshInstanceIsBehind``.
 LATE_S: Final = 60.0
 #: Failed attempts of a sink that may be a moment's; a source does not count its own.
 _FEW_ATTEMPTS: Final = (1, 2)
-_CURE_OF_DOOR: Final = "check that its address answers; it is tried again by itself"
+_CURE_OF_CONNECTOR: Final = "check that its address answers; it is tried again by itself"
 
 
 class Concern(StrEnum):
@@ -80,11 +80,11 @@ def problem_of_app(app: AppStatus) -> Problem | None:
     return None
 
 
-def problem_of_doors(app: AppStatus) -> Problem | None:
+def problem_of_connectors(app: AppStatus) -> Problem | None:
     """The sources and sinks that fail while the queries of their app run."""
     if app.state is AppState.FAILING:
         return None
-    failing = failing_doors(app.instances)
+    failing = failing_connectors(app.instances)
     if not failing:
         return None
     first, others = failing[0], len(failing) - 1
@@ -95,24 +95,24 @@ def problem_of_doors(app: AppStatus) -> Problem | None:
         InstanceState.RETRYING.value,
         f"{first.name} of app {app_of_token(app.app)} fails{more}",
         ": ".join(filter(None, (first.endpoint, first.error))) or "it is tried again",
-        f"{_CURE_OF_DOOR}, and its channel keeps the events meanwhile",
+        f"{_CURE_OF_CONNECTOR}, and its channel keeps the events meanwhile",
         f"mesh status {app.app}",
     )
 
 
-def failing_doors(instances: Iterable[InstanceView]) -> list[DoorStatus]:
+def failing_connectors(instances: Iterable[InstanceView]) -> list[ConnectorStatus]:
     """The sources and sinks that have failed more than once or twice."""
     return [
-        door
+        connector
         for instance in instances
-        for door in instance.doors
-        if door.state is InstanceState.RETRYING and door.attempts not in _FEW_ATTEMPTS
+        for connector in instance.connectors
+        if connector.state is InstanceState.RETRYING and connector.attempts not in _FEW_ATTEMPTS
     ]
 
 
 def _cure_of(failing: InstanceView | None) -> str:
-    if failing is not None and any(door.error for door in failing.doors):
-        return _CURE_OF_DOOR
+    if failing is not None and any(connector.error for connector in failing.connectors):
+        return _CURE_OF_CONNECTOR
     return "correct the cause, or deploy a corrected text; it is started again by itself"
 
 
@@ -120,7 +120,7 @@ def problems_of_cluster(
     nodes: Sequence[NodeView], leader: str | None, unready: Sequence[str], has_apps: bool
 ) -> list[Problem]:
     """A manager that does not see the cluster, no leader, no worker."""
-    found = [
+    problems = [
         Problem(
             Concern.CLUSTER,
             "",
@@ -135,7 +135,7 @@ def problems_of_cluster(
     if leader is None:
         alive = sum(n.role == "manager" and n.presence == HeartbeatStatus.ALIVE for n in nodes)
         cause = f"{alive} managers send heartbeats, and none holds the lease"
-        found.append(
+        problems.append(
             Problem(
                 Concern.CLUSTER,
                 "",
@@ -148,8 +148,8 @@ def problems_of_cluster(
         )
     workers = [n for n in nodes if n.role == "worker" and n.presence == HeartbeatStatus.ALIVE]
     if has_apps and not any(n.ready for n in workers):
-        found.append(_no_worker(len(workers)))
-    return found
+        problems.append(_no_worker(len(workers)))
+    return problems
 
 
 def _no_worker(starting: int) -> Problem:
@@ -178,16 +178,16 @@ def problem_of_node(node: NodeView) -> Problem:
     )
 
 
-def problem_of_finding(found: Finding) -> Problem:
+def problem_of_finding(finding: Finding) -> Problem:
     """A finding of the verification."""
     return Problem(
         Concern.APP,
-        found.app,
-        found.severity.value,
-        f"{found.severity.value} of app {found.app}: {found.kind} in {found.where}",
-        found.text,
-        found.remedy,
-        f"mesh verify {found.app}",
+        finding.app,
+        finding.severity.value,
+        f"{finding.severity.value} of app {finding.app}: {finding.kind} in {finding.where}",
+        finding.text,
+        finding.remedy,
+        f"mesh verify {finding.app}",
     )
 
 
@@ -197,17 +197,17 @@ def problems_of_backlogs(app: AppStatus, flow: Callable[[str], Flow]) -> list[Pr
         return []
     members: dict[str, list[str]] = {}
     # More instances are no remedy for a source or sink that fails.
-    failing = {one.group for one in app.instances if failing_doors([one])}
+    failing = {one.group for one in app.instances if failing_connectors([one])}
     for one in app.instances:
         if one.group not in failing:
             members.setdefault(one.group, []).append(one.instance)
-    found = []
+    problems = []
     for group, instances in members.items():
         now = total(map(flow, instances))
         if now.backlog_s < LATE_S:
             continue
         waiting = f"{now.backlog:,} message{'s wait' if now.backlog != 1 else ' waits'}"
-        found.append(
+        problems.append(
             Problem(
                 Concern.APP,
                 app.app,
@@ -218,7 +218,7 @@ def problems_of_backlogs(app: AppStatus, flow: Callable[[str], Flow]) -> list[Pr
                 f"mesh scale {app.app} {group} {len(instances) + 1}",
             )
         )
-    return found
+    return problems
 
 
 def problem_of_errors(app: str, errors: int) -> Problem:

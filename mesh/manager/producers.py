@@ -30,8 +30,8 @@ async def end(
     # Only here: it brings Spark's Python along.
     from mesh.spark.producers import producers
 
-    found = await asyncio.to_thread(producers, groups, app.incarnation)
+    pairs = await asyncio.to_thread(producers, groups, app.incarnation)
     for js_stream in sorted(js_streams):
-        own = [producer for stream, producer in found if stream == js_stream]
+        writers = [producer for stream, producer in pairs if stream == js_stream]
         if await stream_positions.state(client, js_stream) is not None:
-            await stream_positions.end_producers(client, js_stream, app.incarnation, own)
+            await stream_positions.end_producers(client, js_stream, app.incarnation, writers)

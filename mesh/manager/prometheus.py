@@ -22,6 +22,11 @@ _FLOW: Final = {
     "backlog_s": "max(mesh_instance_backlog_seconds{of})",
     "batch_s": "histogram_quantile(0.5, sum by (le) "
     "(rate(mesh_instance_batch_seconds_bucket{of}[{window}s])))",
+    **{
+        field: f"histogram_quantile({share}, sum by (le) "
+        "(rate(mesh_instance_latency_seconds_bucket{of}[{window}s])))"
+        for field, share in (("latency_p50_s", 0.5), ("latency_p99_s", 0.99))
+    },
 }
 _NODE: Final = {
     "cpu": "mesh_node_cpu_ratio{of}",
@@ -30,7 +35,13 @@ _NODE: Final = {
     "memory": "mesh_node_memory_ratio{of}",
     "load_1m": "mesh_node_load1{of}",
 }
-EXPRESSIONS: Final = {"app": _FLOW, "group": _FLOW, "node": _NODE}
+EXPRESSIONS: Final = {
+    "cluster": _FLOW,
+    "app": _FLOW,
+    "group": _FLOW,
+    "instance": _FLOW,
+    "node": _NODE,
+}
 
 
 async def query_range(
@@ -42,32 +53,38 @@ async def query_range(
 
     queries = expressions(kind, name, step_s)
     count = -(-(until_s - since_s) // step_s)
-    found = {}
+    values = {}
     try:
         async with httpx.AsyncClient(base_url=url, timeout=LIMIT_S) as client:
             for field, query in queries.items():
-                asked: dict[str, str | int] = {"query": query, "start": since_s, "end": until_s - 1}
-                asked["step"] = step_s
-                answer = await ask(client, "GET", "/api/v1/query_range", params=asked)
+                params: dict[str, str | int] = {
+                    "query": query,
+                    "start": since_s,
+                    "end": until_s - 1,
+                }
+                params["step"] = step_s
+                answer = await ask(client, "GET", "/api/v1/query_range", params=params)
                 answer.response.raise_for_status()
                 result = json.loads(answer.whole())["data"]["result"]
-                found[field] = aligned(result, since_s, step_s, count)
+                values[field] = aligned(result, since_s, step_s, count)
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise MeshError(
             "MESH-A502",
             f"Prometheus at {url} did not answer",
             detail=f"{type(error).__name__}: {error}.",
-            hint="See manager.prometheus_url.  The last hour is kept by the managers themselves.",
+            hint="See manager.prometheus_url.  The last week is kept by the managers themselves.",
         ) from error
-    return found
+    return values
 
 
 def expressions(kind: str, name: str, step_s: int) -> dict[str, str]:
-    """The queries for an app, a group or a node."""
+    """The queries for an app, a group, an instance or a node."""
     first, _, second = name.partition("/")
     labels = {
+        "cluster": {},
         "app": {"app": name},
         "group": {"app": first, "group": second},
+        "instance": {"instance": name},
         "node": {"role": first, "node": second},
     }[kind]
     chosen = ",".join(f'{label}="{_quoted(value)}"' for label, value in labels.items())

@@ -67,8 +67,8 @@ class Promotions:
         if self._desired.get(origin.app).value.adopting:
             await self._adoptions.finish(origin.app)
         await self._undeploy(fork, by=by)
-        told = f"promoted fork {fork}: app {origin.app} has its text"
-        self._note(JournalEntry(told, by=by and f"user {by}", app=origin.app))
+        message = f"promoted fork {fork}: app {origin.app} has its text"
+        self._note(JournalEntry(message, by=by and f"user {by}", app=origin.app))
         return Promoted(origin.app, fork, changes)
 
     async def _edit(self, fork: str, app: AppRecord, origin: ForkOrigin, by: str) -> Any:

@@ -143,19 +143,19 @@ class Queries:
                 is_divided = is_divided and plan.is_grouped
             if plan.changes:
                 return await self._change(record, group, query, id_ or uuid4().hex, deadline_s)
-            found, missing = await self._gather(
+            answers, missing = await self._gather(
                 record, parts, query, at_least or {}, deadline_s,
                 is_divided=is_divided, waits=not partial,
             )  # fmt: skip
             if missing and not partial:
                 raise _missing(missing, self._limits.timeout_s)
-            if found and found[0].is_json:
-                records = found[0].data
+            if answers and answers[0].is_json:
+                records = answers[0].data
             else:
-                data = [one.data for one in found]
+                data = [one.data for one in answers]
                 divided = (record.spec.text, query) if is_divided else None
                 records = await self._records(deadline_s, data, divided)
-            positions = {s: n for one in found for s, n in one.positions.items()}
+            positions = {s: n for one in answers for s, n in one.positions.items()}
             return QueryAnswer(records, plan.columns, positions, tuple(missing))
 
     async def _records(
@@ -222,7 +222,7 @@ class Queries:
         answers = await asyncio.gather(
             *(ready(instance, number) for instance, number in parts), return_exceptions=True
         )
-        found: list[Answer] = []
+        part_answers: list[Answer] = []
         missing: dict[str, MeshError] = {}
         for (instance, _), one in zip(parts, answers, strict=True):
             if isinstance(one, MeshError) and one.code in _AWAY:
@@ -230,8 +230,8 @@ class Queries:
             elif isinstance(one, BaseException):
                 raise one
             else:
-                found.append(one)
-        return found, missing
+                part_answers.append(one)
+        return part_answers, missing
 
     def _placed(self, record: AppRecord) -> dict[str, Assignment]:
         """The present assignments of an app, by instance."""
@@ -355,16 +355,16 @@ class Queries:
     async def _reply(self, message: Msg) -> None:
         app, kind = message.subject.split(".")[1:]
         try:
-            asked = query_of(message.data)
+            request = query_of(message.data)
             answer = await self.ask(
                 app,
-                asked.query,
-                at_least=asked.at_least,
-                partial=asked.partial,
+                request.query,
+                at_least=request.at_least,
+                partial=request.partial,
                 may_change=kind == names.CHANGE,
-                id_=asked.id,
+                id_=request.id,
             )
-            data = orjson.dumps(answer.to_values(details=asked.details))
+            data = orjson.dumps(answer.to_values(details=request.details))
             if len(data) > self._client.max_payload:
                 raise _exceeded(f"A message has at most {self._client.max_payload} bytes.")
         except MeshError as error:

@@ -16,12 +16,12 @@ from mesh.model.app import Strategy
 from mesh.model.partition import partitions
 from mesh.model.question import too_many_rows
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations.find import keys_asked
+from mesh.operators.aggregations.find import group_keys
 from mesh.operators.aggregations.layout import Layout
 from mesh.operators.divided import divide, is_grouped
 from mesh.operators.merged import merge
 from mesh.plan.bind import bind, bind_on_demand
-from mesh.plan.bound import Answer, SourceKind
+from mesh.plan.bound import AnswerOutput, SourceKind
 from mesh.plan.stores import is_lookup_table
 
 if TYPE_CHECKING:
@@ -75,35 +75,37 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
     Raises:
         MeshError: MESH-L* for a faulty query; MESH-P900 for one that does not run yet.
     """
-    asked = bind_on_demand(parse_on_demand_query(query), _bound(app_text))
-    changes = not isinstance(asked.action, Answer)
-    if not changes and asked.store is None:
-        raise not_supported("on-demand queries that neither read nor change", asked.action.position)
-    if changes or asked.store is None:
-        own = asked.action.target.name
+    bound = bind_on_demand(parse_on_demand_query(query), _bound(app_text))
+    changes = not isinstance(bound.action, AnswerOutput)
+    if not changes and bound.store is None:
+        raise not_supported("on-demand queries that neither read nor change", bound.action.position)
+    if changes or bound.store is None:
+        target = bound.action.target.name
     else:
-        own = asked.store.table_of[0] if asked.store.table_of else asked.store.schema.name
-    home = _home(own, groups)
+        target = bound.store.table_of[0] if bound.store.table_of else bound.store.schema.name
+    home = _home(target, groups)
     if changes and home is None:
         raise not_supported(
-            f'an on-demand change of table "{asked.action.target.name}", which no query uses',
-            asked.action.position,
+            f'an on-demand change of table "{bound.action.target.name}", which no query uses',
+            bound.action.position,
             hint="No group of one instance can keep it: add a query that inserts into it.",
         )
-    for name in asked.reads:
+    for name in bound.reads:
         other = _home(name, groups)
         if home is not None and other not in (home, None):
             raise not_supported(
                 f'an on-demand query of group "{home}" with table "{name}" of group "{other}"',
-                asked.action.position,
+                bound.action.position,
                 hint="Each group keeps its own tables.  Ask for both, or use one group.",
             )
     columns = tuple(
-        (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in asked.outputs
+        (o.name, (o.expression.type or AttributeType.OBJECT).value) for o in bound.outputs
     )
-    is_anywhere = any(t.schema.name == own and is_lookup_table(t) for t in _bound(app_text).tables)
-    one_group = _one_group(asked, _bound(app_text))
-    return QueryPlan(home, columns, changes, is_anywhere, one_group, is_grouped(asked))
+    is_anywhere = any(
+        t.schema.name == target and is_lookup_table(t) for t in _bound(app_text).tables
+    )
+    one_group = _one_group(bound, _bound(app_text))
+    return QueryPlan(home, columns, changes, is_anywhere, one_group, is_grouped(bound))
 
 
 def _one_group(query: BoundOnDemandQuery, app: BoundApp) -> tuple[str, Mapping[str, Any]] | None:
@@ -111,11 +113,11 @@ def _one_group(query: BoundOnDemandQuery, app: BoundApp) -> tuple[str, Mapping[s
     store = query.store
     if store is None or store.kind is not SourceKind.AGGREGATION or store.on is None:
         return None
-    found = next((a for a in app.aggregations if a.schema.name == store.schema.name), None)
-    if found is None:
+    aggregation = next((a for a in app.aggregations if a.schema.name == store.schema.name), None)
+    if aggregation is None:
         return None
-    layout = Layout.of(found)
-    keys = keys_asked(store.on, store.schema.names, layout)
+    layout = Layout.of(aggregation)
+    keys = group_keys(store.on, store.schema.names, layout)
     if keys is None:
         return None
     values = [key.to_arrow(1)[0].as_py() for key in keys]
@@ -123,22 +125,22 @@ def _one_group(query: BoundOnDemandQuery, app: BoundApp) -> tuple[str, Mapping[s
         # The group of events without a value as well, which another partition has.
         return None
     names = [key.name for key in layout.keys]
-    return found.input.schema.name, dict(zip(names, values, strict=True))
+    return aggregation.input.schema.name, dict(zip(names, values, strict=True))
 
 
 def _home(name: str, groups: tuple[tuple[str, str], ...]) -> str | None:
     """The group that keeps a store; None if none does."""
-    return next((group for group, text in groups if name in _kept_by(text)), None)
+    return next((group for group, text in groups if name in _state_names(text)), None)
 
 
 def check_aggregation(app_text: str, name: str) -> None:
     """Check that an app has an aggregation; MESH-A404."""
-    known = [one.schema.name for one in _bound(app_text).aggregations]
-    if name not in known:
+    names = [one.schema.name for one in _bound(app_text).aggregations]
+    if name not in names:
         raise MeshError(
             "MESH-A404",
             f'aggregation "{name}" is not defined',
-            detail=f"There are {', '.join(known)}." if known else "The app has none.",
+            detail=f"There are {', '.join(names)}." if names else "The app has none.",
         )
 
 
@@ -162,12 +164,12 @@ def merged_records(app_text: str, query: str, answers: Sequence[bytes], rows_max
         MeshError: MESH-O110, an expression fails on a row; MESH-A413, there are too many rows;
             MESH-P900, see ``divide``.
     """
-    asked = bind_on_demand(parse_on_demand_query(query), _bound(app_text))
+    bound = bind_on_demand(parse_on_demand_query(query), _bound(app_text))
     parts = [batch for data in answers for batch in pa.ipc.open_stream(data)]
-    found = merge(divide(asked), parts)
-    if found.num_rows > rows_max:
-        raise too_many_rows(found.num_rows, rows_max)
-    return json_rows(found.to_batches())
+    table = merge(divide(bound), parts)
+    if table.num_rows > rows_max:
+        raise too_many_rows(table.num_rows, rows_max)
+    return json_rows(table.to_batches())
 
 
 @lru_cache(maxsize=32)
@@ -176,7 +178,7 @@ def _bound(text: str) -> BoundApp:
 
 
 @lru_cache(maxsize=64)
-def _kept_by(text: str) -> frozenset[str]:
+def _state_names(text: str) -> frozenset[str]:
     """The tables, named windows and aggregations that a group keeps."""
     app = _bound(text)
     schemas = [table.schema for table in app.tables]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WAITING_MAX: Final = 4
 
 
-class Questions:
+class FunctionCalls:
     """Calls of functions in a process beside this one.
 
     Args:

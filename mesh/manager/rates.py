@@ -15,16 +15,21 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import TYPE_CHECKING, Final
+
+from mesh.model.histogram import LATENCY_BOUNDS_S, merged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mesh.control.snapshot import ClusterSnapshot, Seen
+    from mesh.control.snapshot import ClusterSnapshot, Revisioned
     from mesh.model.cluster import InstanceStatus
 
 #: A report that is older says nothing about the present rate, seconds.
 REPORT_MAX_S: Final = 10.0
+#: Buckets of a latency.
+LATENCY_BUCKETS: Final = len(LATENCY_BOUNDS_S) + 1
 #: Arrivals that are kept for each instance.
 ARRIVALS_MAX: Final = 400
 
@@ -45,26 +50,30 @@ class Flow:
     backlog_s: float = 0.0
     #: Median duration of a batch, seconds.
     batch_s: float = 0.0
+    #: Events by the time from the broker's storing of them to the publishing of their effect, per
+    #: second: one number for each bucket (``mesh.model.histogram``), or none at all.
+    latencies: tuple[float, ...] = ()
 
 
 def total(flows: Iterable[Flow]) -> Flow:
     """Sums of several flows; the greatest of ages and durations."""
-    known = list(flows)
-    if len(known) == 1:
-        return known[0]
+    all_flows = list(flows)
+    if len(all_flows) == 1:
+        return all_flows[0]
     return Flow(
-        sum(flow.messages for flow in known),
-        sum(flow.events_in for flow in known),
-        sum(flow.events_out for flow in known),
-        sum(flow.errors for flow in known),
-        sum(flow.backlog for flow in known),
-        max((flow.backlog_s for flow in known), default=0.0),
-        max((flow.batch_s for flow in known), default=0.0),
+        sum(flow.messages for flow in all_flows),
+        sum(flow.events_in for flow in all_flows),
+        sum(flow.events_out for flow in all_flows),
+        sum(flow.errors for flow in all_flows),
+        sum(flow.backlog for flow in all_flows),
+        max((flow.backlog_s for flow in all_flows), default=0.0),
+        max((flow.batch_s for flow in all_flows), default=0.0),
+        reduce(merged, (flow.latencies for flow in all_flows if flow.latencies), ()),
     )
 
 
 @dataclass(slots=True)
-class _Known:
+class _Sample:
     """The last report of an instance in its epoch, and what it was compared with."""
 
     status: InstanceStatus
@@ -79,7 +88,7 @@ class Rates:
     """The flows of all instances, as of the last call of ``update``."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._samples: dict[str, _Sample] = {}
         self._worker: dict[str, str] = {}
         #: Instances that have changed their worker since the start, by app.
         self.moves: dict[str, int] = {}
@@ -93,26 +102,26 @@ class Rates:
                 self.moves[one.app] = self.moves.get(one.app, 0) + 1
             self._worker[one.instance] = one.worker
         epochs = {a.value.instance: a.value.epoch for a in snapshot.assignments}
-        known = {}
+        samples = {}
         for seen in snapshot.statuses:
             status = seen.value
             if epochs.get(status.instance) == status.epoch:
-                known[status.instance] = self._compared(seen, snapshot.now_s)
-        self._known = known
+                samples[status.instance] = self._compared(seen, snapshot.now_s)
+        self._samples = samples
         self._worker = {name: self._worker[name] for name in epochs}
         apps = {a.value.spec.name for a in snapshot.apps}
         self.moves = {app: count for app, count in self.moves.items() if app in apps}
 
     def flow(self, instance: str) -> Flow:
         """The flow of one instance; none while nothing is known."""
-        known = self._known.get(instance)
-        return known.flow if known is not None else Flow()
+        sample = self._samples.get(instance)
+        return sample.flow if sample is not None else Flow()
 
-    def _compared(self, seen: Seen[InstanceStatus], now_s: float) -> _Known:
+    def _compared(self, seen: Revisioned[InstanceStatus], now_s: float) -> _Sample:
         status = seen.value
-        before = self._known.get(status.instance)
+        before = self._samples.get(status.instance)
         if before is None or before.status.epoch != status.epoch:
-            return _Known(status, _flow(status, status, 0.0), _arrived(deque(), 0, status))
+            return _Sample(status, _flow(status, status, 0.0), _arrived(deque(), 0, status))
         if before.status is status or before.status.at_ms == status.at_ms:
             if now_s - seen.seen_at_s > REPORT_MAX_S:
                 flow = before.flow
@@ -121,7 +130,7 @@ class Rates:
         total_before = before.status.messages_in + before.status.behind
         arrivals = _arrived(before.arrivals, total_before, status)
         age_s = max(0.0, (status.at_ms - arrivals[0][0]) / 1000) if arrivals else 0.0
-        return _Known(status, _flow(before.status, status, age_s), arrivals)
+        return _Sample(status, _flow(before.status, status, age_s), arrivals)
 
 
 def _arrived(
@@ -159,4 +168,14 @@ def _flow(before: InstanceStatus, now: InstanceStatus, age_s: float) -> Flow:
         now.behind,
         age_s,
         (now.batch_ms_p50 or 0.0) / 1000,
+        _latencies(before.latencies, now.latencies, passed_s),
     )
+
+
+def _latencies(before: tuple[int, ...], now: tuple[int, ...], passed_s: float) -> tuple[float, ...]:
+    """The latencies of events since the report before, per second."""
+    if passed_s <= 0 or before == now or len(now) != LATENCY_BUCKETS:
+        return ()
+    if len(before) != LATENCY_BUCKETS:
+        return tuple(count / passed_s for count in now)
+    return tuple(max(0, there - was) / passed_s for was, there in zip(before, now, strict=True))

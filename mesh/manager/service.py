@@ -21,14 +21,14 @@ from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.jetstream.feed_store import FeedStore
 from mesh.jetstream.refusals import refusals
-from mesh.manager import door_checks
+from mesh.manager import connector_checks
 from mesh.manager.adoptions import Adoptions
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
 from mesh.manager.deployments import UNDEPLOY_S, Deployments
 from mesh.manager.desired_state import DesiredState
 from mesh.manager.edit_refusals import paused_error
-from mesh.manager.events import Events
+from mesh.manager.events import AppEvents
 from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
 from mesh.manager.language import LanguageDesk
@@ -48,7 +48,7 @@ from mesh.manager.what_ifs import WhatIfs
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
-from mesh.plan.scale import scaled
+from mesh.plan.scale import as_scaled, scaled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -61,9 +61,11 @@ if TYPE_CHECKING:
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployed import Deployed, Preview
     from mesh.manager.rates import Flow
+    from mesh.migrate import Migrated
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.model.cluster import StatisticsLevel
+    from mesh.plan.picture import Drawing
     from mesh.settings import Settings
 
 #: Time for which a write of an order or a width is retried while others write the key.
@@ -102,24 +104,24 @@ class ManagerService:
         self._story_turn = asyncio.Lock()
         self._survey: tuple[int, ClusterState] | None = None
         self._planner = planner = Planner(settings)
-        known = client, view, self._desired
-        self._deployments = Deployments(*known, settings, clock, self._note, planner)
+        context = client, view, self._desired
+        self._deployments = Deployments(*context, settings, clock, self._note, planner)
         self.guarantees = self._deployments.guarantees
         self.language = LanguageDesk(settings.receiver.refs_file)
         self.streams = Streams(client, self._desired.spec)
         self.tracer = Tracer()
         #: By app and group: the instances that the load needs; the autoscaler's, while it leads.
-        self.wanted: Mapping[tuple[str, str], int] = {}
+        self.targets: Mapping[tuple[str, str], int] = {}
         self.telemetry = Telemetry(view, clock, settings.manager)
         self.queries = Queries(client, view, self._desired, settings, clock)
-        self.events = Events(client, self._desired.spec, self._take, clock.wall_ms)
+        self.events = AppEvents(client, self._desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
         store = FeedStore(self._js, pieces, settings.channels.replicas)
         self.feeds = Feeds(store, self.events, self._desired.spec, self._take, clock.wall_ms)
-        self.backups = Backups(*known, pieces, settings, clock, self._take, planner)
+        self.backups = Backups(*context, pieces, settings, clock, self._take, planner)
         self.verification = Verification(client, view, self._desired, pieces, settings, clock)
         self.past = PastQuestions(self._desired, settings)
-        adoptions = Adoptions(*known, self.past, pieces, settings, clock)
+        adoptions = Adoptions(*context, self.past, pieces, settings, clock)
         calls = self._deployments, planner, self.undeploy, self._take
         self.promotions = Promotions(self._desired, *calls, adoptions)
         self.forks = Forks(
@@ -153,9 +155,9 @@ class ManagerService:
         return await self._deployments.preview(text, reset)
 
     async def check(self, text: str) -> list[dict[str, Any]]:
-        """See ``mesh.manager.door_checks``."""
+        """See ``mesh.manager.connector_checks``."""
         spec = await self._planner.plan(text)
-        return await door_checks.check(self._client, spec, self._view.snapshot())
+        return await connector_checks.check(self._client, spec, self._view.snapshot())
 
     async def pause(self, app: str, *, by: str = "") -> AppStatus:
         """Stop the instances of an app; its channels, states and positions stay.
@@ -169,11 +171,11 @@ class ManagerService:
     async def set_statistics(self, app: str, level: StatisticsLevel, *, by: str = "") -> None:
         """Switch the metrics of an app; MESH-A404."""
 
-        def wanted() -> AppRecord | None:
+        def next_record() -> AppRecord | None:
             record = self._desired.get(app).value
             return None if record.statistics is level else replace(record, statistics=level)
 
-        if at_ms := await self._desired.change(names.app_key(app), wanted, RETRY_S):
+        if at_ms := await self._desired.change(names.app_key(app), next_record, RETRY_S):
             self._note(f"set statistics of app {app} to {level}", at_ms, by, app=app)
 
     async def resume(self, app: str, *, by: str = "") -> AppStatus:
@@ -182,7 +184,7 @@ class ManagerService:
         return self._status(app)
 
     async def _set_paused(self, app: str, paused: bool, by: str) -> None:
-        def wanted() -> AppRecord | None:
+        def next_record() -> AppRecord | None:
             record = self._desired.get(app).value
             if record.deleting:
                 raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
@@ -197,7 +199,7 @@ class ManagerService:
                 )
             return None if record.paused == paused else replace(record, paused=paused)
 
-        if at_ms := await self._desired.change(names.app_key(app), wanted, RETRY_S):
+        if at_ms := await self._desired.change(names.app_key(app), next_record, RETRY_S):
             self._note(f"{'paused' if paused else 'resumed'} app {app}", at_ms, by, app=app)
 
     def unready_reasons(self) -> tuple[str, ...]:
@@ -220,10 +222,10 @@ class ManagerService:
         """Mark ``app`` for removal; the leader stops it and deletes its channels and state."""
 
         def removed() -> AppRecord | None:
-            known = self._desired.get(app).value
-            if not known.deleting:
+            current = self._desired.get(app).value
+            if not current.deleting:
                 self._desired.refuse_while_read(app)
-            return None if known.deleting else replace(known, deleting=True)
+            return None if current.deleting else replace(current, deleting=True)
 
         if at_ms := await self._desired.change(names.app_key(app), removed, UNDEPLOY_S):
             self._note(f"asked for app {app} to be undeployed", at_ms, by, app=app)
@@ -239,7 +241,7 @@ class ManagerService:
                 so many, MESH-A409 while the app is being undeployed.
         """
 
-        def wanted() -> AppRecord | None:
+        def next_record() -> AppRecord | None:
             record = self._desired.get(app).value
             if record.deleting:
                 raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
@@ -248,25 +250,30 @@ class ManagerService:
             if record.paused:
                 raise paused_error(app)
             spec = scaled(record.spec, group, parallel)
-            made = replace(record, spec=spec, scaled={**record.scaled, group: parallel})
-            return None if made == record else made
+            new_record = replace(record, spec=spec, scaled={**record.scaled, group: parallel})
+            return None if new_record == record else new_record
 
-        if at_ms := await self._desired.change(names.app_key(app), wanted, RETRY_S):
+        if at_ms := await self._desired.change(names.app_key(app), next_record, RETRY_S):
             count = f"{parallel} instance{'s' if parallel > 1 else ''}"
             self._note(f"asked for {count} of group {group}", at_ms, by, app=app)
         return await self.status(app)
 
     def loads(self) -> tuple[Sequence[AppRecord], Sequence[AppStatus], Callable[[str], Flow]]:
-        """Records and states of all apps, and the flow of an instance by name."""
+        """Records and states of all apps, and the flow of an instance by name.
+
+        No app at all while no group is scaled by its load: the autoscaler needs none then.
+        """
         records = [seen.value for seen in self._view.snapshot().apps]
+        if not any(record.spec.bounds for record in records):
+            return [], [], self.telemetry.rates.flow
         return records, app_statuses(self._surveyed(), records), self.telemetry.rates.flow
 
     async def apps(self) -> list[AppStatus]:
         """All apps with their states, by name."""
         snapshot = self._view.snapshot()
-        found = cluster_state_of(snapshot, self._settings)
+        cluster = cluster_state_of(snapshot, self._settings)
         records = sorted((a.value for a in snapshot.apps), key=lambda record: record.spec.name)
-        return app_statuses(found, records)
+        return app_statuses(cluster, records)
 
     async def overview(self) -> Overview:
         """The whole cluster, what needs a person first."""
@@ -274,9 +281,9 @@ class ManagerService:
 
     async def overview_of(self, apps: Sequence[AppStatus], nodes: Sequence[NodeView]) -> Overview:
         """The overview of these apps and nodes."""
-        known = (await self.leadership()).leader, self.unready_reasons(), self.verification.known()
+        facts = (await self.leadership()).leader, self.unready_reasons(), self.verification.latest()
         failed = await self.events.failed_counts()
-        return overview(apps, nodes, *known, self.telemetry.rates.flow, failed)
+        return overview(apps, nodes, *facts, self.telemetry.rates.flow, failed)
 
     async def flows(self) -> dict[str, Flow]:
         """The present flow of each app, by name."""
@@ -293,7 +300,7 @@ class ManagerService:
         """Figures of the cluster besides apps and nodes, for metrics."""
         return {
             **self.telemetry.figures(),
-            "wanted": dict(self.wanted),
+            "wanted": dict(self.targets),
             "findings": self.verification.figures(),
         }
 
@@ -305,9 +312,21 @@ class ManagerService:
         """The plan of an app as ``json`` values, as ``elements``, in ``svg`` or ``dot``."""
         return await self._planner.view(self._desired.spec(app), form)
 
+    async def drawing(self, text: str) -> Drawing:
+        """The places of a text's groups and channels, with the instances of its app now."""
+        spec = await self._planner.plan(text)
+        record = self._desired.record(spec.name)
+        spec = as_scaled(spec, record.scaled if record is not None else {})
+        layout: Drawing = await self._planner.view(spec, "drawing")
+        return layout
+
     async def name_of(self, text: str) -> str:
         """The name of the app of a text; MESH-L*."""
         return await self._planner.name(text)
+
+    async def migrated(self, text: str, name: str) -> Migrated:
+        """A text of Siddhi 3, 4 or 5 as it runs here; see ``mesh.migrate``."""
+        return await self._planner.migrated(text, name)
 
     def record(self, app: str) -> AppRecord | None:
         """The desired state of an app; None if it is not deployed."""
@@ -341,14 +360,14 @@ class ManagerService:
         Raises:
             MeshError: MESH-A404 when there is no such worker.
         """
-        wanted = Admission(admission)
+        target = Admission(admission)
 
         def order() -> NodeOrder:
             worker_view(self._view.snapshot(), self._settings, node)
-            return NodeOrder(node, wanted, by, self._clock.wall_ms())
+            return NodeOrder(node, target, by, self._clock.wall_ms())
 
         if at_ms := await self._desired.change(names.order_key(node), order, RETRY_S):
-            self._note(f"made worker {node} {wanted.value}", at_ms, by, worker=node)
+            self._note(f"made worker {node} {target.value}", at_ms, by, worker=node)
         return worker_view(self._view.snapshot(), self._settings, node)
 
     async def story(self, app: str) -> list[JournalEntry]:

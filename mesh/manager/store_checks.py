@@ -10,7 +10,7 @@ from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
 from mesh.model import names
-from mesh.model.cluster import Role
+from mesh.model.cluster import NodeRole
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -34,16 +34,16 @@ async def check_stores(client: Client, spec: AppSpec, snapshot: ClusterSnapshot)
     if _STORE.search(spec.text) is None:
         return
     nodes = (node.value for node in snapshot.nodes)
-    ready = [node.id for node in nodes if node.role is Role.WORKER and node.ready]
+    ready = [node.id for node in nodes if node.role is NodeRole.WORKER and node.ready]
     if not ready:
         return
     question = orjson.dumps({"text": spec.text, "only": [], "stores": True})
     try:
         answer = await client.request(names.check_subject(min(ready)), question, timeout=_ANSWER_S)
-        found: Any = orjson.loads(answer.data)
+        reply: Any = orjson.loads(answer.data)
     except (NatsError, TimeoutError, OSError, orjson.JSONDecodeError):
         return
-    if isinstance(found, dict) and found.get("code"):
+    if isinstance(reply, dict) and reply.get("code"):
         raise MeshError(
-            found["code"], found["message"], detail=found.get("detail"), hint=found.get("hint")
+            reply["code"], reply["message"], detail=reply.get("detail"), hint=reply.get("hint")
         )

@@ -82,8 +82,8 @@ class Streams:
     async def states(self, app: str) -> list[ChannelState]:
         """The channels of an app, in the order of its plan; missing ones are left out."""
         channels = self._app(app).channels
-        found = await asyncio.gather(*(self._state(channel) for channel in channels))
-        return [state for state in found if state is not None]
+        channel_states = await asyncio.gather(*(self._state(channel) for channel in channels))
+        return [state for state in channel_states if state is not None]
 
     async def last(self, app: str, stream: str, count: int, text: str = "") -> list[TapEvent]:
         """The last messages of a stream, the newest first.
@@ -97,12 +97,26 @@ class Streams:
         channel = self.channel(app, stream)
         partitions = range(min(channel.partitions, PARTITIONS_MAX))
         each = max(2, count // len(partitions))
-        found = await asyncio.gather(*(self._last_of(channel, p, each) for p in partitions))
-        messages = [message for one in found for message in one]
-        wanted = text.lower().encode()
-        chosen = [m for m in messages if wanted in (m.data or b"").lower()]
+        parts = await asyncio.gather(*(self._last_of(channel, p, each) for p in partitions))
+        messages = [message for one in parts for message in one]
+        needle = text.lower().encode()
+        chosen = [m for m in messages if needle in (m.data or b"").lower()]
         events = [_event(channel, m) for m in chosen]
         return sorted(events, key=lambda one: (one.at_ms, one.sequence), reverse=True)[:count]
+
+    async def message(self, app: str, stream: str, js_stream: str, sequence: int) -> TapEvent:
+        """One message of a stream; MESH-A404 where it is not there any more."""
+        channel = self.channel(app, stream)
+        raw_message = (
+            await self._get(js_stream, sequence) if js_stream in channel.js_streams else None
+        )
+        if raw_message is None or (raw_message.subject or "").startswith(f"{names.MARKERS}."):
+            raise MeshError(
+                "MESH-A404",
+                f'stream "{stream}" of app "{app}" has no message {sequence}',
+                hint="It may have expired: the page shows what is there.",
+            )
+        return _event(channel, raw_message)
 
     def channel(self, app: str, stream: str) -> Channel:
         """See ``channel_of``."""
@@ -152,9 +166,9 @@ class Streams:
         last = info["state"]["last_seq"]
         # Every batch of an app ends with a marker.
         first = max(1, info["state"]["first_seq"], last - 2 * count + 1)
-        found = await asyncio.gather(*(self._get(stream, n) for n in range(first, last + 1)))
+        messages = await asyncio.gather(*(self._get(stream, n) for n in range(first, last + 1)))
         marker = f"{names.ROOT}._marker."
-        events = [m for m in found if m is not None and not (m.subject or "").startswith(marker)]
+        events = [m for m in messages if m is not None and not (m.subject or "").startswith(marker)]
         return events[-count:]
 
     async def _get(self, stream: str, sequence: int) -> RawStreamMsg | None:
@@ -169,15 +183,15 @@ class Streams:
 
 def channel_of(spec: AppSpec, stream: str) -> Channel:
     """The channel that holds every event of a stream; MESH-A404."""
-    found = spec.whole_channel(stream)
-    if found is None:
-        known = sorted({c.stream.name for c in spec.channels})
+    channel = spec.whole_channel(stream)
+    if channel is None:
+        stream_names = sorted({c.stream.name for c in spec.channels})
         raise MeshError(
             "MESH-A404",
             f'app "{spec.name}" has no stream "{stream}" on the wire',
-            detail=f"On the wire are: {', '.join(known)}.",
+            detail=f"On the wire are: {', '.join(stream_names)}.",
         )
-    return found
+    return channel
 
 
 def _event(channel: Channel, message: RawStreamMsg) -> TapEvent:

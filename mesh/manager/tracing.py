@@ -57,10 +57,10 @@ class OtlpTracer(Tracer):
     ) -> Iterator[None]:
         """See ``Tracer.span``."""
         context = self._propagator.extract(dict(parent)) if parent is not None else None
-        known = {
+        tags = {
             key.replace("_", "."): value for key, value in attributes.items() if value is not None
         }
-        with self._tracer.start_as_current_span(name, context, attributes=known):
+        with self._tracer.start_as_current_span(name, context, attributes=tags):
             yield
 
     def close(self) -> None:

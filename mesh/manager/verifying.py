@@ -59,7 +59,7 @@ class Verification:
     _clock: Clock
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     #: By app: the findings of the last round that the round before had as well.
-    found: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
+    findings: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
     _last: dict[str, tuple[Finding, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -79,9 +79,9 @@ class Verification:
                     return custody.findings(app, gone)
                 return findings(await self._evidence(record))
 
-    def known(self) -> list[Finding]:
+    def latest(self) -> list[Finding]:
         """The findings of all apps, as of the last round."""
-        return [one for ones in self.found.values() for one in ones]
+        return [one for ones in self.findings.values() for one in ones]
 
     async def run(self, note: Callable[[JournalEntry], None], leads: Callable[[], bool]) -> None:
         """Verify all apps again and again, without end; the leader notes new faults."""
@@ -92,8 +92,8 @@ class Verification:
     async def round(self, note: Callable[[JournalEntry], None] | None) -> None:
         """Verify each app that runs, with pauses; ``note`` takes faults that are new."""
         apps = [one.value.spec.name for one in self._view.snapshot().apps]
-        self.found = _kept(self.found, set(apps))
-        self._last = _kept(self._last, set(apps))
+        self.findings = _of_apps(self.findings, set(apps))
+        self._last = _of_apps(self._last, set(apps))
         for app in apps:
             # Read for each app: others may be undeployed during a round.
             record = self._desired.record(app)
@@ -101,7 +101,7 @@ class Verification:
                 continue
             try:
                 seen = await self._evidence(record)
-                found = tuple(findings(seen))
+                results = tuple(findings(seen))
                 if note is not None and self._settings.channels.keep_unread:
                     await self._keep(seen, note)
             # It is tried again in the next round.
@@ -109,11 +109,15 @@ class Verification:
                 log.debug("app not verified", extra=fields(app=app, error=error))
                 continue
             before = {_key(one) for one in self._last.get(app, ())}
-            known = {_key(one) for one in self.found.get(app, ())}
-            self._last[app] = found
-            self.found[app] = tuple(one for one in found if _key(one) in before)
-            for one in self.found[app] if note is not None else ():
-                if one.severity is Severity.FAULT and _key(one) not in known and note is not None:
+            old_keys = {_key(one) for one in self.findings.get(app, ())}
+            self._last[app] = results
+            self.findings[app] = tuple(one for one in results if _key(one) in before)
+            for one in self.findings[app] if note is not None else ():
+                if (
+                    one.severity is Severity.FAULT
+                    and _key(one) not in old_keys
+                    and note is not None
+                ):
                     note(JournalEntry(f"found {one.kind} in {one.where}", one.text, app=app))
             await asyncio.sleep(len(list(channels.js_streams(record.spec))) / STREAMS_PER_S)
 
@@ -130,15 +134,15 @@ class Verification:
         for one in retentions(seen, ages_s):
             if not await retention.change(self._client, one):
                 continue
-            told = f"keeps messages of {one.js_stream} for {one.max_age_s:,.0f} s"
+            message = f"keeps messages of {one.js_stream} for {one.max_age_s:,.0f} s"
             why = f"group {one.group} has not processed the oldest" if one.group else "as before"
-            note(JournalEntry(told, why, app=seen.record.spec.name))
+            note(JournalEntry(message, why, app=seen.record.spec.name))
 
     def figures(self) -> Mapping[tuple[str, str, str], int]:
         """By app, severity and kind: number of findings of the last round."""
         counts: dict[tuple[str, str, str], int] = {}
-        for app, found in self.found.items():
-            for one in found:
+        for app, results in self.findings.items():
+            for one in results:
                 key = app, one.severity.value, one.kind
                 counts[key] = counts.get(key, 0) + 1
         return counts
@@ -148,7 +152,7 @@ def _key(finding: Finding) -> tuple[str, str]:
     return finding.kind, finding.where
 
 
-def _kept(
-    found: Mapping[str, tuple[Finding, ...]], apps: set[str]
+def _of_apps(
+    results: Mapping[str, tuple[Finding, ...]], apps: set[str]
 ) -> dict[str, tuple[Finding, ...]]:
-    return {app: ones for app, ones in found.items() if app in apps}
+    return {app: ones for app, ones in results.items() if app in apps}

@@ -54,8 +54,8 @@ async def until_removed(
     """
 
     def is_free() -> bool:
-        found = view.snapshot().app(app)
-        return found is None or found.value.retired is None or not found.value.retired.removing
+        entry = view.snapshot().app(app)
+        return entry is None or entry.value.retired is None or not entry.value.retired.removing
 
     if not await until(view, clock, timeout_s, is_free):
         raise MeshError(

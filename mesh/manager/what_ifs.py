@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
 from mesh.functions.script_switch import OF_MANAGERS
-from mesh.manager.questions import Questions
+from mesh.manager.questions import FunctionCalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ class WhatIfs:
     def __init__(self, planner: Planner, view: ClusterView, process: Process | None = None) -> None:
         self._planner = planner
         self._view = view
-        self._questions = Questions(process or _PROCESS, ANSWER_S, "questions about rates wait")
+        self._questions = FunctionCalls(process or _PROCESS, ANSWER_S, "questions about rates wait")
 
     async def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> Any:
         """The needs of an app at a rate; see ``mesh.calibration.what_if.answer``.
@@ -60,9 +60,9 @@ class WhatIfs:
         """
         spec = await self._planner.plan(text)
         snapshot = self._view.snapshot()
-        found = snapshot.app(spec.name)
+        current = snapshot.app(spec.name)
         statuses = [seen.value for seen in snapshot.statuses]
-        running = {} if found is None else running_rates(spec, found.value.spec, statuses)
+        running = {} if current is None else running_rates(spec, current.value.spec, statuses)
         return await self._questions.ask(
             f"{_MODULE}:answer", spec, list(at_rate), keys, {}, cores, running
         )

@@ -58,18 +58,18 @@ def source_mapper(
         ValueError: the mapping is invalid, with the reason.
     """
     _refuse_objects(stream)
-    made = _row_mapper if are_rows and kind in _OF_ROWS else _payload_mapper
+    make_mapper = _row_mapper if are_rows and kind in _OF_ROWS else _payload_mapper
     missing = "error" if options.get("fail.on.missing.attribute", True) else "null"
     by_place = [name is None for name, _ in attributes]
     named = zip(stream.names, (text for _, text in attributes), strict=False)
     paths = dict(named) if any(by_place) else {n: text for n, text in attributes if n is not None}
     if attributes and set(paths) != set(stream.names):
         raise ValueError("@attributes does not name each attribute of the stream")
-    own, keys = split(paths)
+    body_paths, keys = split(paths)
     if not keys:
-        return made(kind, options, own, stream, missing)
-    rest = replace(stream, attributes=tuple(a for a in stream.attributes if a.name in own))
-    inner = made(kind, options, own, rest, missing) if own else None
+        return make_mapper(kind, options, body_paths, stream, missing)
+    rest = replace(stream, attributes=tuple(a for a in stream.attributes if a.name in body_paths))
+    inner = make_mapper(kind, options, body_paths, rest, missing) if body_paths else None
     return PropertySource(stream.arrow, missing, keys, inner)
 
 
@@ -107,15 +107,15 @@ def _payload_mapper(
         case "json":
             if (options.get("enclosing.element") or "$") == "$":
                 return JsonSource(schema, missing)
-            own = {name: f"$['{name}']" for name in stream.names}
-            return JsonPathSource(schema, missing, own, options["enclosing.element"])
+            default_paths = {name: f"$['{name}']" for name in stream.names}
+            return JsonPathSource(schema, missing, default_paths, options["enclosing.element"])
         case "csv":
-            places = _places(paths, stream.names) if paths else ()
             return CsvSource(
                 schema,
                 delimiter=options.get("delimiter") or ",",
                 has_header=bool(options.get("header")),
-                positions=places,
+                positions=_places(paths, stream.names) if paths else (),
+                wrong="error" if options.get("fail.on.unknown.attribute", True) else "null",
             )
         case "text":
             patterns = {n[len(_REGEX) :]: t for n, t in options.items() if n.startswith(_REGEX)}
@@ -146,8 +146,8 @@ def _payload_mapper(
                 number=options.get("schema.id"),
             )  # fmt: skip
         case "protobuf":
-            made = class_for(*_definition(options), schema)
-            return ProtobufSource(schema, missing, made, paths)
+            message_class = class_for(*_definition(options), schema)
+            return ProtobufSource(schema, missing, message_class, paths)
         case _:
             raise ValueError(f'there is no source mapper "{kind}"')
 
@@ -199,20 +199,20 @@ def sink_mapper(
                 head if options.get("use.avro.serializer") else None,
             )  # fmt: skip
         case "protobuf":
-            made = class_for(*_definition(options), stream.arrow)
-            return ProtobufSink(stream.arrow, made, keyed)
+            message_class = class_for(*_definition(options), stream.arrow)
+            return ProtobufSink(stream.arrow, message_class, keyed)
         case _:
             raise ValueError(f'there is no sink mapper "{kind}"')
 
 
 def _definition(options: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:
-    found = options.get("proto"), options.get("descriptor"), options.get("message")
-    if options.get("class") and not any(found[:2]):
+    definition = options.get("proto"), options.get("descriptor"), options.get("message")
+    if options.get("class") and not any(definition[:2]):
         raise ValueError(
             f"class {options['class']} is of Java: give the definition of its message by proto or "
             "descriptor"
         )
-    return found
+    return definition
 
 
 def _check_registry(options: Mapping[str, Any]) -> None:

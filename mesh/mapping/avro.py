@@ -18,7 +18,7 @@ import pyarrow as pa
 from mesh.connect.extras import library
 from mesh.functions.exact_json import read_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
-from mesh.mapping.avro_values import UnfitError, encoded, fits, kind_of, with_own_types
+from mesh.mapping.avro_values import UnfitError, encoded, fits, kind_of, with_mesh_types
 from mesh.mapping.contract import Refusal
 from mesh.mapping.events import of_values
 from mesh.mapping.json_source import rooted
@@ -52,15 +52,15 @@ def schema_of(text: str | None, schema: pa.Schema, name: str) -> Any:
         ]
         return parse_schema({"type": "record", "name": name, "fields": fields})
     try:
-        given = orjson.loads(text)
+        document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise ValueError(f"schema.def is not JSON: {error.msg}") from error
-    if not isinstance(given, dict) or given.get("type") != "record":
+    if not isinstance(document, dict) or document.get("type") != "record":
         raise ValueError("schema.def is not the schema of a record")
     try:
-        parse_schema(given)
-        _least_bytes(given, ())
-        return parse_schema(with_own_types(given))
+        parse_schema(document)
+        _least_bytes(document, ())
+        return parse_schema(with_mesh_types(document))
     except ValueError:
         raise
     # The library has errors of many kinds.
@@ -93,8 +93,8 @@ def _least_bytes(schema: Any, inside: tuple[str, ...]) -> int:
     kind = schema["type"]
     match kind:
         case "record":
-            own = (*inside, schema["name"], f"{schema.get('namespace', '')}.{schema['name']}")
-            return sum(_least_bytes(field["type"], own) for field in schema["fields"])
+            enclosing = (*inside, schema["name"], f"{schema.get('namespace', '')}.{schema['name']}")
+            return sum(_least_bytes(field["type"], enclosing) for field in schema["fields"])
         case "array" | "map":
             items = schema["items" if kind == "array" else "values"]
             if _least_bytes(items, inside) + (kind == "map") < 1:
@@ -127,8 +127,8 @@ class AvroSource:
         self._avro = schema_of(definition, schema, "event")
         self._read = library("fastavro", "avro").schemaless_reader
         self._paths = [(name, parse(rooted(text))) for name, text in paths.items()]
-        known = {field["name"] for field in self._avro["fields"]}
-        absent = [name for name in schema.names if name not in known]
+        field_names = {field["name"] for field in self._avro["fields"]}
+        absent = [name for name in schema.names if name not in field_names]
         if absent and not paths and missing == "error":
             raise ValueError(f'the Avro schema has no field "{absent[0]}"')
 
@@ -143,9 +143,9 @@ class AvroSource:
         if self._has_head:
             if len(payload) < _HEAD_BYTES or payload[0] != 0:
                 return ["the payload does not begin with byte 0 and the number of a schema"]
-            found = int.from_bytes(payload[1:_HEAD_BYTES], "big")
-            if self._number not in (None, found):
-                return [f"the payload has schema {found}, and schema {self._number} is read"]
+            schema_id = int.from_bytes(payload[1:_HEAD_BYTES], "big")
+            if self._number not in (None, schema_id):
+                return [f"the payload has schema {schema_id}, and schema {self._number} is read"]
             start = _HEAD_BYTES
         data = io.BytesIO(payload)
         data.seek(start)
@@ -223,8 +223,8 @@ class AvroSink:
             if kind is None or not fits(field["type"], kind, has_nulls=None in values):
                 checked.append((field["name"], field["type"]))
         return [
-            one if isinstance(one, Refusal) else self._encoded(one, checked if known else None)
-            for one, known in zip(documents, is_whole, strict=True)
+            one if isinstance(one, Refusal) else self._encoded(one, checked if has_all else None)
+            for one, has_all in zip(documents, is_whole, strict=True)
         ]
 
     def _of_rows(self, rows: pa.RecordBatch) -> list[bytes]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 #: Before the name of a logical type that is read here.
-_OWN: Final = "mesh-"
+_PREFIX: Final = "mesh-"
 _UNITS: Final = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _PER_SECOND: Final = {"millis": 10**3, "micros": 10**6, "nanos": 10**9}
 _RANGES: Final = {"int": 1 << 31, "long": 1 << 63}
@@ -71,7 +71,7 @@ def _instants(unit: str, *, is_local: bool) -> Callable[[Any, Any], Any]:
 
 def _readers() -> dict[str, Callable[[Any, Any], Any]]:
     """The values of logical types by base and name, each from the raw value and its schema."""
-    found: dict[str, Callable[[Any, Any], Any]] = {
+    readers: dict[str, Callable[[Any, Any], Any]] = {
         "int-date": lambda raw, _: day(raw),
         "int-time-millis": lambda raw, _: time_of_day(raw, "ms"),
         "long-time-micros": lambda raw, _: time_of_day(raw, "us"),
@@ -81,20 +81,20 @@ def _readers() -> dict[str, Callable[[Any, Any], Any]]:
         "fixed-duration": lambda raw, _: _duration(raw),
     }
     for name, unit in _UNITS.items():
-        found[f"long-timestamp-{name}"] = _instants(unit, is_local=False)
-        found[f"long-local-timestamp-{name}"] = _instants(unit, is_local=True)
-    return found
+        readers[f"long-timestamp-{name}"] = _instants(unit, is_local=False)
+        readers[f"long-local-timestamp-{name}"] = _instants(unit, is_local=True)
+    return readers
 
 
 READERS: Final = _readers()
 
 
-def with_own_types(schema: Any) -> Any:
+def with_mesh_types(schema: Any) -> Any:
     """A schema whose logical types are read by this module; register them with the library."""
-    known = library("fastavro.read", "avro").LOGICAL_READERS
+    readers = library("fastavro.read", "avro").LOGICAL_READERS
     for key, read in READERS.items():
         base, _, name = key.partition("-")
-        known[f"{base}-{_OWN}{name}"] = lambda raw, writer=None, reader=None, read=read: read(
+        readers[f"{base}-{_PREFIX}{name}"] = lambda raw, writer=None, reader=None, read=read: read(
             raw, writer
         )
     return _renamed(schema)
@@ -105,16 +105,16 @@ def _renamed(schema: Any) -> Any:
         return [_renamed(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {
+    result = {
         key: _renamed(value) if key in ("type", "items", "values", "fields") else value
         for key, value in schema.items()
     }
-    logical = made.pop("logicalType", None)
-    if f"{made.get('type')}-{logical}" in READERS and _has_size(made, logical):
-        made["logicalType"] = f"{_OWN}{logical}"
+    logical = result.pop("logicalType", None)
+    if f"{result.get('type')}-{logical}" in READERS and _has_size(result, logical):
+        result["logicalType"] = f"{_PREFIX}{logical}"
     elif logical == "uuid":
-        made["logicalType"] = f"{_OWN}uuid"
-    return made
+        result["logicalType"] = f"{_PREFIX}uuid"
+    return result
 
 
 def _has_size(schema: Mapping[str, Any], logical: str) -> bool:
@@ -146,17 +146,17 @@ def fits(schema: Any, kind: pa.DataType, *, has_nulls: bool) -> bool:
 
 def kind_of(values: Sequence[Any]) -> pa.DataType | None:
     """The attribute's type that has all values of JSON but null; None if there is none."""
-    given = set(map(type, values)) - {type(None)}
-    if given == {int}:
+    types = set(map(type, values)) - {type(None)}
+    if types == {int}:
         numbers = [value for value in values if value is not None]
         is_short = -_RANGES["int"] <= min(numbers) and max(numbers) < _RANGES["int"]
         is_long = -_RANGES["long"] <= min(numbers) and max(numbers) < _RANGES["long"]
         return pa.int32() if is_short else pa.int64() if is_long else None
-    if given == {int, float}:
+    if types == {int, float}:
         size = max(abs(value) for value in values if type(value) is int)
         return pa.float64() if size <= _WHOLE_MAX else None
     kinds: dict[type, Any] = {str: pa.string(), bool: pa.bool_(), float: pa.float64()}
-    return kinds.get(given.pop()) if len(given) == 1 else None
+    return kinds.get(types.pop()) if len(types) == 1 else None
 
 
 def encoded(value: Any, schema: Any, named: Mapping[str, Any], path: str = "") -> Any:
@@ -164,7 +164,7 @@ def encoded(value: Any, schema: Any, named: Mapping[str, Any], path: str = "") -
 
     Args:
         value: of an attribute or of JSON.
-        schema: of ``with_own_types``, parsed.
+        schema: of ``with_mesh_types``, parsed.
         named: its named types.
         path: of the field, for errors.
 
@@ -220,7 +220,7 @@ def _name(schema: Any) -> str:
         return " or ".join(map(_name, schema))
     if isinstance(schema, str):
         return schema if schema == "null" else article(schema)
-    logical = schema.get("logicalType", "").removeprefix(_OWN)
+    logical = schema.get("logicalType", "").removeprefix(_PREFIX)
     return article(logical or schema.get("name") or str(schema["type"]))
 
 
@@ -230,30 +230,30 @@ def _of_union(value: Any, schema: list[Any], named: Mapping[str, Any], path: str
     others = [branch for branch in schema if branch != "null"]
     for branch in others:
         try:
-            found = encoded(value, branch, named, path)
+            datum = encoded(value, branch, named, path)
         except UnfitError:
             if len(others) == 1:
                 raise
             continue
         whole = named.get(branch, branch) if isinstance(branch, str) else branch
         if isinstance(whole, str):
-            return (whole, found)
-        return (whole["name"], found) if whole["type"] == "record" else found
+            return (whole, datum)
+        return (whole["name"], datum) if whole["type"] == "record" else datum
     raise _unfit(value, schema, path)
 
 
 def _of_record(
     value: Mapping[str, Any], schema: Mapping[str, Any], named: Mapping[str, Any], path: str
 ) -> dict[str, Any]:
-    found = {}
+    record = {}
     for field in schema["fields"]:
         name = field["name"]
         inner = f"{path}.{name}" if path else name
         if name in value:
-            found[name] = encoded(value[name], field["type"], named, inner)
+            record[name] = encoded(value[name], field["type"], named, inner)
         elif "default" not in field:
             raise UnfitError(f'field "{inner}" is missing')
-    return found
+    return record
 
 
 def _of_plain(value: Any, kind: str) -> Any:
@@ -278,12 +278,12 @@ def _of_plain(value: Any, kind: str) -> Any:
 
 def _of_logical(value: Any, logical: str, schema: Mapping[str, Any]) -> Any:
     """The raw value of a logical type; None or an error if there is none."""
-    name = logical.removeprefix(_OWN)
+    name = logical.removeprefix(_PREFIX)
     if name == "decimal":
         return _of_decimal(value, schema)
     if name == "uuid":
-        given = uuid.UUID(value) if isinstance(value, str) else None
-        return given and (given.bytes if schema["type"] == "fixed" else value)
+        identifier = uuid.UUID(value) if isinstance(value, str) else None
+        return identifier and (identifier.bytes if schema["type"] == "fixed" else value)
     if name == "duration":
         return _of_duration(value) if isinstance(value, str) else None
     if type(value) is int:
@@ -297,21 +297,21 @@ def _of_logical(value: Any, logical: str, schema: Mapping[str, Any]) -> Any:
 
 def _of_time(text: str, name: str) -> int | None:
     """The number of a time or a time of day; None for a text of another form or too many digits."""
-    found = _TIME.fullmatch(text)
+    match = _TIME.fullmatch(text)
     takes_day, takes_zone = "timestamp" in name, name.startswith("timestamp")
-    if found is None or (found[1] is not None) != takes_day or (found[6] and not takes_zone):
+    if match is None or (match[1] is not None) != takes_day or (match[6] and not takes_zone):
         return None
-    hours, minutes, seconds = (int(found[at] or 0) for at in (2, 3, 4))
+    hours, minutes, seconds = (int(match[at] or 0) for at in (2, 3, 4))
     if hours > 23 or minutes > 59 or seconds > 59:
         return None
-    if found[1]:
-        days = int(np.datetime64(found[1], "D").astype(int))
+    if match[1]:
+        days = int(np.datetime64(match[1], "D").astype(int))
         seconds += days * 86_400
-    if found[6] and found[6] != "Z":
-        sign = -1 if found[6][0] == "+" else 1
-        seconds += sign * (int(found[6][1:3]) * 3600 + int(found[6][-2:]) * 60)
+    if match[6] and match[6] != "Z":
+        sign = -1 if match[6][0] == "+" else 1
+        seconds += sign * (int(match[6][1:3]) * 3600 + int(match[6][-2:]) * 60)
     per_second = _PER_SECOND[name.rpartition("-")[2]]
-    nanos = int((found[5] or "").ljust(9, "0"))
+    nanos = int((match[5] or "").ljust(9, "0"))
     count, odd = divmod(nanos * per_second, 10**9)
     return None if odd else (seconds + hours * 3600 + minutes * 60) * per_second + count
 
@@ -341,10 +341,10 @@ def _of_decimal(value: Any, schema: Mapping[str, Any]) -> bytes | None:
 
 
 def _of_duration(text: str) -> bytes | None:
-    found = _DURATION.fullmatch(text)
-    if found is None or text[-1] in "PT":
+    match = _DURATION.fullmatch(text)
+    if match is None or text[-1] in "PT":
         return None
-    years, months, days, hours, minutes, seconds = (int(found[at] or 0) for at in range(1, 7))
-    millis = ((hours * 60 + minutes) * 60 + seconds) * 1000 + int((found[7] or "").ljust(3, "0"))
+    years, months, days, hours, minutes, seconds = (int(match[at] or 0) for at in range(1, 7))
+    millis = ((hours * 60 + minutes) * 60 + seconds) * 1000 + int((match[7] or "").ljust(3, "0"))
     parts = (years * 12 + months, days, millis)
     return b"".join(part.to_bytes(4, "little") for part in parts)

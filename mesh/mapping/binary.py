@@ -55,12 +55,12 @@ class BinarySource:
                 raise ValueError(f"its {len(payload)} bytes end within a value") from error
             return events
 
-        found = of_values(parse, payloads, self._schema, "null")
-        own = [
+        result = of_values(parse, payloads, self._schema, "null")
+        event_times = [
             times[message][index]
-            for message, index in zip(found.message.tolist(), found.index.tolist(), strict=True)
+            for message, index in zip(result.message.tolist(), result.index.tolist(), strict=True)
         ]
-        return replace(found, event_time_ms=pa.array(own, pa.int64()))
+        return replace(result, event_time_ms=pa.array(event_times, pa.int64()))
 
     def _events(self, payload: bytes) -> tuple[list[dict[str, Any] | str], list[int]]:
         """The events of a payload, or reasons, with their times.
@@ -115,11 +115,11 @@ class BinarySink:
             _written(name, column)
             for name, column in zip(rows.schema.names, rows.columns, strict=True)
         ]
-        made: list[bytes] = []
+        payloads: list[bytes] = []
         for values in zip(*columns, strict=True):
             refusal = next((one for one in values if isinstance(one, Refusal)), None)
-            made.append(head + b"".join(values) if refusal is None else refusal)
-        return made
+            payloads.append(head + b"".join(values) if refusal is None else refusal)
+        return payloads
 
 
 def _written(name: str, column: pa.Array[Any]) -> list[bytes]:

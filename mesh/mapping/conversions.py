@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark_nats.conversions import EXACT, NO, REFUSED, TEXT, Cell, Conversions
+from pyspark_nats.conversions import EXACT, NO, REFUSED, TEXT, ConversionCell, Conversions
 
-_Row = tuple[Cell, ...]
+_Row = tuple[ConversionCell, ...]
 
 _INT: Final = EXACT.unless("beyond 32 bits")
 _LONG: Final = EXACT.unless("beyond 64 bits")
@@ -64,7 +64,9 @@ TEXT_READ: Final = Conversions(
     },
     notes=(
         "Spaces around numbers and truth values are ignored. The empty text is null for all types",
-        "but string. In CSV and text the word `null` without quotes is null.",
+        "but string. In CSV and text the word `null` without quotes is null. The text of an XML",
+        "element has those of the elements inside, and is no number or bool then; of elements with",
+        "one name the last counts, and with `@attributes` the first.",
     ),
 )
 TEXT_WRITTEN: Final = Conversions(

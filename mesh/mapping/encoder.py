@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class PayloadFrame:
     """Bytes around the events of a payload."""
 
     head: bytes = b""
@@ -46,7 +46,7 @@ class Encoder:
         self,
         encode: Callable[[pa.RecordBatch], Array],
         content_type: str,
-        frame: Frame | None = None,
+        frame: PayloadFrame | None = None,
         *,
         is_grouping: bool = False,
         header: bytes = b"",
@@ -67,7 +67,7 @@ class Encoder:
         """
         self._encode, self._objection, self._unfit = encode, objection, unfit
         self.content_type, self.header = content_type, header
-        frame = frame or Frame()
+        frame = frame or PayloadFrame()
         self._frame = frame
         self._ends = (b"", b"") if is_grouping else (frame.head, frame.tail)
         self.join = frame.join if is_grouping else None
@@ -81,12 +81,12 @@ class Encoder:
             head, tail = (pa.scalar(one, pa.binary()) for one in self._ends)
             between = pa.scalar(b"", pa.binary())
             values = kernels.binary_join_element_wise(head, values, tail, between)
-        found: list[bytes] = values.to_pylist()
-        for row, why in self._unfit(rows, found).items() if self._unfit is not None else ():
-            found[row] = Refusal(why.encode())
+        payloads: list[bytes] = values.to_pylist()
+        for row, why in self._unfit(rows, payloads).items() if self._unfit is not None else ():
+            payloads[row] = Refusal(why.encode())
         if self._objection is None:
-            return found
-        return [one if isinstance(one, Refusal) else self._checked(one) for one in found]
+            return payloads
+        return [one if isinstance(one, Refusal) else self._checked(one) for one in payloads]
 
     def _checked(self, event: bytes) -> bytes:
         assert self._objection is not None
@@ -112,8 +112,8 @@ def not_finite(rows: pa.RecordBatch, _: Sequence[bytes] = ()) -> dict[int, str]:
 
 def not_in_text(rows: pa.RecordBatch, payloads: Sequence[bytes]) -> dict[int, str]:
     """The reasons against rows with such numbers; inside of a text of JSON they are words."""
-    found = not_finite(rows)
-    return {row: why for row, why in found.items() if against_json(payloads[row]) is not None}
+    reasons = not_finite(rows)
+    return {row: why for row, why in reasons.items() if against_json(payloads[row]) is not None}
 
 
 def against_json(payload: bytes) -> str | None:

@@ -15,13 +15,14 @@ from mesh.mapping.outside import value_for
 from mesh.mapping.texts import may_be_changed, typed
 from pyspark_nats.decode import rules
 from pyspark_nats.decode.limits import USUAL
-from pyspark_nats.decode.result import DecodeResult, assembled, bounded, part
+from pyspark_nats.decode.result import DecodedPart, DecodeResult, assembled, part, without
 from pyspark_nats.decode.values import WrongValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pyspark_nats.decode.columns import Conversion
+    from pyspark_nats.decode.limits import MessageLimits
 
     #: The events of a payload by attribute, or the reason why one can't be read.
     Parsed = list[dict[str, Any] | str]
@@ -69,6 +70,8 @@ def of_values(
     schema: pa.Schema,
     missing: str,
     convert: Conversion = value_for,
+    *,
+    limits: MessageLimits = USUAL,
 ) -> DecodeResult:
     """Rows of events whose values have types, as in JSON.
 
@@ -78,6 +81,7 @@ def of_values(
         schema: of the rows.
         missing: "error" or "null".
         convert: for values of other types.
+        limits: of one message.
     """
     errors: list[tuple[int, int, str]] = []
     events = parsed(parse, payloads)
@@ -88,7 +92,7 @@ def of_values(
         missing,
         errors,
         lambda _: next(events),
-        USUAL,
+        limits,
         convert,
     )
     return assembled(parts, schema, errors, len(payloads))
@@ -99,49 +103,32 @@ def merged(
 ) -> DecodeResult:
     """The results of some of the messages each as one; ``several`` has their numbers, as int64."""
     parts = [
-        part(found.rows, at[found.message], found.index)
-        for at, found in several
-        if found.rows.num_rows
+        DecodedPart(result.rows, at[result.message], result.index, result.event_time_ms)
+        for at, result in several
+        if result.rows.num_rows
     ]
     errors = [
         (int(at[number]), index, why)
-        for at, found in several
-        for number, index, why in found.errors
+        for at, result in several
+        for number, index, why in result.errors
     ]
     return assembled(parts, schema, errors, taken)
 
 
-def replaced(given: DecodeResult, numbers: Sequence[int], found: DecodeResult) -> DecodeResult:
-    """A result of messages, but with what was ``found`` in those with the numbers, in order."""
+def replaced(original: DecodeResult, numbers: Sequence[int], patch: DecodeResult) -> DecodeResult:
+    """A result of messages, but with ``patch`` for those with the numbers, in order."""
     at, of_others = np.array(numbers, np.int64), set(numbers)
-    keep = ~np.isin(given.message, at)
+    keep = ~np.isin(original.message, at)
     rest = replace(
-        given,
-        rows=given.rows.filter(pa.array(keep)),
-        message=given.message[keep],
-        index=given.index[keep],
-        errors=[error for error in given.errors if error[0] not in of_others],
+        original,
+        rows=original.rows.filter(pa.array(keep)),
+        message=original.message[keep],
+        index=original.index[keep],
+        event_time_ms=original.event_time_ms.filter(pa.array(keep)),
+        errors=[error for error in original.errors if error[0] not in of_others],
     )
-    everything = np.arange(given.taken)
-    return merged([(everything, rest), (at, found)], given.rows.schema, given.taken)
-
-
-def without(found: DecodeResult, reasons: Mapping[int, str]) -> DecodeResult:
-    """A result without some rows, by their numbers; each of them is an error with its reason."""
-    if not reasons:
-        return found
-    keep = np.ones(len(found.message), bool)
-    keep[list(reasons)] = False
-    kept = pa.array(keep)
-    errors = [(int(found.message[row]), int(found.index[row]), why) for row, why in reasons.items()]
-    return replace(
-        found,
-        rows=found.rows.filter(kept),
-        message=found.message[keep],
-        index=found.index[keep],
-        event_time_ms=found.event_time_ms.filter(kept),
-        errors=bounded([*found.errors, *errors]),
-    )
+    everything = np.arange(original.taken)
+    return merged([(everything, rest), (at, patch)], original.rows.schema, original.taken)
 
 
 class JsonEvents:
@@ -175,10 +162,10 @@ class JsonEvents:
                 is_odd = True
                 return value
 
-            found = of_values(self._read_plain, payloads, self._schema, self._missing, convert)
-            columns = [found.rows.column(name) for name in self._reals]
+            result = of_values(self._read_plain, payloads, self._schema, self._missing, convert)
+            columns = [result.rows.column(name) for name in self._reals]
             if not is_odd and not any(may_be_changed(one, pa.float64()) for one in columns):
-                return found
+                return result
         self._was_plain = True
         return of_values(self.read, payloads, self._schema, self._missing)
 
@@ -188,16 +175,16 @@ class JsonEvents:
             document = orjson.loads(payload)
         except orjson.JSONDecodeError:
             return self._read_odd(payload)
-        found = self._events_of(document)
-        if self._are_plain(found):
-            return found
+        events = self._events_of(document)
+        if self._are_plain(events):
+            return events
         self._was_plain = False
         if not is_exact(payload, document):
             return self._events_of(read_exact(payload))
-        for event in found:
+        for event in events:
             if isinstance(event, dict):
                 self._write_texts(event)
-        return found
+        return events
 
     def _read_plain(self, _: int, payload: bytes) -> Parsed:
         try:
@@ -240,8 +227,14 @@ def of_texts(
     payloads: Sequence[bytes],
     schema: pa.Schema,
     missing: str,
+    *,
+    wrong: str = "error",
 ) -> DecodeResult:
-    """Rows of events whose values are texts or None, which are converted column by column."""
+    """Rows of events whose values are texts or None, which are converted column by column.
+
+    ``missing`` and ``wrong`` are the meanings of an attribute that is missing, and of a text that
+    its type can't have: "error" or "null".
+    """
     errors: list[tuple[int, int, str]] = []
     columns: list[list[str | None]] = [[] for _ in schema]
     targets = list(zip(columns, schema.names, strict=True))
@@ -262,7 +255,13 @@ def of_texts(
             index.append(place)
     texts = [pa.array(column, pa.string()) for column in columns]
     return of_text_columns(
-        texts, np.array(message, np.int64), np.array(index, np.int64), schema, errors, len(payloads)
+        texts,
+        np.array(message, np.int64),
+        np.array(index, np.int64),
+        schema,
+        errors,
+        len(payloads),
+        wrong=wrong,
     )
 
 
@@ -273,22 +272,24 @@ def of_text_columns(
     schema: pa.Schema,
     errors: list[tuple[int, int, str]],
     taken: int,
+    *,
+    wrong: str = "error",
 ) -> DecodeResult:
     """Rows of columns of texts, without those of which a value is of the wrong type.
 
-    A column may be of its attribute's type already.
+    A column may be of its attribute's type already; see ``of_texts`` for ``wrong``.
     """
     if not len(message):
         return assembled([], schema, errors, taken)
-    found = []
+    columns = []
     reasons: dict[int, str] = {}
     for field, column in zip(schema, texts, strict=True):
-        values, wrong = typed(column, field.type)
-        found.append(values)
-        for row in wrong:
+        values, others = typed(column, field.type)
+        columns.append(values)
+        for row in others if wrong == "error" else ():
             why = WrongValueError(column[row].as_py(), field.type).reason(field.name)
             reasons.setdefault(row, why)
-    rows = pa.RecordBatch.from_arrays(found, schema=schema)
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
     return without(assembled([part(rows, message, index)], schema, errors, taken), reasons)
 
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mesh.connect.places import Slot, filling
+from mesh.connect.places import TemplateSlot, filling
 from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.connect.places import Place
+    from mesh.connect.places import OptionPlace
     from pyspark_nats.arrow import Array
 
 
@@ -24,15 +24,15 @@ class Misplaced(str):
 
     def __new__(cls, reason: str) -> Misplaced:
         """An empty text with a reason."""
-        found = super().__new__(cls)
-        found.reason = reason
-        return found
+        text = super().__new__(cls)
+        text.reason = reason
+        return text
 
     reason: str
 
 
 def filler(
-    option: str, place: Place, template: str
+    option: str, place: OptionPlace, template: str
 ) -> Callable[[pa.RecordBatch], list[str]] | None:
     """A function from rows to the texts of an option; None for one that is the same.
 
@@ -42,7 +42,7 @@ def filler(
     if parsed is None:
         return None
     parts, is_closed = parsed.parts, parsed.is_closed
-    named = " and ".join(f'"{part.attribute}"' for part in parts if isinstance(part, Slot))
+    named = " and ".join(f'"{part.attribute}"' for part in parts if isinstance(part, TemplateSlot))
 
     def misplaced(text: str, attributes: str) -> Misplaced:
         said = f'"{text[:80]}" of attribute {attributes} is not {place.value.words}'
@@ -59,15 +59,15 @@ def filler(
             for at in _others(texts, part.fits):
                 refused[at] = misplaced(texts[at].as_py(), f'"{part.attribute}"')
             columns.append(_escaped(texts, part.escape))
-        found: list[str] = kernels.binary_join_element_wise(*columns, pa.scalar("")).to_pylist()
+        values: list[str] = kernels.binary_join_element_wise(*columns, pa.scalar("")).to_pylist()
         if is_closed is not None:
             closed = {
-                at: misplaced(text, named) for at, text in enumerate(found) if is_closed(text)
+                at: misplaced(text, named) for at, text in enumerate(values) if is_closed(text)
             }
             refused = closed | refused
         for at, one in refused.items():
-            found[at] = one
-        return found
+            values[at] = one
+        return values
 
     return fill
 
@@ -79,8 +79,8 @@ def _others(texts: Array, fits: str) -> list[int]:
     is_good = kernels.match_substring_regex(texts, f"^(?:{fits})$")
     if kernels.all(is_good).as_py() is not False:
         return []
-    found: list[int] = kernels.indices_nonzero(kernels.invert(is_good)).to_pylist()
-    return found
+    places: list[int] = kernels.indices_nonzero(kernels.invert(is_good)).to_pylist()
+    return places
 
 
 def _escaped(texts: Array, escape: Callable[[str], str] | None) -> Array:

@@ -2,6 +2,9 @@
 
 Events are objects by attribute name, alone, in an array or one a line; each may be inside of
 ``{"event": ..}``.
+
+A query group that reads the messages of a source itself has no mapper.  For one with
+``@map(type='json')`` it decodes by ``decode_mapped``, which has the events that this mapper has.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.mapping.events import JsonEvents, merged, of_values, replaced, without_mark
 from mesh.mapping.texts import large
 from pyspark_nats.arrow import kernels, rows_at
-from pyspark_nats.decode import decode_messages, json_text
+from pyspark_nats.decode import decode_messages, json_text, rules
 from pyspark_nats.decode.limits import USUAL
 from pyspark_nats.decode.result import DecodeResult, assembled, part
 from pyspark_nats.decode.rules import events_of_json, events_of_msgpack
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
 
     from mesh.functions.jsonpaths import Path
     from mesh.mapping.events import Parsed
-    from pyspark_nats.decode.result import Part
+    from pyspark_nats.decode.limits import MessageLimits
+    from pyspark_nats.decode.result import DecodedPart
 
 _EVENT: Final = "event"
 #: From it on the strict reader rounds whole numbers.
@@ -54,8 +58,15 @@ _READERS: Final = {
 class PlainSource:
     """Payloads of a content type, by attribute name."""
 
-    def __init__(self, schema: pa.Schema, missing: str, content_type: str) -> None:
+    def __init__(
+        self,
+        schema: pa.Schema,
+        missing: str,
+        content_type: str,
+        limits: MessageLimits = USUAL,
+    ) -> None:
         self._schema, self._missing, self._content_type = schema, missing, content_type
+        self._limits = limits
         #: A payload's events with exact values; None where the strict reader has them all.
         self._read = _READERS.get(content_type)
 
@@ -63,25 +74,27 @@ class PlainSource:
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
-        found = self.strict(payloads)
+        result = self.strict(payloads)
         if self._read is None:
-            return found
-        odd = {number for number, _, _ in found.errors}
-        odd |= set(found.message[large(found.rows, _WHOLE_MAX)].tolist())
-        return self._again(found, payloads, sorted(odd)) if odd else found
+            return result
+        odd = odd_messages(result)
+        return self.again(result, payloads, odd) if odd else result
 
     def strict(self, payloads: Sequence[bytes]) -> DecodeResult:
         """Events whose values are of the attributes' types."""
         return self._plain(pa.array(payloads, pa.binary()), self._schema)
 
-    def _again(
-        self, strict: DecodeResult, payloads: Sequence[bytes], numbers: Sequence[int]
+    def again(
+        self,
+        strict: DecodeResult,
+        payloads: Sequence[bytes] | Mapping[int, bytes],
+        numbers: Sequence[int],
     ) -> DecodeResult:
         """The same events, but those of some payloads as their exact values are."""
-        numbers = [n for n in numbers if len(payloads[n]) <= USUAL.bytes_max]
+        numbers = [n for n in numbers if len(payloads[n]) <= self._limits.bytes_max]
         chosen = [without_mark(payloads[n]) for n in numbers]
-        found = of_values(self._events, chosen, self._schema, self._missing)
-        return replaced(strict, numbers, found)
+        result = of_values(self._events, chosen, self._schema, self._missing, limits=self._limits)
+        return replaced(strict, numbers, result)
 
     def _events(self, _: int, payload: bytes) -> Parsed:
         """The events of a payload by its exact values."""
@@ -96,23 +109,25 @@ class PlainSource:
 
     def _plain(self, data: Any, schema: pa.Schema) -> DecodeResult:
         kinds = pa.repeat(pa.scalar(self._content_type), len(data))
-        parts: list[Part] = []
+        parts: list[DecodedPart] = []
         errors: list[tuple[int, int, str]] = []
         at = 0
         while at < len(data):
-            found = decode_messages(data.slice(at), kinds.slice(at), schema, missing=self._missing)
-            errors += [(number + at, index, why) for number, index, why in found.errors]
-            rows = part(found.rows, found.message + at, found.index)
-            parts += [rows] if found.rows.num_rows else []
-            at += found.taken
+            result = decode_messages(
+                data.slice(at), kinds.slice(at), schema, missing=self._missing, limits=self._limits
+            )
+            errors += [(number + at, index, why) for number, index, why in result.errors]
+            rows = part(result.rows, result.message + at, result.index)
+            parts += [rows] if result.rows.num_rows else []
+            at += result.taken
         return assembled(parts, schema, errors, len(data))
 
 
 class JsonSource(PlainSource):
     """The default mapping of JSON."""
 
-    def __init__(self, schema: pa.Schema, missing: str) -> None:
-        super().__init__(schema, missing, "application/json")
+    def __init__(self, schema: pa.Schema, missing: str, limits: MessageLimits = USUAL) -> None:
+        super().__init__(schema, missing, "application/json", limits)
 
     def _event(self, event: dict[str, Any], payload: bytes) -> dict[str, Any] | str:
         if _EVENT not in self._schema.names and _ENVELOPE_OF(payload) is not None:
@@ -128,9 +143,9 @@ class JsonSource(PlainSource):
         data = pa.array(payloads, pa.binary())
         if _EVENT in self._schema.names:
             return self._plain(data, self._schema)
-        found = self._bare(payloads, data)
-        if found is not None:
-            return found
+        result = self._bare(payloads, data)
+        if result is not None:
+            return result
         flags = _enveloped(payloads, data)
         if not flags.any():
             return self._plain(data, self._schema)
@@ -151,22 +166,22 @@ class JsonSource(PlainSource):
         if not _are_alike(payloads, data):
             return None
         inner = kernels.binary_slice(data, len(_HEAD) - 1, -1)
-        found = self._plain(inner, self._schema)
-        if not found.errors:
-            return found
+        result = self._plain(inner, self._schema)
+        if not result.errors:
+            return result
         # Each has one event; the reasons are those of the whole payloads.
-        numbers = sorted({number for number, _, _ in found.errors})
+        numbers = sorted({number for number, _, _ in result.errors})
         again = self._unwrapped(data.take(rows_at(np.array(numbers))), self._schema)
-        return replaced(found, numbers, again)
+        return replaced(result, numbers, again)
 
     def _unwrapped(self, data: Any, schema: pa.Schema) -> DecodeResult:
         """Events inside of ``event``, read as a struct."""
         outer = pa.schema([pa.field(_EVENT, pa.struct(list(schema)))])
-        found = self._plain(data, outer)
-        inner: Any = found.rows.column(0)
-        errors = [(n, i, why.replace('"event.', '"')) for n, i, why in found.errors]
+        result = self._plain(data, outer)
+        inner: Any = result.rows.column(0)
+        errors = [(n, i, why.replace('"event.', '"')) for n, i, why in result.errors]
         keep = inner.is_valid()
-        message, index = found.message, found.index
+        message, index = result.message, result.index
         if inner.null_count:
             gone = np.flatnonzero(~keep.to_numpy(zero_copy_only=False))
             errors += [(int(message[n]), int(index[n]), '"event" is null') for n in gone]
@@ -176,6 +191,38 @@ class JsonSource(PlainSource):
             return assembled([], schema, errors, len(data))
         rows = pa.RecordBatch.from_arrays(inner.flatten(), schema=schema)
         return assembled([part(rows, message, index)], schema, errors, len(data))
+
+
+def odd_messages(result: DecodeResult) -> list[int]:
+    """Messages whose exact values the strict reader may not have, in order."""
+    odd = {number for number, _, _ in result.errors}
+    odd |= set(result.message[large(result.rows, _WHOLE_MAX)].tolist())
+    return sorted(odd)
+
+
+def decode_mapped(
+    data: pa.Array[Any],
+    content_type: pa.Array[Any],
+    schema: pa.Schema,
+    *,
+    missing: str = "error",
+    limits: MessageLimits = USUAL,
+) -> DecodeResult:
+    """Decode messages as ``decode_messages`` does, but those of JSON as the mapper ``json`` does.
+
+    Messages without an envelope are read once; only those that then have an error are read again.
+    """
+    source = JsonSource(schema, missing, limits)
+    is_json = content_type.null_count == len(data)
+    if is_json and len(data) and _ENVELOPE_OF(data[0].as_py() or b"") is not None:
+        return source.decode(kernels.fill_null(data, b"").to_pylist())
+    result = decode_messages(data, content_type, schema, missing=missing, limits=limits)
+    odd = odd_messages(result)
+    if not is_json:
+        odd = [n for n in odd if rules.kind_of(content_type[n].as_py() or "") == "json"]
+    if not odd:
+        return result
+    return source.again(result, {n: data[n].as_py() or b"" for n in odd}, odd)
 
 
 def _are_alike(payloads: Sequence[bytes], data: Any) -> bool:
@@ -201,8 +248,8 @@ def _enveloped(payloads: Sequence[bytes], data: Any) -> Any:
     """Whether each payload begins as an envelope, as flags."""
     if len(payloads) <= _FEW:
         return np.fromiter((_ENVELOPE_OF(p) is not None for p in payloads), bool, len(payloads))
-    found: Any = kernels.match_substring_regex(data, _ENVELOPE)
-    return found.to_numpy(zero_copy_only=False)
+    matches: Any = kernels.match_substring_regex(data, _ENVELOPE)
+    return matches.to_numpy(zero_copy_only=False)
 
 
 class JsonPathSource:
@@ -225,10 +272,10 @@ class JsonPathSource:
 
     def _events_of(self, document: Any) -> Parsed:
         try:
-            found = self._enclosing.read(document)
+            element = self._enclosing.read(document)
         except PathNotFoundError:
             return ["the enclosing element is missing"]
-        several = found if isinstance(found, list) else [found]
+        several = element if isinstance(element, list) else [element]
         return [self._event(one) for one in several]
 
     def _event(self, document: Any) -> dict[str, Any]:

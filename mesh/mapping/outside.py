@@ -36,8 +36,8 @@ class Exact:
 
 def value_for(value: Any, kind: Any) -> Any:
     """The value for an attribute of a type; the same value if there is none."""
-    given = type(value)
-    if value is None or given is str or (given in _PLAIN and kind.id != _STRING):
+    value_type = type(value)
+    if value is None or value_type is str or (value_type in _PLAIN and kind.id != _STRING):
         return value
     if isinstance(value, msgpack.Timestamp):
         value = instant(value.seconds * 1_000_000_000 + value.nanoseconds, "ns", "ms")

@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.connect.spec import PROPERTY
-from mesh.mapping.events import without
 from mesh.mapping.texts import typed
-from pyspark_nats.decode.result import DecodeResult
+from pyspark_nats.decode.result import DecodeResult, without
 from pyspark_nats.decode.values import WrongValueError
 
 if TYPE_CHECKING:
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
 
 def split(paths: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """Paths in payloads by attribute, and names of transport properties by attribute."""
-    own = {name: text for name, text in paths.items() if not text.startswith(PROPERTY)}
-    keys = {n: text[len(PROPERTY) :].lower() for n, text in paths.items() if n not in own}
-    return own, keys
+    body_paths = {name: text for name, text in paths.items() if not text.startswith(PROPERTY)}
+    keys = {n: text[len(PROPERTY) :].lower() for n, text in paths.items() if n not in body_paths}
+    return body_paths, keys
 
 
 class PropertySource:
@@ -48,16 +47,16 @@ class PropertySource:
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
-        found = self._inner.decode(payloads) if self._inner else _each(len(payloads))
-        given = properties if properties is not None else [{}] * len(payloads)
+        result = self._inner.decode(payloads) if self._inner else _each(len(payloads))
+        by_message = properties if properties is not None else [{}] * len(payloads)
         reasons: dict[int, str] = {}
         columns: list[Any] = []
         for field in self._schema:
             if field.name not in self._keys:
-                columns.append(found.rows.column(field.name))
+                columns.append(result.rows.column(field.name))
                 continue
             key = self._keys[field.name]
-            values = (given[number].get(key) for number in found.message.tolist())
+            values = (by_message[number].get(key) for number in result.message.tolist())
             # Connectors of others may give numbers.
             texts = [None if value is None else str(value) for value in values]
             column, wrong = typed(pa.array(texts, pa.string()), field.type)
@@ -69,7 +68,7 @@ class PropertySource:
                 for row in (row for row, text in enumerate(texts) if text is None):
                     reasons.setdefault(row, f'attribute "{field.name}" is missing')
         rows = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-        return without(replace(found, rows=rows), reasons)
+        return without(replace(result, rows=rows), reasons)
 
 
 def _each(count: int) -> DecodeResult:

@@ -17,7 +17,7 @@ from mesh.connect.extras import library
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_KNOWN_FILE: Final = re.compile(r"google/protobuf/[a-z_]+\.proto\Z")
+_LIBRARY_FILE: Final = re.compile(r"google/protobuf/[a-z_]+\.proto\Z")
 _TOKEN: Final = re.compile(
     r"\s+|//[^\n]*|/\*.*?\*/|(?P<text>\"[^\"\n]*\"|'[^'\n]*')|(?P<word>[A-Za-z_][\w.]*|\.[\w.]+)"
     r"|(?P<number>[+-]?(?:0[xX][0-9a-fA-F]+|[\d.]+(?:[eE][+-]?\d+)?))|(?P<mark>[{}=;<>,\[\]():+-])",
@@ -31,7 +31,7 @@ SCALARS: Final = {
     "sint32": 17, "sint64": 18,
 }  # fmt: skip
 _COMPILE: Final = "; give it compiled, in option descriptor"
-_OWN_FILES: Final = "google/protobuf/"
+_LIBRARY_ROOT: Final = "google/protobuf/"
 _LABELS: Final = {"optional": 1, "required": 2, "repeated": 3}
 
 
@@ -44,12 +44,12 @@ class ProtoReader:
         self._tokens: list[str] = []
         at = 0
         while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
+            match = _TOKEN.match(text, at)
+            if match is None:
                 raise ValueError(f"the definition has {text[at : at + 10]!r} at character {at}")
-            at = found.end()
-            if found.lastgroup is not None:
-                self._tokens.append(found[0])
+            at = match.end()
+            if match.lastgroup is not None:
+                self._tokens.append(match[0])
         self._at = 0
         self._file = library("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorProto()
 
@@ -91,7 +91,7 @@ class ProtoReader:
         if name in ("public", "weak"):
             name = self._next()
         name = name.strip("\"'")
-        if not name.startswith(_OWN_FILES):
+        if not name.startswith(_LIBRARY_ROOT):
             raise ValueError(f'the definition imports "{name}"{_COMPILE}')
         self._file.dependency.append(name)
         self._expect(";")
@@ -103,9 +103,9 @@ class ProtoReader:
         return self._tokens[self._at - 1]
 
     def _expect(self, token: str) -> None:
-        found = self._next()
-        if found != token:
-            raise ValueError(f'the definition has "{found}" instead of "{token}"')
+        actual = self._next()
+        if actual != token:
+            raise ValueError(f'the definition has "{actual}" instead of "{token}"')
 
     def _skip(self) -> None:
         """Skip a statement: to its semicolon, or to the brace that ends its block."""
@@ -253,18 +253,18 @@ def class_of(files: Sequence[Any], name: str | None) -> Any:
     pool = pools.DescriptorPool()
     if not files:
         raise ValueError("the definition has no file")
-    own = files[-1]
+    last_file = files[-1]
     if name is None:
-        known = [message.name for message in own.message_type]
-        if len(known) != 1:
-            raise ValueError(f"option message names one of {', '.join(known) or 'no messages'}")
-        name = known[0]
+        names = [message.name for message in last_file.message_type]
+        if len(names) != 1:
+            raise ValueError(f"option message names one of {', '.join(names) or 'no messages'}")
+        name = names[0]
     try:
-        given = {file.name for file in files}
+        file_names = {file.name for file in files}
         for file in files:
-            _add_known(pool, [n for n in file.dependency if n not in given], given)
+            _add_imports(pool, [n for n in file.dependency if n not in file_names], file_names)
             pool.AddSerializedFile(file.SerializeToString())
-        full = name if "." in name or not own.package else f"{own.package}.{name}"
+        full = name if "." in name or not last_file.package else f"{last_file.package}.{name}"
         return factory.GetMessageClass(pool.FindMessageTypeByName(full))
     except KeyError as error:
         raise ValueError(f'the definition has no message "{name}"') from error
@@ -272,16 +272,16 @@ def class_of(files: Sequence[Any], name: str | None) -> Any:
         raise ValueError(f"the definition is invalid: {error}") from error
 
 
-def _add_known(pool: Any, names: Sequence[str], given: set[str]) -> None:
+def _add_imports(pool: Any, names: Sequence[str], existing: set[str]) -> None:
     """Add files that are part of the library, with those that they import."""
     for name in names:
         module = name.removesuffix(".proto").replace("/", ".")
-        if name in given or not _KNOWN_FILE.match(name):
+        if name in existing or not _LIBRARY_FILE.match(name):
             continue
-        given.add(name)
+        existing.add(name)
         try:
             descriptor = importlib.import_module(f"{module}_pb2").DESCRIPTOR
         except ImportError as error:
             raise ValueError(f'the definition imports "{name}", which is not known') from error
-        _add_known(pool, [file.name for file in descriptor.dependencies], given)
+        _add_imports(pool, [file.name for file in descriptor.dependencies], existing)
         pool.AddSerializedFile(descriptor.serialized_pb)

@@ -56,12 +56,12 @@ def class_for(text: str | None, descriptor: str | None, name: str | None, schema
     file.name, file.syntax = "stream.proto", "proto3"
     message = file.message_type.add()
     message.name = "Event"
-    for number, own in enumerate(schema, 1):
+    for number, attribute in enumerate(schema, 1):
         field = message.field.add()
-        field.name, field.number, field.label = own.name, number, 1
-        field.type, field.proto3_optional = _number_of(own.type), True
+        field.name, field.number, field.label = attribute.name, number, 1
+        field.type, field.proto3_optional = _number_of(attribute.type), True
         field.oneof_index = number - 1
-        message.oneof_decl.add().name = f"_{own.name}"
+        message.oneof_decl.add().name = f"_{attribute.name}"
     return class_of([file], "Event")
 
 
@@ -78,16 +78,16 @@ def _number_of(kind: Any) -> int:
 class _Place:
     """A field of a message, or of a message inside of it."""
 
-    def __init__(self, made: Any, path: str, kind: pa.DataType | None = None) -> None:
+    def __init__(self, root: Any, path: str, kind: pa.DataType | None = None) -> None:
         """The field at a path; ``kind`` is the type of the values that are written."""
         self._json = library("google.protobuf.json_format", "protobuf")
         self._name = path
-        descriptor = made.DESCRIPTOR
+        descriptor = root.DESCRIPTOR
         self._path: list[Any] = []
         for name in path.split("."):
             field = None if descriptor is None else descriptor.fields_by_name.get(name)
             if field is None:
-                raise ValueError(f'message "{made.DESCRIPTOR.full_name}" has no field "{path}"')
+                raise ValueError(f'message "{root.DESCRIPTOR.full_name}" has no field "{path}"')
             if self._path and _is_repeated(self._path[-1]):
                 raise ValueError(f'field "{self._path[-1].name}" of "{path}" is no single message')
             self._path.append(field)
@@ -124,8 +124,8 @@ class _Place:
             return None
         value = getattr(message, last.name)
         if last.type == _ENUM:
-            known = last.enum_type.values_by_number.get(value)
-            return Exact(known.name if known is not None else str(value), value)
+            enum_value = last.enum_type.values_by_number.get(value)
+            return Exact(enum_value.name if enum_value is not None else str(value), value)
         if self._kind == _TIMESTAMP:
             return instant(value.seconds * 10**9 + value.nanos, "ns", "ms")
         if self._kind == _DURATION:
@@ -139,8 +139,8 @@ class _Place:
         only = type(message)()
         getattr(only, field.name).MergeFrom(getattr(message, field.name))
         is_map = field.type == _MESSAGE and field.message_type.GetOptions().map_entry
-        found = self._json.MessageToDict(only, preserving_proto_field_name=True)
-        return found.get(field.name, {} if is_map else [])
+        document = self._json.MessageToDict(only, preserving_proto_field_name=True)
+        return document.get(field.name, {} if is_map else [])
 
     def write(self, message: Any, value: Any) -> None:
         """Set the value; None leaves the field alone.
@@ -200,10 +200,10 @@ def _scalar(field: Any, value: Any) -> Any:
         ValueError: it is of another type, or a number beyond a float.
     """
     if field.type == _ENUM and isinstance(value, str):
-        known = field.enum_type.values_by_name.get(value)
-        if known is None:
+        enum_value = field.enum_type.values_by_name.get(value)
+        if enum_value is None:
             raise ValueError(f'it is no value of enum "{field.enum_type.name}"')
-        return known.number
+        return enum_value.number
     if field.cpp_type in (field.CPPTYPE_FLOAT, field.CPPTYPE_DOUBLE):
         is_single = field.cpp_type == field.CPPTYPE_FLOAT
         if type(value) in (int, float):
@@ -211,8 +211,8 @@ def _scalar(field: Any, value: Any) -> Any:
         if type(value) is not float:
             raise ValueError("it is no number of the field's type")
         return value
-    wanted = {field.CPPTYPE_STRING: str, field.CPPTYPE_BOOL: bool}.get(field.cpp_type, int)
-    if type(value) is not wanted:
+    expected = {field.CPPTYPE_STRING: str, field.CPPTYPE_BOOL: bool}.get(field.cpp_type, int)
+    if type(value) is not expected:
         raise ValueError("it is of another type")
     return value
 
@@ -237,11 +237,11 @@ class ProtobufSource:
     """Messages as events: by the names of fields, or by paths such as ``a.b``."""
 
     def __init__(
-        self, schema: pa.Schema, missing: str, made: Any, paths: Mapping[str, str]
+        self, schema: pa.Schema, missing: str, message_class: Any, paths: Mapping[str, str]
     ) -> None:
-        self._schema, self._missing, self._made = schema, missing, made
-        own = paths or {name: name for name in schema.names}
-        self._places = [(name, _Place(made, path)) for name, path in own.items()]
+        self._schema, self._missing, self._message_class = schema, missing, message_class
+        field_paths = paths or {name: name for name in schema.names}
+        self._places = [(name, _Place(message_class, path)) for name, path in field_paths.items()]
         self._error = library("google.protobuf.message", "protobuf").DecodeError
 
     def decode(
@@ -251,11 +251,11 @@ class ProtobufSource:
         return of_values(self._events, payloads, self._schema, self._missing)
 
     def _events(self, _: int, payload: bytes) -> Parsed:
-        message = self._made()
+        message = self._message_class()
         try:
             message.ParseFromString(payload)
         except self._error:
-            return [f'the payload is no message "{self._made.DESCRIPTOR.full_name}"']
+            return [f'the payload is no message "{self._message_class.DESCRIPTOR.full_name}"']
         event = {name: place.read(message) for name, place in self._places}
         return [event]
 
@@ -265,13 +265,17 @@ class ProtobufSink:
 
     content_type = "application/x-protobuf"
 
-    def __init__(self, schema: pa.Schema, made: Any, keyed: Sequence[tuple[str, str]]) -> None:
-        self._made = made
+    def __init__(
+        self, schema: pa.Schema, message_class: Any, keyed: Sequence[tuple[str, str]]
+    ) -> None:
+        self._message_class = message_class
         pairs = keyed or [(name, name) for name in schema.names]
         unknown = [text for _, text in pairs if text not in schema.names]
         if unknown:
             raise ValueError(f'@payload of protobuf names attributes, and "{unknown[0]}" is none')
-        self._places = [(text, _Place(made, path, schema.field(text).type)) for path, text in pairs]
+        self._places = [
+            (text, _Place(message_class, path, schema.field(text).type)) for path, text in pairs
+        ]
 
     def encode(self, rows: pa.RecordBatch) -> list[bytes]:
         """See ``SinkMapper``."""
@@ -280,13 +284,13 @@ class ProtobufSink:
         return [self._encoded(places, values) for values in zip(*columns, strict=True)]
 
     def _encoded(self, places: Sequence[_Place], values: Sequence[Any]) -> bytes:
-        message = self._made()
+        message = self._message_class()
         try:
             for place, value in zip(places, values, strict=True):
                 place.write(message, value)
-            found: bytes = message.SerializeToString()
+            payload: bytes = message.SerializeToString()
         # Values of another type, texts that are no UTF-8, required fields.
         except Exception as error:
             reason = str(error).splitlines()[0]
             return Refusal(f"the event does not fit the message: {reason}".encode())
-        return found
+        return payload

@@ -62,9 +62,9 @@ class Number(float):
 
     def __new__(cls, text: str) -> Number:
         """The number of a JSON literal."""
-        made = super().__new__(cls, text)
-        made.text = text
-        return made
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
 
 
 class RefusedValueError(ValueError):
@@ -105,12 +105,12 @@ class RowSource:
         self._picks = [
             (field.name, _pick(places[field.name], is_path), field.type) for field in schema
         ]
-        found = [_column_of(places[name], is_path) for name in schema.names]
-        columns = [name for name in found if name is not None]
+        candidates = [_column_of(places[name], is_path) for name in schema.names]
+        columns = [name for name in candidates if name is not None]
         #: As the columns are named; None if an attribute is inside of one.
         self._columns: pa.Schema | None = None
         if len(set(columns)) == len(schema):
-            fields = (field.with_name(own) for field, own in zip(schema, columns, strict=True))
+            fields = (field.with_name(label) for field, label in zip(schema, columns, strict=True))
             self._columns = pa.schema(fields)
 
     def decode(
@@ -130,17 +130,17 @@ class RowSource:
         joined = b"".join(payloads)
         if b"\n" in joined:
             return None
-        found = decode(payloads)
-        odd = {number for number, _, _ in found.errors}
+        result = decode(payloads)
+        odd = {number for number, _, _ in result.errors}
         if _MARK in joined:
             odd |= {number for number, payload in enumerate(payloads) if _MARK in payload}
-        odd |= set(found.message[large(found.rows)].tolist())
-        found = replace(found, rows=found.rows.rename_columns(self._schema.names))
+        odd |= set(result.message[large(result.rows)].tolist())
+        result = replace(result, rows=result.rows.rename_columns(self._schema.names))
         if not odd:
-            return found
+            return result
         numbers = sorted(odd)
         again = self._one_by_one([payloads[number] for number in numbers])
-        return replaced(found, numbers, again)
+        return replaced(result, numbers, again)
 
     def _reader(self, payload: bytes) -> Callable[[Sequence[bytes]], DecodeResult] | None:
         """The reader of JSON for rows like this one; None if it has values that need their own."""
@@ -152,8 +152,8 @@ class RowSource:
             return None
         if not isinstance(document, dict):
             return None
-        given = [(type(document.get(field.name)), field.type) for field in self._columns]
-        odd = {kind for found, kind in given if found not in (type(None), *_types_of(kind))}
+        pairs = [(type(document.get(field.name)), field.type) for field in self._columns]
+        odd = {kind for actual, kind in pairs if actual not in (type(None), *_types_of(kind))}
         if not odd:
             return PlainSource(self._columns, self._missing, "application/json").strict
         if odd != {pa.string()}:
@@ -179,10 +179,10 @@ class RowSource:
             pa.array(column, field.type)
             for column, field in zip(zip(*rows, strict=True), self._schema, strict=True)
         ]
-        found = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         at = np.array(numbers, np.int64)
-        own = part(found, at, np.zeros_like(at))
-        return assembled([own], self._schema, errors, len(payloads))
+        batch_part = part(batch, at, np.zeros_like(at))
+        return assembled([batch_part], self._schema, errors, len(payloads))
 
     def _row(self, document: dict[str, Any]) -> list[Any]:
         values = []
@@ -291,11 +291,11 @@ def value_for(value: Any, kind: pa.DataType, casts: bool = False) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _wrong(value, kind)
     digits = value.text if isinstance(value, Number) else str(value)
-    found = _integer(digits, kind) if pa.types.is_integer(kind) else _floating(digits, kind)
-    if found is None:
+    number = _integer(digits, kind) if pa.types.is_integer(kind) else _floating(digits, kind)
+    if number is None:
         name = article(type_name(kind))
         raise RefusedValueError(f"is {_shown(value)}, which {name} can't hold exactly")
-    return found
+    return number
 
 
 def _integer(digits: str, kind: pa.DataType) -> int | None:
@@ -304,27 +304,27 @@ def _integer(digits: str, kind: pa.DataType) -> int | None:
     # A short text may be a number of a million digits.
     if exact.adjusted() > _DIGITS or exact != exact.to_integral_value():
         return None
-    found, limit = int(exact), 1 << kind.bit_width - 1
-    return found if -limit <= found < limit else None
+    number, limit = int(exact), 1 << kind.bit_width - 1
+    return number if -limit <= number < limit else None
 
 
 def _floating(digits: str, kind: pa.DataType) -> float | None:
     """The nearest number; None beyond the range, and for another whole number."""
-    wide = found = float(digits)
-    shown, limit = repr(found), _WHOLE_DOUBLES
+    wide = number = float(digits)
+    shown, limit = repr(number), _WHOLE_DOUBLES
     if pa.types.is_float32(kind):
         with np.errstate(over="ignore"):
             small = np.float32(digits)
-        found, shown, limit = float(small), str(small), _WHOLE_FLOATS
-    if not math.isfinite(found):
+        number, shown, limit = float(small), str(small), _WHOLE_FLOATS
+    if not math.isfinite(number):
         return None
-    if abs(found) < limit:
-        return found
+    if abs(number) < limit:
+        return number
     exact = Decimal(digits)
     # A column of floating numbers shows fewer digits than its large numbers have.
-    same = [Decimal(found), Decimal(shown)]
-    same += [Decimal(repr(wide))] if found == wide else []
-    return found if exact in same or exact != exact.to_integral_value() else None
+    same = [Decimal(number), Decimal(shown)]
+    same += [Decimal(repr(wide))] if number == wide else []
+    return number if exact in same or exact != exact.to_integral_value() else None
 
 
 def _text(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
-from mesh.mapping.encoder import Encoder, Frame, not_finite, not_in_text
+from mesh.mapping.encoder import Encoder, PayloadFrame, not_finite, not_in_text
 from mesh.mapping.templates import in_json, in_xml, mustache, template
 from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
@@ -36,11 +36,11 @@ def json_sink(envelope: str, enclosing: str, **more: Any) -> Encoder:
     return Encoder(encode, "application/json", frame, unfit=not_finite, **more)
 
 
-def _json_frame(enclosing: str, between: bytes) -> Frame:
+def _json_frame(enclosing: str, between: bytes) -> PayloadFrame:
     head = tail = b""
     for name in reversed([n for n in enclosing.removeprefix("$").split(".") if n]):
         head, tail = b"{" + orjson.dumps(name) + b":" + head, tail + b"}"
-    return Frame(head, tail, between, b"[", b"]")
+    return PayloadFrame(head, tail, between, b"[", b"]")
 
 
 def plain_json_sink() -> Encoder:
@@ -116,20 +116,20 @@ def _line_of(options: Mapping[str, Any]) -> str:
     return str(options.get("new.line.character") or "\n")
 
 
-def _text_frame(options: Mapping[str, Any]) -> Frame:
+def _text_frame(options: Mapping[str, Any]) -> PayloadFrame:
     line = _line_of(options)
-    return Frame(between=f"{line}{options.get('delimiter')}{line}".encode())
+    return PayloadFrame(between=f"{line}{options.get('delimiter')}{line}".encode())
 
 
 def keyvalue_sink(keys: Sequence[tuple[str, str]], names: Sequence[str]) -> Encoder:
     """A JSON map: of attributes by name, or of templates by key."""
     if not keys:
         return plain_json_sink()
-    made = [(key, _value_template(text, names)) for key, text in keys]
+    fillers = [(key, _value_template(text, names)) for key, text in keys]
 
     def encode(rows: pa.RecordBatch) -> Array:
-        columns = [fill(rows) for _, fill in made]
-        batch = pa.RecordBatch.from_arrays(columns, names=[key for key, _ in made])
+        columns = [fill(rows) for _, fill in fillers]
+        batch = pa.RecordBatch.from_arrays(columns, names=[key for key, _ in fillers])
         return to_json(batch)
 
     return Encoder(encode, "application/json", unfit=not_finite)
@@ -163,12 +163,12 @@ def xml_sink(enclosing: str, attributes: Sequence[str], **more: Any) -> Encoder:
     return Encoder(encode, "application/xml", _xml_frame(enclosing or "<events>"), **more)
 
 
-def _xml_frame(enclosing: str) -> Frame:
+def _xml_frame(enclosing: str) -> PayloadFrame:
     """The frame of ``<a><b k="v">``, or of the names of elements."""
-    tags = [(found[0], found[1] or found[2]) for found in _TAG.finditer(enclosing)]
+    tags = [(match[0], match[1] or match[2]) for match in _TAG.finditer(enclosing)]
     head = "".join(tag if tag.startswith("<") else f"<{tag}>" for tag, _ in tags)
     tail = "".join(f"</{name}>" for _, name in reversed(tags))
-    return Frame(head.encode(), tail.encode(), between=b"")
+    return PayloadFrame(head.encode(), tail.encode(), between=b"")
 
 
 def template_sink(

@@ -63,13 +63,13 @@ def mustache(text: str, names: Collection[str]) -> Callable[[pa.RecordBatch], Ar
     """
     parts: list[tuple[str, Callable[[Array], Array] | None]] = []
     at = 0
-    for found in _MUSTACHE.finditer(text):
-        raw = found[1] if found[1] is not None else found[2]
-        name = (found[3] if raw is None else raw).strip()
+    for match in _MUSTACHE.finditer(text):
+        raw = match[1] if match[1] is not None else match[2]
+        name = (match[3] if raw is None else raw).strip()
         if name not in names:
-            raise ValueError(f'@payload has the tag "{found[0]}", which is no attribute\'s')
-        parts += [(text[at : found.start()], None), (name, in_html if raw is None else plain)]
-        at = found.end()
+            raise ValueError(f'@payload has the tag "{match[0]}", which is no attribute\'s')
+        parts += [(text[at : match.start()], None), (name, in_html if raw is None else plain)]
+        at = match.end()
     return _filled([*parts, (text[at:], None)])
 
 

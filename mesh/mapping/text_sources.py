@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -31,13 +30,18 @@ if TYPE_CHECKING:
 
     from mesh.mapping.events import Parsed
 
-#: ``name:"text",`` or ``name:value,`` in a line.
-_LINE: Final = re.compile(r'\s*([A-Za-z_]\w*)\s*:\s*(?:"(.*)"|(.*?))\s*,?\s*\Z', re.DOTALL)
-_GROUP: Final = re.compile(r"(\w+)\[(\d+)\]\Z")
+#: ``name:"text",``, ``name:'text',`` or ``name:value,`` in a line.
+_LINE: Final = re.compile(
+    r"""\s*([A-Za-z_]\w*)\s*:\s*(?:(["'])(.*)\2|(.*?))\s*,?\s*\Z""", re.DOTALL
+)
+_GROUP: Final = re.compile(r"(\w+)(?:\[(\d+)\])?\Z")
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _CLOSED: Final = re.compile(r'"(?:[^"]|"")*+"')
 _KEYS_MAX: Final = 10_000
 _NULL: Final = "null"
+#: Octets that are not UTF-8, as ``_text_of`` has them.
+_ODD: Final = re.compile(r"[\udc80-\udcff]")
+_NOT_UTF8: Final = "the {} is not in UTF-8"
 _OPEN_QUOTE: Final = "a quote is not closed; the lines after it are not read"
 _STRAY_QUOTE: Final = "a value without quotes has a quote in it, or text follows a quote"
 
@@ -52,8 +56,14 @@ class CsvSource:
         delimiter: str = ",",
         has_header: bool = False,
         positions: Sequence[int] = (),
+        wrong: str = "error",
     ) -> None:
-        """The mapping; ``positions`` are the columns of the attributes, those in order if empty."""
+        """The mapping; ``positions`` are the columns of the attributes, those in order if empty.
+
+        ``wrong``: the meaning of a value that is missing or that its attribute can't have, "error"
+        or "null".
+        """
+        self._wrong = wrong
         self._schema = schema
         self._delimiter = {"\\t": "\t"}.get(delimiter, delimiter)
         if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
@@ -91,10 +101,10 @@ class CsvSource:
         lines: list[list[tuple[int, Any]]] = [[] for _ in payloads]
 
         def events(number: int, payload: bytes) -> Parsed:
-            lines[number] = found = self._events(payload)
-            return [event for _, event in found]
+            lines[number] = pairs = self._events(payload)
+            return [event for _, event in pairs]
 
-        found = of_texts(events, payloads, self._schema, "error")
+        result = of_texts(events, payloads, self._schema, self._wrong, wrong=self._wrong)
         errors = [
             (
                 n,
@@ -103,9 +113,9 @@ class CsvSource:
                 if at < len(lines[n]) and b"\n" in payloads[n]
                 else why,
             )
-            for n, at, why in found.errors
+            for n, at, why in result.errors
         ]
-        return replace(found, errors=errors)
+        return replace(result, errors=errors)
 
     def _at_once(self, payloads: Sequence[bytes]) -> DecodeResult | None:
         """All lines by Arrow; None if a line needs another reader, or is wrong."""
@@ -116,27 +126,20 @@ class CsvSource:
             payloads = without_marks(payloads)
             joined = b"\n".join(payloads)
         counts = None
-        if joined.count(b"\n") != len(payloads) - 1:
+        table = None
+        # A payload is a line, in general: then the reader counts the rows, and nothing else has to.
+        if b"\n" not in payloads[0] and payloads[-1][-1:] not in (b"", b"\n"):
+            table = self._table(joined)
+            if table is None:
+                return None
+        total = len(payloads)
+        if table is None or table.num_rows != total:
             lines = [payload.removesuffix(b"\n") for payload in payloads]
             counts = np.array([line.count(b"\n") + 1 for line in lines])
-            joined = b"\n".join(lines)
-        if any(mark in joined for mark in (b'"', b"\r", b"\x00")):
-            return None
-        # Arrow reads whole numbers of base 16.
-        if any(mark[1:] in joined and mark in joined for mark in (b"0x", b"0X")):
-            return None
-        try:
-            table = arrow_csv.read_csv(
-                io.BytesIO(joined),
-                read_options=self._reading,
-                parse_options=self._parsing,
-                convert_options=self._converting,
-            )
-        except (pa.ArrowInvalid, pa.ArrowKeyError, OverflowError):
-            return None
-        total = len(payloads) if counts is None else int(counts.sum())
-        if table.num_rows != total:
-            return None
+            total = int(counts.sum())
+            table = self._table(b"\n".join(lines))
+            if table is None or table.num_rows != total:
+                return None
         message = np.arange(len(payloads), dtype=np.int64)
         index = np.zeros(total, np.int64)
         if counts is not None:
@@ -149,20 +152,40 @@ class CsvSource:
             [part(rows[0], message, index)] if rows else [], self._schema, [], len(payloads)
         )
 
+    def _table(self, joined: bytes) -> pa.Table | None:
+        """Lines by Arrow; None if it would read one in another way, or refuses one."""
+        if any(mark in joined for mark in (b'"', b"\r", b"\x00")):
+            return None
+        # An empty line is no event, but to Arrow an empty value of a stream with one attribute.
+        if self._width == 1 and b"\n\n" in b"\n%b\n" % joined:
+            return None
+        # Arrow reads whole numbers of base 16.
+        if any(mark[1:] in joined and mark in joined for mark in (b"0x", b"0X")):
+            return None
+        try:
+            return arrow_csv.read_csv(
+                pa.BufferReader(joined),  # type: ignore[arg-type]  # any file of Arrow
+                read_options=self._reading,
+                parse_options=self._parsing,
+                convert_options=self._converting,
+            )
+        except (pa.ArrowInvalid, pa.ArrowKeyError, OverflowError):
+            return None
+
     def _events(self, payload: bytes) -> list[tuple[int, dict[str, Any] | str]]:
         """The events, or the reasons why there is none, each with the number of its line."""
-        text = payload.decode()
-        if "\x00" in text:
-            return [(1, "the payload holds a NUL character")]
+        text, is_odd = _text_of(payload)
         rows = self._rows(text)
+        if is_odd or "\x00" in text:
+            rows = [(line, _readable(row)) for line, row in rows]
         places: Sequence[int] = self._positions
         width = self._width
         if self._has_header and rows:
             (_, head), *rows = rows
-            found = self._places_of(head)
-            if isinstance(found, str):
-                return [(1, found)]
-            places, width = found or places, None if found else width
+            head_places = self._places_of(head)
+            if isinstance(head_places, str):
+                return [(1, head_places)]
+            places, width = head_places or places, None if head_places else width
         last = max(places)
         return [(line, self._event(row, places, width, last)) for line, row in rows] or [
             (1, "no values")
@@ -185,8 +208,8 @@ class CsvSource:
         at = 0
         match, delimiter = self._field.match, self._delimiter
         while at < len(text) or row:
-            found = match(text, at)
-            if found is None:
+            field_match = match(text, at)
+            if field_match is None:
                 is_open = text[at : at + 1] == '"' and not _CLOSED.match(text, at)
                 if is_open:
                     rows.append((first, _OPEN_QUOTE))
@@ -198,14 +221,14 @@ class CsvSource:
                 at, row = end.end(), []
                 line = first = line + 1
                 continue
-            quoted, plain, end_of = found.groups()
+            quoted, plain, end_of = field_match.groups()
             if quoted is None:
                 row.append(None if plain == _NULL else plain)
             else:
                 row.append(quoted.replace('""', '"'))
                 if "\n" in quoted or "\r" in quoted:
                     line += len(_LINE_END.findall(quoted))
-            at = found.end()
+            at = field_match.end()
             if end_of != delimiter:
                 line += 1
                 if row != [""] or quoted is not None:
@@ -244,11 +267,32 @@ class CsvSource:
     ) -> dict[str, Any] | str:
         if isinstance(row, str):
             return row
+        if self._wrong == "null":
+            pairs = zip(self._names, places, strict=True)
+            return {name: row[at] for name, at in pairs if at < len(row)}
         if width is not None and len(row) != width:
             return f"the line has {len(row)} values, the stream {width} attributes"
         if last >= len(row):
             return f"the line has {len(row)} values, and value {last} is used"
         return {name: row[at] for name, at in zip(self._names, places, strict=True)}
+
+
+def _text_of(payload: bytes) -> tuple[str, bool]:
+    """The text of a payload, and whether it has octets that are not UTF-8."""
+    try:
+        return payload.decode(), False
+    except UnicodeDecodeError:
+        return payload.decode(errors="surrogateescape"), True
+
+
+def _readable(row: list[str | None] | str) -> list[str | None] | str:
+    """The values of a line of CSV; a reason if one has octets that no text has."""
+    for value in row if isinstance(row, list) else ():
+        if value is not None and "\x00" in value:
+            return "the line holds a NUL character"
+        if value is not None and _ODD.search(value):
+            return _NOT_UTF8.format("line")
+    return row
 
 
 def _field_of(delimiter: str) -> re.Pattern[str]:
@@ -269,10 +313,11 @@ class TextSource:
         patterns: Mapping[str, str] | None = None,
         groups: Mapping[str, str] | None = None,
     ) -> None:
-        """The mapping; ``groups`` are ``A[1]`` by attribute, ``patterns`` Java's, by name."""
+        """The mapping; ``groups`` are ``A[1]``, or ``A``, by attribute, ``patterns`` Java's."""
         self._schema, self._missing, self._delimiter = schema, missing, delimiter
         self._patterns = {name: compiled(text) for name, text in (patterns or {}).items()}
         self._groups = {name: _group_of(text) for name, text in (groups or {}).items()}
+        self._texts = {field.name for field in schema if pa.types.is_string(field.type)}
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
@@ -283,23 +328,26 @@ class TextSource:
     def _events(self, number: int, payload: bytes) -> Parsed:
         events: Parsed = []
         block: list[str] = []
-        for line in [*payload.decode().split("\n"), self._delimiter]:
+        text, is_odd = _text_of(payload)
+        for line in [*text.split("\n"), self._delimiter]:
             if line.rstrip("\r") != self._delimiter:
                 block.append(line)
                 continue
             if any(one.strip() for one in block):
-                events.append(self._event("\n".join(block)))
+                event_text = "\n".join(block)
+                is_read = not (is_odd and _ODD.search(event_text))
+                events.append(self._event(event_text) if is_read else _NOT_UTF8.format("event"))
             block = []
         return events or ["no event"]
 
     def _event(self, text: str) -> dict[str, Any] | str:
         if self._groups:
-            found = {name: pattern.search(text) for name, pattern in self._patterns.items()}
+            matches = {name: pattern.search(text) for name, pattern in self._patterns.items()}
             event: dict[str, Any] = {}
             for name, (pattern, group) in self._groups.items():
-                match = found.get(pattern)
+                match = matches.get(pattern)
                 if match is not None:
-                    event[name] = match.group(group)
+                    event[name] = self._value(name, match.group(group))
             return event
         event = {}
         for line in text.split("\n"):
@@ -308,16 +356,21 @@ class TextSource:
             match = _LINE.match(line)
             if match is None:
                 return f'a line is no name:value: "{line[:80]}"'
-            value = match[2] if match[2] is not None else match[3]
-            event[match[1]] = None if value == _NULL else value
+            name, quoted, plain = match[1], match[3], match[4]
+            value = quoted if quoted is not None else None if plain == _NULL else plain
+            event[name] = self._value(name, value)
         return event
+
+    def _value(self, name: str, text: str | None) -> str | None:
+        """A value as a text that its type reads; as in the original, 1,000 is a number."""
+        return text if text is None or name in self._texts else text.replace(",", "")
 
 
 def _group_of(text: str) -> tuple[str, int]:
     match = _GROUP.match(text)
     if match is None:
         raise ValueError(f'"{text}" is no group such as A[1]')
-    return match[1], int(match[2])
+    return match[1], int(match[2] or 1)
 
 
 class KeyValueSource:
@@ -348,8 +401,8 @@ class KeyValueSource:
     def _maps(self, payloads: Sequence[bytes]) -> DecodeResult:
         if not self._casts:
             return self._json.decode(payloads)
-        found = self._cast(payloads)
-        return found or of_texts(self._texts, payloads, self._schema, self._missing)
+        result = self._cast(payloads)
+        return result or of_texts(self._texts, payloads, self._schema, self._missing)
 
     def _forms(self, payloads: Sequence[bytes]) -> DecodeResult:
         return of_texts(self._form, payloads, self._schema, self._missing)
@@ -363,19 +416,19 @@ class KeyValueSource:
             field.with_type(pa.string()) if isinstance(first[0].get(field.name), str) else field
             for field in self._schema
         )
-        found = JsonEvents(schema, self._missing, self._events_of).decode(payloads)
-        if found.errors:
+        result = JsonEvents(schema, self._missing, self._events_of).decode(payloads)
+        if result.errors:
             return None
         return of_text_columns(
-            found.rows.columns, found.message, found.index, self._schema, [], len(payloads)
+            result.rows.columns, result.message, result.index, self._schema, [], len(payloads)
         )
 
     def _events_of(self, document: Any) -> Parsed:
         several = document if isinstance(document, list) else [document]
         return [self._named(one) if isinstance(one, dict) else "no map" for one in several]
 
-    def _named(self, given: dict[str, Any]) -> dict[str, Any]:
-        return {name: given[key] for name, key in self._keys.items() if key in given}
+    def _named(self, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: values[key] for name, key in self._keys.items() if key in values}
 
     def _texts(self, number: int, payload: bytes) -> Parsed:
         return [

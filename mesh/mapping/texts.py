@@ -75,8 +75,8 @@ def _wholes(texts: Array, kind: DataType) -> Array:
         return kernels.utf8_ltrim(digits, "+").cast(kind)
     except pa.ArrowInvalid:
         limit = 1 << (kind.bit_width - 1)
-        found = (None if text is None else int(text) for text in digits.to_pylist())
-        values = [n if n is not None and -limit <= n < limit else None for n in found]
+        numbers = (None if text is None else int(text) for text in digits.to_pylist())
+        values = [n if n is not None and -limit <= n < limit else None for n in numbers]
         return pa.array(values, kind)
 
 
@@ -115,12 +115,12 @@ def may_be_changed(column: Array, kind: DataType) -> bool:
 
 def large(rows: pa.RecordBatch, limit: int | None = None) -> Any:
     """The rows with a floating-point number from ``limit`` on, or with any that may be changed."""
-    found = np.zeros(rows.num_rows, bool)
+    mask = np.zeros(rows.num_rows, bool)
     for column in rows.columns:
         if pa.types.is_floating(column.type):
             sizes = np.abs(column.to_numpy(zero_copy_only=False))
-            found |= sizes >= (whole_max(column.type) if limit is None else limit)
-    return np.flatnonzero(found)
+            mask |= sizes >= (whole_max(column.type) if limit is None else limit)
+    return np.flatnonzero(mask)
 
 
 def _matching(texts: Array, pattern: str) -> Array:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
+import pyarrow as pa
+
 from mesh.mapping.events import of_texts
+from pyspark_nats.decode.values import article, type_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
 
     from mesh.mapping.events import Parsed
     from pyspark_nats.decode.result import DecodeResult
@@ -86,6 +87,12 @@ class XmlSource:
         self._schema, self._missing = schema, missing
         self._paths, self._enclosing, self._namespaces = dict(paths), enclosing, dict(namespaces)
         self._is_event, self._takes_leaves = is_event, takes_leaves
+        #: Attributes that are no texts, of which the text of several elements is no value.
+        self._typed = {
+            field.name: article(type_name(field.type))
+            for field in schema
+            if not pa.types.is_string(field.type)
+        }
 
     def decode(
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
@@ -126,31 +133,49 @@ class XmlSource:
         return root.findall(path, self._namespaces)
 
     def _resolved(self, name: str) -> str:
-        prefix, colon, own = name.partition(":")
-        return f"{{{self._namespaces.get(prefix, '')}}}{own}" if colon else name
+        prefix, colon, local_name = name.partition(":")
+        return f"{{{self._namespaces.get(prefix, '')}}}{local_name}" if colon else name
 
     @staticmethod
     def _tail(tag: str) -> str:
         return tag.rpartition("}")[2]
 
-    def _event(self, element: Element) -> dict[str, Any]:
+    def _event(self, element: Element) -> dict[str, Any] | str:
+        event: dict[str, Any] = {}
         if not self._paths:
             leaves = (e for e in element.iter() if e is not element and not len(e))
-            own = leaves if self._takes_leaves else iter(element)
-            return {self._tail(child.tag): _value(child) for child in own}
-        event: dict[str, Any] = {}
+            for child in leaves if self._takes_leaves else element:
+                name = self._tail(child.tag)
+                if len(child) and name in self._typed:
+                    return self._not_plain(name)
+                event[name] = _value(child)
+            return event
         for name, path in self._paths.items():
             place, _, attribute = path.partition("@")
-            place = place.rstrip("/")
-            found = element.find(place, self._namespaces) if place else element
-            if found is None:
+            node = self._element_at(element, place.rstrip("/"))
+            if node is None:
                 continue
             if attribute:
-                if attribute in found.attrib:
-                    event[name] = found.attrib[attribute]
+                if attribute in node.attrib:
+                    event[name] = node.attrib[attribute]
+            elif len(node) and name in self._typed:
+                return self._not_plain(name)
             else:
-                event[name] = _value(found)
+                event[name] = _value(node)
         return event
+
+    def _element_at(self, element: Element, place: str) -> Element | None:
+        """The element at a path, which begins at ``element``, or with its name after a slash."""
+        if place.startswith("//"):
+            place = f".{place}"
+        elif place.startswith("/"):
+            head, _, place = place[1:].partition("/")
+            if element.tag not in (head, self._resolved(head)):
+                return None
+        return element.find(place, self._namespaces) if place else element
+
+    def _not_plain(self, name: str) -> str:
+        return f'attribute "{name}" is an element with elements inside, not {self._typed[name]}'
 
 
 def _value(element: Element) -> str | None:

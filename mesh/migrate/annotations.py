@@ -8,9 +8,9 @@ from mesh.connect import registry
 from mesh.connect.files import is_followed
 from mesh.connect.spec import Role as Connector
 from mesh.errors import MeshError, Position
-from mesh.functions.catalogue import Extension, Role, find_extension, instead_of_kind
+from mesh.functions.catalogue import Extension, ExtensionRole, find_extension, instead_of_kind
 from mesh.language.written import nested
-from mesh.migrate.draft import Definitions, Kind
+from mesh.migrate.draft import Definitions, NoteKind
 from mesh.model.stored import StoreKind
 from mesh.plan.jdbc import database_of
 
@@ -54,15 +54,15 @@ def rewrite_annotations(draft: Draft, subject: str) -> None:
         name = annotation.name.lower()
         kind, defined = definitions.after(annotation.stop)
         if name in ("source", "sink"):
-            _door(draft, annotation, defined, subject.format(defined))
+            _connector(draft, annotation, defined, subject.format(defined))
         elif name == "store" and _store(draft, annotation, kind, defined):
             unstored.add(defined)
         elif name == "app:async":
             draft.comment_out(annotation, "@App:async has no effect: write @Async before a stream")
         elif name == "app:playback":
-            draft.note(Kind.DIFFERS, annotation.start, _PLAYBACK)
+            draft.note(NoteKind.DIFFERS, annotation.start, _PLAYBACK)
         elif name in _WITHOUT_EFFECT:
-            draft.note(Kind.DIFFERS, annotation.start, _WITHOUT_EFFECT[name])
+            draft.note(NoteKind.DIFFERS, annotation.start, _WITHOUT_EFFECT[name])
     for annotation in annotations:
         kind, defined = definitions.after(annotation.stop)
         has_store = any(
@@ -76,14 +76,14 @@ def rewrite_annotations(draft: Draft, subject: str) -> None:
 # Sources and sinks
 
 
-def _door(draft: Draft, annotation: WrittenAnnotation, stream: str, subject: str) -> None:
+def _connector(draft: Draft, annotation: WrittenAnnotation, stream: str, subject: str) -> None:
     is_source = annotation.name.lower() == "source"
-    role = Role.SOURCE if is_source else Role.SINK
+    role = ExtensionRole.SOURCE if is_source else ExtensionRole.SINK
     kind = annotation.get("type")
     if kind is None:
         return
-    found = find_extension(role, kind)
-    if not isinstance(found, Extension) or not found.runs:
+    extension = find_extension(role, kind)
+    if not isinstance(extension, Extension) or not extension.runs:
         verb = "publish JSON to" if is_source else "subscribe to"
         instead = instead_of_kind(role, kind) or "Leave"
         more = "" if instead.startswith("Leave") else f". {instead.removesuffix('.')}"
@@ -93,7 +93,9 @@ def _door(draft: Draft, annotation: WrittenAnnotation, stream: str, subject: str
         return
     mapper = annotation.first("map")
     if mapper is not None:
-        _mapper(draft, mapper, Role.SOURCE_MAPPER if is_source else Role.SINK_MAPPER)
+        _mapper(
+            draft, mapper, ExtensionRole.SOURCE_MAPPER if is_source else ExtensionRole.SINK_MAPPER
+        )
     _options(draft, annotation, role, kind)
     if kind == "file" and is_source:
         _file(draft, annotation)
@@ -104,21 +106,21 @@ def _door(draft: Draft, annotation: WrittenAnnotation, stream: str, subject: str
         draft.change(opened, opened, f"host='{host}', ", why)
     if not is_source and kind not in ("log", "inMemory"):
         if annotation.get("on.error") is None:
-            draft.note(Kind.DIFFERS, annotation.start, _WAITS)
+            draft.note(NoteKind.DIFFERS, annotation.start, _WAITS)
         if kind == "http":
-            draft.note(Kind.DIFFERS, annotation.start, _HTTP)
+            draft.note(NoteKind.DIFFERS, annotation.start, _HTTP)
 
 
-def _mapper(draft: Draft, mapper: WrittenAnnotation, role: Role) -> None:
+def _mapper(draft: Draft, mapper: WrittenAnnotation, role: ExtensionRole) -> None:
     kind = mapper.element("type")
     if kind is None:
         return
-    found = find_extension(role, kind.text)
-    if not isinstance(found, Extension) or not found.runs:
+    extension = find_extension(role, kind.text)
+    if not isinstance(extension, Extension) or not extension.runs:
         draft.set_text(kind, "json", f"the mapper {kind.text} is json: so are the payloads")
 
 
-def _options(draft: Draft, annotation: WrittenAnnotation, role: Role, kind: str) -> None:
+def _options(draft: Draft, annotation: WrittenAnnotation, role: ExtensionRole, kind: str) -> None:
     """Notes of options that are accepted without effect."""
     spec = registry.find(Connector(str(role)), kind)
     ignored: list[str] = []
@@ -130,18 +132,18 @@ def _options(draft: Draft, annotation: WrittenAnnotation, role: Role, kind: str)
             if option is None or not option.is_ignored:
                 continue
             if option.note:
-                draft.note(Kind.DIFFERS, element.start, f"{element.key}: {option.note}")
+                draft.note(NoteKind.DIFFERS, element.start, f"{element.key}: {option.note}")
             else:
                 ignored.append(str(element.key))
     if ignored:
         names = ", ".join(dict.fromkeys(ignored))
-        draft.note(Kind.DIFFERS, annotation.start, f"no effect here: {names}")
+        draft.note(NoteKind.DIFFERS, annotation.start, f"no effect here: {names}")
 
 
 def _file(draft: Draft, annotation: WrittenAnnotation) -> None:
-    given = {(e.key or "").lower(): e.text for e in annotation.elements}
+    options = {(e.key or "").lower(): e.text for e in annotation.elements}
     action = annotation.element("action.after.process")
-    if action is None or not is_followed(given) or action.text.lower() in ("keep", "none"):
+    if action is None or not is_followed(options) or action.text.lower() in ("keep", "none"):
         return
     draft.set_text(
         action,
@@ -157,8 +159,8 @@ def _file(draft: Draft, annotation: WrittenAnnotation) -> None:
 def _store(draft: Draft, annotation: WrittenAnnotation, kind: str, defined: str) -> bool:
     """Comment out a store that doesn't run here; whether it was."""
     store = annotation.get("type") or ""
-    found = find_extension(Role.STORE, store)
-    if not isinstance(found, Extension) or not found.runs:
+    extension = find_extension(ExtensionRole.STORE, store)
+    if not isinstance(extension, Extension) or not extension.runs:
         _unstore(draft, annotation, f'store "{store}"', kind, defined)
         return True
     if store == StoreKind.REDIS:

@@ -10,7 +10,7 @@ from mesh.language.siddhi3 import signs
 from mesh.language.substitution import VARIABLE, substitute
 from mesh.migrate.annotations import rewrite_annotations
 from mesh.migrate.calls import note_calls
-from mesh.migrate.draft import Draft, Kind, Migrated, Note, State
+from mesh.migrate.draft import Draft, Migrated, MigrationState, Note, NoteKind
 from mesh.migrate.order import move_definitions
 from mesh.migrate.siddhi3 import rewrite_siddhi3
 from mesh.model import names
@@ -36,9 +36,9 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
         The text, with the author's layout and comments; errors if it still can't be deployed.
     """
     version = "3" if next(signs(text), None) is not None else "4, 5"
-    given, notes = text, []
-    own = _own_name(text) or name
-    subject = names.subject(names.app_token(own), "{}")
+    original, notes = text, []
+    app_name = _declared_name(text) or name
+    subject = names.subject(names.app_token(app_name), "{}")
     if version == "3":
         draft = Draft(text)
         rewrite_siddhi3(draft, subject)
@@ -50,18 +50,20 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
     draft = Draft(text)
     move_definitions(draft)
     text, notes = draft.result, [*notes, *draft.notes]
-    if not _own_name(text):
-        notes.append(Note(Kind.DIFFERS, 0, f'the app has no name, and is called "{name}"'))
-    errors, missing = _planned(with_types(text, types or {}), own)
+    if not _declared_name(text):
+        notes.append(Note(NoteKind.DIFFERS, 0, f'the app has no name, and is called "{name}"'))
+    errors, missing = _planned(with_types(text, types or {}), app_name)
     if missing:
         listed = ", ".join(missing)
-        notes.append(Note(Kind.DIFFERS, 0, f"values of {listed} are given at the deploy: --var"))
-    state = State.AS_IS if text == given else State.CHANGED
+        notes.append(
+            Note(NoteKind.DIFFERS, 0, f"values of {listed} are given at the deploy: --var")
+        )
+    state = MigrationState.AS_IS if text == original else MigrationState.CHANGED
     return Migrated(
-        own,
+        app_name,
         version,
         text,
-        State.REFUSED if errors else state,
+        MigrationState.REFUSED if errors else state,
         tuple(sorted(notes, key=lambda one: (one.line, one.kind))),
         errors,
     )
@@ -81,7 +83,7 @@ def _planned(text: str, name: str) -> tuple[tuple[MeshError, ...], list[str]]:
     return first, missing
 
 
-def _own_name(text: str) -> str:
+def _declared_name(text: str) -> str:
     """The name that a text of any version has; empty without one."""
     for annotation in Draft(text).annotations():
         if annotation.name.lower() in ("app:name", "plan:name") and annotation.elements:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.language.tokens import TokenKind, tokenize
-from mesh.migrate.draft import Kind
+from mesh.migrate.draft import NoteKind
 
 if TYPE_CHECKING:
     from mesh.migrate.draft import Draft
@@ -31,4 +31,4 @@ def note_calls(draft: Draft) -> None:
         has_namespace = at > 1 and tokens[at - 1].text == ":"
         name = f"{tokens[at - 2].text}:{token.text}" if has_namespace else token.text
         if name in _NOTES:
-            draft.note(Kind.DIFFERS, token.start, f"{name}() {_NOTES[name]}")
+            draft.note(NoteKind.DIFFERS, token.start, f"{name}() {_NOTES[name]}")

@@ -3,6 +3,7 @@
 siddhi.refs              refs.yaml, named by receiver.refs_file
 wso2.datasources         sources.yaml, named by stores.sources_file
 siddhi.properties        stores.shard_id
+siddhi.extensions        stores.cud_operations
 state.persistence        state.backups_kept
 deployment.config        manager.min_workers
 """
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import yaml
 
 from mesh.errors import MeshError
-from mesh.migrate.draft import Kind, Note
+from mesh.migrate.draft import Note, NoteKind
 from mesh.plan.jdbc import database_of
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 REFERENCES: Final = "refs.yaml"
 SOURCES: Final = "sources.yaml"
 SETTINGS: Final = "mesh.yaml"
+_CUD: Final = "perform.CUD.operations"
 _ALIAS: Final = re.compile(r"\$\{sec:([^}]+)\}")
 _CLUSTER: Final = (
     "managers find each other by NATS and elect a leader: nodes with one NATS account and one "
@@ -32,17 +34,17 @@ _CLUSTER: Final = (
 )
 #: Sections that mesh has no need of, and what serves instead.
 _INSTEAD: Final = {
-    "cluster.config": (Kind.DIFFERS, _CLUSTER),
-    "auth.configs": (Kind.ABSENT, "users are added by 'mesh user add', or come from oidc"),
-    "wso2.metrics": (Kind.DIFFERS, "managers and workers have /metrics, always"),
-    "wso2.metrics.jdbc": (Kind.DIFFERS, "managers and workers have /metrics, always"),
-    "metrics": (Kind.DIFFERS, "managers and workers have /metrics, always"),
-    "wso2.securevault": (Kind.ABSENT, "secrets are set by 'mesh secret set NAME'"),
-    "securevault": (Kind.ABSENT, "secrets are set by 'mesh secret set NAME'"),
-    "databridge.config": (Kind.ABSENT, "Thrift is not spoken: events come by NATS, or by a source"),
-    "siddhi.stores.query.api": (Kind.DIFFERS, "every manager answers POST /stores/query"),
-    "wso2.carbon": (Kind.DIFFERS, "the ids of nodes are manager.id and worker.id of each process"),
-    "runtime": (Kind.DIFFERS, "the ids of nodes are manager.id and worker.id of each process"),
+    "cluster.config": (NoteKind.DIFFERS, _CLUSTER),
+    "auth.configs": (NoteKind.ABSENT, "users are added by 'mesh user add', or come from oidc"),
+    "wso2.metrics": (NoteKind.DIFFERS, "managers and workers have /metrics, always"),
+    "wso2.metrics.jdbc": (NoteKind.DIFFERS, "managers and workers have /metrics, always"),
+    "metrics": (NoteKind.DIFFERS, "managers and workers have /metrics, always"),
+    "wso2.securevault": (NoteKind.ABSENT, "secrets are set by 'mesh secret set NAME'"),
+    "securevault": (NoteKind.ABSENT, "secrets are set by 'mesh secret set NAME'"),
+    "databridge.config": (NoteKind.ABSENT, "Thrift is absent: events come by NATS, or a source"),
+    "siddhi.stores.query.api": (NoteKind.DIFFERS, "every manager answers POST /stores/query"),
+    "wso2.carbon": (NoteKind.DIFFERS, "ids of nodes are manager.id and worker.id of each process"),
+    "runtime": (NoteKind.DIFFERS, "ids of nodes are manager.id and worker.id of each process"),
 }  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def migrate_deployment(text: str) -> MigratedSettings:
         raise _unreadable()
     reader = _Reader(text, loaded)
     reader.read()
-    return reader.made
+    return reader.result
 
 
 def _unreadable() -> MeshError:
@@ -100,7 +102,7 @@ class _Reader:
         self._text = text
         self._values = values
         self._settings: dict[str, dict[str, Any]] = {}
-        self.made = MigratedSettings()
+        self.result = MigratedSettings()
 
     def read(self) -> None:
         for section, values in self._values.items():
@@ -119,18 +121,18 @@ class _Reader:
                 case "deployment.config":
                     self._deployment(values if isinstance(values, dict) else {})
                 case _:
-                    kind, why = _INSTEAD.get(name, (Kind.ABSENT, "it has no counterpart"))
+                    kind, why = _INSTEAD.get(name, (NoteKind.ABSENT, "it has no counterpart"))
                     self._note(kind, name, f"{name} is left out: {why}")
-        self.made.files[SETTINGS] = _yaml(self._settings) if self._settings else "{}\n"
+        self.result.files[SETTINGS] = _yaml(self._settings) if self._settings else "{}\n"
 
-    def _note(self, kind: Kind, key: str, text: str) -> None:
-        found = re.search(rf"^[ \t-]*['\"]?{re.escape(key)}['\"]?[ \t]*:", self._text, re.M)
-        line = self._text.count("\n", 0, found.start()) + 1 if found is not None else 0
-        self.made.notes.append(Note(kind, line, text))
+    def _note(self, kind: NoteKind, key: str, text: str) -> None:
+        match = re.search(rf"^[ \t-]*['\"]?{re.escape(key)}['\"]?[ \t]*:", self._text, re.M)
+        line = self._text.count("\n", 0, match.start()) + 1 if match is not None else 0
+        self.result.notes.append(Note(kind, line, text))
 
     def _set(self, section: str, name: str, value: Any, key: str) -> None:
         self._settings.setdefault(section, {})[name] = value
-        self._note(Kind.CHANGED, key, f"{key} is {section}.{name}: {value}")
+        self._note(NoteKind.CHANGED, key, f"{key} is {section}.{name}: {value}")
 
     def _siddhi(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
@@ -141,7 +143,9 @@ class _Reader:
             elif name == "properties":
                 self._properties(value if isinstance(value, dict) else {})
             else:
-                self._note(Kind.ABSENT, name, f"siddhi.{name} is left out: it has no counterpart")
+                self._note(
+                    NoteKind.ABSENT, name, f"siddhi.{name} is left out: it has no counterpart"
+                )
 
     def _properties(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
@@ -149,52 +153,57 @@ class _Reader:
                 self._set("stores", "shard_id", str(value), name)
             elif name == "partitionById":
                 why = "with stores.shard_id each mesh has its own share of an aggregation"
-                self._note(Kind.DIFFERS, name, f"partitionById: {why}")
+                self._note(NoteKind.DIFFERS, name, f"partitionById: {why}")
             else:
-                self._note(Kind.ABSENT, name, f"property {name} is left out")
+                self._note(NoteKind.ABSENT, name, f"property {name} is left out")
 
     def _references(self, values: Any) -> None:
-        found: dict[str, dict[str, str]] = {}
+        references: dict[str, dict[str, str]] = {}
         for one in _each(values, "ref"):
             name, options = str(one.get("name", "")), one.get("properties")
-            own = {str(k): self._secret(v) for k, v in (options or {}).items()}
+            entry = {str(k): self._secret(v) for k, v in (options or {}).items()}
             if one.get("type"):
-                self.made.types[name] = str(one["type"])
-                own = {"type": str(one["type"]), **own}
-            found[name] = own
-            self._note(Kind.CHANGED, "ref", f'reference "{name}" is in {REFERENCES}')
-        if found:
-            self.made.files[REFERENCES] = _yaml(found)
+                self.result.types[name] = str(one["type"])
+                entry = {"type": str(one["type"]), **entry}
+            references[name] = entry
+            self._note(NoteKind.CHANGED, "ref", f'reference "{name}" is in {REFERENCES}')
+        if references:
+            self.result.files[REFERENCES] = _yaml(references)
             self._settings.setdefault("receiver", {})["refs_file"] = REFERENCES
 
     def _extensions(self, values: Any) -> None:
         for one in _each(values, "extension"):
             name = f"{one.get('namespace', '')}:{one.get('name', '')}"
+            properties = one.get("properties")
+            if name == "rdbms:cud" and isinstance(properties, dict) and _CUD in properties:
+                allowed = str(properties[_CUD]).lower() == "true"
+                self._set("stores", "cud_operations", allowed, _CUD)
+                continue
             why = "settings of extensions are options of the annotation, or of a reference"
-            self._note(Kind.ABSENT, "extension", f"extension {name} is left out: {why}")
+            self._note(NoteKind.ABSENT, "extension", f"extension {name} is left out: {why}")
 
     def _sources(self, values: Any) -> None:
         listed = values.get("dataSources") if isinstance(values, dict) else values
-        found: dict[str, dict[str, str]] = {}
+        sources: dict[str, dict[str, str]] = {}
         for one in listed if isinstance(listed, list) else []:
             if not isinstance(one, dict):
                 continue
             name = str(one.get("name", ""))
-            given = ((one.get("definition") or {}).get("configuration")) or {}
-            url = str(given.get("jdbcUrl") or given.get("url") or "")
+            config = ((one.get("definition") or {}).get("configuration")) or {}
+            url = str(config.get("jdbcUrl") or config.get("url") or "")
             source = {"url": url}
-            source |= {k: self._secret(given[k]) for k in ("username", "password") if k in given}
+            source |= {k: self._secret(config[k]) for k in ("username", "password") if k in config}
             try:
                 database_of(url, source.get("username"), source.get("password"))
             except MeshError as error:
                 what = error.message.removeprefix("not supported yet: ")
                 text = f'data source "{name}" is left out: {what}'
-                self._note(Kind.ABSENT, "dataSources", text)
+                self._note(NoteKind.ABSENT, "dataSources", text)
                 continue
-            found[name] = source
-            self._note(Kind.CHANGED, "dataSources", f'data source "{name}" is in {SOURCES}')
-        if found:
-            self.made.files[SOURCES] = _yaml(found)
+            sources[name] = source
+            self._note(NoteKind.CHANGED, "dataSources", f'data source "{name}" is in {SOURCES}')
+        if sources:
+            self.result.files[SOURCES] = _yaml(sources)
             self._settings.setdefault("stores", {})["sources_file"] = SOURCES
 
     def _persistence(self, values: Mapping[str, Any]) -> None:
@@ -204,7 +213,7 @@ class _Reader:
             "states are in JetStream, at intervals of worker.snapshot_interval_s, and no event is "
         )
         self._note(
-            Kind.DIFFERS, "state.persistence", f"state.persistence: {why}lost or counted twice"
+            NoteKind.DIFFERS, "state.persistence", f"state.persistence: {why}lost or counted twice"
         )
 
     def _deployment(self, values: Mapping[str, Any]) -> None:
@@ -213,26 +222,28 @@ class _Reader:
                 self._set("manager", "min_workers", value, name)
             elif name == "type":
                 why = "two nodes are as docs/two-nodes.md has them, more as docs/distribution.md"
-                self._note(Kind.DIFFERS, "deployment.config", f"type {value}: {why}")
+                self._note(NoteKind.DIFFERS, "deployment.config", f"type {value}: {why}")
             else:
                 text = f"deployment.config.{name} is left out: nodes find each other by NATS"
-                self._note(Kind.ABSENT, name, text)
+                self._note(NoteKind.ABSENT, name, text)
 
     def _secret(self, value: Any) -> str:
         """A value as text, with aliases of the vault as secrets of mesh."""
         text = str(value).lower() if isinstance(value, bool) else str(value)
         for alias in _ALIAS.findall(text):
             name = re.sub(r"[^A-Za-z0-9_]", "_", alias)
-            self._note(Kind.CHANGED, alias, f"alias {alias} is a secret: mesh secret set {name}")
+            self._note(
+                NoteKind.CHANGED, alias, f"alias {alias} is a secret: mesh secret set {name}"
+            )
         return _ALIAS.sub(lambda m: f"${{secret:{re.sub(r'[^A-Za-z0-9_]', '_', m[1])}}}", text)
 
 
 def _each(values: Any, key: str) -> Iterator[Mapping[str, Any]]:
     """The mappings of a list, each under its key."""
     for one in values if isinstance(values, list) else []:
-        found = one.get(key) if isinstance(one, dict) else None
-        if isinstance(found, dict):
-            yield found
+        entry = one.get(key) if isinstance(one, dict) else None
+        if isinstance(entry, dict):
+            yield entry
 
 
 def _yaml(values: Mapping[str, Any]) -> str:

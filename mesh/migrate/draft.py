@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _DEFINED: Final = ("stream", "table", "window", "trigger", "aggregation", "function")
 
 
-class Kind(StrEnum):
+class NoteKind(StrEnum):
     """Kind of a note; the values are its heading."""
 
     CHANGED = "changed"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
     ABSENT = "has no counterpart"
 
 
-class State(StrEnum):
+class MigrationState(StrEnum):
     """Outcome for a text."""
 
     AS_IS = "deployable as it is"
@@ -42,7 +42,7 @@ class State(StrEnum):
 class Note:
     """A sentence about one place of the original text."""
 
-    kind: Kind
+    kind: NoteKind
     #: From 1; 0 for the text as a whole.
     line: int
     text: str
@@ -57,7 +57,7 @@ class Migrated:
     #: ``3`` for Siddhi 3, ``4, 5`` for later ones.
     version: str
     text: str
-    state: State
+    state: MigrationState
     notes: tuple[Note, ...]
     #: Reasons why the migrated text can't be deployed; positions are those of ``text``.
     errors: tuple[MeshError, ...] = ()
@@ -78,11 +78,11 @@ class Draft:
     @property
     def result(self) -> str:
         """The text with all edits; one inside of another range is left out with it."""
-        kept: list[tuple[int, int, str]] = []
+        edits: list[tuple[int, int, str]] = []
         for edit in sorted(self.edits, key=lambda one: (one[0], -one[1])):
-            if not kept or edit[0] >= kept[-1][1]:
-                kept.append(edit)
-        return str(replaced(self.text, kept)) if kept else self.text
+            if not edits or edit[0] >= edits[-1][1]:
+                edits.append(edit)
+        return str(replaced(self.text, edits)) if edits else self.text
 
     def annotations(self) -> list[WrittenAnnotation]:
         """The annotations of the text, those inside of others left out."""
@@ -91,19 +91,19 @@ class Draft:
     def change(self, start: int, stop: int, text: str, note: str) -> None:
         """Replace a range, and say so."""
         self.edits.append((start, stop, text))
-        self.note(Kind.CHANGED, start, note)
+        self.note(NoteKind.CHANGED, start, note)
 
-    def note(self, kind: Kind, at: int, text: str) -> None:
+    def note(self, kind: NoteKind, at: int, text: str) -> None:
         """Add a note about an offset; the same one is added once for a line."""
-        found = Note(kind, self._places.line(at) if at >= 0 else 0, text)
-        if found not in self.notes:
-            self.notes.append(found)
+        entry = Note(kind, self._places.line(at) if at >= 0 else 0, text)
+        if entry not in self.notes:
+            self.notes.append(entry)
 
     def comment_out(self, annotation: WrittenAnnotation, why: str) -> None:
         """Keep an annotation as a comment only."""
         written = self.text[annotation.start : annotation.stop].replace("*/", "* /")
         self.edits.append((annotation.start, annotation.stop, f"/* {written} */"))
-        self.note(Kind.ABSENT, annotation.start, why)
+        self.note(NoteKind.ABSENT, annotation.start, why)
 
     def set_text(self, element: WrittenElement, text: str, note: str) -> None:
         """Give an element another text."""
@@ -131,8 +131,10 @@ class Definitions:
     @staticmethod
     def of(text: str) -> Definitions:
         """The definitions of a text, which may be of an earlier version."""
-        found = list(_definitions(text))
-        return Definitions([at for at, _, _ in found], [(kind, name) for _, kind, name in found])
+        definitions = list(_definitions(text))
+        return Definitions(
+            [at for at, _, _ in definitions], [(kind, name) for _, kind, name in definitions]
+        )
 
     def after(self, offset: int) -> tuple[str, str]:
         """Kind and name of the first definition after an offset; empty texts without one."""

@@ -30,13 +30,13 @@ def move_definitions(draft: Draft) -> None:
     if first is None or not late:
         return
     moved = "".join(_ended(draft.text[start:stop]) for _, start, stop in late)
-    own = [
+    offsets = [
         one.start
         for one in draft.annotations()
         if first[1] <= one.start < first[2] and not one.name.lower().startswith("app:")
     ]
     word = next(t.start for t in _words(draft.text) if t.start >= first[1])
-    at = min([word, *own])
+    at = min([word, *offsets])
     draft.change(at, at, moved, "definitions precede the first query")
     draft.edits += [(start, stop, "") for _, start, stop in late]
 
@@ -66,8 +66,8 @@ def _statements(text: str) -> Iterator[tuple[str, int, int]]:
             depth += 1 if lower == "begin" else -1
         if depth == 0 and brackets <= 0 and _ends(token):
             stop = token.start + len(token.text)
-            found = _LINE.match(text, stop)
-            stop = found.end() if found is not None else stop
+            match = _LINE.match(text, stop)
+            stop = match.end() if match is not None else stop
             if word:
                 yield word, start, stop
             start, word = stop, ""

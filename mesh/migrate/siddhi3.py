@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.language.print_expressions import print_string
 from mesh.language.siddhi3 import STREAM_ID
 from mesh.language.tokens import TokenKind, tokenize
-from mesh.migrate.draft import Definitions, Kind
+from mesh.migrate.draft import Definitions, NoteKind
 
 if TYPE_CHECKING:
     from mesh.language.written import WrittenAnnotation
@@ -72,15 +72,15 @@ def _connect(draft: Draft, annotation: WrittenAnnotation, subject: str) -> None:
     if STREAM_ID.match(topic) is None:
         return
     is_import = annotation.name.lower() == "import"
-    door = "source" if is_import else "sink"
+    connector = "source" if is_import else "sink"
     draft.change(
         annotation.start,
         annotation.stop,
-        f"@{door}(type='inMemory', topic={print_string(topic)}, {_TOPIC})",
-        f'@{annotation.name} is a {door} of the topic "{topic}" of all apps',
+        f"@{connector}(type='inMemory', topic={print_string(topic)}, {_TOPIC})",
+        f'@{annotation.name} is a {connector} of the topic "{topic}" of all apps',
     )
     draft.note(
-        Kind.DIFFERS,
+        NoteKind.DIFFERS,
         annotation.start,
         f"an event receiver of CEP is a program that publishes JSON to {subject}"
         if is_import
@@ -96,10 +96,12 @@ def _store(draft: Draft, annotation: WrittenAnnotation) -> None:
         if key in _STORED:
             options.append(f"{_STORED[key]}={print_string(element.text)}")
         elif key in ("cache", "cache.size"):
-            draft.note(Kind.DIFFERS, element.start, _CACHE)
+            draft.note(NoteKind.DIFFERS, element.start, _CACHE)
         elif key != "eventtable":
             draft.note(
-                Kind.ABSENT, element.start, f"option {element.key} of the event table is left out"
+                NoteKind.ABSENT,
+                element.start,
+                f"option {element.key} of the event table is left out",
             )
     draft.change(
         annotation.start,

@@ -153,12 +153,12 @@ def read_permissions(text: str) -> frozenset[Permission]:
 
 def permissions_of(words: Iterable[str]) -> frozenset[Permission]:
     """The permissions of these words; MESH-A101 for an unknown one."""
-    found: set[Permission] = set()
+    permissions: set[Permission] = set()
     for word in words:
         if word in SETS:
-            found |= SETS[word]
+            permissions |= SETS[word]
         elif word in list(Permission):
-            found.add(Permission(word))
+            permissions.add(Permission(word))
         else:
             raise MeshError(
                 "MESH-A101",
@@ -166,7 +166,7 @@ def permissions_of(words: Iterable[str]) -> frozenset[Permission]:
                 detail=f"Roles: {', '.join(ROLES)}; permissions: {', '.join(Permission)}.",
                 hint="view, manage and monitor stand for sets of them.",
             )
-    return frozenset(found)
+    return frozenset(permissions)
 
 
 def is_pattern(apps: str) -> bool:
@@ -191,8 +191,8 @@ def is_open_to(apps: Any, app: str) -> bool:
     """
     if apps is None:
         return True
-    given = apps if isinstance(apps, list) else str(apps).split(",")
-    patterns = (str(one).strip() for one in given)
+    entries = apps if isinstance(apps, list) else str(apps).split(",")
+    patterns = (str(one).strip() for one in entries)
     return any(_PATTERN.match(one) and fnmatchcase(app, one) for one in patterns)
 
 
@@ -211,16 +211,16 @@ def within(grants: Iterable[Grant], limit: Grant) -> tuple[Grant, ...]:
 
     Two patterns are compared by one of them covering the other; others have nothing in common.
     """
-    found = []
+    overlaps = []
     for grant in grants:
         may = grant.may & limit.may
         if not may:
             continue
         if _is_covered(grant.apps, limit.apps):
-            found.append(Grant(may, grant.apps))
+            overlaps.append(Grant(may, grant.apps))
         elif _is_covered(limit.apps, grant.apps):
-            found.append(Grant(may, limit.apps))
-    return tuple(found)
+            overlaps.append(Grant(may, limit.apps))
+    return tuple(overlaps)
 
 
 def _is_covered(pattern: str, by: str) -> bool:

@@ -7,7 +7,7 @@ a client needs neither.  Times are milliseconds since 1970 where a name ends in 
 from typing import Any, NotRequired, TypedDict
 
 
-class DoorAnswer(TypedDict):
+class ConnectorAnswer(TypedDict):
     """A source, or a destination of a sink, of an instance."""
 
     name: str
@@ -52,7 +52,7 @@ class InstanceAnswer(TypedDict):
     standby_bytes: int
     standby_reason: str | None
     retry_at_ms: int | None
-    doors: list[DoorAnswer]
+    connectors: list[ConnectorAnswer]
 
 
 class StatusAnswer(TypedDict):

@@ -80,6 +80,8 @@ class Channel:
     foreign: str = ""
     #: Of a foreign one: the subjects to read, with wildcards.
     reads: str = ""
+    #: Of a foreign one: whether its JSON is read by the mapper ``json``.
+    is_mapped: bool = False
 
     @property
     def is_keyed(self) -> bool:
@@ -252,7 +254,7 @@ class AppSpec:
         return next((g for g in self.groups if g.name == name), None)
 
     @property
-    def given_streams(self) -> tuple[str, ...]:
+    def external_streams(self) -> tuple[str, ...]:
         """The JetStream streams that groups read and no group writes: input from outside."""
         filled = {c.id for g in self.groups for c in g.outputs}
         read = (i.channel for g in self.groups for i in g.inputs if i.channel.id not in filled)
@@ -264,15 +266,17 @@ class AppSpec:
         That is the channel without a key.  Where groups partition their output by key themselves
         there is none; then it is any keyed one, since events of clients are partitioned as well.
         """
-        made = [
+        outputs = [
             channel
             for group in self.groups
             if group.kind is not GroupKind.PARTITIONER
             for channel in group.outputs
             if channel.stream.name == stream
         ]
-        found = made or [c for c in self.channels if c.stream.name == stream]
-        return next((c for c in found if not c.is_keyed), found[0] if found else None)
+        candidates = outputs or [c for c in self.channels if c.stream.name == stream]
+        return next(
+            (c for c in candidates if not c.is_keyed), candidates[0] if candidates else None
+        )
 
     @property
     def computed_streams(self) -> set[str]:

@@ -16,7 +16,7 @@ from mesh.model.app import AppSpec, Channel, GroupSpec
 from mesh.model.fork import ForkOrigin
 
 
-class Role(StrEnum):
+class NodeRole(StrEnum):
     """Role of a node."""
 
     MANAGER = "manager"
@@ -55,7 +55,7 @@ class NodeRecord:
     """A heartbeat: the node is alive, and this is its state."""
 
     id: str
-    role: Role
+    role: NodeRole
     #: Random, of each start; distinguishes a second process with the same id from a restart.
     incarnation: str
     #: ``host:port`` of the REST API, empty for a worker.
@@ -280,7 +280,7 @@ class InstanceState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DoorStatus:
+class ConnectorStatus:
     """State of one source, sink or destination of a sink."""
 
     #: ``source http``, ``sink http 2``: the connector and the number of its destination.
@@ -358,7 +358,7 @@ class InstanceStatus:
     #: Epoch of the marker or snapshot that has refused it; 0 if it was not refused.
     newer_epoch: int = 0
     #: Its source, or its sink's destinations, where it is one of the connector host.
-    doors: tuple[DoorStatus, ...] = ()
+    connectors: tuple[ConnectorStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

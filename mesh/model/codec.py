@@ -57,8 +57,8 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     origin = typing.get_origin(kind)
     if origin in (types.UnionType, typing.Union):
         (kind,) = [a for a in typing.get_args(kind) if a is not types.NoneType]
-        known = _reader(kind)
-        return lambda value: None if value is None else known(value)
+        reader = _reader(kind)
+        return lambda value: None if value is None else reader(value)
     if origin is tuple:
         (item, _ellipsis) = typing.get_args(kind)
         of_item = _reader(item)
@@ -86,8 +86,8 @@ def _of_fields(kind: type) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         # Not before the first record, as a type may be a part of itself.
         readers = _readers(kind)
-        given = value.items()
-        return kind(**{name: readers[name](item) for name, item in given if name in readers})
+        entries = value.items()
+        return kind(**{name: readers[name](item) for name, item in entries if name in readers})
 
     return read
 

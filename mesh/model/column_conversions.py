@@ -11,7 +11,7 @@ from pyspark_nats.conversions import EXACT, NO, TEXT, Conversions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_nats.conversions import Cell
+    from pyspark_nats.conversions import ConversionCell
 
 
 def _postgresql(kind: Kind, length: int | None = None, scale: int | None = None) -> ColumnType:
@@ -93,7 +93,7 @@ REDIS_TYPES: Final[Mapping[str, ColumnType]] = {
 _BEYOND: Final = "another value of the column"
 
 
-def _cells(column: ColumnType) -> tuple[Cell, ...]:
+def _cells(column: ColumnType) -> tuple[ConversionCell, ...]:
     outcomes = {
         Fit.EXACT: EXACT, Fit.TEXT: TEXT, Fit.BY_VALUE: EXACT.unless(_BEYOND), Fit.NONE: NO,
     }  # fmt: skip

@@ -38,11 +38,11 @@ def form(column: ColumnType, text: str) -> str:
     Raises:
         NoFormError: it is no value of the column, or would become another one.
     """
-    found = _FORMS.get(column.kind)
-    if found is None:
+    formatter = _FORMS.get(column.kind)
+    if formatter is None:
         return text
     try:
-        return found(column, text)
+        return formatter(column, text)
     except NoFormError:
         raise
     except (ValueError, ArithmeticError, RecursionError) as error:
@@ -193,10 +193,10 @@ def _enum(column: ColumnType, text: str) -> str:
 
 
 def _set(column: ColumnType, text: str) -> str:
-    given = text.split(",") if text else []
-    if not set(given) <= set(column.labels):
+    words = text.split(",") if text else []
+    if not set(words) <= set(column.labels):
         raise NoFormError("it has a word that is none of the column's labels")
-    return ",".join(label for label in column.labels if label in given)
+    return ",".join(label for label in column.labels if label in words)
 
 
 def _inet(column: ColumnType, text: str) -> str:
@@ -208,10 +208,10 @@ def _inet(column: ColumnType, text: str) -> str:
         return _shown_address(version(text))
     if "%" in text:
         raise NoFormError("it has a zone")
-    found = ipaddress.ip_interface(text)
-    length = found.network.prefixlen
-    shown = _shown_address(found.ip)
-    return shown if length == found.max_prefixlen else f"{shown}/{length}"
+    interface = ipaddress.ip_interface(text)
+    length = interface.network.prefixlen
+    shown = _shown_address(interface.ip)
+    return shown if length == interface.max_prefixlen else f"{shown}/{length}"
 
 
 def _shown_address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:
@@ -260,23 +260,23 @@ def _array_at(text: str, at: int) -> tuple[list[Any], int]:
     """The array that begins at ``at``, and the place after it."""
     if text[at : at + 1] != "{":
         raise NoFormError("an array is written {a,b}")
-    found: list[Any] = []
+    elements: list[Any] = []
     at += 1
     if text[at : at + 1] == "}":
-        return found, at + 1
+        return elements, at + 1
     while True:
         if text[at : at + 1] == "{":
             inner, at = _array_at(text, at)
-            found.append(inner)
+            elements.append(inner)
         elif quoted := _ELEMENT.match(text, at):
-            found.append(_ESCAPED.sub(r"\1", quoted.group(1)))
+            elements.append(_ESCAPED.sub(r"\1", quoted.group(1)))
             at = quoted.end()
         else:
             bare = matched(_BARE, text[at : _end_of(text, at)])
             at += len(bare.group())
-            found.append(None if bare.group().upper() == "NULL" else bare.group())
+            elements.append(None if bare.group().upper() == "NULL" else bare.group())
         if text[at : at + 1] == "}":
-            return found, at + 1
+            return elements, at + 1
         if text[at : at + 1] != ",":
             raise NoFormError("an array is written {a,b}")
         at += 1

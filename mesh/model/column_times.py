@@ -52,12 +52,12 @@ def _check_day(column: ColumnType, year: int, month: int, day: int, is_before: b
 def _fraction(column: ColumnType, digits: str | None) -> str:
     """A second's fraction as the column shows it, with its point."""
     most = _FRACTION if column.length is None else column.length
-    kept = (digits or "").rstrip("0")
-    if len(kept) > most:
+    decimals = (digits or "").rstrip("0")
+    if len(decimals) > most:
         raise NoFormError(f"it has more than {most} digits after the second")
     if column.backend is Backend.MYSQL:
-        return "." + kept.ljust(most, "0") if most else ""
-    return "." + kept if kept else ""
+        return "." + decimals.ljust(most, "0") if most else ""
+    return "." + decimals if decimals else ""
 
 
 def time_form(column: ColumnType, text: str) -> str:
@@ -90,8 +90,8 @@ def timestamp_form(column: ColumnType, text: str) -> str:
     is_postgresql = column.backend is Backend.POSTGRESQL
     if text in _SPECIAL_TIMES and is_postgresql:
         return text
-    found = matched(_IS_TIME, text)
-    year, month, day, hour, minute, second, digits, zone, is_before = found.groups()
+    match = matched(_IS_TIME, text)
+    year, month, day, hour, minute, second, digits, zone, is_before = match.groups()
     is_zoned = column.kind is Kind.TIMESTAMPTZ
     if zone is not None and not is_zoned:
         raise NoFormError("the column has no zone")

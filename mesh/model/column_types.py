@@ -132,8 +132,8 @@ def fit(column: ColumnType, attribute: AttributeType) -> Fit:
         return Fit.BY_VALUE
     if column.backend is Backend.SQLITE:
         # Any column may have any value.
-        is_own = column.kind is not Kind.TEXT or attribute is AttributeType.STRING
-        return Fit.BY_VALUE if is_own else Fit.NONE
+        is_compatible = column.kind is not Kind.TEXT or attribute is AttributeType.STRING
+        return Fit.BY_VALUE if is_compatible else Fit.NONE
     if attribute is AttributeType.STRING:
         return Fit.EXACT if column.is_text else Fit.TEXT
     if attribute is AttributeType.BOOL:
@@ -284,7 +284,7 @@ def sqlite_type(declared: str) -> ColumnType:
 
 def matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
     """The match of a whole text.  Raises ``NoFormError`` if it has another form."""
-    found = pattern.fullmatch(text)
-    if found is None:
+    match = pattern.fullmatch(text)
+    if match is None:
         raise NoFormError("it has another form")
-    return found
+    return match

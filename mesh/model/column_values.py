@@ -32,9 +32,9 @@ def fitted(column: ColumnType, value: Any) -> Any:
         return None
     if column.backend is Backend.SQLITE:
         return _sqlite(column, value)
-    found = _NATIVE.get((column.kind, type(value)))
-    if found is not None:
-        return found(column, value)
+    converter = _NATIVE.get((column.kind, type(value)))
+    if converter is not None:
+        return converter(column, value)
     text = form(column, _text(column, value))
     match column.kind:
         case Kind.INTEGER:

@@ -58,7 +58,7 @@ class ErrorEntry(TypedDict, total=False):
     #: Bytes of the data, where only its beginning is stored, or its options are too large.
     data_bytes: int
     #: Source or sink that has refused it, with the number of the destination: ``sink http 2``.
-    door: str
+    connector: str
     #: Times that the sink has tried to write it.
     attempts: int
     #: Values of the sink's dynamic options for it, or of the properties that its source maps.
@@ -79,7 +79,7 @@ def of_unreadable(
     is_event: bool = False,
     *,
     query: str = "",
-    door: str = "",
+    connector: str = "",
     attempts: int = 0,
     options: Mapping[str, str] | None = None,
     event: bytes = b"",
@@ -103,8 +103,8 @@ def of_unreadable(
         entry["is_event"] = True
     if query:
         entry["query"] = query
-    if door:
-        entry["door"] = door
+    if connector:
+        entry["connector"] = connector
     if attempts:
         entry["attempts"] = attempts
     if options:
@@ -167,11 +167,14 @@ def of_failed(
 
 def from_json(data: bytes) -> dict[str, Any]:
     """The fields of an entry, as a message of the error stream has them."""
-    fields: dict[str, Any] = orjson.loads(data)
-    return fields
+    fields: Any = orjson.loads(data)
+    # Version 0.1.0 stored it by another name.
+    if isinstance(fields, dict) and "door" in fields:
+        fields["connector"] = fields.pop("door")
+    return fields  # type: ignore[no-any-return]  # checked by who reads it
 
 
-def own_time_of(entry: Mapping[str, Any]) -> int | None:
+def resend_time_of(entry: Mapping[str, Any]) -> int | None:
     """The time to send the event with, ms since 1970; None for the broker's.
 
     A time for which the event was refused would be refused again.
@@ -188,7 +191,7 @@ def event_of(entry: Mapping[str, Any]) -> bytes | None:
     """
     if isinstance(entry.get("event"), str):
         return str(entry["event"]).encode()
-    if entry.get("door"):
+    if entry.get("connector"):
         # A payload of the outside world.
         return None
     data = entry.get("data")

@@ -233,7 +233,7 @@ class SimulationOperations:
             str,
             Query(
                 absent="",
-                wanted="one of run, pause, resume, stop",
+                expected="one of run, pause, resume, stop",
                 schema={"enum": ["run", "pause", "resume", "stop"]},
             ),
         ],

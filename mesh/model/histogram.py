@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from itertools import zip_longest
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Counts, or counts a second.
+Number = TypeVar("Number", int, float)
 
 #: Upper bounds of the buckets of a batch's duration, seconds; one more bucket has no bound.
 BATCH_BOUNDS_S: Final = (
@@ -40,22 +46,22 @@ class Histogram:
         self.sum_s += sum_s
 
 
-def merged(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+def merged(first: tuple[Number, ...], second: tuple[Number, ...]) -> tuple[Number, ...]:
     """The counts of two histograms together; an empty one has none."""
     return tuple(a + b for a, b in zip_longest(first, second, fillvalue=0))
 
 
-def quantile(counts: tuple[int, ...], bounds_s: tuple[float, ...], share: float) -> float | None:
+def quantile(counts: Sequence[float], bounds_s: tuple[float, ...], share: float) -> float | None:
     """The duration that this share of all does not exceed, linear within a bucket.
 
     None without durations; the greatest bound for one beyond it.
     """
-    wanted = share * sum(counts)
-    if not wanted or len(counts) != len(bounds_s) + 1:
+    rank = share * sum(counts)
+    if not rank or len(counts) != len(bounds_s) + 1:
         return None
-    seen, low_s = 0, 0.0
+    seen, low_s = 0.0, 0.0
     for bound_s, count in zip(bounds_s, counts, strict=False):
-        if count and seen + count >= wanted:
-            return low_s + (bound_s - low_s) * (wanted - seen) / count
+        if count and seen + count >= rank:
+            return low_s + (bound_s - low_s) * (rank - seen) / count
         seen, low_s = seen + count, bound_s
     return low_s

@@ -52,7 +52,7 @@ class Budget:
     #: Events of the answer.
     events: int = 500
     #: By (stream, sequence, index): events that were explained already.
-    known: dict[tuple[str, int, int], Cause] = field(default_factory=dict)
+    causes: dict[tuple[str, int, int], Cause] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

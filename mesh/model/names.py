@@ -51,6 +51,8 @@ DATACENTER_ANSWERS: Final = "_DATACENTER"
 
 #: JetStream stream of decisions and their causes.
 JOURNAL_STREAM: Final = f"{ROOT}_journal"
+#: JetStream stream of the history of metrics, by the minute and by ten minutes.
+HISTORY_STREAM: Final = f"{ROOT}_history"
 
 LEASE_KEY: Final = "lease"
 EVENT_TIME_HEADER: Final = "Mesh-Timestamp"
@@ -82,7 +84,7 @@ def app_token(name: str) -> str:
     A valid name is its own token, and so is a token: it is another spelling of the app's name.
     """
     return _TO_ESCAPE.sub(
-        lambda found: "".join(f"--{byte:02X}" for byte in found[0].encode("utf-8", "replace")),
+        lambda match: "".join(f"--{byte:02X}" for byte in match[0].encode("utf-8", "replace")),
         name,
     )
 
@@ -90,7 +92,7 @@ def app_token(name: str) -> str:
 def app_of_token(token: str) -> str:
     """The name of an app, of which ``token`` is the token."""
     return _ESCAPED.sub(
-        lambda found: bytes.fromhex(found[0].replace("--", "")).decode("utf-8", "replace"), token
+        lambda match: bytes.fromhex(match[0].replace("--", "")).decode("utf-8", "replace"), token
     )
 
 
@@ -109,20 +111,25 @@ def keyed_subject(app: str, stream: str, key: str, partition: int) -> str:
     return f"{ROOT}.{app}.{stream}.by.{key}.{partition}"
 
 
+def history_subject(step: int | str) -> str:
+    """Subject of the history of metrics in steps of ``step`` seconds; ``*`` for all."""
+    return f"{ROOT}._history.{step}"
+
+
 def js_stream(app: str, stream: str) -> str:
     """The JetStream stream that holds an unkeyed channel."""
     return f"{ROOT}-{app}-{stream}"
 
 
-def is_own_stream(name: str) -> bool:
+def is_mesh_stream(name: str) -> bool:
     """Whether a JetStream stream is one of the mesh: of an app, of a bucket, or of its records."""
     return re.match(rf"{re.escape(ROOT)}[-_]|(KV|OBJ)_{re.escape(ROOT)}_", name) is not None
 
 
 def app_of_js_stream(name: str) -> str | None:
     """The app whose events a JetStream stream of the mesh holds; None for one of no app."""
-    found = re.fullmatch(rf"{re.escape(ROOT)}-(.+?)-\w+(-by-\w+-[0-9]+)?", name)
-    return found[1] if found is not None else None
+    match = re.fullmatch(rf"{re.escape(ROOT)}-(.+?)-\w+(-by-\w+-[0-9]+)?", name)
+    return match[1] if match is not None else None
 
 
 def keyed_js_stream(app: str, stream: str, key: str, partition: int) -> str:
@@ -199,9 +206,9 @@ def call_subject(app: str, sink_id: str, status: int) -> str:
     return f"{ROOT}._ask.call.{app}.{digest}.{status}"
 
 
-def door_subject(app: str, group: str) -> str:
+def connector_subject(app: str, group: str) -> str:
     """Subject of managers' replays to the source or sink that a group runs."""
-    return f"{ROOT}._ask.door.{app}.{group}"
+    return f"{ROOT}._ask.connector.{app}.{group}"
 
 
 def check_subject(worker: str) -> str:

@@ -30,7 +30,8 @@ CLIENT_API: Final = "MESH.API"
 INTERNAL: Final = tuple(
     f"{names.ROOT}.{kind}.>" for kind in ("_marker", "_journal", "_errors", "_ask", "_topic")
 )
-_AUDIT: Final = f"{names.AUDIT_SUBJECT}.>"
+#: Subjects of records that only managers write and read.
+_OF_MANAGERS: Final = (f"{names.AUDIT_SUBJECT}.>", names.history_subject(">"))
 _API: Final = "$JS.API"
 _BUCKETS: Final = (
     names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET, names.SNAPSHOTS_BUCKET,
@@ -43,19 +44,21 @@ PRIVATE: Final = (
     f"KV_{names.SESSIONS_BUCKET}",
     f"KV_{names.SIMULATIONS_BUCKET}",
     names.AUDIT_STREAM,
+    names.HISTORY_STREAM,
 )
 #: Streams that only managers remove.
-_KEPT: Final = (
+_MANAGER_STREAMS: Final = (
     *(f"KV_{bucket}" for bucket in _BUCKETS),
     f"OBJ_{names.STATE_BUCKET}",
     names.JOURNAL_STREAM,
     names.AUDIT_STREAM,
+    names.HISTORY_STREAM,
 )
 #: Subjects that any reader of a stream's description and messages uses.
 _READS: Final = ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET")
 
 
-class Role(StrEnum):
+class NatsRole(StrEnum):
     """A role in the account of the mesh."""
 
     MANAGER = "manager"
@@ -76,7 +79,7 @@ class Permissions:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class StreamGrant:
     """A stream of an app; ``*`` for every app, and for every stream."""
 
     app: str
@@ -89,11 +92,11 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ClientGrant:
     """Streams and apps of a client; it may do nothing with all three empty."""
 
-    publish: tuple[Grant, ...] = ()
-    read: tuple[Grant, ...] = ()
+    publish: tuple[StreamGrant, ...] = ()
+    read: tuple[StreamGrant, ...] = ()
     #: Apps whose tables and windows it may ask; ``*`` for every one.
     query: tuple[str, ...] = ()
 
@@ -111,7 +114,7 @@ class Shared:
     is_many: bool = False
 
 
-def inbox(role: Role) -> str:
+def inbox(role: NatsRole) -> str:
     """The prefix of a role's inboxes: no role hears what another one is answered."""
     return f"_INBOX.{role}"
 
@@ -120,16 +123,16 @@ def inbox(role: Role) -> str:
 _NEWS: Final = (f"{names.ROOT}.*.*", f"{names.ROOT}.*.*.by.>", f"{names.MARKERS}.>")
 
 
-def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
+def permissions(role: NatsRole, sinks: tuple[str, ...] = ()) -> Permissions:
     """The permissions of a role in the account of the mesh.
 
     Args:
         role: of a process.
         sinks: further subjects that apps publish to: of ``nats`` sinks that use this connection.
     """
-    own = f"{inbox(role)}.>"
+    inboxes = f"{inbox(role)}.>"
     match role:
-        case Role.MANAGER:
+        case NatsRole.MANAGER:
             return Permissions(
                 (
                     *(f"{_API}.{calls}" for calls in ("STREAM.>", "CONSUMER.>", "DIRECT.GET.>")),
@@ -144,7 +147,7 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
                     "$JS.*.API.STREAM.INFO.*",
                 ),
                 (
-                    own,
+                    inboxes,
                     f"{names.DATACENTER_ANSWERS}.*",
                     names.query_subject("*"),
                     names.table_change_subject("*"),
@@ -152,43 +155,43 @@ def permissions(role: Role, sinks: tuple[str, ...] = ()) -> Permissions:
                     "$JS.EVENT.ADVISORY.STREAM.QUORUM_LOST.*",
                 ),
             )
-        case Role.WORKER | Role.RECEIVER:
+        case NatsRole.WORKER | NatsRole.RECEIVER:
             return Permissions(
                 (
                     *_of_workers(role),
                     f"{names.ROOT}.*.>",
-                    own,
-                    f"{inbox(Role.MANAGER)}.>",
-                    f"{inbox(Role.CONNECTOR)}.>",
+                    inboxes,
+                    f"{inbox(NatsRole.MANAGER)}.>",
+                    f"{inbox(NatsRole.CONNECTOR)}.>",
                     *sinks,
                 ),
                 # Events and markers notify it of news in streams that it reads in any case.
                 (
-                    own,
+                    inboxes,
                     names.question_subject("*"),
                     names.check_subject("*"),
                     # Replays, and answers that wait for a request or for a call's source.
-                    names.door_subject("*", "*"),
+                    names.connector_subject("*", "*"),
                     names.answer_subject("*"),
                     f"{names.ROOT}._ask.call.*.*.*",
-                    *(_NEWS if role is Role.WORKER else ()),
+                    *(_NEWS if role is NatsRole.WORKER else ()),
                 ),
-                (*_private(), _AUDIT, *_removal(_KEPT)),
-                (names.query_subject("*"), names.table_change_subject("*"), _AUDIT),
+                (*_private(), *_OF_MANAGERS, *_removal(_MANAGER_STREAMS)),
+                (names.query_subject("*"), names.table_change_subject("*"), *_OF_MANAGERS),
             )
-        case Role.CONNECTOR:
-            return _of_connectors(own, sinks)
-        case Role.OPERATOR:
+        case NatsRole.CONNECTOR:
+            return _of_connectors(inboxes, sinks)
+        case NatsRole.OPERATOR:
             return Permissions(
                 # The servers report the hops of a traced event to an inbox, as its publisher.
-                (f"{names.ROOT}.*.*", *_consuming("*"), f"{_API}.STREAM.NAMES", own),
-                (own, f"{names.ROOT}.>"),
-                (*INTERNAL, _AUDIT, *_private()),
-                (_AUDIT,),
+                (f"{names.ROOT}.*.*", *_consuming("*"), f"{_API}.STREAM.NAMES", inboxes),
+                (inboxes, f"{names.ROOT}.>"),
+                (*INTERNAL, *_OF_MANAGERS, *_private()),
+                _OF_MANAGERS,
             )
 
 
-def _of_connectors(own: str, sinks: tuple[str, ...]) -> Permissions:
+def _of_connectors(inboxes: str, sinks: tuple[str, ...]) -> Permissions:
     """Permissions of the connector host of a worker."""
     return Permissions(
         (
@@ -202,29 +205,29 @@ def _of_connectors(own: str, sinks: tuple[str, ...]) -> Permissions:
             names.answer_subject("*"),
             f"{names.ROOT}._ask.call.>",
             # Hosts answer each other, also those of workers with one login.
-            own,
-            *(f"{inbox(one)}.>" for one in (Role.MANAGER, Role.WORKER, Role.RECEIVER)),
+            inboxes,
+            *(f"{inbox(one)}.>" for one in (NatsRole.MANAGER, NatsRole.WORKER, NatsRole.RECEIVER)),
             *sinks,
         ),
         (
-            own,
-            names.door_subject("*", "*"),
+            inboxes,
+            names.connector_subject("*", "*"),
             names.answer_subject("*"),
             f"{names.ROOT}._ask.call.*.*.*",
         ),
         (
             *_no_buckets(),
-            _AUDIT,
+            *_OF_MANAGERS,
             names.journal_subject("*"),
             names.question_subject("*"),
             names.query_subject("*"),
             names.table_change_subject("*"),
         ),
-        (_AUDIT,),
+        _OF_MANAGERS,
     )
 
 
-def _of_workers(role: Role) -> tuple[str, ...]:
+def _of_workers(role: NatsRole) -> tuple[str, ...]:
     """Records of workers, and their calls of the JetStream API."""
     buckets = (names.STATUS_BUCKET, names.SNAPSHOTS_BUCKET)
     both = (
@@ -236,7 +239,7 @@ def _of_workers(role: Role) -> tuple[str, ...]:
         *(f"$KV.{bucket}.>" for bucket in buckets),
         f"$O.{names.STATE_BUCKET}.>",
     )
-    if role is Role.RECEIVER:
+    if role is NatsRole.RECEIVER:
         # The first source or sink of a topic makes the stream of all topics.
         return (*both, f"{_API}.STREAM.CREATE.{names.TOPICS}")
     # A session warms up with a small app, whose channels it makes and removes.
@@ -277,7 +280,7 @@ def _no_buckets() -> tuple[str, ...]:
     # A value is read by its name in the body of a call, or in the subject of another one.
     calls = ("STREAM.INFO", ""), ("STREAM.MSG.GET", ""), ("DIRECT.GET", ".>")
     by_name = [f"{_API}.{call}.{secret}{rest}" for call, rest in calls]
-    return tuple(one for one in _calls_of(_KEPT) if one not in by_name)
+    return tuple(one for one in _calls_of(_MANAGER_STREAMS) if one not in by_name)
 
 
 def _calls_of(streams: tuple[str, ...]) -> tuple[str, ...]:
@@ -287,25 +290,28 @@ def _calls_of(streams: tuple[str, ...]) -> tuple[str, ...]:
 def _removal(streams: tuple[str, ...]) -> tuple[str, ...]:
     removals = tuple(f"{_API}.STREAM.DELETE.{stream}" for stream in streams)
     # States and snapshots are purged when they are replaced.
-    own = (f"KV_{names.SNAPSHOTS_BUCKET}", f"OBJ_{names.STATE_BUCKET}")
-    return (*removals, *(f"{_API}.STREAM.PURGE.{one}" for one in streams if one not in own))
+    state_streams = (f"KV_{names.SNAPSHOTS_BUCKET}", f"OBJ_{names.STATE_BUCKET}")
+    return (
+        *removals,
+        *(f"{_API}.STREAM.PURGE.{one}" for one in streams if one not in state_streams),
+    )
 
 
-def imports(client: Client) -> tuple[Shared, ...]:
+def imports(client: ClientGrant) -> tuple[Shared, ...]:
     """Subjects of the mesh that the account of a client imports."""
-    found = [Shared("service", names.subject(one.app, one.stream)) for one in client.publish]
+    shares = [Shared("service", names.subject(one.app, one.stream)) for one in client.publish]
     for grant in client.read:
         subject = names.subject(grant.app, grant.stream)
-        found += [Shared("stream", subject), Shared("stream", f"{subject}.by.>")]
-        found += [
+        shares += [Shared("stream", subject), Shared("stream", f"{subject}.by.>")]
+        shares += [
             Shared("service", f"{_API}.{call}", f"{CLIENT_API}.{call}", is_many)
             for call, is_many in _stored(grant)
         ]
-    found += [Shared("service", names.query_subject(app)) for app in client.query]
-    return tuple(dict.fromkeys(found))
+    shares += [Shared("service", names.query_subject(app)) for app in client.query]
+    return tuple(dict.fromkeys(shares))
 
 
-def client_permissions(client: Client) -> Permissions:
+def client_permissions(client: ClientGrant) -> Permissions:
     """The permissions of a client in its own account."""
     publish = [names.subject(grant.app, grant.stream) for grant in client.publish]
     publish += [names.query_subject(app) for app in client.query]
@@ -320,12 +326,14 @@ def client_permissions(client: Client) -> Permissions:
         tuple(dict.fromkeys(publish)),
         ("_INBOX.>", *dict.fromkeys(read)),
         # A grant of every app includes names that are no apps'.
-        (*INTERNAL, _AUDIT, *unasked) if any(grant.is_any for grant in client.publish) else (),
-        (*INTERNAL, _AUDIT) if any(grant.is_any for grant in client.read) else (),
+        (*INTERNAL, *_OF_MANAGERS, *unasked)
+        if any(grant.is_any for grant in client.publish)
+        else (),
+        (*INTERNAL, *_OF_MANAGERS) if any(grant.is_any for grant in client.read) else (),
     )
 
 
-def _stored(grant: Grant) -> tuple[tuple[str, bool], ...]:
+def _stored(grant: StreamGrant) -> tuple[tuple[str, bool], ...]:
     """Calls that read what a stream has stored; none for several streams.
 
     A wildcard stands for a whole stream's name: that of every app would be that of every bucket.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
@@ -94,7 +95,7 @@ class ParameterMarker:
     #: Value of a request without it, where clients send another default.
     absent: Any = _REQUIRED
     #: The expected value in words, for refusals.
-    wanted: str = ""
+    expected: str = ""
     media_type: str = JSON_TYPE
     schema: dict[str, Any] = field(default_factory=dict)
 
@@ -135,15 +136,15 @@ class OperationParameter:
         if self.kind is bool:
             if text.lower() in ("true", "false"):
                 return text.lower() == "true"
-            raise parameter_error(self.name, text, self.marker.wanted or "true or false")
+            raise parameter_error(self.name, text, self.marker.expected or "true or false")
         if self.kind in (int, float):
             return self._number(text)
         if choices := typing.get_args(self.kind):
             if text in choices:
                 return text
             *most, last = choices
-            told = f"{', '.join(most)} or {last}" if most else last
-            raise parameter_error(self.name, text, self.marker.wanted or told)
+            listed = f"{', '.join(most)} or {last}" if most else last
+            raise parameter_error(self.name, text, self.marker.expected or listed)
         return text
 
     def _number(self, text: str) -> float:
@@ -155,15 +156,15 @@ class OperationParameter:
         is_whole = self.kind is float or value.is_integer()
         if not (low <= value <= high and is_whole):
             kind = "a number" if self.kind is float else "a whole number"
-            wanted = f"{kind} from {low:g} to {high:g}" if high < HIGH else kind
-            raise parameter_error(self.name, text, self.marker.wanted or wanted)
+            expected = f"{kind} from {low:g} to {high:g}" if high < HIGH else kind
+            raise parameter_error(self.name, text, self.marker.expected or expected)
         # A whole number of many digits is no float.
         return value if self.kind is float else int(text) if text.isdigit() else int(value)
 
 
-def parameter_error(name: str, given: str, wanted: str) -> MeshError:
+def parameter_error(name: str, value: str, expected: str) -> MeshError:
     """The error for a value of request parameter ``name``: MESH-A400."""
-    return MeshError("MESH-A400", f'parameter "{name}" is {wanted}, not {given!r}')
+    return MeshError("MESH-A400", f'parameter "{name}" is {expected}, not {value!r}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,20 +188,20 @@ class QueryValues(typing.Protocol):
         ...
 
 
-class Caller:
+class Caller(ABC):
     """Base of clients whose calls block."""
 
+    @abstractmethod
     def call(self, operation: Operation[P, R], *args: P.args, **values: P.kwargs) -> R:
         """Send the request of an operation; its answer."""
-        raise NotImplementedError
 
 
-class AsyncCaller:
+class AsyncCaller(ABC):
     """Base of clients whose calls are coroutines."""
 
+    @abstractmethod
     async def call(self, operation: Operation[P, R], *args: P.args, **values: P.kwargs) -> R:
         """Send the request of an operation; its answer."""
-        raise NotImplementedError
 
 
 class Operation(Generic[P, R]):
@@ -246,8 +247,8 @@ class Operation(Generic[P, R]):
     @functools.cached_property
     def signature(self) -> inspect.Signature:
         """The signature of a client's method, with types as values."""
-        found = inspect.signature(self.declaration, eval_str=True)
-        return found.replace(parameters=list(found.parameters.values())[1:])
+        declared = inspect.signature(self.declaration, eval_str=True)
+        return declared.replace(parameters=list(declared.parameters.values())[1:])
 
     @functools.cached_property
     def parameters(self) -> tuple[OperationParameter, ...]:
@@ -270,8 +271,8 @@ class Operation(Generic[P, R]):
         fields = [one for one in self.parameters if one.place is ParameterPlace.JSON]
         if fields:
             required = [one.name for one in fields if one.is_required]
-            found = {"type": "object", "properties": {one.name: one.schema for one in fields}}
-            return JSON_TYPE, found | ({"required": required} if required else {}), True
+            schema = {"type": "object", "properties": {one.name: one.schema for one in fields}}
+            return JSON_TYPE, schema | ({"required": required} if required else {}), True
         for one in self.parameters:
             if one.place in (ParameterPlace.BODY, ParameterPlace.APP_TEXT):
                 return one.marker.media_type, one.marker.schema, one.is_required
@@ -284,30 +285,30 @@ class Operation(Generic[P, R]):
             MeshError: MESH-A400 for a value of another type or out of bounds, and for a missing
                 one.
         """
-        found: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for one in self.parameters:
             if one.place is ParameterPlace.PATH and one.name in path:
-                found[one.argument] = path[one.name]
+                arguments[one.argument] = path[one.name]
             elif one.place is ParameterPlace.QUERY:
-                given = query.getlist(one.name)
+                texts = query.getlist(one.name)
                 if one.is_repeated:
-                    found[one.argument] = [one.parsed(text) for text in given]
-                elif given:
-                    found[one.argument] = one.parsed(given[-1])
+                    arguments[one.argument] = [one.parsed(text) for text in texts]
+                elif texts:
+                    arguments[one.argument] = one.parsed(texts[-1])
                 elif one.is_required:
-                    raise parameter_error(one.name, "", one.marker.wanted or "missing")
+                    raise parameter_error(one.name, "", one.marker.expected or "missing")
                 else:
-                    found[one.argument] = one.absent
-        return found
+                    arguments[one.argument] = one.absent
+        return arguments
 
     def request(self, *args: P.args, **values: P.kwargs) -> CallRequest:
         """The request of a call with these arguments."""
-        given = self.signature.bind(*args, **values)
-        given.apply_defaults()
+        bound_args = self.signature.bind(*args, **values)
+        bound_args.apply_defaults()
         path, params, fields = self.paths[0], [], {}
         content, media_type, limit_s = None, "", self.limit_s
         for one in self.parameters:
-            value = given.arguments[one.argument]
+            value = bound_args.arguments[one.argument]
             if value is None:
                 continue
             match one.place:
@@ -449,5 +450,5 @@ def _content(value: Any, media_type: str) -> tuple[bytes, str]:
     """
     if media_type == JSON_TYPE:
         return orjson.dumps(value), ""
-    given = getattr(value, "given", value)
-    return given if isinstance(given, bytes) else given.encode(), getattr(value, "name", "")
+    content = getattr(value, "original", value)
+    return content if isinstance(content, bytes) else content.encode(), getattr(value, "name", "")

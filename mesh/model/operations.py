@@ -251,7 +251,7 @@ class TimeOperations:
     def fork(
         self,
         app: str,
-        other: Annotated[str, Query("as", wanted="the name of the fork")],
+        other: Annotated[str, Query("as", expected="the name of the fork")],
         text: Annotated[str | None, APP_TEXT] = None,
         *,
         name: str = "",
@@ -270,9 +270,18 @@ class TimeOperations:
 
     @operation("GET", "/siddhi-apps/{app}/compare/{other}", _READ, limit_s=_STATES_S)
     def compare(
-        self, app: str, other: str, *, stream: Sequence[str] = (), key: Sequence[str] = ()
+        self,
+        app: str,
+        other: str,
+        *,
+        stream: Sequence[str] = (),
+        key: Sequence[str] = (),
+        ignore: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """The differences of the outputs of two apps: counts, and the first one."""
+        """The differences of the outputs of two apps: counts, and the first one.
+
+        ``key``: attributes that identify a row; ``ignore``: attributes that may differ.
+        """
 
     @operation("GET", "/siddhi-apps/{app}/why/{stream}/{sequence}", _READ, limit_s=_STATES_S)
     def why(
@@ -338,7 +347,7 @@ class EventOperations:
         id: Annotated[int | None, Field()] = None,
         event: Annotated[Mapping[str, Any] | None, Field()] = None,
         payload: Annotated[str | None, Field()] = None,
-        to: Annotated[Literal["door", "stream"] | None, Field()] = None,
+        to: Annotated[Literal["connector", "stream"] | None, Field()] = None,
     ) -> dict[str, Any]:
         """Send failed events again: ``ids``, all, or one as it should have been.
 
@@ -356,7 +365,7 @@ class EventOperations:
         app: str,
         *,
         all: Annotated[
-            bool | None, Query(wanted="true, unless olderThan says how old they must be")
+            bool | None, Query(expected="true, unless olderThan says how old they must be")
         ] = None,
         older_than_s: Annotated[float | None, Query("olderThan", high=1e9)] = None,
     ) -> dict[str, Any]:

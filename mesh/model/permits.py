@@ -23,7 +23,7 @@ def streams_of_others(app: str, js_streams: Iterable[str]) -> tuple[str, ...]:
         dict.fromkeys(
             name
             for name in js_streams
-            if names.is_own_stream(name) and names.app_of_js_stream(name) != app
+            if names.is_mesh_stream(name) and names.app_of_js_stream(name) != app
         )
     )
 

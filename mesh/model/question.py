@@ -3,7 +3,7 @@
 A manager sends a ``Question`` about one part of a group to the worker that has it.  The worker
 replies with messages, each a JSON head and a stretch of the answer's bytes:
 
-    4 bytes: length of the head | head: a ``Reply`` as JSON | bytes
+    4 bytes: length of the head | head: a ``ReplyHead`` as JSON | bytes
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ReplyHead:
     """The head of one message of a reply."""
 
     #: Its number, from 0, and the number of all.
@@ -107,7 +107,7 @@ class Answer:
     is_json: bool = False
 
 
-def to_messages(reply: Reply, data: bytes, most: int) -> list[bytes]:
+def to_messages(reply: ReplyHead, data: bytes, most: int) -> list[bytes]:
     """The messages of a reply, each of ``most`` bytes at most; one for an empty answer."""
     room = most - len(_message(reply, b"")) - 64
     parts = [data[start : start + room] for start in range(0, len(data), room)] or [b""]
@@ -117,10 +117,10 @@ def to_messages(reply: Reply, data: bytes, most: int) -> list[bytes]:
     ]
 
 
-def from_message(data: bytes) -> tuple[Reply, bytes]:
+def from_message(data: bytes) -> tuple[ReplyHead, bytes]:
     """The head and the bytes of one message; MESH-C100 if it is none."""
     length = int.from_bytes(data[:_LENGTH], "big")
-    head = codec.decode(Reply, data[_LENGTH : _LENGTH + length])
+    head = codec.decode(ReplyHead, data[_LENGTH : _LENGTH + length])
     return head, data[_LENGTH + length :]
 
 
@@ -134,7 +134,7 @@ def too_many_rows(count: int, rows_max: int) -> MeshError:
     )
 
 
-def _message(reply: Reply, data: bytes) -> bytes:
+def _message(reply: ReplyHead, data: bytes) -> bytes:
     head = codec.encode(reply)
     return len(head).to_bytes(_LENGTH, "big") + head + data
 

@@ -45,9 +45,9 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     A value in the login of a URL is percent-encoded, or else a part of it would be a host or path.
     """
     text = _LOGIN.sub(
-        lambda login: REFERENCE.sub(lambda found: in_login(values[found[1]]), login[0]), text
+        lambda login: REFERENCE.sub(lambda match: in_login(values[match[1]]), login[0]), text
     )
-    return REFERENCE.sub(lambda found: values[found[1]], text)
+    return REFERENCE.sub(lambda match: values[match[1]], text)
 
 
 def in_login(value: str) -> str:

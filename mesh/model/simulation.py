@@ -179,35 +179,35 @@ def _random(values: Any) -> RandomValue:
             )
 
 
-def invalid(wanted: str, hint: str | None = None) -> MeshError:
+def invalid(expected: str, hint: str | None = None) -> MeshError:
     """The error for a configuration of another form."""
-    return MeshError("MESH-A400", f"the simulation is invalid: {wanted}", hint=hint)
+    return MeshError("MESH-A400", f"the simulation is invalid: {expected}", hint=hint)
 
 
 def _text(values: dict[str, Any], name: str) -> str:
-    found = values.get(name)
-    if not isinstance(found, str) or not found.strip():
+    entry = values.get(name)
+    if not isinstance(entry, str) or not entry.strip():
         raise invalid(f"{name} is a text")
-    return found.strip()
+    return entry.strip()
 
 
 def _number(values: dict[str, Any], name: str, default: int | None = None) -> int | None:
     """An integer from 0; None or ``default`` without one, and for -1."""
-    found = values.get(name)
-    if found is None or str(found).strip() in ("", "-1"):
+    entry = values.get(name)
+    if entry is None or str(entry).strip() in ("", "-1"):
         return default
-    text = str(found).strip()
+    text = str(entry).strip()
     if not text.isdecimal() or not text.isascii() or len(text) > len(str(NUMBER_MAX)) - 1:
         raise invalid(f"{name} is a number from 0")
     return int(text)
 
 
 def _bound(values: dict[str, Any], name: str, default: float) -> float:
-    found = values.get(name)
-    if found is None or not str(found).strip():
+    entry = values.get(name)
+    if entry is None or not str(entry).strip():
         return default
     try:
-        value = float(str(found))
+        value = float(str(entry))
     except ValueError:
         value = float("nan")
     if not abs(value) < NUMBER_MAX:

@@ -46,7 +46,7 @@ NULL_KEYS: Final[Mapping[AttributeType, Any]] = {
 }
 
 
-class Merge(StrEnum):
+class MergeRule(StrEnum):
     """Rule by which a column of a new row is merged into that of the row with the same key."""
 
     KEY = "key"
@@ -68,7 +68,7 @@ class StoredColumn:
 
     name: str
     type: AttributeType
-    merge: Merge
+    merge: MergeRule
     length: int = STRING_LENGTH
     actual: ColumnType | None = None
 
@@ -98,12 +98,12 @@ class StoredTable:
     @property
     def keys(self) -> tuple[StoredColumn, ...]:
         """The columns of the primary key."""
-        return tuple(column for column in self.columns if column.merge is Merge.KEY)
+        return tuple(column for column in self.columns if column.merge is MergeRule.KEY)
 
     @property
     def values(self) -> tuple[StoredColumn, ...]:
         """The other columns."""
-        return tuple(column for column in self.columns if column.merge is not Merge.KEY)
+        return tuple(column for column in self.columns if column.merge is not MergeRule.KEY)
 
     @property
     def arrow(self) -> pa.Schema:
@@ -164,8 +164,8 @@ class CacheOptions:
 class StoreOptions:
     """``@store(type=.., ..)``.
 
-    ``database``: None if ``source`` names one of the settings.  ``is_kept``: whether the state has
-    all rows; otherwise they are read from the database, and ``cache`` keeps some.
+    ``database``: None if ``source`` names one of the settings.  ``is_in_state``: whether the
+    state has all rows; otherwise they are read from the database, and ``cache`` keeps some.
     ``is_refusable``: whether rows that the database refuses become failed events.
     """
 
@@ -174,7 +174,7 @@ class StoreOptions:
     table_name: str | None = None
     #: By attribute, the most characters.
     lengths: Mapping[str, int] = field(default_factory=dict)
-    is_kept: bool = True
+    is_in_state: bool = True
     cache: CacheOptions | None = None
     is_refusable: bool = False
     kind: StoreKind = StoreKind.RDBMS
@@ -185,14 +185,14 @@ class StoreOptions:
 class StoreTarget:
     """Tables of one definition, and their store.
 
-    ``own``: column and value that tell rows of this mesh from those of others; None: there are no
-    others.  ``is_kept``: whether the state has all rows, and begins with those of the database.
+    ``shard``: column and value that tell rows of this mesh from those of others; None: there are no
+    others.  ``is_in_state``: whether the state has all rows, and begins with those of the database.
     """
 
     options: StoreOptions
     tables: tuple[StoredTable, ...]
-    own: tuple[str, str] | None = None
-    is_kept: bool = False
+    shard: tuple[str, str] | None = None
+    is_in_state: bool = False
     #: Whether its rows are read in the database, and what was read is repeated after a failure.
     is_repeated: bool = False
 

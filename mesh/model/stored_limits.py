@@ -15,7 +15,7 @@ import pyarrow.compute
 
 from mesh.model.column_texts import decimal_text, form
 from mesh.model.column_types import DOUBLE_DIGITS, Kind, NoFormError
-from mesh.model.stored import Backend, Merge
+from mesh.model.stored import Backend, MergeRule
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
@@ -37,18 +37,18 @@ def refused(rows: pa.RecordBatch, table: StoredTable) -> dict[int, str]:
         rows: of the table, all of its columns or some.
         table: with lengths and types; without a time, its keys may not be null.
     """
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for column in table.columns:
         if column.name not in rows.schema.names:
             continue
         values = rows.column(column.name)
         # Keys without a value are only those of groups.
-        if column.merge is Merge.KEY and not table.time:
+        if column.merge is MergeRule.KEY and not table.time:
             for row in np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False)).tolist():
-                found.setdefault(row, f'"{column.name}" of the primary key is null')
+                reasons.setdefault(row, f'"{column.name}" of the primary key is null')
         for row, reason in _of_column(values, column, table):
-            found.setdefault(row, reason)
-    return found
+            reasons.setdefault(row, reason)
+    return reasons
 
 
 def has_forms(table: StoredTable) -> bool:
@@ -121,12 +121,12 @@ def _of_texts(
     for row in np.flatnonzero(zero.to_numpy(zero_copy_only=False)).tolist():
         yield row, f'"{column.name}" has a character of code 0'
     actual = column.actual
-    is_known = actual is not None and actual.backend is not Backend.SQLITE
+    is_enforced = actual is not None and actual.backend is not Backend.SQLITE
     if _is_formed(column) or (actual is not None and actual.kind is Kind.NUMERIC):
         _, reasons = _forms(values, column)
         yield from reasons.items()
         return
-    most = actual.length if actual is not None and is_known else column.length
+    most = actual.length if actual is not None and is_enforced else column.length
     if most is not None:
         lengths = _compute.fill_null(_compute.utf8_length(values), 0).to_numpy()
         for row in np.flatnonzero(lengths > most).tolist():
@@ -160,11 +160,11 @@ def _forms(values: pa.Array[Any], column: StoredColumn) -> tuple[pa.Array[Any], 
                 f'"{column.name}" is the string "{shown}", which the column '
                 f"{actual.declared} can't have: {error}"
             )
-    found = pa.array(texts, pa.string()).take(coded.indices)
+    forms = pa.array(texts, pa.string()).take(coded.indices)
     if not wrong:
-        return found, {}
+        return forms, {}
     codes = coded.indices.to_pylist()
-    return found, {row: wrong[code] for row, code in enumerate(codes) if code in wrong}
+    return forms, {row: wrong[code] for row, code in enumerate(codes) if code in wrong}
 
 
 def _numbers(values: pa.Array[Any]) -> Any:
@@ -204,8 +204,10 @@ def _wrong_fractions(
     is_finite = np.isfinite(numbers)
     if actual.backend is Backend.REDIS:
         # No key equals NaN, so its row would never be found again.
-        return np.isnan(numbers) if column.merge is Merge.KEY else wrong
-    if actual.backend is not Backend.POSTGRESQL and (not is_bucket or column.merge is Merge.KEY):
+        return np.isnan(numbers) if column.merge is MergeRule.KEY else wrong
+    if actual.backend is not Backend.POSTGRESQL and (
+        not is_bucket or column.merge is MergeRule.KEY
+    ):
         # Neither has a null: the row would be another one.
         wrong |= ~is_finite
     with np.errstate(over="ignore", invalid="ignore"):

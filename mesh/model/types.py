@@ -85,7 +85,18 @@ class StreamSchema:
     @property
     def arrow(self) -> pa.Schema:
         """The Arrow schema of a batch of its events, all fields nullable."""
-        return _arrow_schema(self.attributes)
+        # By identity first: to hash the attributes takes as long as a step of a query.
+        entry = _schemas.get(id(self.attributes))
+        if entry is None:
+            if len(_schemas) >= _SCHEMAS_MAX:
+                _schemas.clear()
+            entry = _schemas[id(self.attributes)] = self.attributes, _arrow_schema(self.attributes)
+        return entry[1]
+
+
+_SCHEMAS_MAX = 4096
+#: The entry of some attributes keeps them alive, so no others have their identity.
+_schemas: dict[int, tuple[tuple[Attribute, ...], pa.Schema]] = {}
 
 
 @lru_cache(maxsize=1024)

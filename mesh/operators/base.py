@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pyspark_nats.few_rows import batches_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -27,7 +29,7 @@ Bools = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.int8]
 
 #: The ``path`` of events that the operator's own timers cause; the executor sets the real one.
-OWN_TIMER = -1
+LOCAL_TIMER = -1
 #: The index or number that means none.
 NIL = -1
 #: Times after and before all others: of a timer that is not set, and before the first event.
@@ -153,23 +155,24 @@ def no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 def no_events(schema: pa.Schema) -> EventBatch:
     """A run of length 0."""
-    found = _NO_EVENTS.get(id(schema))
-    if found is None:
+    cached = _NO_EVENTS.get(id(schema))
+    if cached is None:
         if len(_NO_EVENTS) >= _NO_EVENTS_MAX:
             _NO_EVENTS.clear()
         none = np.empty(0, dtype=np.int64)
         rows = pa.RecordBatch.from_pylist([], schema)
         events = EventBatch(none, none, none, none, none, np.empty(0, dtype=np.int8), none, rows)
-        found = _NO_EVENTS[id(schema)] = schema, events
-    return found[1]
+        cached = _NO_EVENTS[id(schema)] = schema, events
+    return cached[1]
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Record batches of one schema as one; there is at least one."""
-    if len(batches) == 1:
-        return batches[0]
+    parts = batches_of(batches)
+    if len(parts) == 1:
+        return parts[0]
     # The type stubs lack it.
-    joined: pa.RecordBatch = pa.concat_batches(list(batches))  # type: ignore[attr-defined]
+    joined: pa.RecordBatch = pa.concat_batches(parts)  # type: ignore[attr-defined]
     return joined
 
 
@@ -204,8 +207,10 @@ def merge(runs: Sequence[EventBatch], schema: pa.Schema) -> EventBatch:
 
 def with_timer_path(events: EventBatch, path: int) -> EventBatch:
     """Events with ``path`` where a timer of the operator itself caused them."""
-    own = events.path == OWN_TIMER
-    return events.with_path(np.where(own, path, events.path)) if bool(own.any()) else events
+    is_timer = events.path == LOCAL_TIMER
+    return (
+        events.with_path(np.where(is_timer, path, events.path)) if bool(is_timer.any()) else events
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +293,6 @@ def subset(state: State, name: str) -> State:
 
 def restore_subset(stateful: Stateful, state: State, name: str) -> None:
     """Restore one part of what ``namespaced`` composed; a part without state stays new."""
-    own = subset(state, name)
-    if own.pieces or own.scalars:
-        stateful.restore(own)
+    part = subset(state, name)
+    if part.pieces or part.scalars:
+        stateful.restore(part)

@@ -24,7 +24,7 @@ from mesh.operators.select.aggregate_extraction import AGGREGATES, ExtractedAggr
 from mesh.plan.bound import (
     OUTPUT_STEP,
     AggregateCall,
-    Answer,
+    AnswerOutput,
     BinaryExpression,
     BoundOnDemandQuery,
     BoundOutput,
@@ -112,9 +112,9 @@ def divide(query: BoundOnDemandQuery) -> Division:
             part.append(BoundOutput(column.name, order.column))
         order_by.append(replace(order, column=column))
     most = None if query.limit is None else query.limit + (query.offset or 0)
-    asked = replace(query, outputs=tuple(part), action=_answer(part), limit=most, offset=None)
+    subquery = replace(query, outputs=tuple(part), action=_answer(part), limit=most, offset=None)
     outputs = tuple(BoundOutput(o.name, _column(o)) for o in query.outputs)
-    return Division(asked, None, (), outputs, None, tuple(order_by), query.limit, query.offset)
+    return Division(subquery, None, (), outputs, None, tuple(order_by), query.limit, query.offset)
 
 
 class _Grouping:
@@ -123,7 +123,7 @@ class _Grouping:
     def __init__(self, query: BoundOnDemandQuery) -> None:
         self._query = query
         self._part: list[BoundOutput] = []
-        self._keys = [self._asked("key", column) for column in query.group_by]
+        self._keys = [self._request("key", column) for column in query.group_by]
         #: Arguments whose different values are counted: parts have a row for each.
         self._distinct: list[Column] = []
 
@@ -155,7 +155,7 @@ class _Grouping:
             query.limit, query.offset,
         )  # fmt: skip
 
-    def _asked(self, name: str, expression: BoundExpression) -> Column:
+    def _request(self, name: str, expression: BoundExpression) -> Column:
         """The column of the parts' rows with the values of ``expression``."""
         for output in self._part:
             if output.expression == expression:
@@ -172,7 +172,7 @@ class _Grouping:
             case Column(_, _, step) if step in (AGGREGATES, OUTPUT_STEP):
                 return expression
         if not _names(expression, AGGREGATES, OUTPUT_STEP):
-            return self._asked("last", expression)
+            return self._request("last", expression)
         match expression:
             case UnaryExpression():
                 return replace(expression, operand=self._shown(expression.operand))
@@ -185,7 +185,7 @@ class _Grouping:
         raise _refused("functions of the app and 'in' over aggregates", expression)
 
     def _ordering(self, column: Column) -> Column:
-        return column if column.step == OUTPUT_STEP else self._asked("last", column)
+        return column if column.step == OUTPUT_STEP else self._request("last", column)
 
     def _merge(self, one: ExtractedAggregate) -> Merge:
         call, name = one.call, one.call.function.lower()
@@ -194,27 +194,27 @@ class _Grouping:
         value = call.arguments[0] if call.arguments else None
         match name, value:
             case "count", _:
-                return Merge(Merging.SUM, (self._asked("count", call),), call.type)
+                return Merge(Merging.SUM, (self._request("count", call),), call.type)
             case "sum", _:
-                return Merge(Merging.SUM, (self._asked("sum", call),), call.type)
+                return Merge(Merging.SUM, (self._request("sum", call),), call.type)
             case (("min" | "minforever"), _):
-                return Merge(Merging.MIN, (self._asked("min", call),), call.type)
+                return Merge(Merging.MIN, (self._request("min", call),), call.type)
             case (("max" | "maxforever"), _):
-                return Merge(Merging.MAX, (self._asked("max", call),), call.type)
+                return Merge(Merging.MAX, (self._request("max", call),), call.type)
             case "avg", value if value is not None:
                 total = _aggregate("sum", _double(value), AttributeType.DOUBLE)
-                columns = self._asked("count", _counted(value)), self._asked("sum", total)
+                columns = self._request("count", _counted(value)), self._request("sum", total)
                 return Merge(Merging.MEAN, columns, call.type)
             case "stddev", value if value is not None:
                 mean = _aggregate("avg", value, AttributeType.DOUBLE)
-                columns = self._asked("count", _counted(value)), self._asked("mean", mean)
+                columns = self._request("count", _counted(value)), self._request("mean", mean)
                 return Merge(
-                    Merging.DEVIATION, (*columns, self._asked("deviation", call)), call.type
+                    Merging.DEVIATION, (*columns, self._request("deviation", call)), call.type
                 )
             case "distinctcount", Column() as column:
                 if column not in (*self._query.group_by, *self._distinct):
                     self._distinct.append(column)
-                return Merge(Merging.DISTINCT, (self._asked("value", column),), call.type)
+                return Merge(Merging.DISTINCT, (self._request("value", column),), call.type)
             case _:
                 raise _refused(f"'{call.function}'", call)
 
@@ -245,9 +245,9 @@ def _column(output: BoundOutput) -> Column:
     return Column(output.name, output.expression.type or AttributeType.OBJECT)
 
 
-def _answer(outputs: list[BoundOutput]) -> Answer:
+def _answer(outputs: list[BoundOutput]) -> AnswerOutput:
     columns = map(_column, outputs)
-    return Answer(StreamSchema("", tuple(Attribute(c.name, c.type) for c in columns)))
+    return AnswerOutput(StreamSchema("", tuple(Attribute(c.name, c.type) for c in columns)))
 
 
 def _refused(what: str, expression: BoundExpression) -> Exception:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundExpression
 
 
-class Membership(Protocol):
+class TableMembership(Protocol):
     """A table as ``x in T`` uses it."""
 
     def contains(self, condition: BoundExpression, frame: Frame) -> Mask:
@@ -62,7 +62,7 @@ class Environment:
     """
 
     scripts: Mapping[str, Function] = field(default_factory=dict)
-    tables: Mapping[str, Membership] = field(default_factory=dict)
+    tables: Mapping[str, TableMembership] = field(default_factory=dict)
     windows: Mapping[str, Content] = field(default_factory=dict)
     aggregations: Mapping[str, Aggregated] = field(default_factory=dict)
     salt: str = ""

@@ -35,6 +35,7 @@ from mesh.operators.base import (
 )
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.build import DataflowBuilder, make_dataflow
+from mesh.operators.dataflow.bulk import BulkDataflow
 from mesh.operators.dataflow.graph import DataflowNode, Emitted
 from mesh.operators.dataflow.merge import InputMerger, MergedRun, around_changes, causes_of
 from mesh.operators.dataflow.partition import NodeGroup
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from mesh.model.lookup import ReadRun
     from mesh.model.stored import StoredTable, StoreTarget
     from mesh.operators.aggregations.bucket_reads import BucketReads
+    from mesh.operators.dataflow.graph import Dataflow
     from mesh.operators.dataflow.named_window import NamedWindowNode
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
 STATE_VERSION = 3
 
 
-class Mode(StrEnum):
+class ExecutionMode(StrEnum):
     """Execution mode: see ``dataflow``. ``AUTO``: in bulk where that is possible."""
 
     AUTO = "auto"
@@ -145,7 +147,7 @@ class Executor:
         app: BoundApp,
         outputs: Collection[str],
         callbacks: Collection[str] = (),
-        mode: Mode = Mode.AUTO,
+        mode: ExecutionMode = ExecutionMode.AUTO,
         salt: str = "",
         playback: bool | None = None,
         shard: str = "",
@@ -169,26 +171,27 @@ class Executor:
             self._prefetch = Prefetch(app, tables)
             nodes = DataflowBuilder(app, tables, windows, self._outputs, aggregations)
             self._nodes, self._flow = make_dataflow(
-                nodes, self._outputs, in_bulk=mode is not Mode.STEP
+                nodes, self._outputs, in_bulk=mode is not ExecutionMode.STEP
             )
             for number, node in enumerate(self._nodes):
                 node.work = node.make(self._flow.timers[number])
+        self._takes_few = not app.tables and takes_few(self._nodes, self._flow)
         self._tables = tables
         self._environment = environment
         self._changes = TableChanges(app, environment)
         #: Earlier reads of tables in databases.
-        own = [node.cells for node in aggregations.values()]
-        self._joined = [cells for cells in own if cells.reads]
+        rollups = [node.cells for node in aggregations.values()]
+        self._joined = [cells for cells in rollups if cells.reads]
         repeated = [table for table in self.lookup_tables if not table.is_cached]
         self.replay = Replay([*repeated, *self.bucket_reads])
         #: Whether rows for databases left since the last ``take_reads``.
         self._has_written = False
-        self._known_ms = BEFORE_ALL
+        self._watermark_ms = BEFORE_ALL
         # Queries inside of partitions have no callbacks in the engine either.
         outside = [one for one in nodes.parts if isinstance(one, DataflowNode)]
         self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryNode)]
         for calls in self._calls:
-            calls.wanted = calls.query in callbacks
+            calls.is_enabled = calls.query in callbacks
         mentioned = (channel for node in self._nodes for channel in node.reads)
         streams = [name for name in dict.fromkeys(mentioned) if name in self._schemas]
         self._inputs = InputMerger(tuple(streams), self._schemas)
@@ -223,22 +226,22 @@ class Executor:
         """
         for run in inputs:
             self._inputs.add(run.stream, run.sequence, run.time_ms, run.rows, run.chunk)
-        ready, known_ms = self._inputs.ready(clocks)
-        self._known_ms = known_ms
-        made: list[OutputRun] = []
-        for part, until_ms in self.replay.parts(ready, known_ms):
-            made += self._run_part(part, until_ms, is_by_events)
-        return made
+        ready, watermark_ms = self._inputs.ready(clocks)
+        self._watermark_ms = watermark_ms
+        outputs: list[OutputRun] = []
+        for part, until_ms in self.replay.parts(ready, watermark_ms):
+            outputs += self._run_part(part, until_ms, is_by_events)
+        return outputs
 
     def _run_part(
-        self, ready: list[MergedRun], known_ms: int, is_by_events: bool
+        self, ready: list[MergedRun], watermark_ms: int, is_by_events: bool
     ) -> list[OutputRun]:
-        made: list[OutputRun] = []
-        for events, change, clock_ms in around_changes(ready, known_ms):
+        outputs: list[OutputRun] = []
+        for events, change, clock_ms in around_changes(ready, watermark_ms):
             until_ms = BEFORE_ALL if self.plays_back else clock_ms
             first = self.outputs_count + 1
             runs = self._advance(events, until_ms, is_by_events)
-            made += runs
+            outputs += runs
             for reads in self.bucket_reads:
                 for run in runs:
                     if run.stream == rows_channel(reads.table.name):
@@ -246,8 +249,8 @@ class Executor:
             if change is not None:
                 now_ms = max(clock_ms, self._now_ms)
                 self._changes.perform(change, now_ms)
-                made += self._number(self._written(now_ms))
-        return made
+                outputs += self._number(self._written(now_ms))
+        return outputs
 
     def take_written(self) -> list[OutputRun]:
         """The rows for databases of changes that ``ask`` has made since the last run."""
@@ -260,11 +263,11 @@ class Executor:
         """
         # Buckets that left are counted by the run in which they did: see ``bucket_reads``.
         writes, self._has_written = self._has_written and bool(self._joined), False
-        return self.replay.read(self._known_ms, continues=continues, writes=writes)
+        return self.replay.read(self._watermark_ms, continues=continues, writes=writes)
 
     def _written(self, now_ms: int) -> list[Emitted]:
         """Changes of tables in stores by an on-demand change, also by one that failed later."""
-        found: list[Emitted] = []
+        changes: list[Emitted] = []
         count = 0
         for table in self._tables.values():
             taken = table.take_changes() if isinstance(table, WrittenTable) else None
@@ -273,8 +276,8 @@ class Executor:
                 rank = np.arange(count, count + len(taken[0]))
                 count += len(rank)
                 time_ms = np.full(len(rank), now_ms, dtype=np.int64)
-                found.append(Emitted(table.channel, rank, as_chunk(taken[1], time_ms, now_ms)))
-        return found
+                changes.append(Emitted(table.channel, rank, as_chunk(taken[1], time_ms, now_ms)))
+        return changes
 
     def step(
         self,
@@ -302,12 +305,12 @@ class Executor:
         return self._advance([MergedRun(stream, index, first, time_ms, clock_ms, rows)], now_ms)
 
     def _advance(
-        self, ready: Sequence[MergedRun], known_ms: int, is_by_events: bool = False
+        self, ready: Sequence[MergedRun], watermark_ms: int, is_by_events: bool = False
     ) -> list[OutputRun]:
         for cells in self._joined:
             cells.position = self.outputs_count + 1
-        if not ready and self._is_still(known_ms, is_by_events):
-            self._now_ms = max(self._now_ms, known_ms)
+        if not ready and self._is_still(watermark_ms, is_by_events):
+            self._now_ms = max(self._now_ms, watermark_ms)
             return []
         causes_ms, numbers = causes_of(ready)
         clocks_ms = np.maximum(causes_ms, self._now_ms)
@@ -318,21 +321,21 @@ class Executor:
         if not self._is_started:
             # The app starts with its first event or the first known time: sources without input
             # begin to count.
-            if not count and known_ms <= 0:
+            if not count and watermark_ms <= 0:
                 return []
             self._is_started = True
-            start_ms = int(clocks_ms[0]) if count else known_ms
+            start_ms = int(clocks_ms[0]) if count else watermark_ms
             self._gap = Gap(start_ms)
             leaving += self._flow.begin(Timeline(0, clocks_ms[:0], start_ms, self.plays_back))
             if not count:
-                self._now_ms = known_ms
+                self._now_ms = watermark_ms
                 return self._number(leaving)
         elif self._has_new:
             # The other parts get no events, and no time passes for them.
             here = Timeline(self._events, clocks_ms[:0], self._now_ms, self.plays_back)
             leaving += self._flow.begin(here)
         self._has_new = False
-        now_ms = max(last_ms, known_ms)
+        now_ms = max(last_ms, watermark_ms)
         if is_by_events and self._periodic:
             self._pass_gaps(ready, numbers, clocks_ms, now_ms, leaving)
         else:
@@ -450,8 +453,8 @@ class Executor:
         """Append the output of the dataflow to ``leaving``, ranked after its present content."""
         self._prefetch.load(entering)
         before = sum(len(one.rank) for one in leaving)
-        made = self._flow.run(entering, timeline)
-        leaving += [replace(one, rank=one.rank + before) for one in made] if before else made
+        output = self._flow.run(entering, timeline)
+        leaving += [replace(one, rank=one.rank + before) for one in output] if before else output
 
     def _events_of(self, ready: MergedRun, number: Longs, clocks_ms: Longs) -> EventBatch:
         count = len(ready.index)
@@ -469,18 +472,20 @@ class Executor:
 
     def _number(self, leaving: Sequence[Emitted]) -> list[OutputRun]:
         """Number the output rows."""
-        found: dict[str, list[Emitted]] = {}
+        parts: dict[str, list[Emitted]] = {}
         for one in leaving:
-            found.setdefault(one.channel, []).append(one)
-        runs = [self._output(stream, found[stream]) for stream in self._outputs if stream in found]
+            parts.setdefault(one.channel, []).append(one)
+        runs = [self._output(stream, parts[stream]) for stream in self._outputs if stream in parts]
         self.outputs_count += sum(len(one.rank) for one in leaving)
-        self._has_written |= any(map(is_stored, found))
+        self._has_written |= any(map(is_stored, parts))
         return runs
 
     def _output(self, stream: str, parts: list[Emitted]) -> OutputRun:
         position = np.concatenate([one.rank for one in parts]) + (self.outputs_count + 1)
         time_ms = np.concatenate([one.events.time_ms for one in parts])
-        rows = concat([one.events.rows for one in parts])
+        rows = parts[0].events.rows
+        if len(parts) > 1:
+            rows = concat([one.events.rows for one in parts])
         causes = np.concatenate([p.events.order for p in parts]) if self.keeps_order else None
         if not (position[1:] > position[:-1]).all():
             order = np.argsort(position)
@@ -490,7 +495,7 @@ class Executor:
 
     def take_calls(self) -> list[CallRun]:
         """The recorded calls of the callbacks since the previous ``take_calls``."""
-        found = []
+        call_runs = []
         for calls in self._calls:
             number = 0
             for run in calls.runs:
@@ -499,11 +504,16 @@ class Executor:
                 call[starts] = 1
                 call = np.cumsum(call) + (number - 1)
                 number += len(starts)
-                found.append(
+                call_runs.append(
                     CallRun(calls.query, call, run.kind, run.clock_ms, run.time_ms, run.rows)
                 )
             calls.runs.clear()
-        return found
+        return call_runs
+
+    @property
+    def takes_few(self) -> bool:
+        """Whether the rows of events may be ``FewRows``."""
+        return self._takes_few
 
     @property
     def now_ms(self) -> int:
@@ -533,7 +543,7 @@ class Executor:
             scalars["new"] = True
         if self.lookup_tables or self._joined:
             scalars["reads"] = [self.replay.taken, self.replay.number]
-        scalars |= {"changes": dict(kept)} if (kept := self._changes.outcomes) else {}
+        scalars |= {"changes": dict(outcomes)} if (outcomes := self._changes.outcomes) else {}
         if self._periodic:
             scalars["gap"] = [self._gap.since_ms, self._gap.rows, self._gap.is_over]
         parts = {node.name: node.work.snapshot() for node in self._nodes}
@@ -553,19 +563,21 @@ class Executor:
         Raises:
             MeshError: MESH-O105, the state was written by another version.
         """
-        if (own := dict[str, Any](subset(state, "own").scalars)).get("version") != STATE_VERSION:
+        if (scalars := dict[str, Any](subset(state, "own").scalars)).get(
+            "version"
+        ) != STATE_VERSION:
             raise MeshError(
                 "MESH-O105",
-                f"state has format {own.get('version')}",
+                f"state has format {scalars.get('version')}",
                 detail=f"This version reads format {STATE_VERSION}.",
                 hint="Run it with the version of mesh that wrote it, or start from nothing.",
             )
-        self._events, self._now_ms = own["events"], own["now_ms"]
-        self.outputs_count, self._is_started = own["outputs"], own["started"]
-        self._has_new = own.get("new", False)
-        self._changes.outcomes = dict(own.get("changes", {}))
-        self.replay.taken, self.replay.number = own.get("reads", (0, 0))
-        self._gap = Gap(*own.get("gap", (self._now_ms, self.outputs_count, False)))
+        self._events, self._now_ms = scalars["events"], scalars["now_ms"]
+        self.outputs_count, self._is_started = scalars["outputs"], scalars["started"]
+        self._has_new = scalars.get("new", False)
+        self._changes.outcomes = dict(scalars.get("changes", {}))
+        self.replay.taken, self.replay.number = scalars.get("reads", (0, 0))
+        self._gap = Gap(*scalars.get("gap", (self._now_ms, self.outputs_count, False)))
         self._inputs.restore(subset(state, "inputs"))
         self._tables.restore(subset(state, "tables"))
         for node in self._nodes:
@@ -578,11 +590,11 @@ class Executor:
     def figures(self) -> list[tuple[str, str, int, int, int | None]]:
         """Of each query, window and table: kind, name, events in and out, and rows of a table."""
         counts = self._environment.counts
-        found: list[tuple[str, str, int, int, int | None]] = [
+        entries: list[tuple[str, str, int, int, int | None]] = [
             (kind, name, events_in, events_out, None)
             for (kind, name), (events_in, events_out) in counts.items()
         ]
-        return [*found, *(("table", name, 0, 0, len(t)) for name, t in self._tables.items())]
+        return [*entries, *(("table", name, 0, 0, len(t)) for name, t in self._tables.items())]
 
     @property
     def producer(self) -> str:
@@ -593,13 +605,13 @@ class Executor:
     def stores(self) -> list[StoreTarget]:
         """The tables in databases that rows are returned for."""
         nodes = (node.work for node in self._nodes if isinstance(node.work, AggregationNode))
-        found = [
+        targets = [
             replace(work.cells.tables.target, is_repeated=bool(work.cells.reads))
             for work in nodes
             if work.cells.tables is not None
         ]
         written = (one for one in self._tables.values() if isinstance(one, WrittenTable))
-        return found + [table.target for table in written]
+        return targets + [table.target for table in written]
 
     def describe(self, tables: Mapping[str, StoredTable]) -> None:
         """Let tables know the types of their columns, by the names that databases have."""
@@ -632,25 +644,35 @@ class Executor:
     def written_again(self, table: str) -> pa.RecordBatch:
         """The rows of a table in a store, as changes that make all of them."""
         tables = self._tables.values()
-        (own,) = (t for t in tables if isinstance(t, WrittenTable) and t.stored.name == table)
-        return own.written_again()
+        (one,) = (t for t in tables if isinstance(t, WrittenTable) and t.stored.name == table)
+        return one.written_again()
 
     @property
     def places(self) -> dict[str, str]:
         """By name of a query, a window or a key router, the place of its state in a snapshot."""
-        found: dict[str, str] = {}
+        by_name: dict[str, str] = {}
         for node in self._nodes:
             if isinstance(node.work, NodeGroup):
                 inside = node.work.places.items()
-                found |= {name: f"{node.name}/{place}" for name, place in inside}
+                by_name |= {name: f"{node.name}/{place}" for name, place in inside}
             else:
-                found[node.name] = node.name
-        return found
+                by_name[node.name] = node.name
+        return by_name
 
     @property
     def input_schemas(self) -> dict[str, pa.Schema]:
         """Those of the streams from outside."""
         return self._inputs.schemas
+
+
+def takes_few(nodes: Sequence[DataflowNode], flow: Dataflow) -> bool:
+    """Whether all nodes are queries that take ``FewRows``, and run one after the other."""
+    works = [node.work for node in nodes]
+    return (
+        isinstance(flow, BulkDataflow)
+        and not flow.is_ordered
+        and all(isinstance(work, QueryNode) and work.takes_few for work in works)
+    )
 
 
 def part_of(run: MergedRun, number: Longs, begin: int, end: int) -> tuple[MergedRun, Longs]:

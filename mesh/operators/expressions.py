@@ -19,7 +19,7 @@ from mesh.functions.rows import bounded
 from mesh.functions.scalars import SCALARS
 from mesh.functions.vectors import Mask, Vector, constant
 from mesh.language.syntax import BinaryOperator, UnaryOperator
-from mesh.model.types import AttributeType
+from mesh.model.types import NUMERIC, AttributeType
 from mesh.operators.environment import current
 from mesh.plan.bound import (
     AggregateCall,
@@ -37,7 +37,7 @@ from mesh.plan.bound import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mesh.operators.environment import Membership
+    from mesh.operators.environment import TableMembership
     from mesh.operators.frame import Evaluator, Frame
     from mesh.plan.bound import BoundQuery
 
@@ -86,7 +86,9 @@ def _bools(values: Mask) -> Vector:
     return Vector(AttributeType.BOOL, values)
 
 
-def _membership(tables: Mapping[str, Membership], name: str, operand: BoundExpression) -> Evaluator:
+def _membership(
+    tables: Mapping[str, TableMembership], name: str, operand: BoundExpression
+) -> Evaluator:
     # Tables may be created after the expressions that refer to them.
     return lambda frame: _bools(tables[name].contains(operand, frame))
 
@@ -144,11 +146,33 @@ def _unary(operator: UnaryOperator, operand: Evaluator) -> Evaluator:
 def _binary(expression: BinaryExpression) -> Evaluator:
     operator, type = expression.operator, expression.type
     left, right = compile_expression(expression.left), compile_expression(expression.right)
+    common = type if operator in _ARITHMETIC else _compared_type(expression)
+    if common in NUMERIC:
+        left = _converted(expression.left, left, common)
+        right = _converted(expression.right, right, common)
     if operator in _ARITHMETIC:
         return lambda frame: kernels.arithmetic(operator, left(frame), right(frame), type)
     if operator in (BinaryOperator.AND, BinaryOperator.OR):
         return _logic(operator, left, right)
     return lambda frame: kernels.compare(operator, left(frame), right(frame))
+
+
+def _compared_type(expression: BinaryExpression) -> AttributeType | None:
+    """The type in which two numbers are compared; None if they are none."""
+    left, right = expression.left.type, expression.right.type
+    if left not in NUMERIC or right not in NUMERIC:
+        return None
+    operator = expression.operator
+    equal = "==" if operator == "!=" else operator
+    return kernels.common_numeric_type(equal, left, right)
+
+
+def _converted(expression: BoundExpression, evaluate: Evaluator, type: AttributeType) -> Evaluator:
+    """A constant number in the type of its use: not converted again for each run."""
+    if not isinstance(expression, Constant) or expression.type not in NUMERIC:
+        return evaluate
+    fixed = kernels.cast(constant(expression.value, expression.type), type)
+    return lambda frame: fixed
 
 
 def _logic(operator: BinaryOperator, left: Evaluator, right: Evaluator) -> Evaluator:
@@ -168,7 +192,9 @@ def compile_filter(expression: BoundExpression) -> Callable[[Frame], Mask]:
     evaluate = compile_expression(expression)
 
     def passes(frame: Frame) -> Mask:
-        result: Mask = np.broadcast_to(kernels.truth(evaluate(frame)), frame.length)
+        result = kernels.truth(evaluate(frame))
+        if len(result) != frame.length:
+            result = np.broadcast_to(result, frame.length)
         if frame.failures:
             result = result.copy()
             result[list(frame.failures)] = False

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mesh.functions.identifiers import splitmix64
-from mesh.functions.vectors import Vector, from_arrow
+from mesh.functions.vectors import Vector, from_arrow, from_values
+from pyspark_nats.few_rows import FewRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +40,7 @@ class Frame:
     spans several chunks.  None: each chunk is one call.
     """
 
-    def __init__(self, length: int, arrays: Mapping[Key, pa.Array[Any]]) -> None:
+    def __init__(self, length: int, arrays: Mapping[Key, pa.Array[Any] | list[Any]]) -> None:
         self.length = length
         self.failures: dict[int, str] = {}
         #: The path of the query's timers, where all output of one event fails together, in any
@@ -54,6 +55,8 @@ class Frame:
     @classmethod
     def of_rows(cls, rows: pa.RecordBatch, step: int = 0) -> Frame:
         """The attributes of one stream."""
+        if isinstance(rows, FewRows):
+            return cls(rows.num_rows, {(step, n): values for n, values in rows.lists.items()})
         names = rows.schema.names
         return cls(rows.num_rows, {(step, n): rows.column(i) for i, n in enumerate(names)})
 
@@ -70,32 +73,37 @@ class Frame:
     @property
     def time_ms(self) -> Indices:
         """int64[n], the events' own times."""
-        return self._known_events.time_ms
+        return self._timed_events.time_ms
 
     @property
     def clock_ms(self) -> Indices:
         """int64[n], the clock at the arrival of each event."""
-        return self._known_events.clock_ms
+        return self._timed_events.clock_ms
 
     @property
     def numbers(self) -> Indices:
         """int64[n], hashes of the positions in the total order; the same in a replay."""
-        events = self._known_events
+        events = self._timed_events
         position = (events.order, events.clock_ms, events.path, events.chunk)
         return mixed_hash((*position, events.kind, events.instance))
 
     @property
-    def _known_events(self) -> EventBatch:
+    def _timed_events(self) -> EventBatch:
         assert self._events is not None, "a frame without times: see Frame.timed"
         return self._events
 
     def column(self, column: Column) -> Vector:
         """The values of ``column``, length n (or 1)."""
         key = key_of(column)
-        found = self._vectors.get(key)
-        if found is None:
-            found = self._vectors[key] = from_arrow(self._arrays[key], column.type)
-        return found
+        vector = self._vectors.get(key)
+        if vector is None:
+            values = self._arrays[key]
+            if isinstance(values, list):
+                vector = from_values(values, column.type)
+            else:
+                vector = from_arrow(values, column.type)
+            self._vectors[key] = vector
+        return vector
 
     def add(self, step: int, name: str, vector: Vector, index: int | None = None) -> None:
         """Add a column, or replace one."""
@@ -107,8 +115,8 @@ class Frame:
 
     def missing(self, step: int, index: int | None) -> Mask:
         """bool[n], the rows that have no event of ``step``."""
-        found = self._missing.get((step, index))
-        return np.zeros(self.length, dtype=np.bool_) if found is None else found
+        mask = self._missing.get((step, index))
+        return np.zeros(self.length, dtype=np.bool_) if mask is None else mask
 
     def only(self, evaluate: Evaluator, needed: Mask) -> Vector:
         """The result of ``evaluate``; failures count in ``needed`` rows alone.

@@ -43,15 +43,15 @@ def sources() -> list[Path]:
 
     A file has native loops if it imports ``native``, or a decorator from this package.
     """
-    found = {HERE / "native.py"}
+    paths = {HERE / "native.py"}
     for path in HERE.rglob("*.py"):
         text = path.read_text("utf-8")
         imports = _IMPORT.findall(text)
         modules = {module for module, _ in imports}
         names = {name for _, listed in imports for name in re.findall(r"\w+", listed)}
         if _NATIVE in modules or names.intersection(_DECORATOR.findall(text)):
-            found |= {path, *map(_file_of, modules)}
-    return sorted(found)
+            paths |= {path, *map(_file_of, modules)}
+    return sorted(paths)
 
 
 def _file_of(module: str) -> Path:
@@ -60,10 +60,10 @@ def _file_of(module: str) -> Path:
 
 
 def _digest() -> str:
-    found = hashlib.blake2b(importlib.metadata.version("numba").encode(), digest_size=8)
+    digest = hashlib.blake2b(importlib.metadata.version("numba").encode(), digest_size=8)
     for path in sources():
-        found.update(path.read_bytes())
-    return found.hexdigest()
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _cache() -> Path:
@@ -75,19 +75,19 @@ def _cache() -> Path:
     name = f"native-{_digest()}"
     for home in (_named, _beside, scratch.user_cache):
         try:
-            found = home()
+            directory = home()
             # A user who may write to the sources may also write beside them.
             beside = HERE if home is _beside else None
-            return scratch.trusted(scratch.trusted(found, beside=beside) / name, beside=beside)
+            return scratch.trusted(scratch.trusted(directory, beside=beside) / name, beside=beside)
         except FileNotFoundError:
             continue
         except OSError as error:
             level = logging.WARNING if home is _named else logging.DEBUG
             log.log(level, "compiled code is kept elsewhere: %s", error)
-    made = scratch.for_process("native")
+    fallback = scratch.for_process("native")
     # Processes that this one starts use it too.
-    os.environ[DIRECTORY_VARIABLE] = str(made)
-    return scratch.trusted(made / name)
+    os.environ[DIRECTORY_VARIABLE] = str(fallback)
+    return scratch.trusted(fallback / name)
 
 
 def _named() -> Path:

@@ -55,26 +55,26 @@ def merge(division: Division, parts: Sequence[pa.RecordBatch]) -> pa.Table:
     vectors = [compile_expression(o.expression)(frame).spread(count) for o in division.outputs]
     for output, vector in zip(division.outputs, vectors, strict=True):
         frame.add(OUTPUT_STEP, output.name, vector)
-    kept: Longs = np.arange(count)
+    indices: Longs = np.arange(count)
     if division.having is not None:
-        kept = np.flatnonzero(np.broadcast_to(compile_filter(division.having)(frame), count))
+        indices = np.flatnonzero(np.broadcast_to(compile_filter(division.having)(frame), count))
     if frame.failures:
         raise MeshError(
             "MESH-O110",
             "the on-demand query fails on a row",
             detail=f"{frame.failures[min(frame.failures)]}.",
         )
-    if division.order_by and len(kept):
+    if division.order_by and len(indices):
         keys = [
-            (compile_expression(order.column)(frame).spread(count).take(kept), order.direction)
+            (compile_expression(order.column)(frame).spread(count).take(indices), order.direction)
             for order in division.order_by
         ]
         # A constant's take is of length 1.
-        columns = sort_columns([(vector.spread(len(kept)), way) for vector, way in keys])
-        kept = kept[np.lexsort(columns[::-1])]
+        columns = sort_columns([(vector.spread(len(indices)), way) for vector, way in keys])
+        indices = indices[np.lexsort(columns[::-1])]
     start = division.offset or 0
-    kept = kept[start : None if division.limit is None else start + division.limit]
-    chosen = pa.array(kept, pa.int64())
+    indices = indices[start : None if division.limit is None else start + division.limit]
+    chosen = pa.array(indices, pa.int64())
     arrays = [v.to_arrow(count, t).take(chosen) for v, t in zip(vectors, types, strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -103,11 +103,11 @@ def _grouped(division: Division, table: pa.Table) -> Frame:
     for number, one in enumerate(division.merges):
         columns = [table.column(column.name) for column in one.columns]
         if one.kind is Merging.DISTINCT:
-            found = _distinct(groups, columns[0], count)
+            vector = _distinct(groups, columns[0], count)
         else:
             vectors = [from_arrow(c, a.type) for c, a in zip(columns, one.columns, strict=True)]
-            found = _merged(one, vectors, groups, count)
-        frame.add(AGGREGATES, str(number), found)
+            vector = _merged(one, vectors, groups, count)
+        frame.add(AGGREGATES, str(number), vector)
     return frame
 
 
@@ -136,8 +136,8 @@ def _distinct(groups: Longs, column: pa.ChunkedArray[Any], count: int) -> Vector
     encoded = _compute.dictionary_encode(array, null_encoding="encode")
     values = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     pairs = np.unique(groups * len(encoded.dictionary) + values)
-    found = np.bincount(pairs // len(encoded.dictionary), minlength=count)
-    return Vector(AttributeType.LONG, found.astype(np.int64))
+    counts = np.bincount(pairs // len(encoded.dictionary), minlength=count)
+    return Vector(AttributeType.LONG, counts.astype(np.int64))
 
 
 def _merged(one: Merge, vectors: Sequence[Vector], groups: Longs, count: int) -> Vector:
@@ -153,10 +153,10 @@ def _merged(one: Merge, vectors: Sequence[Vector], groups: Longs, count: int) ->
                 np.add.at(sums, groups[has], last.values[has])
             return Vector(one.type, sums, none)
         case Merging.MIN | Merging.MAX:
-            found = np.zeros(count, dtype=last.values.dtype)
-            found[groups[has]] = last.values[has]
-            _EXTREMES[one.kind].at(found, groups[has], last.values[has])
-            return Vector(one.type, found, none)
+            extremes = np.zeros(count, dtype=last.values.dtype)
+            extremes[groups[has]] = last.values[has]
+            _EXTREMES[one.kind].at(extremes, groups[has], last.values[has])
+            return Vector(one.type, extremes, none)
         case _:
             return _spread_out(one, vectors, groups, count)
 

@@ -36,8 +36,8 @@ def njit(*arguments: Any, **options: Any) -> Any:
     compiler: Any = numba.njit
     if not arguments or isfunction(arguments[0]):
         return compiler(*arguments, cache=True, **options)
-    (given,) = arguments
-    signatures = given if isinstance(given, list) else [given]
+    (spec,) = arguments
+    signatures = spec if isinstance(spec, list) else [spec]
     return lambda function: _declare(compiler(cache=True, **options)(function), signatures)
 
 

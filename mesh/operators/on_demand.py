@@ -17,7 +17,7 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.language.syntax import EventKind
 from mesh.model.types import StreamSchema
-from mesh.operators.aggregations.find import find_asked
+from mesh.operators.aggregations.find import find_on_demand
 from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.table_rows import table_rows
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
@@ -28,7 +28,7 @@ from mesh.operators.joins.lookup_input import of_table
 from mesh.operators.select.aggregates import Expiry
 from mesh.operators.select.selector import Selector
 from mesh.operators.tables import AppTable, TableAction
-from mesh.plan.bound import Answer, BoundQuery, BoundStream, SourceKind, TableCheck, walk
+from mesh.plan.bound import AnswerOutput, BoundQuery, BoundStream, SourceKind, TableCheck, walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,11 +54,11 @@ def answer(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> pa.Re
     Raises:
         MeshError: MESH-O110, an expression fails on a row; MESH-O111, the table refuses the change.
     """
-    if not isinstance(query.action, Answer):
+    if not isinstance(query.action, AnswerOutput):
         change(query, stores, now_ms)
         return pa.RecordBatch.from_pylist([], query.action.target.arrow)
     with using(stores):
-        return _selected(query, _found(query.store, stores, now_ms)).rows
+        return _selected(query, _matching_rows(query.store, stores, now_ms)).rows
 
 
 def change(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> int:
@@ -68,11 +68,11 @@ def change(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> int:
         MeshError: as ``answer``.
     """
     action = query.action
-    assert not isinstance(action, Answer), "a query that reads"
+    assert not isinstance(action, AnswerOutput), "a query that reads"
     with using(stores):
-        made = _selected(query, _found(query.store, stores, now_ms))
+        events = _selected(query, _matching_rows(query.store, stores, now_ms))
         table = _table(stores, action.target.name)
-        outcome = TableAction(action, table).perform(made)
+        outcome = TableAction(action, table).perform(events)
     _raise_first(outcome.failed)
     if outcome.refused:
         raise MeshError(
@@ -83,7 +83,7 @@ def change(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> int:
     return outcome.changed
 
 
-def _found(store: BoundStore | None, stores: Environment, now_ms: int) -> EventBatch:
+def _matching_rows(store: BoundStore | None, stores: Environment, now_ms: int) -> EventBatch:
     """The rows of ``store`` that meet its condition; one row without attributes for None."""
     if store is None:
         return as_chunk(_ONE, np.array([now_ms]), now_ms)
@@ -110,17 +110,17 @@ def _cells(store: BoundStore, stores: Environment, now_ms: int) -> pa.RecordBatc
     """The rows of an aggregation that ``within`` and ``per`` ask for, or of one of its tables."""
     if store.table_of is not None:
         name, duration = store.table_of
-        asked = stores.aggregations[name].cells
-        assert isinstance(asked, Aggregation), "see ``environment.Aggregated``"
+        aggregation = stores.aggregations[name].cells
+        assert isinstance(aggregation, Aggregation), "see ``environment.Aggregated``"
         clock_ms = now_ms if stores.clock_ms is None else stores.clock_ms
-        return table_rows(asked, duration, store.schema.arrow, now_ms=clock_ms)
+        return table_rows(aggregation, duration, store.schema.arrow, now_ms=clock_ms)
     assert store.within is not None, "bound with both"
     assert store.per is not None, "bound with both"
     cells = stores.aggregations[store.schema.name].cells
     assert isinstance(cells, Aggregation), "see ``environment.Aggregated``"
     try:
         # Closed and running cells are found together, so a question need not close any.
-        return find_asked(cells, store.within, store.per, store.on, now_ms=0)
+        return find_on_demand(cells, store.within, store.per, store.on, now_ms=0)
     except ValueError as error:
         raise MeshError(
             "MESH-O110",
@@ -141,7 +141,7 @@ def _met(on: BoundExpression | None, events: EventBatch) -> EventBatch:
 
 def _table(stores: Environment, name: str) -> AppTable:
     table = stores.tables[name]
-    assert isinstance(table, AppTable), "see ``environment.Membership``"
+    assert isinstance(table, AppTable), "see ``environment.TableMembership``"
     return table
 
 
@@ -161,10 +161,10 @@ def as_chunk(rows: pa.RecordBatch, times_ms: Longs, now_ms: int) -> EventBatch:
     )
 
 
-def _selected(query: BoundOnDemandQuery, found: EventBatch) -> EventBatch:
+def _selected(query: BoundOnDemandQuery, events: EventBatch) -> EventBatch:
     """The output of the select clause, which a change without one does not have."""
     if not query.outputs:
-        return found
+        return events
     schema = StreamSchema("", ()) if query.store is None else query.store.schema
     whole = BoundQuery(
         "on-demand",
@@ -178,10 +178,10 @@ def _selected(query: BoundOnDemandQuery, found: EventBatch) -> EventBatch:
         query.limit,
         query.offset,
     )
-    frame = Frame.of_events(found)
-    made = Selector(whole, Expiry.NEVER, batch=True).process(frame, found)
+    frame = Frame.of_events(events)
+    output = Selector(whole, Expiry.NEVER, batch=True).process(frame, events)
     _raise_first(frame.failures)
-    return made
+    return output
 
 
 def _raise_first(failures: Mapping[int, str]) -> None:

@@ -126,7 +126,7 @@ def _run(queries: str) -> None:
 
     from mesh.language.parser import parse
     from mesh.operators.executor import Executor, InputRun
-    from mesh.operators.select.hashing import Rows, Texts
+    from mesh.operators.select.hashing import RowNumbers, TextNumbers
     from mesh.plan.bind import bind
 
     app = bind(parse(_DEFINITIONS + queries))
@@ -139,7 +139,7 @@ def _run(queries: str) -> None:
     executor.run(runs, {"S": int(times[-1]), "Q": int(times[-1])})
     executor.restore(executor.snapshot())
     # Questions for one group look a key up.
-    text, rows = Texts(), Rows(1)
+    text, rows = TextNumbers(), RowNumbers(1)
     text.number(pa.array(["k"]))
     text.find("k")
     rows.number(np.zeros((1, 1), dtype=np.int64), np.zeros(1, dtype=np.bool_))

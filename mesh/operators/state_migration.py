@@ -46,12 +46,12 @@ def remap(
     # The outputs make no difference to the place of a state.
     old, new = Executor(before, ()), Executor(after, ())
     going = continued(before, after) if keeps else []
-    kept = _kept(going)
+    former = _former_names(going)
     if keeps:
         triggers = (t.schema.name for t in after.triggers if t in before.triggers)
-        kept |= {f"trigger-{name}": f"trigger-{name}" for name in triggers}
+        former |= {f"trigger-{name}": f"trigger-{name}" for name in triggers}
     was, now = old.places, new.places
-    moved = {now[one]: was[other] for one, other in kept.items() if one in now and other in was}
+    moved = {now[one]: was[other] for one, other in former.items() if one in now and other in was}
     parts = {place: subset(state, earlier) for place, earlier in moved.items()}
     tables = subset(state, "tables")
     for one, other in going:
@@ -60,21 +60,23 @@ def remap(
     parts["inputs"] = _inputs(subset(state, "inputs"), old, new)
     for place, count in _counts(state, moved).items():
         parts[f"{place}/own"] = State({}, {"causes": count})
-    own = dict(subset(state, "own").scalars)
-    own["events"] = max([_count(state, ""), *(_count(state, _above(p)) for p in _outside(moved))])
-    return namespaced({"own": State({}, own | {"new": True}), **parts})
+    scalars = dict(subset(state, "own").scalars)
+    scalars["events"] = max(
+        [_count(state, ""), *(_count(state, _above(p)) for p in _outside(moved))]
+    )
+    return namespaced({"own": State({}, scalars | {"new": True}), **parts})
 
 
-def _kept(going: Sequence[tuple[Keeper, Keeper]]) -> dict[str, str]:
+def _former_names(going: Sequence[tuple[Keeper, Keeper]]) -> dict[str, str]:
     """By present name of each part that continues, as in ``Executor.places``, its former name."""
-    kept: dict[str, str] = {}
+    former: dict[str, str] = {}
     for one, was in going:
         if one.kind == "table":
             continue
-        kept[_node(one)] = _node(was)
+        former[_node(one)] = _node(was)
         if one.partition is not None:
-            kept[_ENTRANCE.format(one.partition)] = _ENTRANCE.format(was.partition)
-    return kept
+            former[_ENTRANCE.format(one.partition)] = _ENTRANCE.format(was.partition)
+    return former
 
 
 def _node(one: Keeper) -> str:
@@ -90,11 +92,11 @@ def _inputs(state: State, old: Executor, new: Executor) -> State:
     pieces, scalars = {}, {}
     before = old.input_schemas
     for stream, schema in [*new.input_schemas.items(), (CHANGES, CHANGE_SCHEMA)]:
-        own: Any = state.scalars.get(stream)
-        if own is None:
+        progress: Any = state.scalars.get(stream)
+        if progress is None:
             continue
-        scalars[stream] = own
-        _, gone, came = own
+        scalars[stream] = progress
+        _, gone, came = progress
         if came > gone:
             name = f"{stream}-{gone}-{came}"
             held = state.pieces[name]
@@ -125,7 +127,7 @@ def _above(place: str) -> str:
 
 def _count(state: State, above: str) -> int:
     """Number of causes so far in a partition or ring, or in the whole."""
-    found: Any = subset(state, f"{above}/own").scalars.get("causes", 0) if above else None
-    if found is None:
-        found = subset(state, "own").scalars["events"]
-    return int(found)
+    count: Any = subset(state, f"{above}/own").scalars.get("causes", 0) if above else None
+    if count is None:
+        count = subset(state, "own").scalars["events"]
+    return int(count)

@@ -14,7 +14,7 @@ from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.named_window import NamedWindowNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.tables.lookup_table import LookupTable
-from mesh.operators.tables.stored import StoredTable
+from mesh.operators.tables.stored import FrozenRows
 from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def stores_of(
     windows: dict[str, NamedWindowNode] = {}
     aggregations: dict[str, AggregationNode] = {}
     scripts = compile_scripts(app.scripts)
-    own: Any = subset(state, "own").scalars
-    clock_ms = own.get("now_ms", 0)
+    scalars: Any = subset(state, "own").scalars
+    clock_ms = scalars.get("now_ms", 0)
     stores = Environment(
         scripts, tables, windows, aggregations, salt=app.name, shard=shard, clock_ms=clock_ms
     )
@@ -78,8 +78,8 @@ def stores_of(
                 continue
             store = stored_table_of(table)
             tables[name] = (
-                StoredTable(table, stores, subset(rows, name))
-                if store is None or store.is_kept
+                FrozenRows(table, stores, subset(rows, name))
+                if store is None or store.is_in_state
                 else LookupTable(table, stores, store)
             )
         for window in app.windows:

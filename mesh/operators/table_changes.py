@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Outcomes that are remembered, of the last changes.
-KEPT_MAX: Final = 256
+OUTCOMES_MAX: Final = 256
 
 
 class TableChanges:
@@ -48,7 +48,7 @@ class TableChanges:
         if values["id"] in self.outcomes:
             return
         self.outcomes[values["id"]] = self._outcome(values, now_ms)
-        while len(self.outcomes) > KEPT_MAX:
+        while len(self.outcomes) > OUTCOMES_MAX:
             del self.outcomes[next(iter(self.outcomes))]
 
     def _outcome(self, values: Mapping[str, Any], now_ms: int) -> Mapping[str, Any]:
@@ -58,7 +58,7 @@ class TableChanges:
             query = bind_on_demand(parse_on_demand_query(values["query"]), self._app)
             # Two changes at one time don't make the same UUID().
             salt = f"{self._environment.salt}/{values['id']}"
-            made = change(query, replace(self._environment, salt=salt), now_ms)
+            count = change(query, replace(self._environment, salt=salt), now_ms)
         except MeshError as error:
             return {"error": error.to_dict()}
         except Exception as error:
@@ -69,4 +69,4 @@ class TableChanges:
                     "MESH-O110", "the on-demand query fails", detail=f"{error!r}."
                 ).to_dict()
             }
-        return {"changed": made}
+        return {"changed": count}

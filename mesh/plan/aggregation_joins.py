@@ -62,10 +62,10 @@ def joins_with(
         if sides[place].schema.name != aggregation.schema.name:
             continue
         other = sides[1 - place]
-        own = _attributes(other)
+        attributes = _attributes(other)
         if keys is not None:
-            own = own & {keys.get(other.schema.name, "")}
-        yield _pairs(query.input, place, own, aggregation)
+            attributes = attributes & {keys.get(other.schema.name, "")}
+        yield _pairs(query.input, place, attributes, aggregation)
 
 
 def dividing_attribute(joins: Sequence[Mapping[str, str]]) -> str | None:
@@ -121,25 +121,25 @@ def with_divided_joins(app: BoundApp) -> BoundApp:
 
 
 def _pairs(
-    join: BoundJoin, place: int, own: Collection[str], aggregation: BoundAggregation
+    join: BoundJoin, place: int, attributes: Collection[str], aggregation: BoundAggregation
 ) -> dict[str, str]:
-    """The equalities of ``on`` between a group-by attribute and one of ``own`` of the stream."""
+    """The equalities of ``on`` between a group-by attribute and one of ``attributes``."""
     if join.on is None:
         return {}
     selected = {one.name: one.expression for one in aggregation.outputs}
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for part in conjuncts(join.on):
         if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
             continue
         for row, event in ((part.left, part.right), (part.right, part.left)):
             if not isinstance(row, Column) or row.step != place:
                 continue
-            if not isinstance(event, Column) or event.step == place or event.name not in own:
+            if not isinstance(event, Column) or event.step == place or event.name not in attributes:
                 continue
             grouped = selected.get(row.name)
             if isinstance(grouped, Column) and _has_one_text(row.type, event.type):
-                found.setdefault(grouped.name, event.name)
-    return {k.name: found[k.name] for k in aggregation.group_by if k.name in found}
+                pairs.setdefault(grouped.name, event.name)
+    return {k.name: pairs[k.name] for k in aggregation.group_by if k.name in pairs}
 
 
 def _attributes(stream: BoundStream) -> set[str]:

@@ -90,5 +90,5 @@ def base_columns(call: AggregateCall) -> dict[str, AttributeType]:
     if name in ("min", "max"):
         return {f"AGG_{name.upper()}_{value.name}": value.type}
     total = AttributeType.LONG if value.type in _WHOLE else AttributeType.DOUBLE
-    found = {f"AGG_SUM_{value.name}": total}
-    return found | ({COUNT: AttributeType.LONG} if name == "avg" else {})
+    columns = {f"AGG_SUM_{value.name}": total}
+    return columns | ({COUNT: AttributeType.LONG} if name == "avg" else {})

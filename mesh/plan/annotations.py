@@ -35,7 +35,7 @@ _PLAYBACK: Final = ("idle.time", "increment")
 _ON_ERROR: Final = ("log", "stream", "store")
 _DAY_MS: Final = 86_400_000
 #: Minimum retention of an aggregation's values, by duration.
-_KEPT_MS_MIN: Final = {
+_RETENTION_MS_MIN: Final = {
     TimeUnit.SECOND: 120_000,
     TimeUnit.MINUTE: 120 * 60_000,
     TimeUnit.HOUR: 25 * 3_600_000,
@@ -78,18 +78,18 @@ def _check_zone(annotation: Annotation) -> None:
 
 
 def _check_playback(annotation: Annotation) -> None:
-    given = {key.lower(): text for key, text in annotation.elements if key is not None}
-    for key in given:
+    elements = {key.lower(): text for key, text in annotation.elements if key is not None}
+    for key in elements:
         if key not in _PLAYBACK:
             raise wrong(
                 annotation,
                 f'@App:playback has no element "{key}"',
                 nearest(key, _PLAYBACK) or "It has idle.time and increment.",
             )
-    if len(given) == 1:
-        missing = next(key for key in _PLAYBACK if key not in given)
+    if len(elements) == 1:
+        missing = next(key for key in _PLAYBACK if key not in elements)
         raise wrong(annotation, f'@App:playback needs the element "{missing}" as well')
-    for key in given:
+    for key in elements:
         time_in(annotation, key)
 
 
@@ -99,8 +99,8 @@ def playback_times(annotation: Annotation) -> tuple[int, int] | None:
     Raises:
         MeshError: MESH-L223 for one that is no time.
     """
-    given = {key.lower() for key, _ in annotation.elements if key is not None}
-    if not given.issuperset(_PLAYBACK):
+    keys = {key.lower() for key, _ in annotation.elements if key is not None}
+    if not keys.issuperset(_PLAYBACK):
         return None
     idle_ms, increment_ms = (time_in(annotation, key) for key in _PLAYBACK)
     return idle_ms, increment_ms
@@ -129,8 +129,8 @@ def check_stream(annotation: Annotation, definition: StreamDefinition) -> None:
 
 def has_fault_stream(annotations: Iterable[Annotation]) -> bool:
     """Whether ``@OnError(action='STREAM')`` is among them."""
-    found = find(tuple(annotations), "OnError")
-    return found is not None and (found.get("action") or "").lower() == "stream"
+    annotation = find(tuple(annotations), "OnError")
+    return annotation is not None and (annotation.get("action") or "").lower() == "stream"
 
 
 # Tables
@@ -149,22 +149,22 @@ def check_table(definition: TableDefinition, schema: StreamSchema, problems: Dia
         return
     has_store = bool(stores)
     indexed: set[str] = set()
-    known = frozenset(schema.names)
+    declared = frozenset(schema.names)
     for annotation in definition.annotations:
         if annotation in keys[:1]:
-            problems.attempt(_attributes, annotation, schema, known)
+            problems.attempt(_attributes, annotation, schema, declared)
         elif named(annotation, "index"):
-            problems.attempt(_check_index, annotation, schema, known, indexed, has_store)
+            problems.attempt(_check_index, annotation, schema, declared, indexed, has_store)
 
 
 def _check_index(
     annotation: Annotation,
     schema: StreamSchema,
-    known: frozenset[str],
+    declared: frozenset[str],
     indexed: set[str],
     has_store: bool,
 ) -> None:
-    names = _attributes(annotation, schema, known)
+    names = _attributes(annotation, schema, declared)
     if has_store:
         return
     if len(names) != 1:
@@ -176,11 +176,11 @@ def _check_index(
 
 
 def _attributes(
-    annotation: Annotation, schema: StreamSchema, known: frozenset[str]
+    annotation: Annotation, schema: StreamSchema, declared: frozenset[str]
 ) -> tuple[str, ...]:
     names = _texts(annotation)
     for name in names:
-        if name not in known:
+        if name not in declared:
             variable = Variable(name, position=annotation.position)
             raise unknown_attribute(variable, schema.attributes, f'table "{schema.name}"')
     return names
@@ -192,8 +192,8 @@ def _texts(annotation: Annotation) -> tuple[str, ...]:
 
 def primary_key(annotations: tuple[Annotation, ...]) -> tuple[str, ...]:
     """The attributes of a table's ``@PrimaryKey``, each once."""
-    found = find(annotations, "PrimaryKey")
-    return tuple(dict.fromkeys(_texts(found))) if found is not None else ()
+    annotation = find(annotations, "PrimaryKey")
+    return tuple(dict.fromkeys(_texts(annotation))) if annotation is not None else ()
 
 
 def indexes(annotations: Iterable[Annotation]) -> tuple[str, ...]:
@@ -203,8 +203,8 @@ def indexes(annotations: Iterable[Annotation]) -> tuple[str, ...]:
 
 def index_lists(annotations: Iterable[Annotation]) -> tuple[tuple[str, ...], ...]:
     """The attributes of each ``@Index`` of a table in a store, each list once."""
-    found = (tuple(dict.fromkeys(_texts(a))) for a in annotations if named(a, "index"))
-    return tuple(dict.fromkeys(names for names in found if names))
+    lists = (tuple(dict.fromkeys(_texts(a))) for a in annotations if named(a, "index"))
+    return tuple(dict.fromkeys(names for names in lists if names))
 
 
 # Aggregations and partitions
@@ -220,36 +220,40 @@ def check_aggregation(annotation: Annotation, definition: AggregationDefinition)
     if not named(annotation, "purge") or not _is_on(annotation):
         return
     time_in(annotation, "interval")
-    kept = find(annotation.annotations, "retentionPeriod")
-    if kept is None:
+    retention = find(annotation.annotations, "retentionPeriod")
+    if retention is None:
         return
-    for key, text in kept.elements:
-        unit = _kept_by(kept, key, definition)
+    for key, text in retention.elements:
+        unit = _retention_unit(retention, key, definition)
         if text.lower() == "all":
             continue
-        _one_unit(kept, str(key), text)
-        period_ms = _milliseconds(kept, str(key), text)
-        if period_ms < _KEPT_MS_MIN.get(unit, 0):
+        _one_unit(retention, str(key), text)
+        period_ms = _milliseconds(retention, str(key), text)
+        if period_ms < _RETENTION_MS_MIN.get(unit, 0):
             raise wrong(
-                kept,
+                retention,
                 f'values by {unit} can\'t be purged after "{text}"',
-                f"They are kept for {_KEPT_MS_MIN[unit] // 1000} sec at least.",
+                f"They are kept for {_RETENTION_MS_MIN[unit] // 1000} sec at least.",
             )
 
 
-def _kept_by(kept: Annotation, key: str | None, definition: AggregationDefinition) -> TimeUnit:
+def _retention_unit(
+    retention: Annotation, key: str | None, definition: AggregationDefinition
+) -> TimeUnit:
     """The duration that ``key`` names, by which the aggregation has to be kept."""
     unit = duration_of(key) if key is not None else None
     if unit is None:
         said = f'names no duration with "{key}"' if key is not None else "has a time without a name"
         hint = nearest(key or "", [f"{one}" for one in DURATIONS])
-        raise wrong(kept, f"@retentionPeriod {said}", hint or "Write sec='2 min', day='1 year'.")
+        raise wrong(
+            retention, f"@retentionPeriod {said}", hint or "Write sec='2 min', day='1 year'."
+        )
     every = definition.every
     places = [DURATIONS.index(one) for one in every.units if one in DURATIONS]
     place = DURATIONS.index(unit)
-    is_kept = min(places) <= place <= max(places) if every.is_range else place in places
-    if places and not is_kept:
-        raise wrong(kept, f'aggregation "{definition.name}" is not kept by {unit}')
+    has_unit = min(places) <= place <= max(places) if every.is_range else place in places
+    if places and not has_unit:
+        raise wrong(retention, f'aggregation "{definition.name}" is not kept by {unit}')
     return unit
 
 

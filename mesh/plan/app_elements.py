@@ -77,7 +77,7 @@ def elements(spec: AppSpec) -> dict[str, Any]:
                 "parallel": group.parallel,
                 "stateful": group.stateful,
                 "instances": list(group.instances),
-                "queries": [f"query {name}" for name, own in group_of.items() if own == group.name],
+                "queries": [f"query {q}" for q, name in group_of.items() if name == group.name],
             }
             for group in spec.groups
         ],
@@ -124,14 +124,14 @@ def _edges(query: BoundQuery, partition: int | None) -> Iterator[tuple[str, str]
     name = f"query {query.name}"
     for source, kind in query.inputs:
         yield _id(kind, source, partition), name
-    for table in _asked(query):
+    for table in _checked_tables(query):
         yield _id(SourceKind.TABLE, table, partition), name
     action = query.action
     kind = action.kind if isinstance(action, Insert) else SourceKind.TABLE
     yield name, _id(kind, query.target.name, partition)
 
 
-def _asked(query: BoundQuery) -> Iterable[str]:
+def _checked_tables(query: BoundQuery) -> Iterable[str]:
     parts = (part for root in expressions(query) for part in walk(root))
     return dict.fromkeys(part.table for part in parts if isinstance(part, TableCheck))
 

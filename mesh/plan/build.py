@@ -34,11 +34,12 @@ from mesh.plan.channels import (
     layout_channels,
     trigger_group,
 )
+from mesh.plan.connectors import address_of, connector_of
 from mesh.plan.deployable import check_deployable
-from mesh.plan.doors import address_of, door_of
 from mesh.plan.groups import Element, Group, app_name, split_app, with_token
 from mesh.plan.guarantees import check_guarantee
 from mesh.plan.history_source import check_history
+from mesh.plan.outside_calls import with_calls
 from mesh.plan.scale import with_instances
 from mesh.plan.supported import check_supported
 
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp, BoundTrigger
     from mesh.plan.dependencies import Uses
-    from mesh.plan.receivers import Connections, DoorGroup, Receiver
+    from mesh.plan.receivers import Connections, ConnectorGroup, Receiver
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,9 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
 
 def plan_bound(text: str, tree: App, bound: BoundApp, *, partitions: int = PARTITIONS) -> AppPlan:
     """Plan an app that has a name and is bound; as ``plan``."""
+    divided = with_calls(tree, bound)
+    if divided is not tree:
+        tree, bound = divided, bind(divided)
     name = app_name(tree)
     groups = split_app(tree, bound)
     wiring = layout_channels(bound, groups, partitions, {d.name for d in tree.streams})
@@ -94,9 +98,9 @@ def plan_bound(text: str, tree: App, bound: BoundApp, *, partitions: int = PARTI
     specs += [_partitioner_spec(p, bound, tree, wiring) for p in wiring.partitioners]
     specs += [_trigger_spec(t, bound, tree, wiring) for t in wiring.triggers]
     specs += [_group_spec(g, bound, tree, wiring) for g in groups]
-    specs += [_door_spec(d, tree, wiring) for d in wiring.connections.doors]
-    _refuse_same_addresses(wiring.connections.doors, name)
-    check_guarantee(tree, wiring.connections.doors)
+    specs += [_connector_spec(d, tree, wiring) for d in wiring.connections.connectors]
+    _refuse_same_addresses(wiring.connections.connectors, name)
+    check_guarantee(tree, wiring.connections.connectors)
     check_history(tree)
     creates = _creates_channels(tree)
     bounds = {g.name: g.bounds for g in groups if g.bounds is not None}
@@ -208,39 +212,39 @@ def _receiver_spec(
     )
 
 
-def _door_spec(door: DoorGroup, tree: App, wiring: ChannelLayout) -> GroupSpec:
+def _connector_spec(connector: ConnectorGroup, tree: App, wiring: ChannelLayout) -> GroupSpec:
     """A group of the connector host; its text is the stream with that source or sink alone."""
-    (written,) = {d.name: d for d in tree.streams if d.name == door.stream}.values()
-    own = replace(written, annotations=(door.annotation,))
+    (written,) = {d.name: d for d in tree.streams if d.name == connector.stream}.values()
+    definition = replace(written, annotations=(connector.annotation,))
     name = app_name(tree)
     return GroupSpec(
         app=name,
-        name=door.name,
-        parallel=door.parallel,
-        text=print_app(App((Annotation("App:name", ((None, name),)),), (own,))),
-        inputs=wiring.inputs[door.name],
-        outputs=wiring.outputs[door.name],
+        name=connector.name,
+        parallel=connector.parallel,
+        text=print_app(App((Annotation("App:name", ((None, name),)),), (definition,))),
+        inputs=wiring.inputs[connector.name],
+        outputs=wiring.outputs[connector.name],
         stateful=False,
-        kind=GroupKind.RECEIVER if door.is_source else GroupKind.SINK,
-        sources=(door.stream,) if door.is_source else (),
-        sinks=() if door.is_source else (door.stream,),
-        connectors=(door.connector,),
-        address=address_of(door_of(door.annotation), name, door.stream),
+        kind=GroupKind.RECEIVER if connector.is_source else GroupKind.SINK,
+        sources=(connector.stream,) if connector.is_source else (),
+        sinks=() if connector.is_source else (connector.stream,),
+        connectors=(connector.kind,),
+        address=address_of(connector_of(connector.annotation), name, connector.stream),
     )
 
 
-def _refuse_same_addresses(doors: Iterable[DoorGroup], app: str) -> None:
+def _refuse_same_addresses(connectors: Iterable[ConnectorGroup], app: str) -> None:
     """Refuse two sources that bind the same address and path; MESH-P233."""
-    seen: dict[str, DoorGroup] = {}
-    for door in doors:
-        address = address_of(door_of(door.annotation), app, door.stream)
-        first = seen.setdefault(address, door) if address else door
-        if first is not door:
+    seen: dict[str, ConnectorGroup] = {}
+    for connector in connectors:
+        address = address_of(connector_of(connector.annotation), app, connector.stream)
+        first = seen.setdefault(address, connector) if address else connector
+        if first is not connector:
             raise MeshError(
                 "MESH-P233",
-                f'sources of streams "{first.stream}" and "{door.stream}" accept at {address}',
+                f'sources of streams "{first.stream}" and "{connector.stream}" accept at {address}',
                 hint="Give one of them another port or path.",
-                position=door.annotation.position,
+                position=connector.annotation.position,
             )
 
 
@@ -288,23 +292,25 @@ class _Part:
         """Its text: every stream that it touches has its definition."""
         written = {definition.name: definition for definition in self.tree.streams}
         definitions = (
-            self._own(written[s.name]) if s.name in written else _definition(s) for s in streams
+            self._local(written[s.name]) if s.name in written else _definition(s) for s in streams
         )
         annotations = [Annotation("App:name", ((None, self.bound.name),))]
         for name in ("App:playback", "App:aggTimeZone"):
-            found = find(self.tree.annotations, name)
-            if found is not None:
-                annotations.append(found)
+            annotation = find(self.tree.annotations, name)
+            if annotation is not None:
+                annotations.append(annotation)
         return print_app(App(tuple(annotations), (*definitions, *others, *elements)))
 
-    def _own(self, definition: StreamDefinition) -> StreamDefinition:
+    def _local(self, definition: StreamDefinition) -> StreamDefinition:
         """A definition without the sources and sinks that run in other groups."""
         foreign = {"sink"}
         if definition.name not in self.sources:
             foreign.add("source")
-        kept = tuple(a for a in definition.annotations if a.name.lower() not in foreign)
+        annotations = tuple(a for a in definition.annotations if a.name.lower() not in foreign)
         return (
-            definition if kept == definition.annotations else replace(definition, annotations=kept)
+            definition
+            if annotations == definition.annotations
+            else replace(definition, annotations=annotations)
         )
 
 

@@ -163,12 +163,12 @@ def effective(group: GroupSpec, instances: int) -> float:
     return group.partition_count / math.ceil(group.partition_count / instances)
 
 
-def _instances(group: GroupSpec, wanted: float, most: int | None) -> int:
-    count = max(1, math.ceil(wanted - 1e-9))
+def _instances(group: GroupSpec, demand: float, most: int | None) -> int:
+    count = max(1, math.ceil(demand - 1e-9))
     if most is None:
         return count
     sizes = range(min(count, most), most + 1)
-    return next((size for size in sizes if effective(group, size) >= wanted), most)
+    return next((size for size in sizes if effective(group, size) >= demand), most)
 
 
 def state_bytes(cost: StateCost, events: float, keys: int) -> float | None:

@@ -148,11 +148,11 @@ def merge_specs(old: AppSpec, new: AppSpec, *, reset: Collection[str] = ()) -> A
 
     Their queries keep the names under which their states are saved.
     """
-    found = changes_between(old, new, reset=reset)
+    changes = changes_between(old, new, reset=reset)
     groups = []
     for group in _with_recorders_of(old, new).groups:
         was = old.group(group.name)
-        if was is None or found.fate(group.name) is GroupFate.RESTARTED:
+        if was is None or changes.fate(group.name) is GroupFate.RESTARTED:
             groups.append(group)
         else:
             groups.append(_with_places_of(group, was))
@@ -178,12 +178,12 @@ def _with_recorders_of(old: AppSpec, new: AppSpec) -> AppSpec:
     """
     recorder = {i.channel.id: g.name for g in old.groups for i in g.inputs if i.records_errors}
     reads = {(g.name, i.channel.id) for g in new.groups for i in g.inputs}
-    kept = {subject: g for subject, g in recorder.items() if (g, subject) in reads}
+    survivors = {subject: g for subject, g in recorder.items() if (g, subject) in reads}
 
     def settled(group: GroupSpec) -> GroupSpec:
         inputs = tuple(
-            replace(i, records_errors=kept[i.channel.id] == group.name)
-            if i.channel.id in kept
+            replace(i, records_errors=survivors[i.channel.id] == group.name)
+            if i.channel.id in survivors
             else i
             for i in group.inputs
         )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundApp, BoundTrigger
     from mesh.plan.groups import Group
     from mesh.plan.keys import Key
-    from mesh.plan.receivers import Connections, DoorGroup, Receiver
+    from mesh.plan.receivers import Connections, ConnectorGroup, Receiver
     from mesh.plan.strategies import InputPartitioning
 
 #: Virtual partitions of a keyed channel.
@@ -76,7 +76,7 @@ class _Ends:
     #: Whether clients may publish to it: it is no inner matter of the app.
     is_open: bool
     #: Whether it has sources or sinks in the connector host, which use the plain channel.
-    has_doors: bool = False
+    has_connectors: bool = False
 
     @property
     def is_filled_by_key(self) -> bool:
@@ -86,7 +86,7 @@ class _Ends:
         events originate inside a group.
         """
         return (
-            not self.has_doors
+            not self.has_connectors
             and bool(self.writers or self.receiver)
             and bool(self.outside)
             and not self.schema.name.startswith("!")
@@ -126,20 +126,20 @@ def layout_channels(
     counts = partition_counts(groups, shared, partitions)
     connections = connect(bound, groups)
     streams = _ends(bound, groups, shared, connections, defined)
-    made = _Channels()
+    layout = _Channels()
     for ends in streams:
-        made.add(bound.name, ends, counts)
-    triggers = tuple(t for t in bound.triggers if t.schema.name in made.plain)
+        layout.add(bound.name, ends, counts)
+    triggers = tuple(t for t in bound.triggers if t.schema.name in layout.plain)
     parallel = {g.name: g.parallel for g in groups}
     parallel |= {r.name: r.parallel for r in connections.receivers}
-    reads = _reads(streams, made, groups, connections)
+    reads = _reads(streams, layout, groups, connections)
     return ChannelLayout(
-        channels=tuple(made.all),
-        partitioners=tuple(made.partitioners),
+        channels=tuple(layout.all),
+        partitioners=tuple(layout.partitioners),
         triggers=triggers,
         connections=connections,
         inputs=_with_recorders(_as_read(reads, shared), parallel),
-        outputs=_outputs(made, groups, connections, triggers),
+        outputs=_outputs(layout, groups, connections, triggers),
     )
 
 
@@ -161,19 +161,21 @@ class _Channels:
         """Lay out the channels of one stream; ``counts`` has the partitions of each reader."""
         name = ends.schema.name
         self.writers[name] = [group.name for group in ends.writers]
-        own: dict[tuple[str, object], Channel] = {}
+        keyed: dict[tuple[str, object], Channel] = {}
         for group, share in ends.outside:
             if share.key is not None:
                 channel = _keyed_channel(app, ends.schema, share.key, counts[group])
-                own.setdefault((name, share.key.identity), channel)
-        self.keyed |= own
+                keyed.setdefault((name, share.key.identity), channel)
+        self.keyed |= keyed
         if ends.has_plain:
             is_fault = name.startswith("!")
-            is_made = bool(ends.writers or ends.receiver or is_fault) and not ends.is_filled_by_key
-            form = Format.ARROW if ends.outside and is_made else Format.JSON
+            is_written = (
+                bool(ends.writers or ends.receiver or is_fault) and not ends.is_filled_by_key
+            )
+            form = Format.ARROW if ends.outside and is_written else Format.JSON
             self.plain[name] = Channel(app, ends.schema, format=form)
             self.all.append(self.plain[name])
-        by_key = list(own.values())
+        by_key = list(keyed.values())
         self.all += by_key
         if ends.is_filled_by_key:
             self.filled[name] = by_key
@@ -187,7 +189,7 @@ class _Channels:
 
 def _reads(
     streams: Sequence[_Ends],
-    made: _Channels,
+    layout: _Channels,
     groups: Sequence[Group],
     connections: Connections,
 ) -> dict[str, list[tuple[Channel, Strategy]]]:
@@ -196,38 +198,40 @@ def _reads(
     for ends in streams:
         for group, share in ends.outside:
             name, key = share.stream, share.key
-            channel = made.plain[name] if key is None else made.keyed[name, key.identity]
+            channel = layout.plain[name] if key is None else layout.keyed[name, key.identity]
             reads[group].append((channel, share.strategy))
     # One instance keeps the order of events with one key.
-    reads |= {p.name: [(p.source, Strategy.ALL)] for p in made.partitioners}
+    reads |= {p.name: [(p.source, Strategy.ALL)] for p in layout.partitioners}
     for name, channels in connections.foreign.items():
         reads[name] += [(channel, Strategy.ALL) for channel in channels]
     for r in connections.receivers:
         how = Strategy.ROUND_ROBIN if r.parallel > 1 else Strategy.ALL
         reads[r.name] = [(r.channel, how)] if r.channel is not None else []
-    for door in connections.doors:
-        reads[door.name] = [] if door.is_source else [(made.plain[door.stream], Strategy.ALL)]
+    for connector in connections.connectors:
+        reads[connector.name] = (
+            [] if connector.is_source else [(layout.plain[connector.stream], Strategy.ALL)]
+        )
     return reads
 
 
 def _outputs(
-    made: _Channels,
+    layout: _Channels,
     groups: Sequence[Group],
     connections: Connections,
     triggers: Sequence[BoundTrigger],
 ) -> dict[str, tuple[Channel, ...]]:
     """The channels that each group writes, added ones too."""
-    outputs = {r.name: tuple(made.filled[r.stream]) for r in connections.receivers}
+    outputs = {r.name: tuple(layout.filled[r.stream]) for r in connections.receivers}
     for writer in groups:
         written = (
-            made.filled[s] for s in writer.uses.writes if writer.name in made.writers.get(s, ())
+            layout.filled[s] for s in writer.uses.writes if writer.name in layout.writers.get(s, ())
         )
         outputs[writer.name] = tuple(channel for channels in written for channel in channels)
-    outputs |= {p.name: (p.target,) for p in made.partitioners}
-    for door in connections.doors:
-        written_to = (door.stream if door.is_source else "", door.faults)
-        outputs[door.name] = tuple(made.plain[stream] for stream in written_to if stream)
-    return outputs | {trigger_group(t): (made.plain[t.schema.name],) for t in triggers}
+    outputs |= {p.name: (p.target,) for p in layout.partitioners}
+    for connector in connections.connectors:
+        written_to = (connector.stream if connector.is_source else "", connector.faults)
+        outputs[connector.name] = tuple(layout.plain[stream] for stream in written_to if stream)
+    return outputs | {trigger_group(t): (layout.plain[t.schema.name],) for t in triggers}
 
 
 def trigger_group(trigger: BoundTrigger) -> str:
@@ -245,21 +249,21 @@ def _ends(
     """The streams that cross the wire, in the order of the app's streams."""
     uses = {group.name: group.uses for group in groups}
     loops = {group.name: group.loops for group in groups}
-    found = []
+    ends = []
     for schema in bound.streams:
         entered = [g for g in groups if schema.name in entrances_of(loops[g.name], defined)]
         writers = [g for g in groups if schema.name in uses[g.name].writes and g not in entered]
         readers = [g for g in groups if schema.name in uses[g.name].reads]
         receiver = connections.receiver(schema.name)
         source_at = [g for g in groups if schema.name in connections.sources.get(g.name, ())]
-        entrances = connections.doors_of(schema.name, sources=True)
-        exits = connections.doors_of(schema.name, sources=False)
-        failing = tuple(d for d in connections.doors if d.faults == schema.name)
-        has_doors = bool(entrances or exits or failing)
-        is_used = writers or readers or has_doors
+        entrances = connections.connectors_of(schema.name, sources=True)
+        exits = connections.connectors_of(schema.name, sources=False)
+        failing = tuple(d for d in connections.connectors if d.faults == schema.name)
+        has_connectors = bool(entrances or exits or failing)
+        is_used = writers or readers or has_connectors
         is_result = any(schema.name in loop.results for g in writers for loop in loops[g.name])
         is_internal = not is_result and _is_internal(writers, readers, source_at)
-        if (is_internal and not has_doors) or not is_used:
+        if (is_internal and not has_connectors) or not is_used:
             continue
         _refuse_sinks_of_entrance(schema.name, entered, exits)
         _refuse_shared_writing(schema.name, writers, readers, (*entrances, *failing))
@@ -272,8 +276,8 @@ def _ends(
         )
         # Where the app has sources of its own, clients publish to those.
         is_open = receiver is None and (schema.name in defined or not (writers or failing))
-        found.append(_Ends(schema, tuple(writers), receiver, outside, is_open, has_doors))
-    return found
+        ends.append(_Ends(schema, tuple(writers), receiver, outside, is_open, has_connectors))
+    return ends
 
 
 def _keyed_channel(app: str, schema: StreamSchema, key: Key, partitions: int) -> Channel:
@@ -294,7 +298,7 @@ def _as_read(
     shared: Mapping[str, Sequence[InputPartitioning]],
 ) -> dict[str, list[tuple[Channel, Strategy]]]:
     """Inputs in the order in which the queries of each group mention them."""
-    order = {name: [share.stream for share in own] for name, own in shared.items()}
+    order = {name: [share.stream for share in shares] for name, shares in shared.items()}
     return {
         name: sorted(inputs, key=lambda i: order[name].index(i[0].stream.name))
         if name in order
@@ -312,7 +316,7 @@ def _is_internal(
 
 
 def _refuse_sinks_of_entrance(
-    stream: str, entered: Sequence[Group], exits: Sequence[DoorGroup]
+    stream: str, entered: Sequence[Group], exits: Sequence[ConnectorGroup]
 ) -> None:
     """Refuse a sink that would miss the events which a loop inserts into its own input."""
     if entered and exits:
@@ -328,14 +332,17 @@ def _refuse_shared_writing(
     stream: str,
     writers: Sequence[Group],
     readers: Sequence[Group],
-    entrances: Sequence[DoorGroup],
+    entrances: Sequence[ConnectorGroup],
 ) -> None:
     """Refuse a stream that a group writes and reads while another group writes it too."""
     both = [group for group in readers if group in writers]
     if not both or len(writers) + len(entrances) < 2:
         return
     group = both[0]
-    others = [*(g.name for g in writers if g is not group), *(door.name for door in entrances)]
+    others = [
+        *(g.name for g in writers if g is not group),
+        *(connector.name for connector in entrances),
+    ]
     positions = (t.input.position for t, query in group.queries if stream in query.input_streams)
     raise not_supported(
         f'stream "{stream}" read in group "{group.name}" and written there and in "{others[0]}"',

@@ -8,9 +8,9 @@ from mesh.connect.places import TEMPLATE
 from mesh.errors import MeshError, not_supported
 from mesh.functions.catalogue import (
     EXTENSIONS,
+    CallRefusal,
     Extension,
-    Refusal,
-    Role,
+    ExtensionRole,
     check_options,
     find_extension,
     instead_of_kind,
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 def check_source(source: Annotation, attributes: Sequence[AttributeDefinition]) -> None:
     """Refuse a ``@source`` that the engine refuses; MESH-L223 or MESH-L224."""
-    extension = _extension(source, Role.SOURCE)
+    extension = _extension(source, ExtensionRole.SOURCE)
     _check_options(source, extension, _options(source), attributes)
-    mapper = _mapper(source, Role.SOURCE_MAPPER)
+    mapper = _mapper(source, ExtensionRole.SOURCE_MAPPER)
     mapped = find(mapper.annotations, "attributes") if mapper is not None else None
     if mapper is not None and mapped is not None:
         _check_mapped(mapper, mapped, attributes)
@@ -46,8 +46,8 @@ def _check_mapped(
         if len(keys) != len(names):
             raise wrong(mapped, f"@attributes has {len(keys)} elements, the stream {len(names)}")
         return
-    given = set(keys)
-    missing = next((name for name in names if name not in given), None)
+    mapped_keys = set(keys)
+    missing = next((name for name in names if name not in mapped_keys), None)
     if missing is not None:
         odd = next((key for key in keys if key is not None and key not in names), None)
         hint = nearest(odd, names) if odd is not None else None
@@ -56,8 +56,8 @@ def _check_mapped(
 
 def check_sink(sink: Annotation, attributes: Sequence[AttributeDefinition]) -> None:
     """Refuse a ``@sink`` that the engine refuses; MESH-L223 or MESH-L224."""
-    extension = _extension(sink, Role.SINK)
-    mapper = _mapper(sink, Role.SINK_MAPPER)
+    extension = _extension(sink, ExtensionRole.SINK)
+    mapper = _mapper(sink, ExtensionRole.SINK_MAPPER)
     if mapper is not None:
         _check_payload(mapper, attributes)
     options = _options(sink)
@@ -65,9 +65,9 @@ def check_sink(sink: Annotation, attributes: Sequence[AttributeDefinition]) -> N
     if distribution is None:
         _check_options(sink, extension, options, attributes)
         return
-    strategy = _extension(distribution, Role.DISTRIBUTION, key="strategy")
-    given = _options(distribution, but="strategy")
-    _check_options(distribution, strategy, given, attributes)
+    strategy = _extension(distribution, ExtensionRole.DISTRIBUTION, key="strategy")
+    settings = _options(distribution, but="strategy")
+    _check_options(distribution, strategy, settings, attributes)
     destinations = [a for a in distribution.annotations if a.name.lower() == "destination"]
     if not destinations:
         hint = "Write @destination(..) in it for each."
@@ -78,13 +78,17 @@ def check_sink(sink: Annotation, attributes: Sequence[AttributeDefinition]) -> N
 
 def check_store(store: Annotation) -> None:
     """Refuse a ``@store`` of a kind that is not known; MESH-L223 or MESH-L224."""
-    _extension(store, Role.STORE)
+    _extension(store, ExtensionRole.STORE)
 
 
-def _extension(annotation: Annotation, role: Role, key: str = "type") -> Extension:
+def _extension(annotation: Annotation, role: ExtensionRole, key: str = "type") -> Extension:
     name = annotation.get(key)
     reference = annotation.get("ref")
-    if name is None and reference is not None and role in (Role.SOURCE, Role.SINK):
+    if (
+        name is None
+        and reference is not None
+        and role in (ExtensionRole.SOURCE, ExtensionRole.SINK)
+    ):
         raise wrong(
             annotation,
             f'@{annotation.name} has no type, and reference "{reference}" has none here',
@@ -97,24 +101,24 @@ def _extension(annotation: Annotation, role: Role, key: str = "type") -> Extensi
             f'@{annotation.name} has no element "{key}"',
             f"Write @{annotation.name}({key}='..').",
         )
-    found = find_extension(role, name)
-    if isinstance(found, Refusal):
-        raise refused(found, "MESH-L224", annotation.position)
-    if not found.runs:
+    extension = find_extension(role, name)
+    if isinstance(extension, CallRefusal):
+        raise refused(extension, "MESH-L224", annotation.position)
+    if not extension.runs:
         # At once: its other options and annotations have a meaning that is not known here.
         raise not_supported(
             f'{role} "{name}"', annotation.position, hint=instead_of_kind(role, name) or _run(role)
         )
-    return found
+    return extension
 
 
-def _run(role: Role) -> str:
+def _run(role: ExtensionRole) -> str:
     """A hint with the kinds of a role that run."""
     runs = ", ".join(kind.name for kind in EXTENSIONS[role].values() if kind.runs)
     return f"{str(role).capitalize()}s that run: {runs}; see docs/connectors.md."
 
 
-def _mapper(annotation: Annotation, role: Role) -> Annotation | None:
+def _mapper(annotation: Annotation, role: ExtensionRole) -> Annotation | None:
     mappers = [a for a in annotation.annotations if a.name.lower() == "map"]
     if len(mappers) > 1:
         raise wrong(mappers[1], "@map is given twice")

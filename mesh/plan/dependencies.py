@@ -16,7 +16,7 @@ from mesh.functions.catalogue import (
     TRAINED_BY,
 )
 from mesh.plan.bound import (
-    Answer,
+    AnswerOutput,
     BoundAggregation,
     BoundFilter,
     BoundJoin,
@@ -69,9 +69,9 @@ def uses_of(element: BoundQuery | BoundPartition | BoundAggregation) -> Uses:
     """The uses of a query, of an aggregation, or of all queries of a partition and its keys."""
     if isinstance(element, BoundAggregation):
         schema = element.schema
-        own = Uses(reads=(element.input.schema.name,), aggregations=(schema.name,))
+        uses = Uses(reads=(element.input.schema.name,), aggregations=(schema.name,))
         outputs = (output.expression for output in element.outputs)
-        return union([own, _named([*handler_expressions(element.input.handlers), *outputs])])
+        return union([uses, _named([*handler_expressions(element.input.handlers), *outputs])])
     if isinstance(element, BoundPartition):
         keys = (e for key in element.keys for e in (key.value, *(r.condition for r in key.ranges)))
         named = _named(e for e in keys if e is not None)
@@ -79,18 +79,18 @@ def uses_of(element: BoundQuery | BoundPartition | BoundAggregation) -> Uses:
     inputs = element.inputs
     action, target = element.action, element.action.target.name
     kind = action.kind if isinstance(action, Insert) else SourceKind.TABLE
-    assert not isinstance(action, Answer), "an app's queries answer nobody"
-    kept = [*inputs, (target, kind)]
-    own = Uses(
+    assert not isinstance(action, AnswerOutput), "an app's queries answer nobody"
+    endpoints = [*inputs, (target, kind)]
+    uses = Uses(
         reads=_of(inputs, SourceKind.STREAM, SourceKind.TRIGGER, SourceKind.FAULT),
         writes=_of([(target, kind)], SourceKind.STREAM),
-        tables=_of(kept, SourceKind.TABLE),
-        windows=_of(kept, SourceKind.WINDOW),
+        tables=_of(endpoints, SourceKind.TABLE),
+        windows=_of(endpoints, SourceKind.WINDOW),
         faults=_of(inputs, SourceKind.FAULT),
         aggregations=_of(inputs, SourceKind.AGGREGATION),
         models=tuple(dict.fromkeys(call.name for call in models_of(element))),
     )
-    return union([own, _named(expressions(element))])
+    return union([uses, _named(expressions(element))])
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ def models_of(query: BoundQuery) -> Iterator[ModelCall]:
 
 def joined_aggregations(app: BoundApp) -> frozenset[str]:
     """The names of the aggregations that queries join, inside of partitions too."""
-    found = [*map(uses_of, app.queries), *map(uses_of, app.partitions)]
-    return frozenset(union(found).aggregations)
+    uses = [*map(uses_of, app.queries), *map(uses_of, app.partitions)]
+    return frozenset(union(uses).aggregations)
 
 
 def union(parts: Iterable[Uses]) -> Uses:
@@ -179,4 +179,4 @@ def _named(roots: Iterable[BoundExpression]) -> Uses:
 
 
 def _of(named: Iterable[tuple[str, SourceKind]], *kinds: SourceKind) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for name, own in named if own in kinds))
+    return tuple(dict.fromkeys(name for name, kind in named if kind in kinds))

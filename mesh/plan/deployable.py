@@ -37,7 +37,7 @@ def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
     _check_objects(app, groups)
     for group in groups:
         _check_faults(group)
-        _check_made_faults(group, groups)
+        _check_fault_inserts(group, groups)
 
 
 def _check_idle_time(playback: Annotation, groups: Sequence[Group]) -> None:
@@ -59,8 +59,8 @@ def _check_objects(app: BoundApp, groups: Sequence[Group]) -> None:
     read = {name for group in groups for name in group.uses.reads} - written
     positions = dict(app.stream_positions)
     for stream in app.streams:
-        is_given = stream.name in read and not stream.name.startswith("!")
-        if is_given and any(a.type is AttributeType.OBJECT for a in stream.attributes):
+        is_external = stream.name in read and not stream.name.startswith("!")
+        if is_external and any(a.type is AttributeType.OBJECT for a in stream.attributes):
             raise not_supported(
                 "attributes of type object in a stream from outside",
                 positions.get(stream.name),
@@ -80,7 +80,7 @@ def _check_faults(group: Group) -> None:
         )
 
 
-def _check_made_faults(group: Group, groups: Sequence[Group]) -> None:
+def _check_fault_inserts(group: Group, groups: Sequence[Group]) -> None:
     """Refuse inserts into a fault stream that other groups use: the events stay in their group."""
     for tree, query in group.queries:
         action = query.action

@@ -48,7 +48,7 @@ class Diagnostics:
         """Record an error.
 
         Raises:
-            Enough: it is the last of the reported errors.
+            TooManyErrors: it is the last of the reported errors.
         """
         self.failures += 1
         self._errors.extend(all_errors(error))
@@ -61,12 +61,12 @@ class Diagnostics:
         Raises:
             MeshError: the only one, or several as ``MeshErrors``.
         """
-        found = self.found
-        if found:
-            raise found[0] if len(found) == 1 else MeshErrors(found)
+        errors = self.errors
+        if errors:
+            raise errors[0] if len(errors) == 1 else MeshErrors(errors)
 
     @property
-    def found(self) -> tuple[MeshError, ...]:
+    def errors(self) -> tuple[MeshError, ...]:
         """The recorded errors, in the order of the text."""
         return tuple(sorted(self._errors, key=place_of)[:ERRORS_MAX])
 

@@ -31,12 +31,14 @@ def reasons_to_restart(
     Returns:
         Fragments as in "the group restarts because ..", each once; empty if nothing differs.
     """
-    found = list(dict.fromkeys(_reasons(old, new, without_numbers(before), without_numbers(after))))
+    reasons = list(
+        dict.fromkeys(_reasons(old, new, without_numbers(before), without_numbers(after)))
+    )
     is_same = without_numbers(before) == without_numbers(after)
-    if not found and not (is_same and _shape(old) == _shape(new)):
+    if not reasons and not (is_same and _shape(old) == _shape(new)):
         # Every record has a word above; a difference without a word must not pass as none.
         return ("its part of the plan changed",)
-    return tuple(found)
+    return tuple(reasons)
 
 
 def _shape(group: GroupSpec) -> GroupSpec:

@@ -74,12 +74,12 @@ def read_dist(
     Raises:
         MeshError: MESH-P203 to P205 and P224 to P228 for errors in it.
     """
-    found = [a for a in annotations if a.name.lower() == "dist"]
-    if not found:
+    matches = [a for a in annotations if a.name.lower() == "dist"]
+    if not matches:
         return Dist(otherwise, 1, position)
-    if len(found) > 1:
-        raise MeshError("MESH-P203", "two @dist before one element", position=found[1].position)
-    dist = found[0]
+    if len(matches) > 1:
+        raise MeshError("MESH-P203", "two @dist before one element", position=matches[1].position)
+    dist = matches[0]
     _refuse_others(dist, _ELEMENTS, "Write @dist(execGroup='name', parallel='2').")
     bounds = _bounds(dist)
     return Dist(
@@ -108,13 +108,13 @@ def receiver_parallel(sources: Sequence[Annotation]) -> int:
     return min(said, default=1)
 
 
-def _refuse_others(dist: Annotation, known: Sequence[str], hint: str) -> None:
+def _refuse_others(dist: Annotation, allowed: Sequence[str], hint: str) -> None:
     for key, _ in dist.elements:
-        if key is None or key.lower() not in [k.lower() for k in known]:
+        if key is None or key.lower() not in [k.lower() for k in allowed]:
             raise MeshError(
                 "MESH-P203",
                 f'@dist has no element "{key}"' if key else "@dist has a text without a key",
-                hint=(nearest(key, known) if key else None) or hint,
+                hint=(nearest(key, allowed) if key else None) or hint,
                 position=dist.position,
             )
 

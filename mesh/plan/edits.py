@@ -35,7 +35,7 @@ class Edit:
 
     #: The new desired state.
     spec: AppSpec
-    found: Changes
+    changes: Changes
     #: Channels and groups that are removed from the app.
     retired: Retired
     #: By group, the existing JetStream streams that it begins to read.
@@ -78,7 +78,7 @@ def edit_app(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = (
         MeshError: MESH-C120 for a state that would be lost; MESH-C121 for events that would be lost
             or repeated; MESH-C122 if ``reset`` has a name without a group.
     """
-    found = changes_between(old, new, reset=reset)
+    changes = changes_between(old, new, reset=reset)
     groups = {group.name for group in new.groups}
     unknown = [name for name in reset if name not in groups]
     if unknown:
@@ -87,7 +87,7 @@ def edit_app(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = (
             f'app "{new.name}" has no group "{unknown[0]}" to reset',
             detail=f"Its groups are: {', '.join(sorted(groups))}.",
         )
-    reasons = list(obstacles(old, new, found))
+    reasons = list(obstacles(old, new, changes))
     if reasons:
         raise MeshError(
             "MESH-C121",
@@ -95,24 +95,28 @@ def edit_app(old: AppSpec, new: AppSpec, number: int, reset: Collection[str] = (
             detail=f"Events would be lost or doubled: {'; '.join(reasons)}.",
             hint="'mesh deploy --replace' removes the app first, with its channels and states.",
         )
-    lost = [group for group in found.groups if group.lost and group.group not in reset]
+    lost = [group for group in changes.groups if group.lost and group.group not in reset]
     if lost:
         names = " ".join(f"--reset {group.group}" for group in lost)
         raise MeshError(
             "MESH-C120",
             f'app "{new.name}" would lose state in {_listed(g.group for g in lost)}',
-            detail=f"{'; '.join(_told(group) for group in lost)}.",
+            detail=f"{'; '.join(_described(group) for group in lost)}.",
             hint=f"With {names} such a group begins with none, from where it is in its streams.",
         )
     spec = merge_specs(old, new, reset=reset)
-    after = tuple(_after(old.group(g.name), g, number, g.name in reset, found) for g in spec.groups)
+    after = tuple(
+        _after(old.group(g.name), g, number, g.name in reset, changes) for g in spec.groups
+    )
     spec = replace(spec, groups=after)
     retired = Retired(
-        tuple(c.channel for c in found.channels if c.fate is ChannelFate.REMOVED),
-        tuple(g.group for g in found.groups if g.fate is GroupFate.STOPPED),
+        tuple(c.channel for c in changes.channels if c.fate is ChannelFate.REMOVED),
+        tuple(g.group for g in changes.groups if g.fate is GroupFate.STOPPED),
     )
     joins = {g.name: tuple(_joined(old, g)) for g in spec.groups}
-    return Edit(spec, found, retired, {name: streams for name, streams in joins.items() if streams})
+    return Edit(
+        spec, changes, retired, {name: streams for name, streams in joins.items() if streams}
+    )
 
 
 def still_retired(before: Retired | None, now: Retired, spec: AppSpec) -> Retired | None:
@@ -132,7 +136,7 @@ def still_retired(before: Retired | None, now: Retired, spec: AppSpec) -> Retire
 
 
 def _after(
-    old: GroupSpec | None, new: GroupSpec, number: int, is_reset: bool, found: Changes
+    old: GroupSpec | None, new: GroupSpec, number: int, is_reset: bool, changes: Changes
 ) -> GroupSpec:
     """``new`` with the history of the running app.
 
@@ -141,7 +145,7 @@ def _after(
     """
     if old is None:
         return replace(new, edit=number)
-    if found.fate(new.name) is not GroupFate.RESTARTED:
+    if changes.fate(new.name) is not GroupFate.RESTARTED:
         return new
     counts_on = old.stateful and new.stateful
     return replace(
@@ -161,20 +165,20 @@ def _joined(old: AppSpec, group: GroupSpec) -> Iterator[str]:
         yield from (s for s in one.channel.js_streams if s in there and s not in read)
 
 
-def obstacles(old: AppSpec, new: AppSpec, found: Changes) -> Iterator[str]:
+def obstacles(old: AppSpec, new: AppSpec, changes: Changes) -> Iterator[str]:
     """Reasons why ``old`` can't become ``new`` while it runs, as fragments for MESH-C121.
 
     Args:
         old: the app that is desired now.
         new: the app that is to replace it.
-        found: the result of ``changes`` for the two.
+        changes: the result of ``changes_between`` for the two.
     """
     for group in new.groups:
         was = old.group(group.name)
         reason = None if was is None else division_changed(was, group)
         if reason is not None:
             yield f"group {group.name}: {reason}"
-    for one in found.groups:
+    for one in changes.groups:
         gone = old.group(one.group)
         if (
             one.fate is GroupFate.STOPPED
@@ -186,7 +190,7 @@ def obstacles(old: AppSpec, new: AppSpec, found: Changes) -> Iterator[str]:
                 yield f"group {one.group} may stop before it has copied all events"
     yield from _moved(old, new)
     inside = {name for group in new.groups for name in _read_inside(group)}
-    for change in found.channels:
+    for change in changes.channels:
         if change.fate is ChannelFate.REMOVED and change.channel.stream.name in inside:
             yield f"stream {change.channel.stream.name} no longer goes over the wire"
 
@@ -197,8 +201,8 @@ def _moved(old: AppSpec, new: AppSpec) -> Iterator[str]:
     after = {group.name: _queries(group) for group in new.groups}
     for source, queries in before.items():
         gone = [query for query in queries if query not in after.get(source, ())]
-        for target, found in after.items():
-            come = [query for query in found if query not in before.get(target, ())]
+        for target, others in after.items():
+            come = [query for query in others if query not in before.get(target, ())]
             for query in come:
                 if query in gone and target != source:
                     yield f'the query into "{query.target.name}" moves from {source} to {target}'
@@ -219,7 +223,7 @@ def _read_inside(group: GroupSpec) -> set[str]:
     return (read | {one.input.schema.name for one in app.aggregations}) - wired
 
 
-def _told(change: GroupChange) -> str:
+def _described(change: GroupChange) -> str:
     states = (
         f"{state.kind} {state.name}, for {state.reason}"
         for state in change.states
@@ -229,5 +233,5 @@ def _told(change: GroupChange) -> str:
 
 
 def _listed(names: Iterator[str]) -> str:
-    found = list(names)
-    return f"group{'s' if len(found) > 1 else ''} {', '.join(found)}"
+    listed = list(names)
+    return f"group{'s' if len(listed) > 1 else ''} {', '.join(listed)}"

@@ -105,8 +105,8 @@ def _group_lines(group: GroupSpec, bounds: ScaleBounds | None) -> list[str]:
 
 def _deliveries(group: GroupSpec) -> tuple[str, ...]:
     """The guarantee of each connector that it runs."""
-    given = map(guarantee_of, group.connectors)
-    return tuple(str(one) for one in given if one is not None)
+    guarantees = map(guarantee_of, group.connectors)
+    return tuple(str(one) for one in guarantees if one is not None)
 
 
 def _queries(group: GroupSpec) -> tuple[str, ...]:

@@ -34,26 +34,26 @@ _CHANNELS: Final = {
 }
 
 
-def explain_changes(found: Changes, obstacles: Sequence[str] = ()) -> str:
+def explain_changes(changes: Changes, obstacles: Sequence[str] = ()) -> str:
     """The changes as text of several lines.
 
     Args:
-        found: the changes of the app.
+        changes: those of the app.
         obstacles: reasons against this change while the app runs, as fragments.
     """
-    if found.is_same:
-        return f"app {found.app}: nothing restarts"
-    counts = [(fate, sum(g.fate is fate for g in found.groups)) for fate in GroupFate]
-    told = ", ".join(f"{count} {_verb(fate, count)}" for fate, count in counts if count)
-    of = "1 group" if len(found.groups) == 1 else f"{len(found.groups)} groups"
-    lines = [f"app {found.app}: of {of} {told}"]
-    for group in found.groups:
+    if changes.is_same:
+        return f"app {changes.app}: nothing restarts"
+    counts = [(fate, sum(g.fate is fate for g in changes.groups)) for fate in GroupFate]
+    counted = ", ".join(f"{count} {_verb(fate, count)}" for fate, count in counts if count)
+    of = "1 group" if len(changes.groups) == 1 else f"{len(changes.groups)} groups"
+    lines = [f"app {changes.app}: of {of} {counted}"]
+    for group in changes.groups:
         lines += ["", *_group_lines(group)]
-    if found.channels:
+    if changes.channels:
         lines += ["", "channels"]
-        lines += [f"  {_channel_line(change)}" for change in found.channels]
-    if found.to_reset:
-        lines += ["", f"state is lost in: {', '.join(found.to_reset)}"]
+        lines += [f"  {_channel_line(change)}" for change in changes.channels]
+    if changes.to_reset:
+        lines += ["", f"state is lost in: {', '.join(changes.to_reset)}"]
     if obstacles:
         lines += ["", "can't be changed like that while it runs (MESH-C121)"]
         lines += [f"  {obstacle}" for obstacle in obstacles]
@@ -86,11 +86,11 @@ def _channel_line(change: ChannelChange) -> str:
     return f"{channel.stream.name}{by} {_CHANNELS[change.fate]}{reason}"
 
 
-def changes_to_values(found: Changes, obstacles: Sequence[str] = ()) -> dict[str, Any]:
+def changes_to_values(changes: Changes, obstacles: Sequence[str] = ()) -> dict[str, Any]:
     """The changes as JSON values."""
     return {
-        "app": found.app,
-        "same": found.is_same,
+        "app": changes.app,
+        "same": changes.is_same,
         "groups": [
             {
                 "name": group.group,
@@ -107,7 +107,7 @@ def changes_to_values(found: Changes, obstacles: Sequence[str] = ()) -> dict[str
                     for state in group.states
                 ],
             }
-            for group in found.groups
+            for group in changes.groups
         ],
         "channels": [
             {
@@ -117,8 +117,8 @@ def changes_to_values(found: Changes, obstacles: Sequence[str] = ()) -> dict[str
                 "change": str(change.fate),
                 "reason": change.reason,
             }
-            for change in found.channels
+            for change in changes.channels
         ],
-        "reset": list(found.to_reset),
+        "reset": list(changes.to_reset),
         "obstacles": list(obstacles),
     }

@@ -14,10 +14,10 @@ from mesh.functions.catalogue import (
     DOCUMENTED_FUNCTIONS,
     SCALARS,
     Argument,
-    Form,
-    Kind,
+    ArgumentForm,
+    CallRefusal,
+    NameKind,
     Reason,
-    Refusal,
     Resolution,
     Signature,
     resolve,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.plan.scopes import Scope
-    from mesh.plan.sources import Source
+    from mesh.plan.sources import NamedSource
 
 FUNCTIONS: Final[Mapping[str, Signature]] = SCALARS | AGGREGATORS | DOCUMENTED_FUNCTIONS
 
@@ -72,7 +72,7 @@ class Vocabulary:
     """The functions and tables that the expressions of an app can use."""
 
     #: Looks a table up for ``in``; MESH-L217 without one of that name.
-    table: Callable[[InTable], Source]
+    table: Callable[[InTable], NamedSource]
     functions: Mapping[str, Signature]
     #: The names among ``functions`` that the app defines.
     scripts: frozenset[str] = frozenset()
@@ -138,14 +138,14 @@ def type_of(expression: BoundExpression) -> AttributeType:
 def argument(expression: Expression, bound: BoundExpression) -> Argument:
     """The facts about an argument that the catalogue needs."""
     if isinstance(expression, Literal):
-        return Argument(expression.type, Form.CONSTANT, expression.value)
+        return Argument(expression.type, ArgumentForm.CONSTANT, expression.value)
     if isinstance(expression, Variable):
-        return Argument(type_of(bound), Form.ATTRIBUTE, name=expression.name)
-    return Argument(type_of(bound), Form.EXPRESSION)
+        return Argument(type_of(bound), ArgumentForm.ATTRIBUTE, name=expression.name)
+    return Argument(type_of(bound), ArgumentForm.EXPRESSION)
 
 
 def refused(
-    refusal: Refusal, code: str, position: Position, arguments: Sequence[Expression] = ()
+    refusal: CallRefusal, code: str, position: Position, arguments: Sequence[Expression] = ()
 ) -> MeshError:
     """The catalogue's refusal as an error, at the argument that is to blame if there is one."""
     if refusal.argument is not None and refusal.argument < len(arguments):
@@ -312,28 +312,30 @@ def _call(
     if call.takes_all:
         columns = scope.spread(call.position)
         parts = list(columns)
-        given = [Argument(column.type, Form.ATTRIBUTE) for column in columns]
+        arguments = [Argument(column.type, ArgumentForm.ATTRIBUTE) for column in columns]
     else:
-        given = [argument(one, bound) for one, bound in zip(call.arguments, parts, strict=True)]
-    found = resolve(vocabulary.functions, name, given)
-    if isinstance(found, Refusal):
-        code = "MESH-L205" if found.reason is Reason.UNKNOWN else "MESH-L206"
-        raise refused(found, code, call.position, call.arguments)
-    return _resolved(found, tuple(parts), call, name in vocabulary.scripts)
+        arguments = [argument(one, bound) for one, bound in zip(call.arguments, parts, strict=True)]
+    resolution = resolve(vocabulary.functions, name, arguments)
+    if isinstance(resolution, CallRefusal):
+        code = "MESH-L205" if resolution.reason is Reason.UNKNOWN else "MESH-L206"
+        raise refused(resolution, code, call.position, call.arguments)
+    return _resolved(resolution, tuple(parts), call, name in vocabulary.scripts)
 
 
 def _resolved(
-    found: Resolution, arguments: tuple[BoundExpression, ...], call: Call, is_script: bool
+    resolution: Resolution, arguments: tuple[BoundExpression, ...], call: Call, is_script: bool
 ) -> BoundExpression:
-    assert found.type is not None, "functions and aggregators have a value"
-    signature = found.signature
-    if signature.kind is Kind.AGGREGATOR:
-        return AggregateCall(signature.bound_name, arguments, found.type, position=call.position)
+    assert resolution.type is not None, "functions and aggregators have a value"
+    signature = resolution.signature
+    if signature.kind is NameKind.AGGREGATOR:
+        return AggregateCall(
+            signature.bound_name, arguments, resolution.type, position=call.position
+        )
     return FunctionCall(
         signature.name if is_script else signature.bound_name,
         arguments,
-        found.type,
+        resolution.type,
         is_script,
-        fails=found.fails,
+        fails=resolution.fails,
         position=call.position,
     )

@@ -74,16 +74,16 @@ def fork_app(
     tree = parse(of.text if text is None else text)
     _refuse_effects(tree)
     counts = [c.partitions for c in _channels(of) if c.is_keyed]
-    made = plan(_as_fork(tree, other, sinks), partitions=max(counts, default=PARTITIONS)).spec
-    made = as_scaled(made, scaled)
-    taken = dict(_taken(of, made, copies))
-    groups = [g for g in made.groups if not _is_needless(g, taken)]
+    spec = plan(_as_fork(tree, other, sinks), partitions=max(counts, default=PARTITIONS)).spec
+    spec = as_scaled(spec, scaled)
+    taken = dict(_taken(of, spec, copies))
+    groups = [g for g in spec.groups if not _is_needless(g, taken)]
     read = {i.channel.id for g in groups for i in g.inputs}
     written = {c.id for g in groups for c in g.outputs}
     channels = tuple(
-        c for c in made.channels if c.id not in taken and (c.id in read or c.id in written)
+        c for c in spec.channels if c.id not in taken and (c.id in read or c.id in written)
     )
-    return replace(made, channels=channels, groups=tuple(_reading(g, taken) for g in groups))
+    return replace(spec, channels=channels, groups=tuple(_reading(g, taken) for g in groups))
 
 
 def state_fit(of: AppSpec, base: AppSpec, fork: AppSpec, number: int) -> StateFit:
@@ -103,8 +103,10 @@ def state_fit(of: AppSpec, base: AppSpec, fork: AppSpec, number: int) -> StateFi
         edit = edit_app(begun, fork, number)
     except MeshError as error:
         return StateFit(None, reason=f"{error.message}: {error.detail or ''}".strip(": "))
-    found = edit.found
-    changed = {g.group for g in found.groups if g.fate in (GroupFate.RESTARTED, GroupFate.STARTED)}
+    changes = edit.changes
+    changed = {
+        g.group for g in changes.groups if g.fate in (GroupFate.RESTARTED, GroupFate.STARTED)
+    }
     after = _downstream(edit.spec, changed)
     for group in edit.spec.groups:
         if group.stateful and group.name in after:
@@ -127,8 +129,8 @@ def promoted_text(text: str, app: str) -> str:
 
 def _named(tree: App, name: str, without: str = "") -> App:
     """``tree`` under another name, and without an annotation of the app."""
-    kept = (a for a in tree.annotations if a.name.lower() not in ("app:name", without))
-    return replace(tree, annotations=(Annotation("App:name", ((None, name),)), *kept))
+    annotations = (a for a in tree.annotations if a.name.lower() not in ("app:name", without))
+    return replace(tree, annotations=(Annotation("App:name", ((None, name),)), *annotations))
 
 
 def promotion_states(old: AppSpec, new: AppSpec) -> tuple[list[str], list[str]]:
@@ -147,8 +149,10 @@ def promotion_states(old: AppSpec, new: AppSpec) -> tuple[list[str], list[str]]:
     Returns:
         Names, and fragments.
     """
-    found = changes_between(old, new)
-    changed = {g.group for g in found.groups if g.fate in (GroupFate.RESTARTED, GroupFate.STARTED)}
+    changes = changes_between(old, new)
+    changed = {
+        g.group for g in changes.groups if g.fate in (GroupFate.RESTARTED, GroupFate.STARTED)
+    }
     after = _downstream(new, changed)
     taken, reasons = [], []
     for group in new.groups:
@@ -235,31 +239,31 @@ def _is_copied(annotation: Annotation, sinks: bool) -> bool:
             return True
 
 
-def _taken(of: AppSpec, made: AppSpec, copies: bool) -> Iterator[tuple[tuple[str, str], Channel]]:
+def _taken(of: AppSpec, spec: AppSpec, copies: bool) -> Iterator[tuple[tuple[str, str], Channel]]:
     """By the identity of a channel in the fork's own plan: the channel that it reads instead."""
-    computed = of.computed_streams | made.computed_streams
+    computed = of.computed_streams | spec.computed_streams
     channels = _channels(of)
     plain = {c.stream.name: c for c in channels if not c.is_keyed}
     keyed = {(c.stream.name, c.key_name, c.partitions): c for c in channels if c.is_keyed}
     names = {c.stream.name for c in channels}
-    for channel in made.channels:
+    for channel in spec.channels:
         name = channel.stream.name
         if name in computed or name not in names:
             continue
         if channel.is_keyed:
-            found = keyed.get((name, channel.key_name, channel.partitions))
-            if found is None or not (copies or name not in plain):
+            original = keyed.get((name, channel.key_name, channel.partitions))
+            if original is None or not (copies or name not in plain):
                 continue
         else:
-            found = plain.get(name)
-        if found is None:
+            original = plain.get(name)
+        if original is None:
             # Only keyed copies of it exist, and the fork's queries read them as the app's do.
-            if any(c.is_keyed and c.stream.name == name for c in made.channels):
+            if any(c.is_keyed and c.stream.name == name for c in spec.channels):
                 continue
             raise _other_input(of.name, name, "the app has it only divided by key")
-        if found.stream != channel.stream:
+        if original.stream != channel.stream:
             raise _other_input(of.name, name, "its attributes differ")
-        yield channel.id, found
+        yield channel.id, original
 
 
 def _channels(spec: AppSpec) -> tuple[Channel, ...]:

@@ -79,7 +79,7 @@ class Group:
     #: Bounds of its number of instances; None if the load does not decide it.
     bounds: ScaleBounds | None = None
     #: Tables that no element uses, and that it keeps for on-demand queries.
-    kept: tuple[str, ...] = ()
+    unused_tables: tuple[str, ...] = ()
 
     @property
     def most(self) -> int:
@@ -118,8 +118,8 @@ class Group:
     @property
     def uses(self) -> Uses:
         """The parts of the app that its elements use, and the fault streams of their failures."""
-        own = union(element.uses for element in self.elements)
-        return union([own, Uses(writes=self.faults, tables=self.kept)])
+        element_uses = union(element.uses for element in self.elements)
+        return union([element_uses, Uses(writes=self.faults, tables=self.unused_tables)])
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -146,7 +146,7 @@ class Group:
             isinstance(element.bound, BoundQuery) and element.bound.is_stateless
             for element in self.elements
         )
-        return bool(self.faults or self.kept or self.loops) or not is_stateless
+        return bool(self.faults or self.unused_tables or self.loops) or not is_stateless
 
 
 def split_app(app: App, bound: BoundApp) -> tuple[Group, ...]:
@@ -193,7 +193,7 @@ def _with_unused(groups: Sequence[Group], bound: BoundApp) -> tuple[Group, ...]:
     home = next((group for group in able if group.is_stateful), able[0] if able else None)
     if home is None or not left:
         return tuple(groups)
-    return tuple(replace(group, kept=left) if group is home else group for group in groups)
+    return tuple(replace(group, unused_tables=left) if group is home else group for group in groups)
 
 
 def _dist(element: Element) -> Dist:
@@ -311,11 +311,11 @@ def _refuse_scattered(groups: tuple[Group, ...], tables: Sequence[BoundTable]) -
     for group in groups:
         for element in group.elements:
             uses = element.uses
-            kept = [("table", n) for n in uses.tables if n not in anywhere]
-            kept += [("window", n) for n in uses.windows]
-            kept += [("aggregation", n) for n in uses.aggregations]
-            kept += [("model", n) for n in uses.models]
-            for kind, name in kept:
+            states = [("table", n) for n in uses.tables if n not in anywhere]
+            states += [("window", n) for n in uses.windows]
+            states += [("aggregation", n) for n in uses.aggregations]
+            states += [("model", n) for n in uses.models]
+            for kind, name in states:
                 other = home.setdefault((kind, name), group)
                 if other is not group:
                     raise MeshError(
@@ -344,12 +344,12 @@ def _refuse_far_aggregations(group: Group) -> None:
     for aggregation in (one for one in bound if isinstance(one, BoundAggregation)):
         joins: list[Mapping[str, str]] = []
         for element in group.elements:
-            own = list(joins_with(aggregation, element.bound))
-            joins += own
-            if not own or dividing_attribute(joins) is not None:
+            pairs = list(joins_with(aggregation, element.bound))
+            joins += pairs
+            if not pairs or dividing_attribute(joins) is not None:
                 continue
             name = aggregation.schema.name
-            is_alone = dividing_attribute(own) is None
+            is_alone = dividing_attribute(pairs) is None
             raise MeshError(
                 "MESH-P221",
                 f'aggregation "{name}" joined in group "{group.name}" {group.width}',
@@ -389,6 +389,6 @@ def app_name(app: App) -> str:
 
 def with_token(app: App) -> App:
     """``app`` under its name in subjects and keys."""
-    given = (Annotation("App:name", ((None, app_name(app)),)),)
-    kept = tuple(a for a in app.annotations if a.name.lower() != "app:name")
-    return replace(app, annotations=(*given, *kept))
+    header = (Annotation("App:name", ((None, app_name(app)),)),)
+    others = tuple(a for a in app.annotations if a.name.lower() != "app:name")
+    return replace(app, annotations=(*header, *others))

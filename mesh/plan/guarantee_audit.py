@@ -43,7 +43,7 @@ class Failure(StrEnum):
     READER = "a reader away past retention"
 
 
-class Place(StrEnum):
+class AuditPlace(StrEnum):
     """Kind of a place that has guarantees."""
 
     CHANNEL = "channel"
@@ -95,10 +95,10 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AuditRow:
     """The guarantee of one place through one failure."""
 
-    place: Place
+    place: AuditPlace
     name: str
     failure: Failure
     #: The words of ``Guarantee``, or ``NOTHING``.
@@ -112,13 +112,13 @@ class Row:
 _Outcome = tuple[str, str, str]
 
 
-def audit(spec: AppSpec, facts: Facts) -> list[Row]:
+def audit(spec: AppSpec, facts: Facts) -> list[AuditRow]:
     """The rows of an app: channels, states, then sources and sinks."""
     written = {channel.id for group in spec.groups for channel in group.outputs}
     read = {i.channel.id: i.channel for group in spec.groups for i in group.inputs}
     channels = {channel.id: channel for channel in spec.channels} | read
     rows = []
-    found: dict[tuple[tuple[str, str], Failure], _Outcome] = {}
+    outcomes: dict[tuple[tuple[str, str], Failure], _Outcome] = {}
     for id_, channel in channels.items():
         for failure in Failure:
             outcome = _weakest(
@@ -126,17 +126,17 @@ def audit(spec: AppSpec, facts: Facts) -> list[Row]:
                 for name in channel.js_streams
                 if (stream := facts.streams.get(name)) is not None
             )
-            found[id_, failure] = outcome
-            rows.append(Row(Place.CHANNEL, channel.js_stream(), failure, *outcome))
+            outcomes[id_, failure] = outcome
+            rows.append(AuditRow(AuditPlace.CHANNEL, channel.js_stream(), failure, *outcome))
     if any(group.stateful for group in spec.groups):
         rows += _of_states(facts)
     for group in spec.groups:
-        rows += _of_borders(group, found, facts)
+        rows += _of_borders(group, outcomes, facts)
     return rows
 
 
 def refusal(
-    app: str, rows: Sequence[Row], demanded: Guarantee | None, replicas: int
+    app: str, rows: Sequence[AuditRow], demanded: Guarantee | None, replicas: int
 ) -> MeshError | None:
     """The error of an app whose channels or states give less than it demands.
 
@@ -149,7 +149,7 @@ def refusal(
     weak = [
         row
         for row in rows
-        if row.place in (Place.CHANNEL, Place.STATE)
+        if row.place in (AuditPlace.CHANNEL, AuditPlace.STATE)
         and row.failure in counted
         and _rank(row.holds) < _rank(demanded.value)
     ]
@@ -167,20 +167,20 @@ def refusal(
     )
 
 
-def summary(rows: Sequence[Row], *, is_short: bool = False) -> list[str]:
+def summary(rows: Sequence[AuditRow], *, is_short: bool = False) -> list[str]:
     """A line of what holds, then one for each thing that does not.
 
     Args:
         rows: of ``audit``.
         is_short: without the names of what all have in common, and without remedies.
     """
-    inside = [row for row in rows if row.place in (Place.CHANNEL, Place.STATE)]
+    inside = [row for row in rows if row.place in (AuditPlace.CHANNEL, AuditPlace.STATE)]
     weak = [row for row in inside if _rank(row.holds) < _rank(_EXACTLY)]
     broken = {row.failure for row in weak}
     held = [failure for failure in Failure if failure not in broken]
     through = f"through {', '.join(held)}" if held else "through no failure"
     lines = [f"{_EXACTLY} between channels {through}"]
-    causes: dict[tuple[str, str], list[Row]] = {}
+    causes: dict[tuple[str, str], list[AuditRow]] = {}
     for row in weak:
         causes.setdefault((row.reason, row.remedy), []).append(row)
     for (reason, remedy), ones in causes.items():
@@ -191,7 +191,9 @@ def summary(rows: Sequence[Row], *, is_short: bool = False) -> list[str]:
         change = f"; to change it: {remedy}" if remedy and not is_short else ""
         lines.append(f"not through {failures}: {reason}{names}{change}")
     for row in rows:
-        is_border = row.place in (Place.SOURCE, Place.SINK) and row.failure is Failure.PROCESS
+        is_border = (
+            row.place in (AuditPlace.SOURCE, AuditPlace.SINK) and row.failure is Failure.PROCESS
+        )
         if is_border and _rank(NOTHING) < _rank(row.holds) < _rank(_EXACTLY):
             lines.append(f"{row.holds} in {row.place} {row.name}: {row.reason}")
     return lines
@@ -286,7 +288,7 @@ def _of_power(facts: Facts) -> _Outcome:
     return _EXACTLY, "servers sync each write to the disk, as channels.sync_interval_s states", ""
 
 
-def _of_states(facts: Facts) -> Iterator[Row]:
+def _of_states(facts: Facts) -> Iterator[AuditRow]:
     """The records and snapshots that an instance starts from."""
     for failure in Failure:
         if failure is Failure.READER:
@@ -297,30 +299,32 @@ def _of_states(facts: Facts) -> Iterator[Row]:
         )
         if facts.store and outcome[0] == _EXACTLY:
             outcome = _EXACTLY, f"{outcome[1]}; if {facts.store} outlasts it as well", ""
-        yield Row(Place.STATE, "snapshots and records", failure, *outcome)
+        yield AuditRow(AuditPlace.STATE, "snapshots and records", failure, *outcome)
 
 
 def _of_borders(
-    group: GroupSpec, found: Mapping[tuple[tuple[str, str], Failure], _Outcome], facts: Facts
-) -> Iterator[Row]:
+    group: GroupSpec, outcomes: Mapping[tuple[tuple[str, str], Failure], _Outcome], facts: Facts
+) -> Iterator[AuditRow]:
     """Sources and sinks: the connector's guarantee, or the weaker one of a channel beside it."""
     for connector in group.connectors:
         role, _, type_ = connector.partition(" ")
         declared = registry.find(Role(role), type_)
         if declared is None:
             continue
-        place = Place(role)
-        beside = group.outputs if place is Place.SOURCE else [i.channel for i in group.inputs]
+        place = AuditPlace(role)
+        beside = group.outputs if place is AuditPlace.SOURCE else [i.channel for i in group.inputs]
         reason = declared.condition.rstrip(".") or f"as {connector} gives it"
-        if place is Place.SOURCE and declared.guarantee is Guarantee.AT_LEAST_ONCE_WITH_KEY:
+        if place is AuditPlace.SOURCE and declared.guarantee is Guarantee.AT_LEAST_ONCE_WITH_KEY:
             reason += f" ({_window(beside, facts):g} s)"
         for failure in Failure:
             # A source that is away reads later what its origin keeps.
-            if place is Place.SOURCE and failure is Failure.READER:
+            if place is AuditPlace.SOURCE and failure is Failure.READER:
                 continue
-            own: _Outcome = (declared.guarantee.value, reason, "")
-            weaker = [found[one.id, failure] for one in beside if (one.id, failure) in found]
-            yield Row(place, f"{group.name} ({type_})", failure, *_weakest(iter((own, *weaker))))
+            outcome: _Outcome = (declared.guarantee.value, reason, "")
+            weaker = [outcomes[one.id, failure] for one in beside if (one.id, failure) in outcomes]
+            yield AuditRow(
+                place, f"{group.name} ({type_})", failure, *_weakest(iter((outcome, *weaker)))
+            )
 
 
 def _window(channels: Collection[Channel], facts: Facts) -> float:

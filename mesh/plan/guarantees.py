@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import Annotation, App
     from mesh.model.app import AppSpec
-    from mesh.plan.receivers import DoorGroup
+    from mesh.plan.receivers import ConnectorGroup
 
 _ANNOTATION: Final = "App:guarantee"
 #: From the strongest to the weakest.
@@ -30,7 +30,7 @@ _BY_WORD: Final = {
 _ORDER: Final = tuple(Guarantee)
 
 
-def check_guarantee(tree: App, doors: Iterable[DoorGroup]) -> None:
+def check_guarantee(tree: App, connectors: Iterable[ConnectorGroup]) -> None:
     """Refuse sources and sinks that give less than the app demands.
 
     Raises:
@@ -47,11 +47,11 @@ def check_guarantee(tree: App, doors: Iterable[DoorGroup]) -> None:
             hint=f"Write one of {', '.join(_BY_WORD)}.",
             position=annotation.position,
         )
-    for door in doors:
-        given = guarantee_of(door.connector)
-        if given is None or _ORDER.index(given) >= _ORDER.index(demanded):
+    for connector in connectors:
+        guarantee = guarantee_of(connector.kind)
+        if guarantee is None or _ORDER.index(guarantee) >= _ORDER.index(demanded):
             continue
-        role = "source" if door.is_source else "sink"
+        role = "source" if connector.is_source else "sink"
         others = [
             name
             for name, spec in registry.of_role(Role(role)).items()
@@ -59,11 +59,11 @@ def check_guarantee(tree: App, doors: Iterable[DoorGroup]) -> None:
         ]
         raise MeshError(
             "MESH-P235",
-            f'{door.connector} of stream "{door.stream}" gives {given.value}, and the app demands '
-            f"{demanded.value}",
+            f'{connector.kind} of stream "{connector.stream}" gives {guarantee.value}, '
+            f"and the app demands {demanded.value}",
             hint=f"Types of a {role} that give it: {', '.join(sorted(others))}; or leave out "
             f"@{annotation.name}.",
-            position=door.annotation.position,
+            position=connector.annotation.position,
         )
 
 
@@ -91,14 +91,14 @@ def guarantee_of(connector: str) -> Guarantee | None:
 def describe_delivery(spec: AppSpec) -> str:
     """One line: the delivery between channels, and the weakest borders."""
     borders: list[tuple[Guarantee, str]] = [
-        (given, group.name)
+        (guarantee, group.name)
         for group in spec.groups
         for connector in group.connectors
-        if (given := guarantee_of(connector)) is not None
+        if (guarantee := guarantee_of(connector)) is not None
     ]
     inside = "exactly once between channels"
-    weakest = min((given for given, _ in borders), key=_ORDER.index, default=None)
+    weakest = min((guarantee for guarantee, _ in borders), key=_ORDER.index, default=None)
     if weakest is None or weakest is Guarantee.EXACTLY_ONCE:
         return f"{inside}{', sources and sinks' if borders else ''}"
-    where = some([name for given, name in borders if given is weakest])
+    where = some([name for guarantee, name in borders if guarantee is weakest])
     return f"{inside}; {weakest.value} in {where}"

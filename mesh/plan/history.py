@@ -35,10 +35,10 @@ def fed_groups(spec: AppSpec, streams: Iterable[str]) -> tuple[str, ...]:
     """
     begin = set()
     for stream in streams:
-        found = {channel.id for channel in entrances(spec, stream)}
-        if not found:
+        ids = {channel.id for channel in entrances(spec, stream)}
+        if not ids:
             raise _refused("", f'no group reads stream "{stream}" from outside')
-        begin |= found
+        begin |= ids
     fed = _fed(spec, begin)
     read = {one.channel.id for group in fed for one in group.inputs}
     # Events that no group reads have no effect on a state.
@@ -63,7 +63,7 @@ def entrances(spec: AppSpec, stream: str) -> tuple[Channel, ...]:
         MeshError: MESH-C160 for a stream that groups of the app write.
     """
     writers = _writers(spec)
-    found: dict[tuple[str, str], Channel] = {}
+    channels: dict[tuple[str, str], Channel] = {}
     for group in spec.groups:
         for one in group.inputs if group.kind in _RUN else ():
             if one.channel.stream.name != stream:
@@ -73,8 +73,8 @@ def entrances(spec: AppSpec, stream: str) -> tuple[Channel, ...]:
             if GroupKind.QUERIES in kinds:
                 raise _refused("", f'the app computes stream "{stream}" itself')
             if GroupKind.PARTITIONER not in kinds:
-                found[one.channel.id] = one.channel
-    return tuple(found.values())
+                channels[one.channel.id] = one.channel
+    return tuple(channels.values())
 
 
 def _is_mixing(group: GroupSpec) -> bool:
@@ -96,23 +96,23 @@ def _fed(spec: AppSpec, begin: Collection[tuple[str, str]]) -> list[GroupSpec]:
 
 def _ordered(fed: Iterable[GroupSpec], begin: Collection[tuple[str, str]]) -> list[GroupSpec]:
     """The groups, each after those that write what it reads; MESH-C160 where there is no order."""
-    known, waiting = set(begin), list(fed)
-    found: list[GroupSpec] = []
+    available, waiting = set(begin), list(fed)
+    groups: list[GroupSpec] = []
     written = {output.id for group in waiting for output in group.outputs}
     while waiting:
-        ready = [g for g in waiting if all(i.channel.id in known for i in g.inputs)]
+        ready = [g for g in waiting if all(i.channel.id in available for i in g.inputs)]
         if not ready:
-            raise _unfed(waiting, known | written)
-        found += ready
-        known |= {output.id for group in ready for output in group.outputs}
+            raise _unfed(waiting, available | written)
+        groups += ready
+        available |= {output.id for group in ready for output in group.outputs}
         waiting = [group for group in waiting if group not in ready]
-    return found
+    return groups
 
 
-def _unfed(waiting: Iterable[GroupSpec], known: Collection[tuple[str, str]]) -> MeshError:
+def _unfed(waiting: Iterable[GroupSpec], available: Collection[tuple[str, str]]) -> MeshError:
     """The reason why the first group can't run: a stream without a history, or a circle."""
     for group in waiting:
-        missing = [i.channel.stream.name for i in group.inputs if i.channel.id not in known]
+        missing = [i.channel.stream.name for i in group.inputs if i.channel.id not in available]
         if missing:
             names = " and ".join(f'"{name}"' for name in dict.fromkeys(missing))
             return _refused(group.name, f"it reads stream {names} as well, without a history")
@@ -120,11 +120,11 @@ def _unfed(waiting: Iterable[GroupSpec], known: Collection[tuple[str, str]]) -> 
 
 
 def _writers(spec: AppSpec) -> dict[tuple[str, str], list[str]]:
-    found: dict[tuple[str, str], list[str]] = {}
+    writers: dict[tuple[str, str], list[str]] = {}
     for group in spec.groups:
         for channel in group.outputs:
-            found.setdefault(channel.id, []).append(group.name)
-    return found
+            writers.setdefault(channel.id, []).append(group.name)
+    return writers
 
 
 def _check(group: GroupSpec) -> None:
@@ -133,10 +133,10 @@ def _check(group: GroupSpec) -> None:
     app = bind_group(group)
     if app.scripts:
         raise _refused(group.name, "it has functions of its own (define function)")
-    kept = {one.schema.name: one.annotations for one in app.tables}
-    kept |= {one.schema.name: one.annotations for one in app.aggregations}
-    for name, given in kept.items():
-        if find(given, "store") is not None:
+    tables = {one.schema.name: one.annotations for one in app.tables}
+    tables |= {one.schema.name: one.annotations for one in app.aggregations}
+    for name, entries in tables.items():
+        if find(entries, "store") is not None:
             raise _refused(group.name, f'"{name}" is in a database')
     playback = find(app.annotations, "app:playback")
     if playback is not None and playback_times(playback) is not None:

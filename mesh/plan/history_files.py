@@ -15,7 +15,7 @@ PARQUET: Final = (".parquet", ".pq")
 _CSV: Final = (".csv", ".csv.gz")
 
 
-def found(root: str, path: str) -> Sequence[Path]:
+def files_of(root: str, path: str) -> Sequence[Path]:
     """The files of a path, in their order; hidden ones are left out.
 
     Args:

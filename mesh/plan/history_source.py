@@ -18,7 +18,7 @@ from mesh.language.parser import parse
 from mesh.language.syntax import find
 from mesh.model.begin import StartPositionKind, parse_start_position
 from mesh.model.history import HistoryInput
-from mesh.plan.doors import check_options, door_of
+from mesh.plan.connectors import check_options, connector_of
 from mesh.plan.history_streams import is_stream
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def of_running(stream: StreamDefinition) -> Iterator[tuple[str, Annotation]]:
 
 def history_inputs(text: str) -> tuple[HistoryInput, ...]:
     """The past events that a text names, in its order."""
-    found = []
+    inputs = []
     for _, stream, annotation in _sources(parse(text)):
-        given = {name.lower(): value for name, value in door_of(annotation).options.items()}
-        time, until = given.get("time", ""), given.get("until")
-        found.append(HistoryInput(stream.name, given["path"], time, until))
-    return tuple(found)
+        options = {name.lower(): value for name, value in connector_of(annotation).options.items()}
+        time, until = options.get("time", ""), options.get("until")
+        inputs.append(HistoryInput(stream.name, options["path"], time, until))
+    return tuple(inputs)
 
 
 def check_history(tree: App) -> None:
@@ -58,8 +58,8 @@ def check_history(tree: App) -> None:
     spec = registry.find(Role.SOURCE, TYPE)
     assert spec is not None, "it is one of ours"
     for number, stream, annotation in _sources(tree):
-        door = door_of(annotation)
-        if number or find(annotation.annotations, "map") is not None or door.ref:
+        connector = connector_of(annotation)
+        if number or find(annotation.annotations, "map") is not None or connector.ref:
             raise MeshError(
                 "MESH-P232",
                 f'stream "{stream.name}" can\'t have its past like that',
@@ -67,16 +67,18 @@ def check_history(tree: App) -> None:
                 "@map and no ref.",
                 position=annotation.position,
             )
-        check_options(spec, door.options, [a.name for a in stream.attributes], door.position)
-        given = {name.lower(): value for name, value in door.options.items()}
-        if not given.get("time") and not is_stream(given["path"]):
+        check_options(
+            spec, connector.options, [a.name for a in stream.attributes], connector.position
+        )
+        options = {name.lower(): value for name, value in connector.options.items()}
+        if not options.get("time") and not is_stream(options["path"]):
             raise MeshError(
                 "MESH-P231",
                 'source "history" needs the option "time"',
                 detail="It is the column with the times of events; messages of a stream have some.",
-                position=door.position,
+                position=connector.position,
             )
-        _check_end(given.get("until"), annotation)
+        _check_end(options.get("until"), annotation)
 
 
 def _check_end(until: str | None, annotation: Annotation) -> None:

@@ -37,8 +37,8 @@ class StreamPlace:
     @property
     def app(self) -> str | None:
         """The app whose channel it is; None for a stream of others."""
-        is_own = names.is_own_stream(self.js_stream)
-        return names.app_of_js_stream(self.js_stream) if is_own else None
+        is_mesh = names.is_mesh_stream(self.js_stream)
+        return names.app_of_js_stream(self.js_stream) if is_mesh else None
 
     @property
     def subjects(self) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def stream_of(path: str) -> StreamPlace:
             "It is nats:STREAM, or nats:STREAM#SUBJECT, on the mesh's own servers.",
         )
     place = StreamPlace(js_stream, subject)
-    if names.is_own_stream(js_stream) and place.app is None:
+    if names.is_mesh_stream(js_stream) and place.app is None:
         raise unusable(
             f"{place} has no events of an app", "It is one of the mesh's buckets or records."
         )

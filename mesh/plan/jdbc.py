@@ -68,17 +68,17 @@ def database_of(
     database = unquote(parts.path.removeprefix("/"))
     if not parts.hostname or not database:
         raise _unreadable(position, "A host and the name of a database are needed.")
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
-    own_user = unquote(parts.username or "") or given.get("user", "")
-    own_password = unquote(parts.password or "") or given.get("password", "")
+    params = dict(parse_qsl(parts.query, keep_blank_values=True))
+    url_user = unquote(parts.username or "") or params.get("user", "")
+    url_password = unquote(parts.password or "") or params.get("password", "")
     return Database(
         backend,
         database,
         parts.hostname,
         port,
-        own_user if username is None else username,
-        own_password if password is None else password,
-        tuple((name, given[name]) for name in _PARAMETERS[backend] if name in given),
+        url_user if username is None else username,
+        url_password if password is None else password,
+        tuple((name, params[name]) for name in _PARAMETERS[backend] if name in params),
     )
 
 

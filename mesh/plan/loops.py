@@ -78,36 +78,36 @@ def loops_of(elements: Sequence[Sequence[tuple[Query, BoundQuery]]]) -> tuple[Lo
         for stream in node.reads:
             readers.setdefault(stream, []).append(number)
     after = [_reached(nodes, readers, number) for number in range(len(nodes))]
-    found: dict[frozenset[int], None] = {}
+    loops: dict[frozenset[int], None] = {}
     for number in range(len(nodes)):
         if number in after[number]:
-            found[frozenset(n for n in after[number] if number in after[n])] = None
-    return tuple(_loop(nodes, members) for members in found)
+            loops[frozenset(n for n in after[number] if number in after[n])] = None
+    return tuple(_loop(nodes, members) for members in loops)
 
 
 def _nodes(elements: Sequence[Sequence[tuple[Query, BoundQuery]]]) -> Iterator[_Node]:
     for number, queries in enumerate(elements):
         # Inner streams of two partitions may have one name.
-        def own(stream: str, number: int = number) -> str:
+        def full_name(stream: str, number: int = number) -> str:
             return f"{number}{stream}" if stream.startswith("#") else stream
 
         for tree, query in queries:
             action = query.action
             is_stream = isinstance(action, Insert) and action.kind not in _LOOKUPS
-            reads = frozenset(own(n) for n, kind in query.inputs if kind not in _LOOKUPS)
-            yield _Node(tree, query, reads, own(query.target.name) if is_stream else "")
+            reads = frozenset(full_name(n) for n, kind in query.inputs if kind not in _LOOKUPS)
+            yield _Node(tree, query, reads, full_name(query.target.name) if is_stream else "")
 
 
 def _reached(nodes: list[_Node], readers: dict[str, list[int]], start: int) -> set[int]:
     """The queries that get what a query writes, also through others."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     pending = list(readers.get(nodes[start].writes, ()))
     while pending:
         number = pending.pop()
-        if number not in found:
-            found.add(number)
+        if number not in numbers:
+            numbers.add(number)
             pending += readers.get(nodes[number].writes, ())
-    return found
+    return numbers
 
 
 def _loop(nodes: list[_Node], members: Collection[int]) -> Loop:
@@ -178,8 +178,8 @@ def _not_run(query: BoundQuery) -> str | None:
         return "output snapshot"
     source = query.input
     if isinstance(source, BoundPattern):
-        is_own = query.target.name in query.input_streams
-        return "a pattern that reads what it writes" if is_own else None
+        is_circular = query.target.name in query.input_streams
+        return "a pattern that reads what it writes" if is_circular else None
     is_join = isinstance(source, BoundJoin)
     sides = (source.left, source.right) if isinstance(source, BoundJoin) else (source,)
     for side in sides:

@@ -23,11 +23,11 @@ _NEAR_MAX: Final = 1000
 _LENGTH_MAX: Final = 100
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """A hint at the name that ``name`` probably means; None if none is similar."""
     if len(name) > _LENGTH_MAX:
         return None
-    return did_you_mean(name, islice(known, _NEAR_MAX))
+    return did_you_mean(name, islice(candidates, _NEAR_MAX))
 
 
 def shortened(names: Iterable[str], joint: str = ", ") -> str:
@@ -53,24 +53,26 @@ def refuse_doubles(columns: Sequence[Column], position: Position) -> None:
 
 def unknown_attribute(variable: Variable, attributes: Iterable[Attribute], of: str) -> MeshError:
     """MESH-L202."""
-    known = list(attributes)
-    shown = shortened(dict.fromkeys(f"{a.name} {a.type}" for a in known))
+    candidates = list(attributes)
+    shown = shortened(dict.fromkeys(f"{a.name} {a.type}" for a in candidates))
     return MeshError(
         "MESH-L202",
         f'attribute "{variable.name}" is not defined',
         detail=f"Attributes of {of}: {shown}." if shown else f"There are no attributes of {of}.",
-        hint=nearest(variable.name, [a.name for a in known]),
+        hint=nearest(variable.name, [a.name for a in candidates]),
         position=variable.position,
     )
 
 
-def unknown_source(variable: Variable, known: Sequence[str], hint: str | None = None) -> MeshError:
+def unknown_source(
+    variable: Variable, candidates: Sequence[str], hint: str | None = None
+) -> MeshError:
     """MESH-L203."""
     return MeshError(
         "MESH-L203",
         f'"{variable.kind}{variable.source}" is not known here',
-        detail=f"Known: {shortened(dict.fromkeys(known))}." if known else None,
-        hint=hint or nearest(str(variable.source), known),
+        detail=f"Known: {shortened(dict.fromkeys(candidates))}." if candidates else None,
+        hint=hint or nearest(str(variable.source), candidates),
         position=variable.position,
     )
 

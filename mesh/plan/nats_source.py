@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, not_supported
+from mesh.language.syntax import find
 from mesh.model.app import Channel
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def is_subject(name: str) -> bool:
 
 def check_names(options: Mapping[str, str], position: Position) -> None:
     """Refuse names of streams and subjects that NATS refuses; MESH-P900."""
-    given = {name.lower(): text for name, text in options.items()}
-    stream, subject = given.get("stream"), given.get("destination")
+    texts = {name.lower(): text for name, text in options.items()}
+    stream, subject = texts.get("stream"), texts.get("destination")
     if stream is not None and not is_stream_name(stream):
         raise not_supported(f'"{stream}" as the name of a JetStream stream', position)
     if subject is not None and not is_subject(subject):
@@ -53,7 +54,13 @@ def check_names(options: Mapping[str, str], position: Position) -> None:
 
 def foreign_channel(app: str, schema: StreamSchema, source: Annotation) -> Channel | None:
     """The stream that ``source`` reads as a channel; None for a source of another type."""
-    stream = source.get("stream")
+    stream, mapper = source.get("stream"), find(source.annotations, "map")
     if source.get("type") != TYPE or stream is None:
         return None
-    return Channel(app, schema, foreign=stream, reads=source.get("destination") or ">")
+    return Channel(
+        app,
+        schema,
+        foreign=stream,
+        reads=source.get("destination") or ">",
+        is_mapped=mapper is not None and mapper.get("type") == "json",
+    )

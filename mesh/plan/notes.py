@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mesh.connect import registry
 from mesh.language.parser import parse_app
 from mesh.plan.bind import bind
-from mesh.plan.doors import door_of
+from mesh.plan.connectors import connector_of
 from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
@@ -21,45 +21,47 @@ def warnings_of(spec: AppSpec) -> tuple[str, ...]:
 
 def noted_options(spec: AppSpec) -> tuple[str, ...]:
     """A sentence for each note of a declaration whose options an app gives."""
-    found: dict[str, list[str]] = {}
+    notes: dict[str, list[str]] = {}
     for stream, annotation in bind(parse_app(spec.text)).stream_annotations:
         if annotation.name.lower() not in ("source", "sink"):
             continue
-        door = door_of(annotation)
-        declaration = registry.find(door.role, door.type)
-        for given in (door.options, *door.destinations) if declaration is not None else ():
-            for name in given:
+        connector = connector_of(annotation)
+        declaration = registry.find(connector.role, connector.type)
+        for options in (
+            (connector.options, *connector.destinations) if declaration is not None else ()
+        ):
+            for name in options:
                 option = declaration.option(name) if declaration is not None else None
                 if option is not None and option.note:
-                    key = f'{{}} of {door.connector} of stream "{stream}": {option.note}'
-                    found.setdefault(key, []).append(name)
-    return tuple(text.replace("{}", ", ".join(names), 1) for text, names in found.items())
+                    key = f'{{}} of {connector.kind} of stream "{stream}": {option.note}'
+                    notes.setdefault(key, []).append(name)
+    return tuple(text.replace("{}", ", ".join(names), 1) for text, names in notes.items())
 
 
 def table_places(spec: AppSpec) -> tuple[str, ...]:
     """A sentence for each table in a database: whether it is a copy, or is read there."""
-    found = []
+    sentences = []
     for table in bind(parse_app(spec.text)).tables:
         store = stored_table_of(table)
         if store is None:
             continue
         name = table.schema.name
-        if store.is_kept:
-            found.append(
+        if store.is_in_state:
+            sentences.append(
                 f'table "{name}" is copied when its group first starts: rows that other programs '
                 "write later are not seen; with kept='false' they are"
             )
         elif store.cache is not None:
-            found.append(
+            sentences.append(
                 f'table "{name}" is read in its database, and some rows stay at hand: changes of '
                 "other programs are seen when they are read again"
             )
         else:
-            found.append(
+            sentences.append(
                 f'table "{name}" is read in its database: rows that other programs write are seen '
                 "in the next run of events"
             )
-    return tuple(found)
+    return tuple(sentences)
 
 
 def unread_sources(spec: AppSpec) -> tuple[str, ...]:
@@ -67,7 +69,7 @@ def unread_sources(spec: AppSpec) -> tuple[str, ...]:
     bound = bind(parse_app(spec.text))
     opened = {stream for group in spec.groups for stream in group.sources}
     return tuple(
-        f'{door_of(annotation).connector} of stream "{stream}" is not opened: '
+        f'{connector_of(annotation).kind} of stream "{stream}" is not opened: '
         "no query and no sink reads the stream"
         for stream, annotation in bound.stream_annotations
         if annotation.name.lower() == "source" and stream not in opened

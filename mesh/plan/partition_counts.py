@@ -52,11 +52,11 @@ def _together(
     """``first`` and all groups that channels join to it, in their order."""
     names, channels = {first.name}, set(keyed[first.name])
     while True:
-        found = {g.name for g in groups if keyed[g.name] & channels}
-        if found <= names:
+        members = {g.name for g in groups if keyed[g.name] & channels}
+        if members <= names:
             return [g for g in groups if g.name in names]
-        names |= found
-        channels |= {channel for name in found for channel in keyed[name]}
+        names |= members
+        channels |= {channel for name in members for channel in keyed[name]}
 
 
 def _agreed(groups: Sequence[Group], default: int) -> int:

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 from mesh.connect.spec import Role
 from mesh.model.permits import streams_of_others
 from mesh.plan.bind.group import bind_group
-from mesh.plan.doors import NATS, door_of
+from mesh.plan.connectors import NATS, connector_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mesh.model.app import AppSpec, GroupSpec
-    from mesh.plan.doors import Door
+    from mesh.plan.connectors import Connector
 
 _CONNECTOR = f"{Role.SOURCE} {NATS}"
 _SERVERS = frozenset({"server.urls", "bootstrap.servers"})
 
 
-def stream_of_door(door: Door) -> str | None:
+def stream_of_connector(connector: Connector) -> str | None:
     """The JetStream stream of the mesh's own servers that a source reads; None for another source.
 
     A reference may name other servers, which only the worker knows.
     """
-    given = {name.lower(): text for name, text in door.options.items()}
-    if door.connector != _CONNECTOR or _SERVERS & set(given):
+    options = {name.lower(): text for name, text in connector.options.items()}
+    if connector.kind != _CONNECTOR or _SERVERS & set(options):
         return None
-    return given.get("stream")
+    return options.get("stream")
 
 
 def _streams_of(group: GroupSpec) -> Iterator[str]:
@@ -40,7 +40,7 @@ def _streams_of(group: GroupSpec) -> Iterator[str]:
     if _CONNECTOR in group.connectors:
         for _, annotation in bind_group(group).stream_annotations:
             if annotation.name.lower() == Role.SOURCE:
-                yield from filter(None, [stream_of_door(door_of(annotation))])
+                yield from filter(None, [stream_of_connector(connector_of(annotation))])
 
 
 def may_read_by_connectors(spec: AppSpec) -> bool:
@@ -50,10 +50,10 @@ def may_read_by_connectors(spec: AppSpec) -> bool:
 
 def reads_of(spec: AppSpec) -> Mapping[str, tuple[str, ...]]:
     """By group, the streams of the mesh that it reads and that are not its app's."""
-    found = (
+    pairs = (
         (group.name, streams_of_others(spec.name, _streams_of(group))) for group in spec.groups
     )
-    return {name: streams for name, streams in found if streams}
+    return {name: streams for name, streams in pairs if streams}
 
 
 def with_reads(spec: AppSpec, reads: Mapping[str, tuple[str, ...]]) -> AppSpec:

@@ -56,9 +56,9 @@ def redis_of(
     if not parts.hostname or not number.isdecimal() or not is_redis(url):
         raise _unreadable(position)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
-    given = {n: parameters[n] for n in ("sslrootcert",) if n in parameters}
+    tls_options = {n: parameters[n] for n in ("sslrootcert",) if n in parameters}
     if parts.scheme == "rediss":
-        given["tls"] = "true"
+        tls_options["tls"] = "true"
     return Database(
         Backend.REDIS,
         number,
@@ -66,7 +66,7 @@ def redis_of(
         port,
         unquote(parts.username or "") if username is None else username,
         unquote(parts.password or "") if password is None else password,
-        tuple(given.items()),
+        tuple(tls_options.items()),
     )
 
 
@@ -90,15 +90,15 @@ def redis_in(annotation: Annotation) -> Database:
     if nodes is None:
         raise wrong_store(annotation, "@store needs nodes, or datasource")
     address, _, written = nodes.partition("@")
-    found = _NODE.fullmatch(address.strip())
-    if found is None:
+    match = _NODE.fullmatch(address.strip())
+    if match is None:
         # A part that is not understood may be a password.
         raise _unreadable(position)
     return Database(
         Backend.REDIS,
         "0",
-        found["host"].strip("[]"),
-        int(found["port"]) if found["port"] else None,
+        match["host"].strip("[]"),
+        int(match["port"]) if match["port"] else None,
         username or "",
         written if password is None else password,
     )

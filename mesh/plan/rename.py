@@ -26,14 +26,14 @@ def renamed(spec: AppSpec, other: str) -> AppSpec:
         replace(one, elements=((None, other),)) if one is named else one for one in tree.annotations
     )
     partitions = max((c.partitions for c in spec.channels), default=1)
-    made = plan(replace(tree, annotations=annotations), partitions=max(1, partitions)).spec
-    if _shape(made) != _shape(spec):
+    result = plan(replace(tree, annotations=annotations), partitions=max(1, partitions)).spec
+    if _shape(result) != _shape(spec):
         raise MeshError(
             "MESH-A409",
             f'app "{spec.name}" would be planned otherwise today, and its state would not fit',
             hint="Restore it under its own name.",
         )
-    return made
+    return result
 
 
 def _shape(spec: AppSpec) -> object:

@@ -33,33 +33,33 @@ def scaled(spec: AppSpec, group: str, parallel: int) -> AppSpec:
     Raises:
         MeshError: MESH-A404 if there is no such group, MESH-A422 if it can't have so many.
     """
-    found = spec.group(group)
-    if found is None:
+    existing = spec.group(group)
+    if existing is None:
         raise MeshError(
             "MESH-A404",
             f'app "{spec.name}" has no group "{group}"',
             detail=f"Groups are: {', '.join(g.name for g in spec.groups)}.",
         )
-    reason = _reason_against(found, parallel)
+    reason = _reason_against(existing, parallel)
     if reason is not None:
         detail, hint = reason
         times = f"{parallel} instance{'' if parallel == 1 else 's'}"
         raise MeshError(
             "MESH-A422", f'group "{group}" can\'t have {times}', detail=detail, hint=hint
         )
-    groups = tuple(with_instances(g, parallel) if g is found else g for g in spec.groups)
+    groups = tuple(with_instances(g, parallel) if g is existing else g for g in spec.groups)
     return replace(spec, groups=groups)
 
 
 def as_scaled(spec: AppSpec, parallels: Mapping[str, int]) -> AppSpec:
     """``spec`` with the requested numbers of instances for its groups, if still possible."""
     for group, parallel in parallels.items():
-        found = spec.group(group)
-        if found is None:
+        existing = spec.group(group)
+        if existing is None:
             continue
         if group in spec.bounds:
             parallel = spec.bounds[group].nearest(parallel)
-        if _reason_against(found, parallel) is None:
+        if _reason_against(existing, parallel) is None:
             spec = scaled(spec, group, parallel)
     return spec
 

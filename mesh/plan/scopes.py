@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mesh.errors import MeshError, Position
     from mesh.language.syntax import Variable
-    from mesh.plan.sources import Source, Sources
+    from mesh.plan.sources import NamedSource, Sources
 
 
 class Scope(Protocol):
@@ -55,13 +55,13 @@ class Scope(Protocol):
 class InputScope:
     """The input of a query, for ``select``, ``group by`` and filters.
 
-    ``own`` is the step of the event whose filter it is: it knows the earlier events and itself.
+    ``step`` is that of the event whose filter it is: it knows the earlier events and itself.
     """
 
     sources: Sources
     #: Whether an app has a stream, table, window .. of that name.
-    is_known: Callable[[str], bool]
-    own: int | None = None
+    is_defined: Callable[[str], bool]
+    step: int | None = None
     #: The source whose attribute a name without a prefix is, if others have it too.
     preferred: int | None = None
     #: Whether a counted event's attribute has its own type without an index as well.
@@ -70,9 +70,9 @@ class InputScope:
     @property
     def _seen(self) -> int:
         """Number of sources that are known here."""
-        return len(self.sources) if self.own is None else self.own + 1
+        return len(self.sources) if self.step is None else self.step + 1
 
-    def _called(self, name: str, kind: StreamKind) -> list[Source]:
+    def _called(self, name: str, kind: StreamKind) -> list[NamedSource]:
         return self.sources.called(name, kind, self._seen)
 
     def answers(self, variable: Variable) -> bool:
@@ -85,31 +85,31 @@ class InputScope:
         """An attribute of an input."""
         if variable.source is None:
             return self._unqualified(variable)
-        found = self._called(variable.source, variable.kind)
-        if not found and variable.kind is StreamKind.INNER:
+        sources = self._called(variable.source, variable.kind)
+        if not sources and variable.kind is StreamKind.INNER:
             # The engine ignores a mark without a meaning, and the name after it.
             return self._unqualified(variable)
-        if not found:
+        if not sources:
             raise self._unknown_source(variable)
-        if len(found) > 1 and variable.kind is StreamKind.INNER:
-            raise ambiguous(variable, [s.name for s in found])
-        is_exact = self.own is not None or self.is_behind_select
-        return found[0].column(variable, in_filter=is_exact)
+        if len(sources) > 1 and variable.kind is StreamKind.INNER:
+            raise ambiguous(variable, [s.name for s in sources])
+        is_exact = self.step is not None or self.is_behind_select
+        return sources[0].column(variable, in_filter=is_exact)
 
     def _unqualified(self, variable: Variable) -> Column:
-        if self.own is not None:
-            return self.sources[self.own].column(variable, in_filter=True)
+        if self.step is not None:
+            return self.sources[self.step].column(variable, in_filter=True)
         if len(self.sources) == 1:
             return self.sources[0].column(variable)
-        found = self.sources.having(variable.name)
-        if len(found) > 1 and self.preferred is not None:
-            found = [s for s in found if s.step == self.preferred] or found
-        if not found:
+        sources = self.sources.having(variable.name)
+        if len(sources) > 1 and self.preferred is not None:
+            sources = [s for s in sources if s.step == self.preferred] or sources
+        if not sources:
             attributes = [a for s in self.sources for a in s.attributes.values()]
             raise unknown_attribute(variable, attributes, "what the query reads")
-        if len(found) > 1:
-            raise ambiguous(variable, [s.name for s in found])
-        return found[0].column(variable)
+        if len(sources) > 1:
+            raise ambiguous(variable, [s.name for s in sources])
+        return sources[0].column(variable)
 
     def _unknown_source(self, variable: Variable) -> MeshError:
         hint = None
@@ -123,25 +123,25 @@ class InputScope:
 
     def has(self, name: str) -> bool:
         """Whether an input has it."""
-        if self.own is not None:
-            return name in self.sources[self.own].attributes
+        if self.step is not None:
+            return name in self.sources[self.step].attributes
         return bool(self.sources.having(name))
 
     def event(self, name: str, kind: StreamKind, index: int | None) -> EventIsNull | None:
         """An input; in a query over one stream, any name in the app."""
-        found = self._called(name, kind)
-        if not found and self.own is not None and self.sources[self.own].id == f"{kind}{name}":
-            found = [self.sources[self.own]]
-        if found:
-            return EventIsNull(found[0].name, found[0].step, index)
-        is_single = len(self.sources) == 1 and self.own is None
-        if is_single and self.is_known(f"{kind}{name}"):
+        sources = self._called(name, kind)
+        if not sources and self.step is not None and self.sources[self.step].id == f"{kind}{name}":
+            sources = [self.sources[self.step]]
+        if sources:
+            return EventIsNull(sources[0].name, sources[0].step, index)
+        is_single = len(self.sources) == 1 and self.step is None
+        if is_single and self.is_defined(f"{kind}{name}"):
             return EventIsNull(f"{kind}{name}")
         return None
 
     def spread(self, position: Position) -> tuple[Column, ...]:
         """Every attribute of every input."""
-        sources = self.sources if self.own is None else [self.sources[self.own]]
+        sources = self.sources if self.step is None else [self.sources[self.step]]
         columns = [column for source in sources for column in source.columns(position)]
         refuse_doubles(columns, position)
         return tuple(columns)
@@ -152,7 +152,7 @@ class InputScope:
 
     def takes_tables(self) -> bool:
         """Not in the filter of an event."""
-        return self.own is None
+        return self.step is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class OutputScope:
     ``reads_input``: whether names that the output lacks are those of the input.
     """
 
-    output: Source
+    output: NamedSource
     input: InputScope
     reads_input: bool
 
@@ -239,9 +239,9 @@ class RowScope:
     In on-demand queries, which have no other input, the table's attributes need no prefix.
     """
 
-    table: Source
-    output: Source
-    is_known: Callable[[str], bool]
+    table: NamedSource
+    output: NamedSource
+    is_defined: Callable[[str], bool]
     bare_is_table: bool = False
 
     def column(self, variable: Variable) -> Column:
@@ -271,7 +271,7 @@ class RowScope:
         """The table's row; or any name in the app."""
         if self.table.answers(name, kind):
             return EventIsNull(self.table.name, TABLE_STEP, index)
-        return EventIsNull(f"{kind}{name}") if self.is_known(f"{kind}{name}") else None
+        return EventIsNull(f"{kind}{name}") if self.is_defined(f"{kind}{name}") else None
 
     def spread(self, position: Position) -> tuple[Column, ...]:
         """Both, which must not have one name twice."""
@@ -292,7 +292,7 @@ class RowScope:
 class TableScope:
     """Inside of ``in T``: ``T.a`` is the table's, everything else as around it."""
 
-    table: Source
+    table: NamedSource
     around: Scope
 
     def column(self, variable: Variable) -> Column:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class NamedSource:
     """A thing with attributes to name: a stream, a side, an event, a table, the output."""
 
     #: Name as defined, with its mark: ``S``, ``#M``, ``!S``.
@@ -64,7 +64,7 @@ class Source:
 class Sources:
     """The inputs of a query, in order, each found by its name in constant time."""
 
-    def __init__(self, sources: Iterable[Source]) -> None:
+    def __init__(self, sources: Iterable[NamedSource]) -> None:
         self._all = list(sources)
         self._by_name: dict[str, list[int]] = {}
         self._by_attribute: dict[str, list[int]] | None = None
@@ -75,31 +75,31 @@ class Sources:
             for name in names:
                 self._by_name.setdefault(name, []).append(place)
 
-    def __iter__(self) -> Iterator[Source]:
+    def __iter__(self) -> Iterator[NamedSource]:
         return iter(self._all)
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __getitem__(self, place: int) -> Source:
+    def __getitem__(self, place: int) -> NamedSource:
         return self._all[place]
 
-    def put(self, place: int, source: Source) -> None:
+    def put(self, place: int, source: NamedSource) -> None:
         """Replace a source by the one after its stream functions, of the same name."""
         self._all[place] = source
         self._by_attribute = None
 
-    def called(self, name: str, kind: StreamKind, seen: int) -> list[Source]:
+    def called(self, name: str, kind: StreamKind, seen: int) -> list[NamedSource]:
         """The first two of the first ``seen`` sources that the prefix ``name`` means."""
-        found: list[Source] = []
+        matches: list[NamedSource] = []
         for place in self._by_name.get(f"{kind}{name}", ()):
-            if place >= seen or len(found) > 1:
+            if place >= seen or len(matches) > 1:
                 break
             if self._all[place].answers(name, kind):
-                found.append(self._all[place])
-        return found
+                matches.append(self._all[place])
+        return matches
 
-    def having(self, attribute: str) -> list[Source]:
+    def having(self, attribute: str) -> list[NamedSource]:
         """The sources that have ``attribute``."""
         if self._by_attribute is None:
             self._by_attribute = {}
@@ -114,17 +114,17 @@ def by_name(attributes: Iterable[Attribute]) -> dict[str, Attribute]:
     return {attribute.name: attribute for attribute in attributes}
 
 
-def table_source(name: str, attributes: Iterable[Attribute]) -> Source:
+def table_source(name: str, attributes: Iterable[Attribute]) -> NamedSource:
     """A table's rows as a source."""
-    return Source(name, by_name(attributes), step=TABLE_STEP)
+    return NamedSource(name, by_name(attributes), step=TABLE_STEP)
 
 
-def output_source(name: str, attributes: Iterable[Attribute]) -> Source:
+def output_source(name: str, attributes: Iterable[Attribute]) -> NamedSource:
     """A query's output as a source."""
-    return Source(name, by_name(attributes), step=OUTPUT_STEP)
+    return NamedSource(name, by_name(attributes), step=OUTPUT_STEP)
 
 
-def _of(source: Source) -> str:
+def _of(source: NamedSource) -> str:
     match source.step:
         case step if step == OUTPUT_STEP:
             return "the output of the query"

@@ -108,9 +108,9 @@ def state_changes(old: GroupSpec, new: GroupSpec) -> Iterator[StateChange]:
         reason = None if match.is_stored else divided or match.reason
         fate = StateFate.KEPT if reason is None else StateFate.LOST
         yield StateChange(one.kind, one.name, fate, reason, name)
-    found = {match.was.where for match in matches if match.was is not None}
+    origins = {match.was.where for match in matches if match.was is not None}
     for one in _keepers(before):
-        if one.where not in found:
+        if one.where not in origins:
             yield StateChange(one.kind, one.name, StateFate.DROPPED)
 
 
@@ -206,14 +206,14 @@ def _matches(before: BoundApp, after: BoundApp) -> list[_Match]:
     """For each keeper of ``after``, the one that it continues from, or why it can't."""
     keepers = list(_keepers(after))
     pairs = _pairs(list(_keepers(before)), keepers)
-    found = [_match(one, pairs.get(id(one))) for one in keepers]
+    matches = [_match(one, pairs.get(id(one))) for one in keepers]
     # By partition, the earlier one whose key numbers it inherits: that of its first query.
     source: dict[int | None, int | None] = {}
-    for match in found:
+    for match in matches:
         if match.was is not None and match.reason is None and match.one.partition is not None:
             source.setdefault(match.one.partition, match.was.partition)
-    kept = {m.one.name for m in found if m.one.kind == "window" and m.was and not m.reason}
-    return [_in_company(match, source, kept) for match in found]
+    windows = {m.one.name for m in matches if m.one.kind == "window" and m.was and not m.reason}
+    return [_in_company(match, source, windows) for match in matches]
 
 
 def _match(one: Keeper, was: Keeper | None) -> _Match:

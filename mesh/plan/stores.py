@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundAggregation, BoundTable
 
 #: Options that are taken, most of them without an effect: each database is used as it has to be.
-_KNOWN: Final = frozenset(
+_OPTIONS: Final = frozenset(
     {
         "type", "jdbc.url", "url", "username", "password", "jdbc.driver.name", "pool.properties",
         "jndi.resource", "datasource", "ref", "table.name", "field.length", "table.check.query",
@@ -58,10 +58,10 @@ def store_of(
         return None
     is_redis = annotation.get("type") == StoreKind.REDIS
     kind = StoreKind.REDIS if is_redis else StoreKind.RDBMS
-    known = REDIS_OPTIONS if is_redis else _KNOWN
+    allowed = REDIS_OPTIONS if is_redis else _OPTIONS
     for key, _ in annotation.elements:
         # The seed writes the driver's class without a name.
-        if key is not None and key.lower() not in known:
+        if key is not None and key.lower() not in allowed:
             raise wrong_store(annotation, f'option "{key}" of @store is unknown')
     on_error = (annotation.get("on.error") or "RETRY").upper()
     # The reference engine waits and tries again with LOG as well.
@@ -88,13 +88,13 @@ def store_of(
         kind=kind,
         life=life,
     )
-    kept = annotation.get("kept")
-    if kept is not None and kept.lower() not in ("true", "false"):
-        raise wrong_store(annotation, f'kept is true or false, not "{kept}"')
-    if cache is not None and (kept or "").lower() == "true":
+    choice = annotation.get("kept")
+    if choice is not None and choice.lower() not in ("true", "false"):
+        raise wrong_store(annotation, f'kept is true or false, not "{choice}"')
+    if cache is not None and (choice or "").lower() == "true":
         raise wrong_store(annotation, "a table that is kept in the state has no @cache")
-    is_kept = not _stays(annotation)
-    if life is not None and (is_kept or cache is not None):
+    is_in_state = not _stays(annotation)
+    if life is not None and (is_in_state or cache is not None):
         raise wrong_store(annotation, "rows with ttl.seconds are nowhere else: no @cache, no kept")
     is_refusable = on_error == "STORE"
     if is_refusable and is_redis:
@@ -103,7 +103,7 @@ def store_of(
             annotation.position,
             hint="Leave it out: Redis has no rules by which it would refuse a row.",
         )
-    if is_refusable and (is_kept or cache is not None):
+    if is_refusable and (is_in_state or cache is not None):
         # Answers, and what left, would have a row that the database does not have.
         raise not_supported(
             "on.error='STORE' of rows that the mesh has beside the database",
@@ -111,7 +111,7 @@ def store_of(
             hint="Leave it out: the group waits until the database takes them. Or, for a table, "
             "let its rows stay in the database: add kept='false', without @cache.",
         )
-    return replace(options, is_kept=is_kept, is_refusable=is_refusable)
+    return replace(options, is_in_state=is_in_state, is_refusable=is_refusable)
 
 
 def stored_in(aggregation: BoundAggregation) -> StoreOptions | None:
@@ -122,18 +122,18 @@ def stored_in(aggregation: BoundAggregation) -> StoreOptions | None:
     """
     names = [column.name for column in aggregation.group_by]
     names += [output.name for output in aggregation.outputs]
-    found = store_of(aggregation.annotations, names, aggregation.schema.name)
-    if found is not None and not found.is_kept:
+    options = store_of(aggregation.annotations, names, aggregation.schema.name)
+    if options is not None and not options.is_in_state:
         annotation = find(aggregation.annotations, "store")
         assert annotation is not None, "it has been read"
         raise wrong_store(annotation, "@cache and kept are for tables, not for an aggregation")
-    if found is not None and found.kind is not StoreKind.RDBMS:
+    if options is not None and options.kind is not StoreKind.RDBMS:
         raise not_supported(
-            f'an aggregation in a store of type "{found.kind}"',
+            f'an aggregation in a store of type "{options.kind}"',
             aggregation.position,
             hint="Use rdbms, which adds amounts to rows in its transaction.",
         )
-    return found
+    return options
 
 
 def stored_table_of(table: BoundTable) -> StoreOptions | None:
@@ -147,7 +147,7 @@ def stored_table_of(table: BoundTable) -> StoreOptions | None:
     if store is None:
         return None
     position = find(table.annotations, "store").position  # type: ignore[union-attr]
-    if not table.primary_key and not store.is_kept:
+    if not table.primary_key and not store.is_in_state:
         raise not_supported(
             "a table without a primary key whose rows stay in the database",
             position,
@@ -174,7 +174,7 @@ def is_lookup_table(table: BoundTable) -> bool:
     return _stays(annotation)
 
 
-def is_found_by_key(table: BoundTable) -> bool:
+def is_read_by_key(table: BoundTable) -> bool:
     """Whether a table's rows stay in a store that finds them by their key alone."""
     annotation = find(table.annotations, "store")
     return (
@@ -186,10 +186,10 @@ def is_found_by_key(table: BoundTable) -> bool:
 
 def _stays(annotation: Annotation) -> bool:
     """Whether rows stay in the database: as written, otherwise with a cache or a time to live."""
-    kept = (annotation.get("kept") or "").lower()
+    choice = (annotation.get("kept") or "").lower()
     has_life = (annotation.get("ttl.seconds") or "-1") != "-1"
-    return kept == "false" or (
-        not kept and (has_life or find(annotation.annotations, "cache") is not None)
+    return choice == "false" or (
+        not choice and (has_life or find(annotation.annotations, "cache") is not None)
     )
 
 
@@ -242,14 +242,14 @@ def _database(annotation: Annotation, kind: StoreKind) -> StoreOptions:
 
 
 def _lengths(annotation: Annotation, attributes: Collection[str]) -> Mapping[str, int]:
-    found: dict[str, int] = {}
+    lengths: dict[str, int] = {}
     for name, text in _properties(annotation, "field.length").items():
         if name not in attributes:
             raise wrong_store(annotation, f'field.length names "{name}", which is no attribute')
         if not text.isdecimal() or not 0 < int(text) <= 16_383:
             raise wrong_store(annotation, f'the length of "{name}" is not a number from 1 to 16383')
-        found[name] = int(text)
-    return found
+        lengths[name] = int(text)
+    return lengths
 
 
 def _properties(annotation: Annotation, option: str) -> dict[str, str]:

@@ -89,8 +89,8 @@ def input_partitioning(group: Group) -> tuple[InputPartitioning, ...]:
     whole = {wish.stream for wish in wishes if wish.wants_all}
     if keys:
         # Such a group runs in virtual partitions, so all its input is by key.
-        kept = {*keys, *whole, *group.writes}
-        keys |= {w.stream: w.spread for w in wishes if w.spread and w.stream not in kept}
+        excluded = {*keys, *whole, *group.writes}
+        keys |= {w.stream: w.spread for w in wishes if w.spread and w.stream not in excluded}
     _refuse_mixtures(group, wishes, keys)
     if group.partitions is not None and not keys:
         raise MeshError(

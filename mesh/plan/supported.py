@@ -19,9 +19,10 @@ from mesh.functions.catalogue import (
     SCALARS,
     STATEFUL_FUNCTIONS,
     STATEFUL_STREAM_FUNCTIONS,
+    STATEMENTS,
     STREAM_FUNCTIONS,
     WINDOWS,
-    Kind,
+    NameKind,
     Requirement,
     instead_of_call,
 )
@@ -53,8 +54,8 @@ from mesh.plan.bound import (
     operands,
     walk,
 )
+from mesh.plan.connectors import check_connector, connector_of
 from mesh.plan.dependencies import OF_MODELS, models_of
-from mesh.plan.doors import check_door, door_of
 from mesh.plan.patterns import check_pattern
 from mesh.plan.stores import stored_table_of
 
@@ -83,15 +84,16 @@ _FUNCTIONS: Final = frozenset(
 _AGGREGATORS: Final = frozenset(
     s.bound_name
     for s in (*AGGREGATORS.values(), *DOCUMENTED_FUNCTIONS.values())
-    if s.runs and s.kind is Kind.AGGREGATOR
+    if s.runs and s.kind is NameKind.AGGREGATOR
 )
 #: Functions with a state are handlers, but where they can't be.
 _STREAM_FUNCTIONS: Final = STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS | STATEFUL_FUNCTIONS
 _UNLIFTED: Final = {s.bound_name: s.name for s in STATEFUL_FUNCTIONS.values()}
 #: Stream functions that keep events.
 _PROCESSORS: Final = frozenset(STATEFUL_STREAM_FUNCTIONS)
-#: Those that only plain queries have: they keep events, or share a model with other queries.
-_ALONE: Final = _PROCESSORS | OF_MODELS
+#: Those that only plain queries have: they keep events, share a model with other queries, or are
+#: planned as connectors (``mesh.plan.outside_calls``).
+_ALONE: Final = _PROCESSORS | OF_MODELS | set(STATEMENTS)
 _WINDOWS: Final = WINDOWS | DOCUMENTED_WINDOWS
 _ARITHMETIC: Final = frozenset(map(BinaryOperator, "+-*/%"))
 #: Inputs that deliver events to a query.
@@ -137,10 +139,10 @@ def _check_models(app: BoundApp) -> None:
                 call.call.position,
                 hint=f"Add a query with #{call.family}('{call.name}', ..) to this app.",
             )
-        own, other = (_features(one) for one in (call, training))
-        if own != other:
+        features, other = (_features(one) for one in (call, training))
+        if features != other:
             raise not_supported(
-                f"{what} with {own} features",
+                f"{what} with {features} features",
                 call.call.position,
                 hint=f"The query that trains it has {other}.",
             )
@@ -187,7 +189,8 @@ def _check_script(script: BoundScript) -> None:
         raise not_supported(
             f"functions in {script.language} (define function)",
             script.position,
-            hint="Write it in Python: define function f[python] return int { return data[0] }.",
+            hint="Write it in JavaScript or Python: "
+            "define function f[javascript] return int { return data[0]; }.",
         )
     compile_script(script)
 
@@ -210,7 +213,7 @@ def _check_stream_name(name: str, position: Position | None) -> None:
 def _check_stream_annotation(annotation: Annotation, stream: StreamSchema) -> None:
     name = annotation.name.lower()
     if name in ("source", "sink"):
-        check_door(door_of(annotation), stream)
+        check_connector(connector_of(annotation), stream)
     if name in _CONNECTIONS:
         raise not_supported(
             f"@{annotation.name}",

@@ -21,7 +21,7 @@ from mesh.plan.bound import (
     walk,
 )
 from mesh.plan.dependencies import expressions
-from mesh.plan.stores import is_found_by_key
+from mesh.plan.stores import is_read_by_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
 def scans(app: BoundApp) -> tuple[tuple[str, str], ...]:
     """Tables that stay in such a store, with each query that reads all rows for each run."""
-    keys = {t.schema.name: t.primary_key for t in app.tables if is_found_by_key(t)}
+    keys = {t.schema.name: t.primary_key for t in app.tables if is_read_by_key(t)}
     inside = (query for partition in app.partitions for query in partition.queries)
-    found = (
+    pairs = (
         (table, query.name)
         for query in (*app.queries, *inside)
         for table, on, step in _conditions(query)
         if table in keys and not set(keys[table]) <= set(_equal(on, step))
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(pairs))
 
 
 def _conditions(query: BoundQuery) -> Iterator[tuple[str, BoundExpression | None, int]]:
@@ -60,9 +60,9 @@ def _equal(on: BoundExpression | None, step: int) -> Iterator[str]:
     for part in conjuncts(on) if on is not None else ():
         if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
             continue
-        for own, other in ((part.left, part.right), (part.right, part.left)):
+        for column, other in ((part.left, part.right), (part.right, part.left)):
             columns = (one for one in walk(other) if isinstance(one, Column))
-            if not isinstance(own, Column) or own.step != step:
+            if not isinstance(column, Column) or column.step != step:
                 continue
             if not any(one.step == step for one in columns):
-                yield own.name
+                yield column.name

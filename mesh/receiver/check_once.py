@@ -46,10 +46,10 @@ async def results(
     client = await connect(nats_of(config.settings), f"mesh check {config.worker}")
     try:
         environment = environment_of(config, client, lambda _: None)
-        found = await check_app(text, environment, only, reads)
+        checks = await check_app(text, environment, only, reads)
     finally:
         await close(client)
-    return [asdict(one) for one in found]
+    return [asdict(one) for one in checks]
 
 
 def main() -> None:
@@ -58,18 +58,18 @@ def main() -> None:
     import_nats()
     config = read_config()
     logs.configure(config.settings.log.level, config.settings.log.style)
-    asked = orjson.loads(sys.stdin.buffer.read())
-    found: Any
-    if asked.get("stores"):
+    request = orjson.loads(sys.stdin.buffer.read())
+    answer: Any
+    if request.get("stores"):
         from mesh.receiver.store_check import store_problem
 
-        problem = store_problem(asked["text"])
+        problem = store_problem(request["text"])
         # The error of an app that can't use its tables, or nothing.
-        found = {} if problem is None else problem.to_dict()
+        answer = {} if problem is None else problem.to_dict()
     else:
-        reads = asked.get("reads", ())
-        found = asyncio.run(results(config, asked["text"], asked["only"], reads))
-    sys.stdout.buffer.write(orjson.dumps(found, default=str))
+        reads = request.get("reads", ())
+        answer = asyncio.run(results(config, request["text"], request["only"], reads))
+    sys.stdout.buffer.write(orjson.dumps(answer, default=str))
 
 
 if __name__ == "__main__":

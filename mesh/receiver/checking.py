@@ -17,8 +17,9 @@ from mesh.connect.spec import Role
 from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.bind import bind
-from mesh.plan.doors import check_door, door_of, make_mapper
-from mesh.plan.reads import stream_of_door
+from mesh.plan.connectors import check_connector, connector_of, make_mapper
+from mesh.plan.outside_calls import with_calls
+from mesh.plan.reads import stream_of_connector
 from mesh.receiver.decoding import decoded_batch
 from mesh.receiver.opened import Opened
 from mesh.receiver.schemas import with_schema
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mesh.connect.contract import Batch
-    from mesh.receiver.environment import Environment
+    from mesh.receiver.environment import HostEnvironment
 
 #: Time for one source or sink, and for its sample; events of a sample.
 _OPEN_S: Final = 15.0
@@ -37,7 +38,7 @@ _INSTANCE: Final = "mesh-check"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ConnectorCheck:
     """The result for one source, or one destination of a sink."""
 
     #: Of the source or sink among those of the app, from 0.
@@ -55,10 +56,10 @@ class Found:
 
 async def check_app(
     text: str,
-    environment: Environment,
+    environment: HostEnvironment,
     only: Collection[int] | None = None,
     reads: Collection[str] | None = None,
-) -> list[Found]:
+) -> list[ConnectorCheck]:
     """Check each source and sink of an app in turn, or those of some numbers.
 
     Args:
@@ -71,25 +72,31 @@ async def check_app(
     Raises:
         MeshError: the text is invalid, or a source or sink can't run here.
     """
-    bound = bind(parse(text))
-    found = []
-    all_doors = [d for d in bound.stream_annotations if d[1].name.lower() in ("source", "sink")]
+    bound = bind(with_calls(parse(text)))
+    checks = []
+    all_connectors = [
+        d for d in bound.stream_annotations if d[1].name.lower() in ("source", "sink")
+    ]
     if reads is None:
-        reads = [name for _, a in all_doors if (name := stream_of_door(door_of(a))) is not None]
+        reads = [
+            name
+            for _, a in all_connectors
+            if (name := stream_of_connector(connector_of(a))) is not None
+        ]
     environment = environment.of_app(bound.name, reads)
-    for place, (stream, annotation) in enumerate(all_doors):
+    for place, (stream, annotation) in enumerate(all_connectors):
         if only is not None and place not in only:
             continue
-        door = door_of(annotation)
+        connector = connector_of(annotation)
         schema = bound.stream(stream)
-        check_door(door, schema)
-        spec = registry.find(door.role, door.type)
+        check_connector(connector, schema)
+        spec = registry.find(connector.role, connector.type)
         assert spec is not None, "checked above"
-        opened = Opened(door, spec, schema, make_mapper(door, schema))
-        for number, options in enumerate(door.destinations or ({},), 1):
-            name = door.connector + (f" {number}" if len(door.destinations) > 1 else "")
-            found.append(await _checked(bound.name, place, name, opened, options, environment))
-    return found
+        opened = Opened(connector, spec, schema, make_mapper(connector, schema))
+        for number, options in enumerate(connector.destinations or ({},), 1):
+            name = connector.kind + (f" {number}" if len(connector.destinations) > 1 else "")
+            checks.append(await _checked(bound.name, place, name, opened, options, environment))
+    return checks
 
 
 async def _checked(
@@ -98,13 +105,13 @@ async def _checked(
     name: str,
     opened: Opened,
     options: Mapping[str, str],
-    environment: Environment,
-) -> Found:
+    environment: HostEnvironment,
+) -> ConnectorCheck:
     stream = opened.stream.name
     endpoint = ""
     try:
-        wanted = opened.secrets(environment)
-        secrets = await environment.secrets(wanted, environment.app) if wanted else {}
+        names = opened.secrets(environment)
+        secrets = await environment.secrets(names, environment.app) if names else {}
         values = opened.values(environment, options, secrets)
         endpoint = opened.endpoint(environment, options)
         endpoint = endpoint.replace("{app}", app).replace("{stream}", stream)
@@ -118,20 +125,22 @@ async def _checked(
     # A connector is code of others.
     except Exception as error:
         detail = f": {error.detail}" if isinstance(error, MeshError) and error.detail else ""
-        return Found(place, stream, name, endpoint, f"{error}{detail}" or type(error).__name__)
+        return ConnectorCheck(
+            place, stream, name, endpoint, f"{error}{detail}" or type(error).__name__
+        )
     if batch is None or not batch.payloads:
-        return Found(place, stream, name, endpoint)
+        return ConnectorCheck(place, stream, name, endpoint)
     few = replace(
         batch,
         payloads=batch.payloads[:_SAMPLE_EVENTS],
         properties=batch.properties[:_SAMPLE_EVENTS] if batch.properties is not None else None,
         refused={at: one for at, one in batch.refused.items() if at < _SAMPLE_EVENTS},
     )
-    used = opened.door.map.properties
+    used = opened.connector.map.properties
     read = decoded_batch(opened.mapper, opened.stream.arrow, few, used)
     reasons = tuple(reason for _, _, reason in read.errors)
     sample = tuple(read.rows.slice(0, _SAMPLE_EVENTS).to_pylist())
-    return Found(place, stream, name, endpoint, sample=sample, refused=reasons)
+    return ConnectorCheck(place, stream, name, endpoint, sample=sample, refused=reasons)
 
 
 async def _opened(connector: Any, opened: Opened, context: Context) -> Batch | None:
@@ -141,8 +150,8 @@ async def _opened(connector: Any, opened: Opened, context: Context) -> Batch | N
         raise UnavailableError("it is being checked", retry_after_s=1.0)
 
     if hasattr(connector, "check"):
-        found: Batch | None = await connector.check(context)
-        return found
+        first_batch: Batch | None = await connector.check(context)
+        return first_batch
     try:
         if opened.spec.role is Role.SINK:
             await connector.open(context, None)

@@ -14,8 +14,7 @@ import numpy as np
 from mesh.logs import fields
 from mesh.mapping.contract import Refusal
 from mesh.mapping.encoder import not_finite
-from mesh.mapping.events import without
-from pyspark_nats.decode.result import Part, assembled
+from pyspark_nats.decode.result import DecodedPart, assembled, without
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -40,18 +39,18 @@ def decoded(
     Events become JSON in a stream, so those with NaN or an infinity are errors.
     """
     try:
-        found = mapper.decode(payloads, properties)
-        return without(found, not_finite(found.rows))
+        result = mapper.decode(payloads, properties)
+        return without(result, not_finite(result.rows))
     except Exception as error:
         if len(payloads) == 1:
             return assembled([], schema, [(0, 0, _reason(error))], 1)
         log.warning("mapper failed, payloads one by one", extra=fields(error=error))
-    parts: list[Part] = []
+    parts: list[DecodedPart] = []
     errors: list[Unreadable] = []
     for at, payload in enumerate(payloads):
-        own = None if properties is None else [properties[at]]
-        one = decoded(mapper, schema, [payload], own)
-        parts.append(Part(one.rows, one.message + at, one.index, one.event_time_ms))
+        properties_at = None if properties is None else [properties[at]]
+        one = decoded(mapper, schema, [payload], properties_at)
+        parts.append(DecodedPart(one.rows, one.message + at, one.index, one.event_time_ms))
         errors += [(at, index, reason) for _, index, reason in one.errors]
     return assembled(parts, schema, errors, len(payloads))
 
@@ -67,23 +66,23 @@ def decoded_batch(
     refused = dict(batch.refused)
     if used and properties is not None:
         properties = list(properties)
-        for at, given in enumerate(properties):
+        for at, entry in enumerate(properties):
             for name in used:
-                value = given.get(name)
+                value = entry.get(name)
                 if isinstance(value, bytes):
                     refused[at] = f'property "{name}" is no text of UTF-8: {value[:40]!r}'
     texts = cast("Sequence[Mapping[str, str]] | None", properties)
     if not refused:
         return decoded(mapper, schema, batch.payloads, texts)
-    kept = [at for at in range(len(batch.payloads)) if at not in refused]
-    found = decoded(
-        mapper, schema, [batch.payloads[at] for at in kept],
-        [texts[at] for at in kept] if texts is not None else None,
+    indices = [at for at in range(len(batch.payloads)) if at not in refused]
+    result = decoded(
+        mapper, schema, [batch.payloads[at] for at in indices],
+        [texts[at] for at in indices] if texts is not None else None,
     )  # fmt: skip
-    errors = [(kept[at], index, reason) for at, index, reason in found.errors]
+    errors = [(indices[at], index, reason) for at, index, reason in result.errors]
     errors += [(at, 0, reason) for at, reason in refused.items()]
-    message = np.array(kept, np.int64)[found.message]
-    part = Part(found.rows, message, found.index, found.event_time_ms)
+    message = np.array(indices, np.int64)[result.message]
+    part = DecodedPart(result.rows, message, result.index, result.event_time_ms)
     return assembled([part], schema, errors, len(batch.payloads))
 
 

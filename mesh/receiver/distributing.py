@@ -78,8 +78,8 @@ class RoundRobin:
         """Write the records that have no outcome yet, and add theirs."""
         while left := [at for at in range(len(records)) if at not in outcomes]:
             try:
-                found = await written(self._sinks[number][0], [records[at] for at in left])
-                outcomes |= dict(zip(left, found, strict=True))
+                results = await written(self._sinks[number][0], [records[at] for at in left])
+                outcomes |= dict(zip(left, results, strict=True))
             except RefusedRecordsError as error:
                 outcomes |= {left[at]: reason for at, reason in error.reasons.items()}
             except (UnavailableError, FailedRecordsError) as error:

@@ -14,25 +14,26 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
-    from mesh.connect.contract import Access
+    from mesh.connect.contract import NodeAccess
     from mesh.connect.spec import Spec
     from mesh.control.retries import Retries
     from mesh.model.cluster import InstanceStatus
 
 
-async def no_secrets(wanted: Collection[str], app: str = "") -> Mapping[str, str]:
+async def no_secrets(names: Collection[str], app: str = "") -> Mapping[str, str]:
     """No secrets at all: MESH-C142."""
-    raise MeshError("MESH-C142", f'secret "{min(wanted)}" has no value')
+    name = min(names)
+    raise MeshError("MESH-C142", f'secret "{name}" has no value')
 
 
 @dataclass(frozen=True, slots=True)
-class Environment:
+class HostEnvironment:
     """Environment that the instances of a host share."""
 
     client: Client
     clock: Clock
     worker: str
-    access: Access
+    access: NodeAccess
     #: Reads the options by name of reference; MESH-C131 where that fails.
     references: Callable[[], Mapping[str, Mapping[str, str]]]
     retries: Callable[[], Retries]
@@ -44,7 +45,7 @@ class Environment:
     #: Makes the source or sink of a declaration.
     make: Callable[[Spec], Any] = lambda spec: spec.load()()
 
-    def of_app(self, app: str, reads: Collection[str]) -> Environment:
+    def of_app(self, app: str, reads: Collection[str]) -> HostEnvironment:
         """The environment of an app's instances: what this app may use of the node.
 
         Args:

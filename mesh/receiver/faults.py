@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-    from mesh.jetstream.channel_reader import Message
+    from mesh.jetstream.channel_reader import ChannelMessage
     from mesh.model.app import Channel
-    from mesh.receiver.outbox_items import Item
+    from mesh.receiver.outbox_items import OutboxItem
 
 _ARROW: Final = "application/vnd.apache.arrow.stream"
 #: Classes of ``_error`` in the reference engine.
@@ -49,12 +49,12 @@ async def write_fault(
         NatsError, TimeoutError, OSError: the broker has not stored it.
     """
     schema = channel.stream.arrow
-    own = (
+    columns = (
         [rows.column(name) for name in schema.names[:-1]]
         if rows is not None
         else [pa.nulls(1, field.type) for field in list(schema)[:-1]]
     )
-    event = pa.RecordBatch.from_arrays([*own, to_binary([Opaque(kind, reason)])], schema=schema)
+    event = pa.RecordBatch.from_arrays([*columns, to_binary([Opaque(kind, reason)])], schema=schema)
     (data,) = to_arrow(event, None, 1)[0].to_pylist()
     headers = {"Content-Type": _ARROW, "Nats-Msg-Id": key}
     if time_ms is not None:
@@ -63,26 +63,32 @@ async def write_fault(
 
 
 async def write_faults(
-    client: Client, channel: Channel, item: Item, reason: str, *, kind: str, keys: Sequence[str]
+    client: Client,
+    channel: Channel,
+    item: OutboxItem,
+    reason: str,
+    *,
+    kind: str,
+    keys: Sequence[str],
 ) -> None:
     """Publish the events of an item, each with its key; see ``write_fault``."""
     for row, (place, key) in enumerate(zip(item.places, keys, strict=True)):
         await write_fault(
             client, channel, item.rows.slice(row, 1), reason, kind=kind, key=key,
-            time_ms=own_time_ms(item.message, place, item.rows.schema),
+            time_ms=event_time_ms(item.message, place, item.rows.schema),
         )  # fmt: skip
 
 
-def own_time_ms(message: Message, place: int, schema: pa.Schema) -> int | None:
+def event_time_ms(message: ChannelMessage, place: int, schema: pa.Schema) -> int | None:
     """The own time of the event at ``place`` in a message; None if it has that of the broker."""
-    given = (message.headers or {}).get(names.EVENT_TIME_HEADER)
-    if given is not None:
-        return int(given) if given.isdecimal() else None
-    found = decode_messages(
+    header = (message.headers or {}).get(names.EVENT_TIME_HEADER)
+    if header is not None:
+        return int(header) if header.isdecimal() else None
+    result = decode_messages(
         pa.array([message.data], pa.binary()), pa.array([message.content_type], pa.string()), schema
     )
-    for row, index in enumerate(found.index.tolist()):
+    for row, index in enumerate(result.index.tolist()):
         if index == place:
-            time_ms: int | None = found.event_time_ms[row].as_py()
+            time_ms: int | None = result.event_time_ms[row].as_py()
             return time_ms
     return None

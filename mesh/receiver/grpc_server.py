@@ -17,7 +17,7 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from mesh.connect.contract import Access
+    from mesh.connect.contract import NodeAccess
     from mesh.receiver.tls import Pems
 
     #: From the messages of a call and its context to the only message of the answer.
@@ -36,13 +36,13 @@ def modules() -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GrpcLimits:
     """Limits of a server; those of the first source of an address count."""
 
     message_bytes: int
     metadata_bytes: int
     #: Of clients, and of calls under way.
-    access: Access
+    access: NodeAccess
 
 
 @dataclass
@@ -69,7 +69,7 @@ class GrpcServers:
         port: int,
         method: str,
         handler: Handler,
-        limits: Limits,
+        limits: GrpcLimits,
         tls: tuple[Pems, bool] | None = None,
     ) -> int:
         """Serve a method; the port, which may have been 0.
@@ -119,7 +119,7 @@ class GrpcServers:
             await running.server.stop(grace_s)
 
     async def _start(
-        self, host: str, port: int, limits: Limits, tls: tuple[Pems, bool] | None
+        self, host: str, port: int, limits: GrpcLimits, tls: tuple[Pems, bool] | None
     ) -> _Running:
         grpc, aio = modules()
         access = limits.access

@@ -23,8 +23,8 @@ from mesh.imports import import_arrow
 from mesh.jetstream.connection import close, connect, while_open
 from mesh.jetstream.secret_store import SecretStore
 from mesh.logs import fields
-from mesh.model.nats_roles import Role, inbox
-from mesh.receiver.environment import Environment
+from mesh.model.nats_roles import NatsRole, inbox
+from mesh.receiver.environment import HostEnvironment
 from mesh.worker.protocol import (
     Ready,
     Report,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import Assignment, InstanceStatus
-    from mesh.receiver.instance import DoorInstance
+    from mesh.receiver.instance import ConnectorInstance
     from mesh.settings import NatsSettings, Settings
 
 log = logging.getLogger(__name__)
@@ -54,21 +54,21 @@ _RETRY_S: Final = 0.5
 
 def nats_of(settings: Settings) -> NatsSettings:
     """The connection of connectors to the mesh's servers: with a login of their own, if any."""
-    own, worker = settings.receiver.nkey_seed_file, settings.nats
-    if not own:
+    seed_file, worker = settings.receiver.nkey_seed_file, settings.nats
+    if not seed_file:
         return worker
     return replace(
-        worker, user="", password="", creds="", nkey_seed_file=own,
-        inbox_prefix=inbox(Role.CONNECTOR),
+        worker, user="", password="", creds="", nkey_seed_file=seed_file,
+        inbox_prefix=inbox(NatsRole.CONNECTOR),
     )  # fmt: skip
 
 
 def environment_of(
     config: SessionConfig, client: Client, report: Callable[[InstanceStatus], None]
-) -> Environment:
+) -> HostEnvironment:
     """The environment of a host's instances, by the settings."""
     settings = config.settings.receiver
-    return Environment(
+    return HostEnvironment(
         client,
         SystemClock(),
         config.worker,
@@ -80,7 +80,9 @@ def environment_of(
     )
 
 
-def instance_of(environment: Environment, group: GroupSpec, assignment: Assignment) -> DoorInstance:
+def instance_of(
+    environment: HostEnvironment, group: GroupSpec, assignment: Assignment
+) -> ConnectorInstance:
     """The instance of a group with one source or sink."""
     from mesh.connect import registry
     from mesh.connect.spec import Role as ConnectorRole
@@ -98,9 +100,9 @@ def instance_of(environment: Environment, group: GroupSpec, assignment: Assignme
 class Host:
     """The instances of one worker's host; an instance's commands are carried out in order."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: HostEnvironment) -> None:
         self._environment = environment
-        self._running: dict[str, DoorInstance] = {}
+        self._running: dict[str, ConnectorInstance] = {}
         self._last: dict[str, asyncio.Task[None]] = {}
 
     def handle(self, line: bytes) -> None:
@@ -120,9 +122,9 @@ class Host:
             if before is not None:
                 await asyncio.wait([before])
             try:
-                found = act(*arguments)
-                if asyncio.iscoroutine(found):
-                    await found
+                result = act(*arguments)
+                if asyncio.iscoroutine(result):
+                    await result
             except Exception as error:
                 log.exception("a command failed", extra=fields(instance=name, error=error))
 

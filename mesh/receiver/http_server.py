@@ -1,4 +1,4 @@
-"""HTTP servers of the host: doors on one address share it, each with its own path."""
+"""HTTP servers of the host: connectors on one address share it, each with its own path."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import uvicorn
 
-from mesh.connect.contract import Access
-from mesh.connections import BoundedServer, Bounds
+from mesh.connect.contract import NodeAccess
+from mesh.connections import BoundedServer, ConnectionLimits
 from mesh.errors import MeshError
+from mesh.unpacking import GZIP, Unpacker
 
 #: The usual limits.
-USUAL: Final = Access()
+USUAL: Final = NodeAccess()
 #: Time for requests under way when a server ends, seconds.
 _GRACE_S: Final = 2
 #: Waiting connections.
@@ -74,11 +75,11 @@ class HttpServers:
         path: str,
         handler: Handler,
         tls: ssl.SSLContext | None = None,
-        access: Access = USUAL,
+        access: NodeAccess = USUAL,
     ) -> int:
         """Serve a path; the port, which may have been 0.
 
-        The first door of an address brings its certificate; ``access`` has its limits.
+        The first connector of an address brings its certificate; ``access`` has its limits.
 
         Raises:
             MeshError: MESH-C133 for an address that can't be bound, a path that is served, or http
@@ -120,24 +121,26 @@ class HttpServers:
             running.server.should_exit = True
             await asyncio.wait([running.task])
 
-    def _start(self, host: str, port: int, tls: ssl.SSLContext | None, access: Access) -> _Running:
+    def _start(
+        self, host: str, port: int, tls: ssl.SSLContext | None, access: NodeAccess
+    ) -> _Running:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         # With the protocol said, asyncio sends an answer's body without waiting for an ack of its
         # head: 40 ms less.
-        made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            made.bind((host, port))
-            made.listen(_BACKLOG)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(_BACKLOG)
         except OSError as error:
-            made.close()
+            listener.close()
             raise MeshError(
                 "MESH-C133",
                 f"a source can't listen on {host}:{port}",
                 detail=f"{error.strerror or error}.",
                 hint="Another process has it, or the address is not this machine's.",
             ) from error
-        made.setblocking(False)
+        listener.setblocking(False)
         handlers: dict[str, Handler] = {}
         config = uvicorn.Config(
             _application(handlers),
@@ -152,10 +155,12 @@ class HttpServers:
         )
         config.load()
         config.ssl = tls
-        bounds = Bounds(access.connections_max, access.head_timeout_s, access.body_timeout_s)
+        bounds = ConnectionLimits(
+            access.connections_max, access.head_timeout_s, access.body_timeout_s
+        )
         server = BoundedServer(config, bounds)
-        task = asyncio.create_task(server.serve([made]))
-        port = made.getsockname()[1]
+        task = asyncio.create_task(server.serve([listener]))
+        port = listener.getsockname()[1]
         return _Running(server, task, port, tls is not None, _demand(tls), handlers)
 
 
@@ -244,16 +249,16 @@ def unpacked(body: bytes, limit: int) -> bytes | None:
     Raises:
         ValueError: it is no gzip, or not whole.
     """
-    packed = zlib.decompressobj(wbits=31)
+    packed = Unpacker(GZIP)
     try:
-        found = packed.decompress(body, limit + 1)
+        data = packed.feed(body, limit + 1)
     except zlib.error as error:
         raise ValueError("the body is no gzip") from error
-    if len(found) > limit:
+    if len(data) > limit:
         return None
-    if not packed.eof:
+    if not packed.is_whole:
         raise ValueError("the gzip body is not whole")
-    return found
+    return data
 
 
 async def _body(receive: Any, limit: int) -> bytes | None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
     from mesh.model.app import GroupSpec
-    from mesh.model.cluster import Assignment, DoorStatus
-    from mesh.receiver.environment import Environment
+    from mesh.model.cluster import Assignment, ConnectorStatus
+    from mesh.receiver.environment import HostEnvironment
     from mesh.receiver.replaying import Replayed
 
 log = logging.getLogger(__name__)
@@ -42,10 +42,12 @@ _STOP_S: Final = 5.0
 _ALIKE_MAX: Final = 5
 
 
-class DoorInstance(ABC):
+class ConnectorInstance(ABC):
     """A task that runs one source or sink until it is stopped."""
 
-    def __init__(self, environment: Environment, group: GroupSpec, assignment: Assignment) -> None:
+    def __init__(
+        self, environment: HostEnvironment, group: GroupSpec, assignment: Assignment
+    ) -> None:
         self.environment = environment.of_app(group.app, group.reads or ())
         self.group = group
         self.assignment = assignment
@@ -92,17 +94,17 @@ class DoorInstance(ABC):
 
     def status(self) -> InstanceStatus:
         """The report on it as it is now."""
-        own = self.assignment
-        doors = self._doors()
-        away = [f"{d.name}: {d.error}" for d in doors if d.error]
+        assignment = self.assignment
+        connectors = self._connectors()
+        away = [f"{d.name}: {d.error}" for d in connectors if d.error]
         counts = self._counts()
         if self._state is InstanceState.STOPPED and "position" not in counts:
             counts["position"] = {}
         return InstanceStatus(
-            instance=own.instance,
-            app=own.app,
+            instance=assignment.instance,
+            app=assignment.app,
             worker=self.environment.worker,
-            epoch=own.epoch,
+            epoch=assignment.epoch,
             state=self._state,
             at_ms=self.environment.clock.wall_ms(),
             error=self._error or ("; ".join(away) or None),
@@ -110,16 +112,16 @@ class DoorInstance(ABC):
             settled=self._state is InstanceState.STOPPED,
             retry_at_ms=self._retry_at_ms,
             newer_epoch=self._newer_epoch,
-            doors=doors,
+            connectors=connectors,
             **counts,
         )
 
     def positions(self, js_stream: str, part: str) -> PositionStore:
         """The store of one position of this instance; it outlives moves and edits."""
         name = f"{self.group.name}-{part}"
-        own = self.assignment
+        assignment = self.assignment
         return PositionStore(
-            self.environment.client, js_stream, name, own.app_incarnation, own.epoch
+            self.environment.client, js_stream, name, assignment.app_incarnation, assignment.epoch
         )
 
     # --- of sources and sinks
@@ -134,13 +136,13 @@ class DoorInstance(ABC):
 
     async def _replay(self, replayed: Replayed) -> str | None:
         """Take a payload again; see ``mesh.receiver.replaying.listen``."""
-        raise UnavailableError(f"{replayed.door} takes nothing again")
+        raise UnavailableError(f"{replayed.connector} takes nothing again")
 
     async def _remove(self) -> None:
         """Delete what it has created on the other side."""
         return
 
-    def _doors(self) -> tuple[DoorStatus, ...]:
+    def _connectors(self) -> tuple[ConnectorStatus, ...]:
         return ()
 
     def _counts(self) -> dict[str, Any]:
@@ -151,19 +153,23 @@ class DoorInstance(ABC):
     async def _supervise(self) -> None:
         retries = self.environment.retries()
         reporting = asyncio.create_task(self._report_often())
-        own = self.assignment
+        assignment = self.assignment
         replays: Subscription | None = None
         try:
             while not self._stopping.is_set():
                 try:
                     client = self.environment.client
-                    replays = replays or await listen(client, own.app, own.group, self._replay)
+                    replays = replays or await listen(
+                        client, assignment.app, assignment.group, self._replay
+                    )
                     check_inputs(self.group)
                     opened = Opened.of_group(self.group)
                     self.opened = await with_schema(opened, self.environment.access)
-                    wanted = opened.secrets(self.environment)
-                    given = self.environment
-                    self._secrets = await given.secrets(wanted, given.app) if wanted else {}
+                    names = opened.secrets(self.environment)
+                    environment = self.environment
+                    self._secrets = (
+                        await environment.secrets(names, environment.app) if names else {}
+                    )
                     await self._run()
                 except TakenOverError as error:
                     extra = fields(instance=self.assignment.instance, epoch=error.epoch)
@@ -207,12 +213,12 @@ class DoorInstance(ABC):
         if self._alike < _ALIKE_MAX:
             return text
         (connector, *_) = self.group.connectors
-        told = MeshError(
+        failure = MeshError(
             "MESH-C136",
             f'source or sink "{connector}" failed {self._alike} times alike: {text}',
             detail=f"It is tried again.  The log of {self.environment.worker} has the place.",
         )
-        return f"{told}: {told.detail}"
+        return f"{failure}: {failure.detail}"
 
     def _running(self) -> None:
         """Record and report that it runs."""
@@ -233,11 +239,15 @@ class DoorInstance(ABC):
         self.environment.report(self.status())
 
 
-class UnloadedInstance(DoorInstance):
+class UnloadedInstance(ConnectorInstance):
     """Instance of a connector that can't be loaded: it reports the reason until it is stopped."""
 
     def __init__(
-        self, environment: Environment, group: GroupSpec, assignment: Assignment, reason: Exception
+        self,
+        environment: HostEnvironment,
+        group: GroupSpec,
+        assignment: Assignment,
+        reason: Exception,
     ) -> None:
         super().__init__(environment, group, assignment)
         self._reason = reason

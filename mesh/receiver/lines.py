@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from mesh import traces
-from mesh.mapping.events import without
-from mesh.receiver.positions import Message
+from mesh.receiver.positions import EventLines
 from pyspark_nats.arrow import kernels
+from pyspark_nats.decode.result import without
 from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:
@@ -37,30 +37,30 @@ def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
         first, start = last, end
 
 
-def without_larger(found: DecodeResult, bytes_max: int) -> DecodeResult:
+def without_larger(result: DecodeResult, bytes_max: int) -> DecodeResult:
     """The result without events that need more bytes as JSON; each of them is an error."""
-    sizes = kernels.binary_length(to_json(found.rows)).to_numpy(zero_copy_only=False)
+    sizes = kernels.binary_length(to_json(result.rows)).to_numpy(zero_copy_only=False)
     reasons = {
         at: f"the event needs {sizes[at]} bytes, and the broker accepts {bytes_max}"
         for at in np.flatnonzero(sizes > bytes_max).tolist()
     }
-    return without(found, reasons)
+    return without(result, reasons)
 
 
 def messages_with_traces(
-    found: DecodeResult, payloads: Sequence[bytes], batch: Batch
-) -> list[Message]:
+    result: DecodeResult, payloads: Sequence[bytes], batch: Batch
+) -> list[EventLines]:
     """Messages of JSON lines; with traces, each has that of its first event with one."""
-    given = batch.properties
-    if given is None or not traces.are_on():
-        return [Message(payload) for payload in payloads]
-    made: list[Message] = []
+    properties = batch.properties
+    if properties is None or not traces.are_on():
+        return [EventLines(payload) for payload in payloads]
+    messages: list[EventLines] = []
     first = 0
     for payload in payloads:
         last = first + payload.count(b"\n") + 1
-        numbers = dict.fromkeys(found.message[first:last].tolist())
-        parents = (given[number].get(traces.HEADER) for number in numbers)
+        numbers = dict.fromkeys(result.message[first:last].tolist())
+        parents = (properties[number].get(traces.HEADER) for number in numbers)
         texts = (one for one in parents if isinstance(one, str))
-        made.append(Message(payload, next(filter(traces.is_parent, texts), "")))
+        messages.append(EventLines(payload, next(filter(traces.is_parent, texts), "")))
         first = last
-    return made
+    return messages

@@ -21,12 +21,12 @@ from mesh.connect.contract import Record, RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
 from mesh.jetstream.channel_reader import ChannelReader
 from mesh.logs import fields
-from mesh.model.cluster import DoorStatus, InstanceState
+from mesh.model.cluster import ConnectorStatus, InstanceState
 from mesh.receiver.faults import AWAY, REFUSED
-from mesh.receiver.outbox_items import Records, portions
+from mesh.receiver.outbox_items import OutboxRecords, portions
 from mesh.receiver.outbox_mapping import MappedItems
 from mesh.receiver.outcomes import Search, Step, described, is_outage, reason_of, written
-from mesh.receiver.positions import Position, TakenOverError, check_input, initial
+from mesh.receiver.positions import SourcePosition, TakenOverError, check_input, initial
 from mesh.receiver.recording import Recorder
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.retries import Retries
-    from mesh.jetstream.channel_reader import Message
+    from mesh.jetstream.channel_reader import ChannelMessage
     from mesh.mapping.contract import SinkMapper
     from mesh.model.app import Channel
     from mesh.receiver.outbox_items import Destination, Items
@@ -94,16 +94,18 @@ class Outbox:
         self._recorder = Recorder(client, channel, faults, group, destination.name, key_prefix)
         self._mapping = MappedItems(destination, mapper, self._recorder, records_errors)
         self._key_prefix = key_prefix
-        self._stored = Position()
+        self._stored = SourcePosition()
         self._done = -1
         self._stored_s = 0.0
         self._attempts = 0
         self._stopping = asyncio.Event()
         self._reader: ChannelReader | None = None
-        self._in_hand: Sequence[Message] = ()  # of the last read
+        self._in_hand: Sequence[ChannelMessage] = ()  # of the last read
         self._read = 0
         self._replays: list[tuple[Replayed, asyncio.Future[str | None]]] = []
-        self.status = DoorStatus(destination.name, InstanceState.STARTING, destination.endpoint)
+        self.status = ConnectorStatus(
+            destination.name, InstanceState.STARTING, destination.endpoint
+        )
         self.events_out = 0
 
     @property
@@ -177,14 +179,14 @@ class Outbox:
             await check_input(self._client, self._channel.js_stream(), self._to.name, position)
             self._done = position
 
-    async def _send(self, messages: Sequence[Message]) -> None:
+    async def _send(self, messages: Sequence[ChannelMessage]) -> None:
         """Write the events of messages; the position advances with them."""
-        kept = [m for m in messages if not any(low < m.sequence <= to for low, to in self._skips)]
-        for some in portions(kept):
+        unsent = [m for m in messages if not any(low < m.sequence <= to for low, to in self._skips)]
+        for some in portions(unsent):
             await self._send_some(some)
         self._done = messages[-1].sequence
 
-    async def _send_some(self, messages: Sequence[Message]) -> None:
+    async def _send_some(self, messages: Sequence[ChannelMessage]) -> None:
         events_max: int = getattr(self._to.sink, "events_max", _EVENTS_MAX)
         async for items in self._mapping.items(messages):
             at = 0
@@ -222,7 +224,7 @@ class Outbox:
             # The position is that of a whole message, and its other part is not written yet.
             most = parts[-1][0].message.sequence - 1 if parts else None
             try:
-                outcomes = await written(self._to.sink, Records(left, most))
+                outcomes = await written(self._to.sink, OutboxRecords(left, most))
             except RefusedRecordsError as error:
                 parts.append(await self._settle(left, error.reasons))
             except UnavailableError as error:
@@ -274,7 +276,7 @@ class Outbox:
         if self._on_error in ("STORE", "STREAM"):
             await self._settle(left, dict.fromkeys(range(len(left)), str(error)), AWAY)
         else:
-            extra = fields(door=self._to.name, events=left.count_events(), error=error)
+            extra = fields(connector=self._to.name, events=left.count_events(), error=error)
             log.warning("events were dropped", extra=extra)
         return left[:0]
 
@@ -359,7 +361,7 @@ class Outbox:
         number, state = self._done, self._to.sink.state
         values = dict(state) if state is not None else {}
         stored = await self._positions.write(self._stored, number, values)
-        if not stored.is_own or stored.number != number:
+        if not stored.is_current or stored.number != number:
             # A lost answer, or a stranger's write: begin again from what is stored.
             raise UnavailableError("the position was written by another process")
         self._stored, self._stored_s = stored, self._clock.monotonic_s()
@@ -367,11 +369,11 @@ class Outbox:
     async def _rest(self, error: Exception) -> None:
         now_s = self._clock.monotonic_s()
         self._retries = self._retries.failed(now_s)
-        asked_s = getattr(error, "retry_after_s", None)
-        rest_s = max(self._retries.rest_s, asked_s or 0.0) * (1 + _JITTER * random.random())
+        retry_after_s = getattr(error, "retry_after_s", None)
+        rest_s = max(self._retries.rest_s, retry_after_s or 0.0) * (1 + _JITTER * random.random())
         reason = reason_of(error)
         if self._retries.failures == 1:
-            log.warning("sink waits", extra=fields(door=self._to.name, error=reason))
+            log.warning("sink waits", extra=fields(connector=self._to.name, error=reason))
         self._say(InstanceState.RETRYING, reason, rest_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(rest_s):

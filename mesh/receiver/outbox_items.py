@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from mesh.connect.contract import Context, Sink
-    from mesh.jetstream.channel_reader import Message
+    from mesh.jetstream.channel_reader import ChannelMessage
     from mesh.mapping.contract import SinkMapper
 
 #: Bytes of messages whose events are in memory together as records.
@@ -44,11 +44,11 @@ class Destination:
     objection: Callable[[Mapping[str, str]], str | None] = lambda _: None
 
 
-class Item(NamedTuple):
+class OutboxItem(NamedTuple):
     """A record with its events."""
 
     record: Record
-    message: Message
+    message: ChannelMessage
     #: The events, and the place of each in the message.
     rows: pa.RecordBatch
     places: Sequence[int]
@@ -60,7 +60,7 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Items(Sequence[Item]):
+class Items(Sequence[OutboxItem]):
     """Records of rows, as columns; an item is made when it is asked for.
 
     All sequences but ``messages`` have one value for each item.
@@ -68,7 +68,7 @@ class Items(Sequence[Item]):
 
     prefix: str
     rows: pa.RecordBatch
-    messages: Sequence[Message]
+    messages: Sequence[ChannelMessage]
     #: Index of its message, ascending.
     message_of: Sequence[int]
     #: Place of its first event in the message.
@@ -87,10 +87,10 @@ class Items(Sequence[Item]):
         return len(self.payloads)
 
     @overload
-    def __getitem__(self, at: int) -> Item: ...
+    def __getitem__(self, at: int) -> OutboxItem: ...
     @overload
     def __getitem__(self, at: slice) -> Items: ...
-    def __getitem__(self, at: int | slice) -> Item | Items:
+    def __getitem__(self, at: int | slice) -> OutboxItem | Items:
         if isinstance(at, slice):
             return replace(
                 self,
@@ -105,9 +105,9 @@ class Items(Sequence[Item]):
         message = self.messages[self.message_of[at]]
         if not self.groups:
             rows = self.rows.slice(self.row_of[at], 1)
-            return Item(self.record(at), message, rows, [self.places[at]])
+            return OutboxItem(self.record(at), message, rows, [self.places[at]])
         numbers, places = zip(*self.groups[at], strict=True)
-        return Item(self.record(at), message, self.rows.take(pa.array(numbers)), places)
+        return OutboxItem(self.record(at), message, self.rows.take(pa.array(numbers)), places)
 
     def count_events(self, at: int | None = None) -> int:
         """The number of events of an item, or of all."""
@@ -162,8 +162,8 @@ class Items(Sequence[Item]):
         """
         groups: dict[tuple[Any, ...], list[int]] = {}
         for at, message in enumerate(self.message_of):
-            own = tuple(self.options[at].items()) if self.options else ()
-            groups.setdefault((message, own), []).append(at)
+            option_key = tuple(self.options[at].items()) if self.options else ()
+            groups.setdefault((message, option_key), []).append(at)
         some = list(groups.values())
         return replace(
             self.pick([ats[0] for ats in some]),
@@ -176,13 +176,13 @@ class Items(Sequence[Item]):
         return bisect_right(self.message_of, self.message_of[at - 1], lo=at)
 
     @property
-    def last(self) -> Message:
+    def last(self) -> ChannelMessage:
         """The message of the last item."""
         return self.messages[self.message_of[-1]]
 
 
 @dataclass(frozen=True, slots=True)
-class Records(Sequence[Record]):
+class OutboxRecords(Sequence[Record]):
     """The records of items, as a sink gets them."""
 
     items: Items
@@ -195,10 +195,10 @@ class Records(Sequence[Record]):
     @overload
     def __getitem__(self, at: int) -> Record: ...
     @overload
-    def __getitem__(self, at: slice) -> Records: ...
-    def __getitem__(self, at: int | slice) -> Record | Records:
+    def __getitem__(self, at: slice) -> OutboxRecords: ...
+    def __getitem__(self, at: int | slice) -> Record | OutboxRecords:
         if isinstance(at, slice):
-            return Records(self.items[at], self.most)
+            return OutboxRecords(self.items[at], self.most)
         record = self.items.record(at)
         if self.most is not None and record.sequence > self.most:
             return record._replace(sequence=self.most)
@@ -215,7 +215,7 @@ def items_of(
     mapper: SinkMapper,
     prefix: str,
     rows: pa.RecordBatch,
-    messages: Sequence[Message],
+    messages: Sequence[ChannelMessage],
     message_of: Any,
     index: Any,
 ) -> Items:
@@ -232,7 +232,7 @@ def items_of(
     """
     names = list(to.dynamic)
     columns = [values(rows) for values in to.dynamic.values()]
-    options = [dict(zip(names, own, strict=True)) for own in zip(*columns, strict=True)]
+    options = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     return Items(
         prefix,
         rows,
@@ -256,7 +256,7 @@ def finished(items: Items, mapper: SinkMapper, to: Destination) -> Items:
     return replace(items, payloads=[header + one for one in items.payloads])
 
 
-def portions(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+def portions(messages: Sequence[ChannelMessage]) -> Iterator[Sequence[ChannelMessage]]:
     """Successive messages of some bytes together; a larger one stands alone."""
     first = size = 0
     for at, message in enumerate(messages):

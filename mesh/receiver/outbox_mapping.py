@@ -15,7 +15,7 @@ from pyspark_nats.decode import decode_messages
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from mesh.jetstream.channel_reader import Message
+    from mesh.jetstream.channel_reader import ChannelMessage
     from mesh.mapping.contract import SinkMapper
     from mesh.receiver.outbox_items import Destination, Items
     from mesh.receiver.recording import Recorder
@@ -31,27 +31,27 @@ class MappedItems:
     #: Whether events that can't be read are recorded here: one of several readers does it.
     records_errors: bool
 
-    async def items(self, messages: Sequence[Message]) -> AsyncIterator[Items]:
+    async def items(self, messages: Sequence[ChannelMessage]) -> AsyncIterator[Items]:
         """The records of the messages, some at a time."""
         channel, to = self.recorder.channel, self.to
         data = pa.array([m.data for m in messages], pa.binary())
         kinds = pa.array([m.content_type for m in messages], pa.string())
         first = 0
         while first < len(messages):
-            found = decode_messages(data.slice(first), kinds.slice(first), channel.stream.arrow)
-            for number, index, reason in found.errors if self.records_errors else ():
+            result = decode_messages(data.slice(first), kinds.slice(first), channel.stream.arrow)
+            for number, index, reason in result.errors if self.records_errors else ():
                 await self.recorder.record_unreadable(messages[first + number], index, reason)
-            rows, message_of, index_of = found.rows, found.message, found.index
+            rows, message_of, index_of = result.rows, result.message, result.index
             if to.choose is not None and rows.num_rows:
                 mask = np.asarray(to.choose(rows), bool)
                 rows, message_of = rows.filter(pa.array(mask)), message_of[mask]
                 index_of = index_of[mask]
-            own = messages[first : first + found.taken]
+            chunk = messages[first : first + result.taken]
             prefix = self.recorder.key_prefix
             yield await self._accepted(
-                items_of(to, self.mapper, prefix, rows, own, message_of, index_of)
+                items_of(to, self.mapper, prefix, rows, chunk, message_of, index_of)
             )
-            first += found.taken
+            first += result.taken
 
     async def _accepted(self, items: Items) -> Items:
         """The items that have a payload and good values of dynamic options."""

@@ -59,8 +59,8 @@ class Search:
                 return Step.AGAIN
             self.is_part, self.tries = True, 0
             return Step.DIVIDE
-        is_found = self.is_part and self.others_work
-        return Step.REFUSE if is_found or self.tries >= TRIES_ALONE else Step.AGAIN
+        is_isolated = self.is_part and self.others_work
+        return Step.REFUSE if is_isolated or self.tries >= TRIES_ALONE else Step.AGAIN
 
     def written(self) -> None:
         """Record that a part was written."""
@@ -69,10 +69,10 @@ class Search:
 
 async def written(sink: Sink, records: Sequence[Record]) -> Sequence[str | None]:
     """The outcomes of a write, one for each record."""
-    found = await sink.write(records)
-    if len(found) != len(records):
-        raise TypeError(f"the sink gave {len(found)} outcomes for {len(records)} records")
-    return found
+    outcomes = await sink.write(records)
+    if len(outcomes) != len(records):
+        raise TypeError(f"the sink gave {len(outcomes)} outcomes for {len(records)} records")
+    return outcomes
 
 
 def is_outage(error: BaseException) -> bool:
@@ -90,15 +90,15 @@ def reason_of(error: BaseException) -> str:
 
 
 def outcomes_of(
-    found: Sequence[str | BaseException | None], *, is_lost: bool = False
+    results: Sequence[str | BaseException | None], *, is_lost: bool = False
 ) -> list[str | None]:
     """The outcomes of records that were written side by side; an error is that of one record.
 
     Raises:
         UnavailableError, FailedRecordsError: some have failed; with the outcomes of the others.
     """
-    failures = [one for one in found if isinstance(one, BaseException)]
-    done = {at: one for at, one in enumerate(found) if not isinstance(one, BaseException)}
+    failures = [one for one in results if isinstance(one, BaseException)]
+    done = {at: one for at, one in enumerate(results) if not isinstance(one, BaseException)}
     if not failures:
         return list(done.values())
     for failure in failures:
@@ -120,8 +120,8 @@ async def sent(
     outcomes: list[str | None] = []
     for first in range(0, len(records), at_once):
         some = records[first : first + at_once]
-        found = await asyncio.gather(*map(send, some), return_exceptions=True)
-        outcomes = outcomes_of([*outcomes, *found])
+        results = await asyncio.gather(*map(send, some), return_exceptions=True)
+        outcomes = outcomes_of([*outcomes, *results])
     return outcomes
 
 

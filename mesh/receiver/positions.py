@@ -41,7 +41,7 @@ class TakenOverError(Exception):
         self.epoch = epoch
 
 
-class Message(NamedTuple):
+class EventLines(NamedTuple):
     """Events as JSON lines."""
 
     payload: bytes
@@ -55,7 +55,7 @@ class Message(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class SourcePosition:
     """A stored position."""
 
     #: Of a sink the last sequence that is done; of a source the number of its batches; -1 for none.
@@ -65,7 +65,7 @@ class Position:
     #: Sequence of the marker; 0 for none.
     sequence: int = 0
     #: Whether the marker is of the caller's own epoch.
-    is_own: bool = False
+    is_current: bool = False
 
 
 @dataclass
@@ -83,7 +83,7 @@ class PositionStore:
     def _subject(self) -> str:
         return f"{names.marker_subject(self.js_stream)}.{self.name}"
 
-    async def read(self) -> Position:
+    async def read(self) -> SourcePosition:
         """The stored position.
 
         Raises:
@@ -93,23 +93,25 @@ class PositionStore:
         try:
             stored = await js.get_last_msg(self.js_stream, self._subject)
         except NotFoundError:
-            return Position()
-        found: Any = orjson.loads(stored.data or b"{}")
+            return SourcePosition()
+        marker: Any = orjson.loads(stored.data or b"{}")
         # Epochs of another incarnation, as before a restored backup, do not compare.
-        is_ours = found.get("incarnation") == self.incarnation
-        if is_ours and found["epoch"] > self.epoch:
-            raise TakenOverError(found["epoch"])
-        is_own = is_ours and found["epoch"] == self.epoch
-        return Position(found["position"], found.get("source") or {}, stored.seq or 0, is_own)
+        is_ours = marker.get("incarnation") == self.incarnation
+        if is_ours and marker["epoch"] > self.epoch:
+            raise TakenOverError(marker["epoch"])
+        is_current = is_ours and marker["epoch"] == self.epoch
+        return SourcePosition(
+            marker["position"], marker.get("source") or {}, stored.seq or 0, is_current
+        )
 
     async def write(
         self,
-        before: Position,
+        before: SourcePosition,
         number: int,
         values: Mapping[str, Any],
         subject: str = "",
-        messages: Sequence[Message] = (),
-    ) -> Position:
+        messages: Sequence[EventLines] = (),
+    ) -> SourcePosition:
         """Store a position, with messages in one atomic batch if there are any.
 
         Returns:
@@ -124,10 +126,10 @@ class PositionStore:
         if sequence is None:
             return await self.read()
         await self.purge()
-        return Position(number, values, sequence, is_own=True)
+        return SourcePosition(number, values, sequence, is_current=True)
 
     def marker(
-        self, before: Position, number: int, values: Mapping[str, Any]
+        self, before: SourcePosition, number: int, values: Mapping[str, Any]
     ) -> tuple[str, int, bytes]:
         """Subject, expected last sequence and payload of the message that stores a position."""
         marker = {
@@ -138,15 +140,15 @@ class PositionStore:
         }
         return self._subject, before.sequence, orjson.dumps(marker)
 
-    async def take_over(self) -> Position:
+    async def take_over(self) -> SourcePosition:
         """The stored position, stored again with this epoch, which refuses older ones."""
         while True:
             before = await self.read()
             after = await self.renew(before)
-            if after.is_own:
+            if after.is_current:
                 return after
 
-    async def renew(self, before: Position) -> Position:
+    async def renew(self, before: SourcePosition) -> SourcePosition:
         """Store a position again, so that the stream's ``max_age`` doesn't remove it."""
         return await self.write(before, before.number, before.values)
 
@@ -163,7 +165,7 @@ async def commit(
     name: str,
     markers: Sequence[tuple[str, int, bytes]],
     subject: str = "",
-    messages: Sequence[Message] = (),
+    messages: Sequence[EventLines] = (),
 ) -> int | None:
     """Store markers, and messages before them, all in one atomic batch or none.
 
@@ -186,13 +188,13 @@ async def commit(
     sent = [(subject, one.payload, one.headers()) for one in messages]
     sent += [(s, data, {"Nats-Expected-Last-Subject-Sequence": str(n)}) for s, n, data in markers]
     for count, (to, payload, headers) in enumerate(sent, 1):
-        own = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(count)} if is_batch else {}
+        extra = {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(count)} if is_batch else {}
         if count < len(sent):
-            await client.publish(to, payload, headers=headers | own)
+            await client.publish(to, payload, headers=headers | extra)
             continue
         if is_batch:
-            own["Nats-Batch-Commit"] = "1"
-        reply = await client.request(to, payload, timeout=_TIMEOUT_S, headers=headers | own)
+            extra["Nats-Batch-Commit"] = "1"
+        reply = await client.request(to, payload, timeout=_TIMEOUT_S, headers=headers | extra)
     answer = orjson.loads(reply.data)
     error = answer.get("error")
     if error is None:
@@ -206,7 +208,7 @@ async def commit(
     )
 
 
-def initial(position: Position, start: int, floor: int = 0) -> Position:
+def initial(position: SourcePosition, start: int, floor: int = 0) -> SourcePosition:
     """The position at which to begin.
 
     Args:
@@ -225,8 +227,8 @@ async def check_input(client: Client, js_stream: str, name: str, position: int) 
     Raises:
         MeshError: MESH-S148, it ends before; the events that follow would be passed over.
     """
-    found = await api_call(client, f"STREAM.INFO.{js_stream}")
-    last = found["state"]["last_seq"] if "state" in found else position
+    info = await api_call(client, f"STREAM.INFO.{js_stream}")
+    last = info["state"]["last_seq"] if "state" in info else position
     if position > last:
         raise MeshError(
             "MESH-S148",

@@ -1,4 +1,4 @@
-"""Payloads that a manager replays to one source or sink; see ``mesh.jetstream.door_replay``."""
+"""Payloads that a manager replays to a source or sink: see ``mesh.jetstream.connector_replay``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Replayed:
 
     id: int
     #: Name of the source, or of the sink's destination: ``sink http 2``.
-    door: str
+    connector: str
     #: Place of the event in the channel of a sink.
     sequence: int
     index: int
@@ -41,10 +41,15 @@ class Replayed:
 
 def replayed_of(data: bytes) -> Replayed:
     """The value of a manager's question."""
-    given: dict[str, Any] = orjson.loads(data)
-    payload = base64.b64decode(given["payload"])
+    request: dict[str, Any] = orjson.loads(data)
+    payload = base64.b64decode(request["payload"])
     return Replayed(
-        given["id"], given["door"], given["sequence"], given["index"], payload, given["options"]
+        request["id"],
+        request["connector"],
+        request["sequence"],
+        request["index"],
+        payload,
+        request["options"],
     )
 
 
@@ -84,4 +89,6 @@ async def listen(
         task.add_done_callback(running.discard)
 
     # One of two instances answers while one takes over from the other.
-    return await client.subscribe(names.door_subject(app, group), queue="door", cb=received)
+    return await client.subscribe(
+        names.connector_subject(app, group), queue="connector", cb=received
+    )

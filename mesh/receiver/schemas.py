@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.connect.contract import UnavailableError
-from mesh.plan.doors import make_mapper
+from mesh.plan.connectors import make_mapper
 from mesh.receiver.access import check_url
 
 if TYPE_CHECKING:
-    from mesh.connect.contract import Access
+    from mesh.connect.contract import NodeAccess
     from mesh.receiver.opened import Opened
 
 _CALL_S: Final = 10.0
 
 
-async def with_schema(opened: Opened, access: Access) -> Opened:
+async def with_schema(opened: Opened, access: NodeAccess) -> Opened:
     """A source or sink whose mapper has the schema that its options name in a registry.
 
     Raises:
@@ -26,16 +26,16 @@ async def with_schema(opened: Opened, access: Access) -> Opened:
         MeshError: MESH-C132 for a registry to which no connector may connect.
         ValueError: the schema is invalid.
     """
-    own = opened.door.map
-    given = {name.lower(): value for name, value in own.options.items()}
-    url = given.get("schema.registry")
+    mapping = opened.connector.map
+    by_name = {name.lower(): value for name, value in mapping.options.items()}
+    url = by_name.get("schema.registry")
     if not url:
         return opened
     check_url(access, url, 443 if url.startswith("https") else 80)
-    text = await _schema(f"{url.rstrip('/')}/schemas/ids/{given['schema.id'].strip()}")
-    options = {**own.options, "schema.def": text}
-    door = replace(opened.door, map=replace(own, options=options))
-    return replace(opened, door=door, mapper=make_mapper(door, opened.stream))
+    text = await _schema(f"{url.rstrip('/')}/schemas/ids/{by_name['schema.id'].strip()}")
+    options = {**mapping.options, "schema.def": text}
+    connector = replace(opened.connector, map=replace(mapping, options=options))
+    return replace(opened, connector=connector, mapper=make_mapper(connector, opened.stream))
 
 
 async def _schema(url: str) -> str:
@@ -49,11 +49,11 @@ async def _schema(url: str) -> str:
         async with httpx.AsyncClient(timeout=_CALL_S, trust_env=False) as client:
             answer = await ask(client, "GET", url)
         answer.response.raise_for_status()
-        found: Any = orjson.loads(answer.content)["schema"]
+        schema: Any = orjson.loads(answer.content)["schema"]
     except httpx.HTTPStatusError as error:
         code = error.response.status_code
         raise UnavailableError(f"the schema registry answered {code}") from None
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         reason = type(error).__name__
         raise UnavailableError(f"the schema registry gave no schema: {reason}") from None
-    return str(found)
+    return str(schema)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from mesh.receiver.positions import Position, commit
+from mesh.receiver.positions import SourcePosition, commit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.model.cluster import Assignment
-    from mesh.receiver.positions import Message, PositionStore
+    from mesh.receiver.positions import EventLines, PositionStore
 
 
 def fence_of(assignment: Assignment) -> int:
@@ -29,7 +29,7 @@ def fence_of(assignment: Assignment) -> int:
 
 def token_of(shard: str) -> str:
     """A part's name as one token of a subject."""
-    return re.sub(r"[^A-Za-z0-9_-]", lambda found: f"={ord(found[0]):02x}", shard)
+    return re.sub(r"[^A-Za-z0-9_-]", lambda match: f"={ord(match[0]):02x}", shard)
 
 
 class ShardStore:
@@ -39,9 +39,9 @@ class ShardStore:
         """The stores by part; ``whole`` has a position from before the source had parts."""
         self._stores = stores
         self._whole = whole
-        self._at: dict[str, Position] = {}
+        self._at: dict[str, SourcePosition] = {}
 
-    async def take_over(self) -> Position:
+    async def take_over(self) -> SourcePosition:
         """The positions of all parts that have one, stored again with this epoch.
 
         Raises:
@@ -54,25 +54,25 @@ class ShardStore:
         whole = (await self._whole.read()).values
         return self._position({"": whole} if whole else {})
 
-    def _position(self, more: Mapping[str, Any] | None = None) -> Position:
+    def _position(self, more: Mapping[str, Any] | None = None) -> SourcePosition:
         values = {shard: at.values for shard, at in self._at.items() if at.number >= 0}
         number = max((at.number for at in self._at.values()), default=-1)
-        return Position(number, {**(more or {}), **values}, is_own=True)
+        return SourcePosition(number, {**(more or {}), **values}, is_current=True)
 
     async def write(
         self,
-        before: Position,
+        before: SourcePosition,
         number: int,
         values: Mapping[str, Any],
         subject: str = "",
-        messages: Sequence[Message] = (),
-    ) -> Position:
+        messages: Sequence[EventLines] = (),
+    ) -> SourcePosition:
         """Store the positions of some parts with messages in one atomic batch.
 
         As ``PositionStore.write``; ``values`` has the positions by part, ``before`` is not used.
         """
         if not values:
-            return Position(number, {}, is_own=True)
+            return SourcePosition(number, {}, is_current=True)
         named = [(shard, self._stores[shard]) for shard in values]
         markers = [store.marker(self._at[s], number, values[s]) for s, store in named]
         last = await commit(self._whole.client, self._whole.name, markers, subject, messages)
@@ -81,11 +81,11 @@ class ShardStore:
                 await store.read()
             return self._position()
         for at, (shard, store) in enumerate(named, last - len(named) + 1):
-            self._at[shard] = Position(number, values[shard], at, is_own=True)
+            self._at[shard] = SourcePosition(number, values[shard], at, is_current=True)
             await store.purge()
-        return Position(number, values, last, is_own=True)
+        return SourcePosition(number, values, last, is_current=True)
 
-    async def renew(self, before: Position) -> Position:
+    async def renew(self, before: SourcePosition) -> SourcePosition:
         """Store all positions again, so that the stream's ``max_age`` doesn't remove them."""
         held = {shard: at.values for shard, at in self._at.items()}
         return await self.write(before, before.number, held)

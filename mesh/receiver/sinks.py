@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mesh.connect.contract import Context, UnavailableError
 from mesh.mapping.filling import Misplaced, filler
 from mesh.receiver.distributing import RoundRobin, partitioned
-from mesh.receiver.instance import DoorInstance
+from mesh.receiver.instance import ConnectorInstance
 from mesh.receiver.outbox import Outbox
 from mesh.receiver.outbox_items import Destination
 from mesh.receiver.positions import TakenOverError
@@ -16,27 +16,27 @@ from mesh.receiver.positions import TakenOverError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.model.cluster import DoorStatus
+    from mesh.model.cluster import ConnectorStatus
     from mesh.receiver.opened import Opened
     from mesh.receiver.replaying import Replayed
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first error of a group."""
-    found: BaseException = group
-    while isinstance(found, BaseExceptionGroup):
-        found = found.exceptions[0]
-    return found
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
-class SinkInstance(DoorInstance):
+class SinkInstance(ConnectorInstance):
     """Sends the events of a channel to the outside."""
 
     _outboxes: tuple[Outbox, ...] = ()
 
     async def _run(self) -> None:
         opened = self.opened
-        self._outboxes = self._made(opened)
+        self._outboxes = self._make_outboxes(opened)
         self._running()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -47,16 +47,16 @@ class SinkInstance(DoorInstance):
             taken = group.subgroup(TakenOverError)
             raise first_of(taken or group) from group
 
-    def _made(self, opened: Opened) -> tuple[Outbox, ...]:
+    def _make_outboxes(self, opened: Opened) -> tuple[Outbox, ...]:
         (group_input,) = self.group.inputs
         channel = group_input.channel
         js_stream = channel.js_stream()
-        own = self.assignment
-        skips = [(s.after, s.to) for s in own.skips if s.js_stream == js_stream]
-        prefix = f"{own.app}/{channel.stream.name}/{own.app_incarnation}"
-        made = []
+        assignment = self.assignment
+        skips = [(s.after, s.to) for s in assignment.skips if s.js_stream == js_stream]
+        prefix = f"{assignment.app}/{channel.stream.name}/{assignment.app_incarnation}"
+        outboxes = []
         for number, destination in enumerate(self._destinations(opened), 1):
-            made.append(
+            outboxes.append(
                 Outbox(
                     self.environment.client,
                     self.environment.clock,
@@ -65,7 +65,7 @@ class SinkInstance(DoorInstance):
                     opened.mapper,
                     self.positions(js_stream, str(number)),
                     self.environment.retries(),
-                    start=own.start.get(js_stream, 0),
+                    start=assignment.start.get(js_stream, 0),
                     floor=self.group.starts.get(js_stream, 0),
                     skips=skips,
                     group=self.group.name,
@@ -77,48 +77,48 @@ class SinkInstance(DoorInstance):
                     changed=self._report,
                 )
             )
-        return tuple(made)
+        return tuple(outboxes)
 
     def _destinations(self, opened: Opened) -> list[Destination]:
-        door = opened.door
-        given = door.destinations or ({},)
+        connector = opened.connector
+        option_sets = connector.destinations or ({},)
         contexts = [
             self._context(opened, opened.values(self.environment, options, self._secrets), number)
-            for number, options in enumerate(given, 1)
+            for number, options in enumerate(option_sets, 1)
         ]
-        endpoints = [opened.endpoint(self.environment, options) for options in given]
+        endpoints = [opened.endpoint(self.environment, options) for options in option_sets]
         sinks = [self.environment.make(opened.spec) for _ in contexts]
-        name = door.connector
-        if not door.strategy:
+        name = connector.kind
+        if not connector.strategy:
             return [self._destination(opened, name, sinks[0], contexts[0], endpoints[0])]
-        if door.strategy == "roundRobin":
-            if any("{{" in text for options in door.destinations for text in options.values()):
+        if connector.strategy == "roundRobin":
+            if any("{{" in text for options in connector.destinations for text in options.values()):
                 raise ValueError("destinations that take turns have no {{attribute}} of their own")
             whole = RoundRobin(sinks, contexts)
             at = ", ".join(endpoints)
             return [self._destination(opened, name, whole, contexts[0], at)]
-        key = door.strategy_options.get("partitionKey", "")
-        found_all = []
+        key = connector.strategy_options.get("partitionKey", "")
+        destinations = []
         for number, one_of in enumerate(zip(sinks, contexts, endpoints, strict=True)):
             one = self._destination(opened, f"{name} {number + 1}", *one_of)
-            if door.strategy == "partitioned":
+            if connector.strategy == "partitioned":
                 one.choose = partitioned(key, len(sinks), number)
-            found_all.append(one)
-        return found_all
+            destinations.append(one)
+        return destinations
 
     def _context(self, opened: Opened, values: dict[str, Any], number: int) -> Context:
-        own = self.assignment
+        assignment = self.assignment
         return Context(
             self.group.app,
             opened.stream.name,
             values,
             self.environment.access,
             opened.mapper.content_type,
-            instance=own.instance,
+            instance=assignment.instance,
             client=self.environment.client,
-            producer=f"mesh-{own.app}-{own.app_incarnation}-{self.group.name}-{number}",
+            producer=f"mesh-{assignment.app}-{assignment.app_incarnation}-{self.group.name}-{number}",
             attributes=tuple((a.name, str(a.type)) for a in opened.stream.attributes),
-            epoch=own.epoch,
+            epoch=assignment.epoch,
             header=getattr(opened.mapper, "header", b""),
         )
 
@@ -132,8 +132,8 @@ class SinkInstance(DoorInstance):
             if option.place is not None and context.options.get(name)
         }
 
-        def objection(given: Mapping[str, str]) -> str | None:
-            for name, text in given.items():
+        def objection(texts: Mapping[str, str]) -> str | None:
+            for name, text in texts.items():
                 if type(text) is Misplaced:
                     return text.reason
                 reason = options[name].refusal(text) if name in options else None
@@ -152,9 +152,9 @@ class SinkInstance(DoorInstance):
 
     async def _replay(self, replayed: Replayed) -> str | None:
         for outbox in self._outboxes:
-            if outbox.status.name == replayed.door:
+            if outbox.status.name == replayed.connector:
                 return await outbox.replay(replayed)
-        raise UnavailableError(f"{replayed.door} does not run here")
+        raise UnavailableError(f"{replayed.connector} does not run here")
 
     def _request_stop(self) -> None:
         for outbox in self._outboxes:
@@ -164,17 +164,17 @@ class SinkInstance(DoorInstance):
         for outbox in self._outboxes:
             await outbox.count_waiting()
 
-    def _doors(self) -> tuple[DoorStatus, ...]:
+    def _connectors(self) -> tuple[ConnectorStatus, ...]:
         return tuple(outbox.status for outbox in self._outboxes)
 
     def _counts(self) -> dict[str, Any]:
-        doors = self._doors()
+        connectors = self._connectors()
         js_stream = self.group.inputs[0].channel.js_stream()
         return {
             "messages_in": sum(o.messages_in for o in self._outboxes),
             "events_in": sum(o.events_out + o.errors for o in self._outboxes),
             "events_out": sum(o.events_out for o in self._outboxes),
             "errors": sum(o.errors for o in self._outboxes),
-            "behind": max((d.behind for d in doors), default=0),
-            "position": {js_stream: min((d.position for d in doors), default=0)},
+            "behind": max((d.behind for d in connectors), default=0),
+            "position": {js_stream: min((d.position for d in connectors), default=0)},
         }

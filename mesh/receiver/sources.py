@@ -22,10 +22,10 @@ from mesh.connect.contract import (
 )
 from mesh.logs import fields
 from mesh.model import error_entry, names
-from mesh.model.cluster import DoorStatus, InstanceState
+from mesh.model.cluster import ConnectorStatus, InstanceState
 from mesh.receiver.decoding import decoded, decoded_batch
 from mesh.receiver.faults import write_fault
-from mesh.receiver.instance import DoorInstance
+from mesh.receiver.instance import ConnectorInstance
 from mesh.receiver.lines import lines_of, messages_with_traces, without_larger
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from mesh.connect.contract import Batch, Source
     from mesh.receiver.opened import Opened
-    from mesh.receiver.positions import Position, PositionStore
+    from mesh.receiver.positions import PositionStore, SourcePosition
     from mesh.receiver.replaying import Replayed
     from pyspark_nats.decode import DecodeResult
 
@@ -60,7 +60,7 @@ def _decoded(
     return decoded(opened.mapper, opened.stream.arrow, payloads, properties)
 
 
-class _SourceInstance(DoorInstance):
+class _SourceInstance(ConnectorInstance):
     """The part that all sources have in common."""
 
     _endpoint = ""
@@ -90,26 +90,26 @@ class _SourceInstance(DoorInstance):
 
     async def _replay(self, replayed: Replayed) -> str | None:
         """Map a payload that could not be read, and store its events."""
-        found = _decoded(self.opened, [replayed.payload], [replayed.options])
-        if found.errors:
-            _, _, reason = found.errors[0]
+        result = _decoded(self.opened, [replayed.payload], [replayed.options])
+        if result.errors:
+            _, _, reason = result.errors[0]
             return str(reason)
-        own = self.assignment
+        assignment = self.assignment
         js = self.environment.client.jetstream()
-        for number, message in enumerate(lines_of(found.rows, min(_MESSAGE_BYTES, self._room))):
-            key = f"replay-{own.app}-{own.app_incarnation}-{replayed.id}.{number}"
+        for number, message in enumerate(lines_of(result.rows, min(_MESSAGE_BYTES, self._room))):
+            key = f"replay-{assignment.app}-{assignment.app_incarnation}-{replayed.id}.{number}"
             headers = {"Content-Type": "application/json", "Nats-Msg-Id": key}
             try:
                 await js.publish(self.group.outputs[0].subject(), message, headers=headers)
             except (NatsError, JetStreamError, TimeoutError, OSError) as error:
                 raise UnavailableError(f"the broker has not stored the events: {error}") from error
-        self._events += found.rows.num_rows
+        self._events += result.rows.num_rows
         return None
 
-    def _doors(self) -> tuple[DoorStatus, ...]:
+    def _connectors(self) -> tuple[ConnectorStatus, ...]:
         (connector,) = self.group.connectors
         state = InstanceState.RETRYING if self._reason else self._state
-        return (DoorStatus(connector, state, self._endpoint, error=self._reason),)
+        return (ConnectorStatus(connector, state, self._endpoint, error=self._reason),)
 
     def _counts(self) -> dict[str, Any]:
         read = self._events + self._bad
@@ -122,7 +122,7 @@ class PullInstance(_SourceInstance):
     async def _run(self) -> None:
         opened, context = self._opened()
         channel = self.group.outputs[0]
-        self._used = opened.door.map.properties
+        self._used = opened.connector.map.properties
         self._on_error = str(context.options.get("on.error") or "STORE").upper()
         source: Source = self.environment.make(opened.spec)
         clock = self.environment.clock
@@ -136,10 +136,10 @@ class PullInstance(_SourceInstance):
                 batch = await source.read()
                 self._reason = getattr(source, "problem", None)
                 if batch is not None:
-                    found = decoded_batch(opened.mapper, opened.stream.arrow, batch, self._used)
-                    if found.errors and hasattr(source, "failed"):
-                        batch = source.failed(batch, {number for number, _, _ in found.errors})
-                    at = await self._publish(store, at, channel.subject(), found, batch)
+                    result = decoded_batch(opened.mapper, opened.stream.arrow, batch, self._used)
+                    if result.errors and hasattr(source, "failed"):
+                        batch = source.failed(batch, {number for number, _, _ in result.errors})
+                    at = await self._publish(store, at, channel.subject(), result, batch)
                     stored_s = clock.monotonic_s()
                     await source.committed(batch.position)
                 elif clock.monotonic_s() - stored_s >= _RENEW_S:
@@ -154,7 +154,7 @@ class PullInstance(_SourceInstance):
             await source.close()
 
     async def _remove(self) -> None:
-        """See ``DoorInstance``; a source that creates something has a method ``remove``."""
+        """See ``ConnectorInstance``; a source that creates something has a method ``remove``."""
         if not hasattr(self, "opened"):
             return
         opened, context = self._opened()
@@ -184,39 +184,39 @@ class PullInstance(_SourceInstance):
     async def _publish(
         self,
         store: PositionStore | ShardStore,
-        at: Position,
+        at: SourcePosition,
         subject: str,
-        found: DecodeResult,
+        result: DecodeResult,
         batch: Batch,
-    ) -> Position:
+    ) -> SourcePosition:
         """Store the events of a batch with its position, and record what can't be read."""
         number = at.number + 1
-        payloads = list(lines_of(found.rows, min(_MESSAGE_BYTES, self._room)))
+        payloads = list(lines_of(result.rows, min(_MESSAGE_BYTES, self._room)))
         if max(map(len, payloads), default=0) > self._room:
-            found = without_larger(found, self._room)
-            payloads = list(lines_of(found.rows, min(_MESSAGE_BYTES, self._room)))
-        for message, index, reason in found.errors:
+            result = without_larger(result, self._room)
+            payloads = list(lines_of(result.rows, min(_MESSAGE_BYTES, self._room)))
+        for message, index, reason in result.errors:
             name = batch.names[message] if batch.names is not None else f"{number}.{message}"
-            given = batch.properties[message] if batch.properties is not None else {}
+            properties = batch.properties[message] if batch.properties is not None else {}
             # Others may be secrets.
-            texts = ((key, given.get(key)) for key in self._used)
+            texts = ((key, properties.get(key)) for key in self._used)
             used = {key: text for key, text in texts if isinstance(text, str)}
             await self._record(name, index, reason, batch.payloads[message], used)
         if len(payloads) + len(batch.position) > BATCH_MAX:
             raise UnavailableError("the source has read more than one atomic batch holds")
-        messages = messages_with_traces(found, payloads, batch)
+        messages = messages_with_traces(result, payloads, batch)
         after = await store.write(at, number, batch.position, subject, messages)
-        if not after.is_own or after.number != number:
+        if not after.is_current or after.number != number:
             raise UnavailableError("the position was written by another process")
-        self._events += found.rows.num_rows
+        self._events += result.rows.num_rows
         return after
 
     async def _record(
         self, name: str, index: int, reason: str, payload: bytes, used: Mapping[str, str]
     ) -> None:
         self._bad += 1
-        own = self.assignment
-        key = f"{own.app}/{own.app_incarnation}/{self.group.name}/{name}.{index}"
+        assignment = self.assignment
+        key = f"{assignment.app}/{assignment.app_incarnation}/{self.group.name}/{name}.{index}"
         channel, *faults = self.group.outputs
         client = self.environment.client
         if self._on_error == "LOG":
@@ -227,10 +227,10 @@ class PullInstance(_SourceInstance):
             return
         entry = error_entry.of_unreadable(
             channel.stream.name, 0, index, self.environment.clock.wall_ms(), None,
-            self.group.name, reason, payload, door=self.group.connectors[0], options=used,
+            self.group.name, reason, payload, connector=self.group.connectors[0], options=used,
         )  # fmt: skip
         await client.jetstream().publish(
-            names.error_subject(own.app), entry, headers={"Nats-Msg-Id": key}
+            names.error_subject(assignment.app), entry, headers={"Nats-Msg-Id": key}
         )
 
 
@@ -308,17 +308,17 @@ class ServerInstance(_SourceInstance):
             some = [await self._requests.get()]
             while not self._requests.empty() and len(some) < _TOGETHER:
                 some.append(self._requests.get_nowait())
-            found = _decoded(opened, [r.payload for r in some], [r.properties for r in some])
+            result = _decoded(opened, [r.payload for r in some], [r.properties for r in some])
             refused: dict[int, RefusedPayloadError] = {}
-            for number, index, reason in found.errors:
+            for number, index, reason in result.errors:
                 refused.setdefault(number, RefusedPayloadError(reason, index=index))
             self._bad += len(refused)
-            lines = to_json(found.rows).to_pylist() if found.rows.num_rows else []
-            bounds = np.searchsorted(found.message, np.arange(len(some) + 1))
+            lines = to_json(result.rows).to_pylist() if result.rows.num_rows else []
+            bounds = np.searchsorted(result.message, np.arange(len(some) + 1))
             parts: list[_Part] = []
             for number, request in enumerate(some):
-                own = lines[bounds[number] : bounds[number + 1]]
-                size = sum(map(len, own)) + len(own)
+                events = lines[bounds[number] : bounds[number + 1]]
+                size = sum(map(len, events)) + len(events)
                 if number in refused:
                     request.refuse(refused[number])
                 elif size > self._room:
@@ -327,8 +327,8 @@ class ServerInstance(_SourceInstance):
                         f"of NATS takes {self._room + _HEAD_ROOM} with its headers"
                     )
                     request.refuse(RefusedPayloadError(reason, is_too_large=True))
-                elif own:
-                    parts.append(_Part(request, own, size))
+                elif events:
+                    parts.append(_Part(request, events, size))
                 elif not request.answer.done():
                     request.answer.set_result(0)
             for message in messages_of(parts, min(_MESSAGE_BYTES, self._room)):
@@ -343,8 +343,8 @@ class ServerInstance(_SourceInstance):
             headers[traces.HEADER] = parent
         key = parts[0].request.key
         if key is not None:
-            own = (self.group.app, self.group.name, key)
-            digest = hashlib.sha256("\0".join(own).encode(errors="surrogateescape"))
+            identity = (self.group.app, self.group.name, key)
+            digest = hashlib.sha256("\0".join(identity).encode(errors="surrogateescape"))
             headers["Nats-Msg-Id"] = digest.hexdigest()
         message = b"\n".join(line for part in parts for line in part.lines)
 

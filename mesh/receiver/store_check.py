@@ -17,7 +17,7 @@ from mesh.model.types import AttributeType
 from mesh.operators.executor import Executor
 from mesh.operators.tables.written import stored_form
 from mesh.plan.bind import bind
-from mesh.plan.bound import Answer
+from mesh.plan.bound import AnswerOutput
 from mesh.plan.stores import stored_in, stored_table_of
 from mesh.store.backends import existing
 from mesh.store.sources import database, shard
@@ -64,14 +64,14 @@ def _targets(app: BoundApp) -> Iterator[tuple[StoreTarget, str]]:
 def _written(app: BoundApp) -> frozenset[str]:
     queries = (*app.queries, *(query for part in app.partitions for query in part.queries))
     actions = (query.action for query in queries)
-    return frozenset(one.target.name for one in actions if not isinstance(one, Answer))
+    return frozenset(one.target.name for one in actions if not isinstance(one, AnswerOutput))
 
 
 def _check(target: StoreTarget, app: str, *, is_written: bool) -> None:
     where = database(target.options, app)
-    for found in existing(where, target.tables):
+    for table in existing(where, target.tables, are_written=is_written):
         if is_written:
-            _check_written(found, str(where), is_refusable=target.options.is_refusable)
+            _check_written(table, str(where), is_refusable=target.options.is_refusable)
 
 
 def _check_written(table: StoredTable, where: str, *, is_refusable: bool) -> None:

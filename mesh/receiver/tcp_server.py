@@ -43,7 +43,7 @@ def parts_of(body: bytes) -> tuple[str, bytes]:
     Raises:
         ValueError: the parts don't fill it.
     """
-    found: list[bytes] = []
+    parts: list[bytes] = []
     at = 0
     for _ in range(3):
         if at + _SIZE.size > len(body):
@@ -52,11 +52,11 @@ def parts_of(body: bytes) -> tuple[str, bytes]:
         at += _SIZE.size
         if not 0 <= size <= len(body) - at:
             raise ValueError(f"a part of {size} bytes exceeds it")
-        found.append(body[at : at + size])
+        parts.append(body[at : at + size])
         at += size
     if at != len(body):
         raise ValueError(f"{len(body) - at} bytes follow its payload")
-    return found[1].decode(), found[2]
+    return parts[1].decode(), parts[2]
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ def client_context(options: Mapping[str, Any]) -> ssl.SSLContext | None:
         return None
     with _explained(options):
         context = ssl.create_default_context(cafile=options.get("tls.ca") or None)
-        _add_own(context, options)
+        _add_identity(context, options)
         return context
 
 
@@ -49,7 +49,7 @@ def server_context(options: Mapping[str, Any]) -> ssl.SSLContext:
     with _explained(options):
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        _add_own(context, options)
+        _add_identity(context, options)
         verify = str(options.get("ssl.verify.client") or "").lower()
         if verify:
             context.load_verify_locations(cafile=options.get("tls.ca") or None)
@@ -79,8 +79,8 @@ def pems_of(options: Mapping[str, Any]) -> Pems:
         trusted = _read(options.get("tls.ca"))
         trusted += _trusted_of(ca, options.get("tls.truststore.password") or "") if ca else b""
         if store:
-            own = _own_of(store, options.get("tls.store.password") or "")
-            return own._replace(trusted=trusted + own.trusted)
+            pems = _identity_of(store, options.get("tls.store.password") or "")
+            return pems._replace(trusted=trusted + pems.trusted)
         chain = _read(options.get("tls.cert"))
         # A file of both has the key as well.
         return Pems(trusted, _read(options.get("tls.key")) or chain, chain)
@@ -106,7 +106,7 @@ def _explained(options: Mapping[str, Any]) -> Iterator[None]:
         ) from error
 
 
-def _add_own(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
+def _add_identity(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
     if options.get("tls.truststore"):
         _trust(context, options["tls.truststore"], options.get("tls.truststore.password") or "")
     if options.get("tls.store"):
@@ -131,7 +131,7 @@ def _trusted_of(path: str, password: str) -> bytes:
     return b"".join(one.certificate.public_bytes(Encoding.PEM) for one in trusted)
 
 
-def _own_of(path: str, password: str) -> Pems:
+def _identity_of(path: str, password: str) -> Pems:
     """The key and the certificates of a PKCS#12 store; its authorities are trusted."""
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -144,8 +144,8 @@ def _own_of(path: str, password: str) -> Pems:
     if store.key is None or store.cert is None:
         return Pems(others)
     key = store.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    own = store.cert.certificate.public_bytes(Encoding.PEM)
-    return Pems(others, key, own + others)
+    certificate = store.cert.certificate.public_bytes(Encoding.PEM)
+    return Pems(others, key, certificate + others)
 
 
 def _trust(context: ssl.SSLContext, path: str, password: str) -> None:
@@ -153,7 +153,7 @@ def _trust(context: ssl.SSLContext, path: str, password: str) -> None:
 
 
 def _add_store(context: ssl.SSLContext, path: str, password: str) -> None:
-    pems = _own_of(path, password)
+    pems = _identity_of(path, password)
     if pems.trusted:
         context.load_verify_locations(cadata=pems.trusted.decode())
     if not pems.key:

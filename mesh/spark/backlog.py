@@ -33,18 +33,18 @@ def waiting(context: InstanceContext, read: Mapping[str, int]) -> dict[str, int]
         extra = fields(instance=context.io.assignment.instance, error=str(error))
         log.debug("backlog was not counted", extra=extra)
         return None
-    found = {}
+    counts = {}
     for js_stream, at in read.items():
         first, last = bounds[js_stream]
         # Messages that are deleted do not wait.
-        found[js_stream] = context.io.blocks(js_stream).number_in(max(at, first - 1), last)
-    return found
+        counts[js_stream] = context.io.blocks(js_stream).number_in(max(at, first - 1), last)
+    return counts
 
 
 def total(counts: Iterable[Mapping[str, int]]) -> int:
     """Sum over the streams; parts that read the same stream read the same messages."""
-    found: dict[str, int] = {}
+    highest: dict[str, int] = {}
     for one in counts:
         for js_stream, count in one.items():
-            found[js_stream] = max(count, found.get(js_stream, 0))
-    return sum(found.values())
+            highest[js_stream] = max(count, highest.get(js_stream, 0))
+    return sum(highest.values())

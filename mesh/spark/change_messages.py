@@ -35,8 +35,8 @@ def split(
 
     The last are the events after all changes, with None.  Other messages are markers.
     """
-    found = kernels.equal(messages.column("subject"), subject).to_numpy(zero_copy_only=False)
-    at = np.flatnonzero(found).tolist()
+    mask = kernels.equal(messages.column("subject"), subject).to_numpy(zero_copy_only=False)
+    at = np.flatnonzero(mask).tolist()
     for start, stop in pairwise([-1, *at, messages.num_rows]):
         part = slice(start + 1, stop)
         events = messages.slice(start + 1, stop - start - 1).filter(pa.array(is_event[part]))

@@ -37,8 +37,8 @@ def spark_home() -> Path:
 def default_path() -> Path:
     """Path of the archive for this installation and this Java."""
     # An archive is for one class path.
-    made_for = f"{spark_home().name} {java.java_home()}"
-    key = hashlib.sha256(made_for.encode()).hexdigest()[:12]
+    identity = f"{spark_home().name} {java.java_home()}"
+    key = hashlib.sha256(identity.encode()).hexdigest()[:12]
     return directory() / f"spark-{key}.jsa"
 
 

@@ -90,7 +90,7 @@ def check(spark: SparkSettings, nats: NatsSettings) -> dict[str, str]:
 def conf(spark: SparkSettings) -> dict[str, str]:
     """Spark's configuration for a cluster, besides that of ``spark.conf_file``."""
     host = driver_host(spark)
-    found = {
+    settings = {
         "spark.driver.host": host,
         "spark.io.encryption.enabled": _TRUE,
         f"spark.executorEnv.{executor_check.VARIABLE}": "1",
@@ -101,13 +101,13 @@ def conf(spark: SparkSettings) -> dict[str, str]:
         },
     }
     if spark.driver_port:
-        found["spark.driver.port"] = str(spark.driver_port)
+        settings["spark.driver.port"] = str(spark.driver_port)
     if spark.block_manager_port:
-        found["spark.driver.blockManager.port"] = str(spark.block_manager_port)
+        settings["spark.driver.blockManager.port"] = str(spark.block_manager_port)
     if spark.archives:
         name = spark.archives if "#" in spark.archives else f"{spark.archives}#{_ENVIRONMENT}"
-        found["spark.archives"] = name
-    return found
+        settings["spark.archives"] = name
+    return settings
 
 
 def python(spark: SparkSettings) -> str:
@@ -154,8 +154,8 @@ def slot_count(spark: SparkSettings, cores: int) -> int:
 def executors(session: SparkSession) -> Counter[str]:
     """The cores of each executor by its id."""
     context: Any = session.sparkContext
-    found = context._jsc.sc().statusStore().executorList(True)
-    summaries = [found.apply(n) for n in range(found.size())]
+    entries = context._jsc.sc().statusStore().executorList(True)
+    summaries = [entries.apply(n) for n in range(entries.size())]
     return Counter({one.id(): one.totalCores() for one in summaries if one.id() != "driver"})
 
 
@@ -195,13 +195,13 @@ def check_executors(session: SparkSession, cores: int) -> None:
     expected = executor_check.versions()
     try:
         tasks = context.parallelize(range(cores), cores)
-        found = tasks.mapPartitions(executor_check.faults(expected)).collect()
+        faults = tasks.mapPartitions(executor_check.faults(expected)).collect()
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        told = [line for line in lines if re.search(r"Error: |No module|Cannot run", line)]
-        raise _unable((told or lines or ["no reason given"])[0]) from error
-    if found:
-        raise _unable("; ".join(sorted(set(found))))
+        errors = [line for line in lines if re.search(r"Error: |No module|Cannot run", line)]
+        raise _unable((errors or lines or ["no reason given"])[0]) from error
+    if faults:
+        raise _unable("; ".join(sorted(set(faults))))
 
 
 def submit_arguments(spark: SparkSettings) -> str:
@@ -230,8 +230,8 @@ def _conf_file(path: str) -> dict[str, str]:
             str(error),
             "It has lines like 'spark.executor.memory 2g'.",
         ) from error
-    given = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
-    parts = [re.split(r"\s*[=:\s]\s*", line, maxsplit=1) for line in given]
+    entries = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+    parts = [re.split(r"\s*[=:\s]\s*", line, maxsplit=1) for line in entries]
     return {one[0]: one[1] if len(one) > 1 else "" for one in parts}
 
 

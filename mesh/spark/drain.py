@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mesh.model import names
 from mesh.operators.base import State, subset
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
-from mesh.spark.local_state import Position
+from mesh.spark.local_state import InputPosition
 from mesh.spark.part_states import state_of
 from mesh.spark.routes import positioned_routes
 from pyspark_nats.sink import fencing
@@ -51,17 +51,17 @@ class Drain:
 
     def places(self) -> Places | None:
         """The common position; None until all sources have halted at the same one."""
-        found = [halting.halted_positions(path) for path in self._paths]
+        positions = [halting.halted_positions(path) for path in self._paths]
         reached: Places = {}
-        for places in found:
+        for places in positions:
             for stream, place in (places or {}).items():
                 if stream not in reached or place["sequence"] > reached[stream]["sequence"]:
                     reached[stream] = place
-        if any(places is None for places in found):
+        if any(places is None for places in positions):
             return None
         behind = any(
             place["sequence"] < reached[stream]["sequence"]
-            for places in found
+            for places in positions
             for stream, place in (places or {}).items()
         )
         if behind:
@@ -111,24 +111,24 @@ def last_positions(
     Returns:
         By JetStream stream and producer; for channels, not for the error stream.
     """
-    found: dict[tuple[str, str], int] = {}
+    positions: dict[tuple[str, str], int] = {}
     if not io.group.stateful:
         for one in positioned_routes(io):
             place = places[0][one.route.input.channel.js_stream()]
             last = (place["sequence"] + 1) * POSITIONS_PER_MESSAGE - 1
             for stream in _js_streams(one.route.output):
-                found[stream, one.producer(io)] = last
-        return found
+                positions[stream, one.producer(io)] = last
+        return positions
     for partition in io.partitions:
         local = state_of(io, directory, partition, states)
-        position = Position.of(places[partition], io.input_streams(partition))
+        position = InputPosition.of(places[partition], io.input_streams(partition))
         manifest = local.manifest(position) or local.restored(position)
         scalars: Any = manifest.scalars if manifest is not None else {}
-        own: Any = subset(State({}, scalars), "own").scalars
+        values: Any = subset(State({}, scalars), "own").scalars
         for channel in io.group.outputs:
             for stream in _js_streams(channel):
-                found[stream, io.producer(str(partition))] = own.get("outputs", 0)
-    return found
+                positions[stream, io.producer(str(partition))] = values.get("outputs", 0)
+    return positions
 
 
 def _js_streams(channel: Channel) -> list[str]:

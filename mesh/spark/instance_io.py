@@ -13,15 +13,17 @@ from mesh.model import names
 from mesh.model.app import GroupSpec, Strategy
 from mesh.model.cluster import Assignment
 from mesh.model.types import AttributeType
+from pyspark_nats.decode import decode_messages
 from pyspark_nats.decode.limits import EVENTS_CEILING, USUAL, MessageLimits
 from pyspark_nats.source.ranges import Blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from mesh.model.app import Channel, GroupInput
     from mesh.model.types import StreamSchema
+    from pyspark_nats.decode.result import DecodeResult
 
 #: Sequences in a block when instances share a channel round robin.
 ROUND_ROBIN_BLOCK: Final = 256
@@ -47,6 +49,9 @@ _METADATA_TYPES: Final = {
 }
 #: Columns that the source adds to a stream's own in a group without state.
 METADATA: Final = tuple(_METADATA_TYPES)
+
+#: What ``decoder_of`` gives for a source with a mapper, as option of the source.
+_MAPPED: Final = "mesh.mapping.json_source:decode_mapped"
 
 #: Columns of the sink's input: see ``pyspark_nats.sink.writer``.
 SINK_SCHEMA: Final = (
@@ -158,6 +163,16 @@ class BatchLimits:
     message: MessageLimits = USUAL
 
 
+def decoder_of(channel: Channel) -> Callable[..., DecodeResult]:
+    """The decoder of a channel's messages, as ``decode_messages``."""
+    if not channel.is_mapped:
+        return decode_messages
+    # Mappers load libraries that few groups need.
+    from mesh.mapping.json_source import decode_mapped
+
+    return decode_mapped
+
+
 def source_options(
     io: InstanceIO,
     parts: Sequence[str],
@@ -204,6 +219,8 @@ def source_options(
         "missing": "error",
         "metadata": ",".join(METADATA),
     }
+    if group_input.channel.is_mapped:
+        options["decoder"] = _MAPPED
     if (blocks := io.blocks(js_stream)).count > 1:
         options |= {
             "blockSize": str(blocks.size),
@@ -226,5 +243,5 @@ def message_options(limits: MessageLimits) -> dict[str, str]:
 
 def typed_schema(stream: StreamSchema) -> StructType:
     """Columns of the source's typed form: the stream's attributes, then ``METADATA``."""
-    own = [StructField(a.name, _SPARK_TYPES[a.type]) for a in stream.attributes]
-    return StructType([*own, *(StructField(n, kind) for n, kind in _METADATA_TYPES.items())])
+    columns = [StructField(a.name, _SPARK_TYPES[a.type]) for a in stream.attributes]
+    return StructType([*columns, *(StructField(n, kind) for n, kind in _METADATA_TYPES.items())])

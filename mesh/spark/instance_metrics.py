@@ -24,8 +24,8 @@ _BATCHES: Final = 100
 
 def newer_epoch(error: str | None) -> int:
     """The epoch of the writer that has replaced this one, from an error's text; 0 for none."""
-    found = _NEWER.search(error or "")
-    return int(found[1]) if found is not None else 0
+    match = _NEWER.search(error or "")
+    return int(match[1]) if match is not None else 0
 
 
 def added(before: ElementCounts, more: ElementCounts, *, rows: int | None) -> ElementCounts:
@@ -84,21 +84,21 @@ class InstanceMetrics:
 
     def count_elements(self, part: str, counts: Sequence[ElementCounts]) -> None:
         """Count events of a part's elements; their rows are those of now."""
-        known = self._elements.setdefault(part, {})
+        totals = self._elements.setdefault(part, {})
         for one in counts:
             key = one.kind, one.name
-            known[key] = added(known.get(key, ElementCounts(*key)), one, rows=one.rows)
+            totals[key] = added(totals.get(key, ElementCounts(*key)), one, rows=one.rows)
 
     def _all_elements(self) -> tuple[ElementCounts, ...]:
-        found: dict[tuple[str, str], ElementCounts] = {}
+        totals: dict[tuple[str, str], ElementCounts] = {}
         for part in self._elements.values():
             for key, one in part.items():
-                before = found.get(key)
+                before = totals.get(key)
                 rows = one.rows if before is None or before.rows is None else before.rows
                 if before is not None and before.rows is not None and one.rows is not None:
                     rows = before.rows + one.rows
-                found[key] = added(before or ElementCounts(*key), one, rows=rows)
-        return tuple(found[key] for key in sorted(found))
+                totals[key] = added(before or ElementCounts(*key), one, rows=rows)
+        return tuple(totals[key] for key in sorted(totals))
 
     def add(self, status: InstanceStatus) -> None:
         """Add the counts of the instance's other query."""

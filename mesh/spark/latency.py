@@ -58,5 +58,5 @@ def count(
     if not waits:
         return (), 0.0
     waits_ms = np.maximum(np.concatenate(waits), 0)
-    found = np.bincount(np.searchsorted(_BOUNDS_MS, waits_ms), weights, len(_BOUNDS_MS) + 1)
-    return tuple(found.astype(np.int64).tolist()), float(np.dot(waits_ms, weights)) / 1000
+    counts = np.bincount(np.searchsorted(_BOUNDS_MS, waits_ms), weights, len(_BOUNDS_MS) + 1)
+    return tuple(counts.astype(np.int64).tolist()), float(np.dot(waits_ms, weights)) / 1000

@@ -30,7 +30,7 @@ def executor_of(io: InstanceIO, number: int, shard: str = "") -> Executor:
 
 
 @dataclass(slots=True)
-class Partition:
+class LivePartition:
     """The live state of one partition at one position."""
 
     executor: Executor

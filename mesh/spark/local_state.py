@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 #: Incremented when the meaning of a manifest or of a piece changes.
 FORMAT_VERSION = 1
 #: A batch may run again from the previous position; the uploader may be one position further back.
-MANIFESTS_KEPT = 4
+MANIFESTS_MAX = 4
 #: File in the directory of a part that began without a state.
 NEW = "new"
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class InputPosition:
     """Input position of a partition, for each JetStream stream in name order."""
 
     #: (JetStream stream, last sequence read, broker's time in ms up to which it is complete).
     streams: tuple[tuple[str, int, int], ...]
 
     @classmethod
-    def of(cls, offsets: Mapping[str, Mapping[str, int]], streams: Iterable[str]) -> Position:
+    def of(cls, offsets: Mapping[str, Mapping[str, int]], streams: Iterable[str]) -> InputPosition:
         """The part of a Spark offset for ``streams``."""
         return cls(
             tuple((s, offsets[s]["sequence"], offsets[s]["time_ms"]) for s in sorted(streams))
@@ -62,7 +62,7 @@ class Position:
 class Manifest:
     """The state at a position, with the names of its pieces instead of the pieces."""
 
-    position: Position
+    position: InputPosition
     #: Data of the host: the clock of each input stream.
     clocks: dict[str, Any]
     scalars: dict[str, Any]
@@ -80,9 +80,9 @@ class Manifest:
     newest: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
-    def position_of(self) -> Position:
+    def position_of(self) -> InputPosition:
         """The sequences that the state really includes."""
-        return Position(
+        return InputPosition(
             tuple((s, max(n, self.ahead.get(s, 0)), t) for s, n, t in self.position.streams)
         )
 
@@ -123,7 +123,7 @@ class Manifest:
                 hint="Run the version that wrote it, or undeploy and deploy the app.",
             )
         return cls(
-            Position(tuple((s, n, t) for s, n, t in values["position"])),
+            InputPosition(tuple((s, n, t) for s, n, t in values["position"])),
             values["clocks"],
             values["scalars"],
             tuple(values["pieces"]),
@@ -147,7 +147,7 @@ class LocalState:
 
     def save(
         self,
-        position: Position,
+        position: InputPosition,
         clocks: dict[str, Any],
         state: State,
         ahead: Mapping[str, int] | None = None,
@@ -188,13 +188,13 @@ class LocalState:
         Raises:
             FileNotFoundError: none yet, and the instance has not begun without a state.
         """
-        found = [(path.stat().st_mtime_ns, path) for path in self.directory.glob("*.manifest")]
-        if found:
-            return Manifest.from_bytes(max(found)[1].read_bytes())
+        manifests = [(path.stat().st_mtime_ns, path) for path in self.directory.glob("*.manifest")]
+        if manifests:
+            return Manifest.from_bytes(max(manifests)[1].read_bytes())
         (self.directory / NEW).stat()
         return None
 
-    def restored(self, start: Position) -> Manifest | None:
+    def restored(self, start: InputPosition) -> Manifest | None:
         """Manifest of the uploaded snapshot, if a batch from ``start`` reads all later input.
 
         The batch reads more than that if another partition of the instance is at a lower position
@@ -206,7 +206,7 @@ class LocalState:
             return None
         return restored_at(manifest, start)
 
-    def manifest(self, position: Position) -> Manifest | None:
+    def manifest(self, position: InputPosition) -> Manifest | None:
         """The manifest of exactly this position."""
         try:
             return Manifest.from_bytes(self._manifest_path(position).read_bytes())
@@ -239,7 +239,7 @@ class LocalState:
     def _restored_path(self) -> Path:
         return self.directory / "restored.manifest"
 
-    def _manifest_path(self, position: Position) -> Path:
+    def _manifest_path(self, position: InputPosition) -> Path:
         return self.directory / f"{position.name}.manifest"
 
     def drop_old(self) -> None:
@@ -247,13 +247,13 @@ class LocalState:
         newest_first = sorted(
             self.directory.glob("*.manifest"), key=lambda p: p.stat().st_mtime_ns, reverse=True
         )
-        for path in newest_first[MANIFESTS_KEPT:]:
+        for path in newest_first[MANIFESTS_MAX:]:
             path.unlink(missing_ok=True)
-        if len(newest_first) <= MANIFESTS_KEPT:
+        if len(newest_first) <= MANIFESTS_MAX:
             return
         used = {
             self.piece_path(name)
-            for path in newest_first[:MANIFESTS_KEPT]
+            for path in newest_first[:MANIFESTS_MAX]
             for name in Manifest.from_bytes(path.read_bytes()).pieces
         }
         for path in self.directory.glob("*.arrow"):
@@ -267,7 +267,7 @@ def _write_atomically(path: Path, data: bytes) -> None:
     temporary.replace(path)
 
 
-def restored_at(manifest: Manifest, start: Position) -> Manifest | None:
+def restored_at(manifest: Manifest, start: InputPosition) -> Manifest | None:
     """``manifest`` for a batch from ``start``; None if that batch lacks input after it."""
     reached = {stream: sequence for stream, sequence, _ in manifest.position_of.streams}
     if any(sequence > reached.get(stream, -1) for stream, sequence, _ in start.streams):

@@ -69,8 +69,8 @@ def restore_parts(
 
     numbers = tuple(partitions)
     with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
-        found = zip(numbers, pool.map(restore, numbers), strict=True)
-        return {number: manifest for number, manifest in found if manifest is not None}
+        results = zip(numbers, pool.map(restore, numbers), strict=True)
+        return {number: manifest for number, manifest in results if manifest is not None}
 
 
 def _begin_part(
@@ -83,10 +83,10 @@ def _begin_part(
 ) -> None:
     """Begin a run of a partition, whose tasks are elsewhere, from what was restored here."""
     part = io.part(partition)
-    known = store.stored(part)
+    objects = store.stored(part)
     names = manifest.pieces if manifest is not None else ()
     # A migration has written pieces that are stored nowhere.
-    pieces = {name: known.get(name) or local.piece_path(name) for name in names}
+    pieces = {name: objects.get(name) or local.piece_path(name) for name in names}
     store.discard(part, states.of(part).begin(manifest, pieces))
 
 
@@ -99,12 +99,12 @@ def mirror(local: LocalState, remote: RemoteState, manifest: Manifest) -> None:
         manifest: the shared one.
     """
     local.directory.mkdir(parents=True, exist_ok=True)
-    wanted = {
+    missing = {
         stored: path
         for name, stored in remote.pieces_of(manifest).items()
         if not (path := local.piece_path(name)).exists()
     }
-    remote.states.store.fetch(wanted)
+    remote.states.store.fetch(missing)
     local.put_manifest(manifest)
     local.drop_old()
 

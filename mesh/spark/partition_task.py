@@ -30,10 +30,10 @@ from mesh.operators.failures import FAILED
 from mesh.plan.bind.group import bind_group
 from mesh.spark import change_messages, sink_rows
 from mesh.spark.idle_time import IdleTime
-from mesh.spark.instance_io import InstanceIO
-from mesh.spark.live_partition import Partition as Partition
+from mesh.spark.instance_io import InstanceIO, decoder_of
+from mesh.spark.live_partition import LivePartition as LivePartition
 from mesh.spark.live_partition import executor_of
-from mesh.spark.local_state import LocalState, Position
+from mesh.spark.local_state import InputPosition, LocalState
 from mesh.spark.part_states import state_of
 from mesh.spark.partitioning import channel_rows
 from mesh.spark.store_output import StoreOutput
@@ -93,7 +93,7 @@ class PartitionTask:
             yield from run.take(batch)
         yield from run.finish()
 
-    def kept(self, number: int, position: Position, partition: Partition) -> None:
+    def end_batch(self, number: int, position: InputPosition, partition: LivePartition) -> None:
         """Store the state at the end of a batch, and write the time of its next timer."""
         if self.states is not None:
             self.store(number, position, partition)
@@ -111,17 +111,17 @@ class PartitionTask:
         else:
             wakeup.unlink(missing_ok=True)
 
-    def store(self, number: int, position: Position, partition: Partition) -> None:
+    def store(self, number: int, position: InputPosition, partition: LivePartition) -> None:
         """Store the state of a partition, which is at ``position``, in its directory."""
-        found = self.state(number)
+        part_states = self.state(number)
         state = partition.executor.snapshot()
-        if isinstance(found, RemoteState):
+        if isinstance(part_states, RemoteState):
             due_ms = partition.wakeup_ms()
-            found.save(position, partition.stored_clocks(), state, partition.ahead, due_ms)
+            part_states.save(position, partition.stored_clocks(), state, partition.ahead, due_ms)
         else:
-            found.save(position, partition.stored_clocks(), state, partition.ahead)
+            part_states.save(position, partition.stored_clocks(), state, partition.ahead)
 
-    def is_live(self, number: int, position: Position) -> bool:
+    def is_live(self, number: int, position: InputPosition) -> bool:
         """Whether the state that this process has at ``position`` is the one that others find."""
         return self.states is None or self.states.of(self.io.part(number)).is_live(position)
 
@@ -141,9 +141,9 @@ class PartitionRun:
         self.ends: dict[str, dict[str, int]] = {}
         #: Number of events in the messages so far, those that can't be read among them.
         self.events = 0
-        self._partition: Partition | None = None
+        self._partition: LivePartition | None = None
         self._number = 0
-        self._given_number: int | None = None
+        self._preset_number: int | None = None
         self._inputs: dict[str, GroupInput] = {}
         #: Whether times of clients let time pass in this run.
         self._has_jumped = False
@@ -162,7 +162,7 @@ class PartitionRun:
 
     def begin(self, number: int, ranges: Iterable[StreamRange]) -> None:
         """Set the partition and its ranges, which no markers are among the rows for."""
-        self._given_number = number
+        self._preset_number = number
         for one in ranges:
             self.starts[one.stream] = {"sequence": one.start, "time_ms": one.start_ms}
             self.ends[one.stream] = {"sequence": one.end, "time_ms": one.end_ms}
@@ -197,16 +197,16 @@ class PartitionRun:
             self._partition = self._load()
         return self._partition.executor.next_time()
 
-    def _load(self) -> Partition:
-        self._number = self._of_starts() if self._given_number is None else self._given_number
+    def _load(self) -> LivePartition:
+        self._number = self._of_starts() if self._preset_number is None else self._preset_number
         self._inputs = self._io.input_streams(self._number)
-        position = Position.of(self.starts, self.starts)
+        position = InputPosition.of(self.starts, self.starts)
         live = _LIVE.pop(self._key, None)
         if live is not None and live[0] == position and self.task.is_live(self._number, position):
             self._partition = live[1]
             return live[1]
 
-        partition = Partition(
+        partition = LivePartition(
             self._executor(),
             {i.channel.stream.name: StreamClock() for i in self._inputs.values()},
             idle=IdleTime.of(bind_group(self._io.group)),
@@ -297,13 +297,13 @@ class PartitionRun:
     def _of_channel(self, subjects: Any, channel: Channel) -> npt.NDArray[np.bool_]:
         """Mask of the messages that are events of ``channel``; its stream also holds markers."""
         if channel.foreign:
-            found = kernels.match_substring_regex(subjects, _subject_pattern(channel.reads))
+            mask = kernels.match_substring_regex(subjects, _subject_pattern(channel.reads))
         elif len(subjects) <= FEW:
             subject = channel.subject(self._number)
             return np.array([one == subject for one in subjects.to_pylist()], bool)
         else:
-            found = kernels.equal(subjects, channel.subject(self._number))
-        return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+            mask = kernels.equal(subjects, channel.subject(self._number))
+        return np.asarray(mask.to_numpy(zero_copy_only=False), bool)
 
     def _process_stream(self, messages: Rows, group_input: GroupInput) -> Iterator[pa.RecordBatch]:
         while messages.num_rows:
@@ -317,10 +317,16 @@ class PartitionRun:
         self, messages: Rows, group_input: GroupInput
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
         """Process as many messages as may be decoded together: their number, and output rows."""
-        decoded = decode.decode_messages(
+        assert self._partition is not None
+        if isinstance(messages, MessageRows) and self._partition.executor.takes_few:
+            few = messages.decode_few(group_input.channel.stream.arrow, self.task.limits)
+            if few is not None:
+                return few.taken, self._process_decoded(messages, few, group_input)
+        channel = group_input.channel
+        decoded = decoder_of(channel)(
             messages.column("data"),
             messages.column("content_type"),
-            group_input.channel.stream.arrow,
+            channel.stream.arrow,
             limits=self.task.limits,
         )
         decoded = decode.with_event_times(
@@ -343,15 +349,16 @@ class PartitionRun:
             yield sink_rows.error_rows(self._io, schema.name, messages, decoded.errors, part)
         if not decoded.rows.num_rows:
             return
-        sequence = messages.column("sequence").to_numpy()[decoded.message]
-        broker_ms = messages.column("time_ms").to_numpy()[decoded.message]
-        own_ms = decoded.event_time_ms
+        sequence = numbers_of(messages, "sequence")[decoded.message]
+        broker_ms = numbers_of(messages, "time_ms")[decoded.message]
+        event_ms = decoded.event_time_ms
         time_ms = broker_ms
-        if own_ms.null_count < len(own_ms):
-            time_ms = kernels.coalesce(own_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
+        has_times = event_ms.null_count < len(event_ms)
+        if has_times:
+            time_ms = kernels.coalesce(event_ms, pa.array(broker_ms)).to_numpy(zero_copy_only=False)
             self._has_jumped = True
         self._has_jumped |= any(clock.by_events for clock in self._partition.clocks.values())
-        self._partition.clocks[schema.name].take(time_ms, own_ms[-1].is_valid)
+        self._partition.clocks[schema.name].take(time_ms, has_times and event_ms[-1].is_valid)
         # Events that a client sends as one message are one chunk, like an array in the reference
         # engine. Messages of the runtime's own sinks have no such meaning.
         chunk = sequence if group_input.channel.format is Format.JSON else None
@@ -390,12 +397,12 @@ class PartitionRun:
                     self._io.group.text,
                     self._io.producer(str(self._number)),
                     run.rows,
-                    pa.array(run.position),
+                    run.position,
                     pa.array(run.time_ms) if by_events else None,
                 )
 
     def _advance(
-        self, partition: Partition, inputs: list[InputRun]
+        self, partition: LivePartition, inputs: list[InputRun]
     ) -> tuple[list[OutputRun], bool]:
         """Drive the operators; their output, and whether its rows have times of their own."""
         clocks = partition.clocks.values()
@@ -417,14 +424,14 @@ class PartitionRun:
         stores = self._partition.stores
         return runs if stores is None else stores.take(runs)
 
-    def _keep(self, partition: Partition) -> None:
-        position = Position.of(self.ends, self.ends)
+    def _keep(self, partition: LivePartition) -> None:
+        position = InputPosition.of(self.ends, self.ends)
         partition.ahead = {
             stream: sequence
             for stream, sequence in partition.ahead.items()
             if sequence > self.ends[stream]["sequence"]
         }
-        self.task.kept(self._number, position, partition)
+        self.task.end_batch(self._number, position, partition)
         _LIVE[self._key] = (position, partition)
 
     @property
@@ -436,14 +443,23 @@ def without_skipped(messages: Any, column: str, skips: Iterable[tuple[int, int]]
     """``messages``, ``Rows``, without those whose sequence is in a skipped range (after, to]."""
     for after, to in skips:
         sequence = messages.column(column)
-        kept = kernels.or_(kernels.less_equal(sequence, after), kernels.greater(sequence, to))
-        messages = messages.filter(kept)
+        mask = kernels.or_(kernels.less_equal(sequence, after), kernels.greater(sequence, to))
+        messages = messages.filter(mask)
     return messages
+
+
+def numbers_of(messages: Rows, name: str) -> npt.NDArray[np.int64]:
+    """A column of numbers without nulls."""
+    if isinstance(messages, MessageRows):
+        return messages.numbers(name)
+    return messages.column(name).to_numpy()
 
 
 def count_messages(sequences: npt.NDArray[np.int64]) -> int:
     """The number of messages of events, by their sequences, which grow."""
-    return int(np.count_nonzero(np.diff(sequences))) + bool(len(sequences))
+    if len(sequences) <= 1:
+        return len(sequences)
+    return int(np.count_nonzero(np.diff(sequences))) + 1
 
 
 def _changes(names: Any) -> list[int]:
@@ -463,7 +479,7 @@ def _subject_pattern(subject: str) -> str:
 
 
 #: States after the last batches in this process, so that the next batch need not load them.
-_LIVE: dict[tuple[str, str, int], tuple[Position, Partition]] = {}
+_LIVE: dict[tuple[str, str, int], tuple[InputPosition, LivePartition]] = {}
 
 
 def drop_ended_states() -> None:

@@ -39,7 +39,7 @@ def channel_rows(
     text: str,
     producer: str,
     rows: pa.RecordBatch,
-    position: Any,
+    position: Longs,
     event_time_ms: Any | None,
     events: Callable[[], EventBatch] | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -61,7 +61,7 @@ def channel_rows(
         at: Any = pa.array(chosen)
         times = event_time_ms.take(at) if event_time_ms is not None else None
         yield from sink_rows.event_rows(
-            channel, producer, rows.take(at), position.take(at), _if_any(times), number
+            channel, producer, rows.take(at), position[chosen], _if_any(times), number
         )
 
 
@@ -129,8 +129,8 @@ def _owned(key: BoundKey, partition: int, count: int) -> BoundKey:
     if not key.ranges:
         return key
     homes = label_partitions(tuple(r.label for r in key.ranges), count)
-    own = (r for r, home in zip(key.ranges, homes, strict=True) if home == partition)
-    return replace(key, ranges=tuple(own))
+    ranges = (r for r, home in zip(key.ranges, homes, strict=True) if home == partition)
+    return replace(key, ranges=tuple(ranges))
 
 
 def _by_number(row: Longs, place: Longs) -> Iterator[tuple[int, Longs]]:

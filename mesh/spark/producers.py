@@ -45,8 +45,10 @@ def _of_group(
         # A source continues where it was in the outside world, whatever the app went back to.
         return
     for index, name in enumerate(group.instances, 1):
-        made = Assignment(name, group.app, group.name, index, incarnation, "", 0, lease_revision=0)
-        io = InstanceIO(group, made)
+        assignment = Assignment(
+            name, group.app, group.name, index, incarnation, "", 0, lease_revision=0
+        )
+        io = InstanceIO(group, assignment)
         if group.kind is GroupKind.TRIGGER or group.stateful:
             for channel in group.outputs:
                 for partition in io.partitions:

@@ -56,7 +56,7 @@ _FAILURES: Final = 3
 _ROWS: Final = 2048
 _FEW: Final = 8
 #: Messages that one search finds at most.
-_FOUND_MAX: Final = 16
+_FAULTS_MAX: Final = 16
 #: Time of one trial and of a search, seconds; a session that stops waits for one trial.
 _TRIAL_S: Final = 20.0
 _SEARCH_S: Final = 120.0
@@ -139,21 +139,21 @@ class RepeatedFailures:
         """Whether it has failed often enough for a search."""
         return self._count >= self._due_at
 
-    def io_of(self, given: TriedInstance, is_over: Callable[[], bool]) -> InstanceIO:
+    def io_of(self, instance: TriedInstance, is_over: Callable[[], bool]) -> InstanceIO:
         """The instance's inputs and outputs, without the messages at fault.
 
         They are looked for if that is due, from the restored positions on; this blocks.
 
         Args:
-            given: of the instance.
+            instance: what a search needs of it.
             is_over: whether the instance is to stop.
         """
         if self.is_due:
-            self._search(given, is_over)
-        return replace(given.io, refused=self.refused)
+            self._search(instance, is_over)
+        return replace(instance.io, refused=self.refused)
 
-    def _search(self, given: TriedInstance, is_over: Callable[[], bool]) -> None:
-        found: list[RefusedMessage] = []
+    def _search(self, instance: TriedInstance, is_over: Callable[[], bool]) -> None:
+        faults: list[RefusedMessage] = []
         process, clock = self.process(), SystemClock()
         ends_s = clock.monotonic_s() + _SEARCH_S
 
@@ -161,20 +161,20 @@ class RepeatedFailures:
             return is_over() or clock.monotonic_s() > ends_s
 
         try:
-            for part in _parts(given, process):
-                before = (*self.refused, *found)
-                found += search(part, before, f"{self._count} times", ends)
+            for part in _parts(instance, process):
+                before = (*self.refused, *faults)
+                faults += search(part, before, f"{self._count} times", ends)
         # Of NATS, or of the state: later failures lead to another search.
         except Exception as error:
-            extra = fields(instance=given.io.assignment.instance, error=error)
+            extra = fields(instance=instance.io.assignment.instance, error=error)
             log.warning("search for a message at fault failed", extra=extra)
         finally:
             process.stop()
-        self.refused = (*self.refused, *found)
-        self._count, self._due_at = 0, _FAILURES if found else 2 * self._due_at
-        for one in found:
+        self.refused = (*self.refused, *faults)
+        self._count, self._due_at = 0, _FAILURES if faults else 2 * self._due_at
+        for one in faults:
             extra = fields(
-                instance=given.io.assignment.instance,
+                instance=instance.io.assignment.instance,
                 stream=one.js_stream,
                 sequence=one.sequence,
                 reason=one.reason,
@@ -196,22 +196,22 @@ def search(
         times: how often the instance has failed, for the reasons.
         is_over: whether to end early.
     """
-    found: list[RefusedMessage] = []
+    faults: list[RefusedMessage] = []
     at: Offsets | None = None
     try:
-        while len(found) < _FOUND_MAX:
+        while len(faults) < _FAULTS_MAX:
             begin, ends = part.look(at, _ROWS)
             if is_over() or ends == begin:
                 break
-            known = (*refused, *found)
-            failure = part.run(begin, ends, known, keeps=True)
+            all_refused = (*refused, *faults)
+            failure = part.run(begin, ends, all_refused, keeps=True)
             if failure:
-                found.append(_at_fault(part, begin, ends, known, times, failure, is_over))
+                faults.append(_at_fault(part, begin, ends, all_refused, times, failure, is_over))
             else:
                 at = ends
     except _GivesUp:
         pass
-    return found
+    return faults
 
 
 def _at_fault(
@@ -266,10 +266,10 @@ class _PartProcess:
 
     def look(self, at: Offsets | None, rows: int) -> tuple[Offsets, Offsets]:
         """See ``Part.look``."""
-        found: tuple[Offsets, Offsets] = self.process.call(
+        bounds: tuple[Offsets, Offsets] = self.process.call(
             _TRIAL_S, f"{_MODULE}:look", self.trial, at, rows
         )
-        return found
+        return bounds
 
     def run(
         self, at: Offsets, ends: Offsets, refused: tuple[RefusedMessage, ...], *, keeps: bool
@@ -288,23 +288,23 @@ class _PartProcess:
         return said
 
 
-def _parts(given: TriedInstance, process: Process) -> Iterator[_PartProcess]:
-    if not given.has_states:
+def _parts(instance: TriedInstance, process: Process) -> Iterator[_PartProcess]:
+    if not instance.has_states:
         return
-    for key in members.partition_keys(given.io):
-        copy = given.directory / "trial"
+    for key in members.partition_keys(instance.io):
+        copy = instance.directory / "trial"
         shutil.rmtree(copy, ignore_errors=True)
         # States of other parts, and later ones, are not its own.
-        shutil.copytree(given.run, copy) if given.run.exists() else copy.mkdir(parents=True)
+        shutil.copytree(instance.run, copy) if instance.run.exists() else copy.mkdir(parents=True)
         try:
             trial = Trial(
-                given.io,
+                instance.io,
                 key,
                 str(copy),
-                given.nats,
-                given.message,
-                given.starts.get(key),
-                key in given.restored,
+                instance.nats,
+                instance.message,
+                instance.starts.get(key),
+                key in instance.restored,
             )
             yield _PartProcess(trial, process)
         finally:

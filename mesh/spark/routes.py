@@ -35,19 +35,19 @@ def routes(io: InstanceIO) -> tuple[Route, ...]:
     if group.kind in (GroupKind.PARTITIONER, GroupKind.RECEIVER):
         return tuple(Route(i, (), output) for i in group.inputs for output in group.outputs)
     app = bind_group(group)
-    found: list[Route] = []
+    paths: list[Route] = []
 
     def follow(group_input: GroupInput, stream: str, path: tuple[BoundQuery, ...]) -> None:
         for query in app.queries:
             if query.input_streams != (stream,) or query in path:
                 continue
             outputs = io.outputs(query.target.name)
-            found.extend(Route(group_input, (*path, query), output) for output in outputs)
+            paths.extend(Route(group_input, (*path, query), output) for output in outputs)
             follow(group_input, query.target.name, (*path, query))
 
     for group_input in group.inputs:
         follow(group_input, group_input.channel.stream.name, ())
-    return tuple(found)
+    return tuple(paths)
 
 
 @dataclass(frozen=True, slots=True)

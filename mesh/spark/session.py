@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Names of settings and options whose values are not shown: those of Spark's default and ours.
 _SECRETS: Final = "secret|password|passwd|token|access[.]?key|credential|seed|nats"
 #: Settings for short batches in addition to the connector's (pyspark_nats.tuning).
-OWN_CONF: Final[dict[str, str]] = {
+MESH_CONF: Final[dict[str, str]] = {
     # SiddhiQL's arithmetic is Java's: it wraps around and yields null where ANSI SQL raises.
     "spark.sql.ansi.enabled": "false",
     # SiddhiQL distinguishes ``a`` from ``A``.
@@ -70,7 +70,7 @@ _SMALL_HEAP: Final = (
 )
 
 #: All settings of the session that are the same for every worker.
-CONF: Final[dict[str, str]] = {**tuning.RECOMMENDED_CONF, **OWN_CONF}
+CONF: Final[dict[str, str]] = {**tuning.RECOMMENDED_CONF, **MESH_CONF}
 
 
 #: Longest directory in which the path of a Unix domain socket fits into the kernel's 107 bytes,
@@ -136,7 +136,7 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
             + class_archive.java_option(class_archive.default_path()),
         )
     )
-    own = (
+    conf = (
         {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
@@ -145,7 +145,7 @@ def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:
         if is_local
         else cluster.conf(settings)
     )
-    for key, value in {**CONF, **own}.items():
+    for key, value in {**CONF, **conf}.items():
         builder = builder.config(key, value)
     is_first = SparkContext._gateway is None
     session = builder.getOrCreate()
@@ -178,13 +178,13 @@ def daemon_ahead_of(directory: Path) -> Callable[[], None]:
 def _prepare_driver(settings: SparkSettings, directory: Path) -> None:
     """Have the driver's JVM read the file of settings, and find the executors' Python."""
     os.environ["PYSPARK_SUBMIT_ARGS"] = cluster.submit_arguments(settings)
-    found = Path(cluster.python(settings))
-    if found.is_absolute():
+    python = Path(cluster.python(settings))
+    if python.is_absolute():
         return
     # The planners of queries run on the driver, by the same relative path.
     place = directory / "driver"
     place.mkdir(exist_ok=True)
-    (place / found.parts[0]).symlink_to(sys.prefix)
+    (place / python.parts[0]).symlink_to(sys.prefix)
     os.chdir(place)
 
 
@@ -244,23 +244,23 @@ def _with_threads(master: str) -> str:
 
 def _threads(master: str) -> int | None:
     """Threads of a local master; None for a cluster."""
-    found = _LOCAL.match(f"{master}[1" if master == "local" else master)
-    if found is None:
+    match = _LOCAL.match(f"{master}[1" if master == "local" else master)
+    if match is None:
         return None
-    return len(os.sched_getaffinity(0)) if found[1] == "*" else int(found[1])
+    return len(os.sched_getaffinity(0)) if match[1] == "*" else int(match[1])
 
 
-def socket_directory(wanted: Path) -> Path:
-    """A directory for sockets: ``wanted``, if their paths may be so long."""
-    if len(os.fsencode(wanted)) <= _SOCKET_DIRECTORY_MAX:
-        return wanted
+def socket_directory(directory: Path) -> Path:
+    """A directory for sockets: ``directory``, if their paths may be so long."""
+    if len(os.fsencode(directory)) <= _SOCKET_DIRECTORY_MAX:
+        return directory
     return _short_directory()
 
 
 @cache
 def _short_directory() -> Path:
-    made = scratch.for_process("s")
-    if len(os.fsencode(made)) <= _SOCKET_DIRECTORY_MAX:
-        return made
+    directory = scratch.for_process("s")
+    if len(os.fsencode(directory)) <= _SOCKET_DIRECTORY_MAX:
+        return directory
     # The temporary directory of the system itself has a long path.
     return scratch.owned_by_process(Path("/tmp"), "mesh-s-")

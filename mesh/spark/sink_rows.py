@@ -18,12 +18,15 @@ from mesh.model.types import AttributeType
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
 from pyspark_nats import encode
 from pyspark_nats.arrow import FEW, constant, sizes_of
+from pyspark_nats.few_rows import FewRows, as_batch
+from pyspark_nats.sink import messages_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from mesh.model.app import Channel
     from mesh.model.types import StreamSchema
+    from mesh.operators.base import Longs
     from mesh.operators.executor import OutputRun
     from mesh.spark.instance_io import InstanceIO
     from pyspark_nats.source.rows import MessageRows
@@ -60,7 +63,7 @@ def event_rows(
     channel: Channel,
     producer: str,
     rows: pa.RecordBatch,
-    position: Any,
+    position: Longs,
     event_time_ms: Any | None,
     partition: int = 0,
 ) -> Iterator[pa.RecordBatch]:
@@ -71,11 +74,17 @@ def event_rows(
         producer: the name of the producer in markers.
         rows: n events.
         position: int64[n], growing.
-        event_time_ms: int64[n], or None if events have the broker's time.
+        event_time_ms: int64[n], Arrow, or None if events have the broker's time.
         partition: of a keyed channel.
     """
     if not rows.num_rows:
         return
+    if isinstance(rows, FewRows):
+        if channel.format is Format.JSON:
+            yield _few_event_rows(channel, producer, rows, position, event_time_ms, partition)
+            return
+        rows = rows.whole()
+    numbers: Any = pa.array(position)
     if channel.format is Format.JSON:
         times = event_time_ms if event_time_ms is not None else pa.nulls(len(position), pa.int64())
         yield _sink_rows(
@@ -85,18 +94,17 @@ def event_rows(
             JSON_TYPE,
             to_json(channel, rows),
             times,
-            position,
-            position,
+            numbers,
+            numbers,
             _ones(len(position)),
         )
         return
     # Each event has its position: a replay may divide messages differently, so a message may hold
     # events that are already published, which the sink drops.
-    extended = rows.append_column(POSITION_COLUMN, position)
+    extended = rows.append_column(POSITION_COLUMN, numbers)
     if event_time_ms is not None:
         extended = extended.append_column(TIME_COLUMN, event_time_ms)
     messages, firsts = encode.to_arrow(extended, None, ROWS_PER_MESSAGE, _MESSAGE_BYTES)
-    places = position.to_numpy()
     yield _sink_rows(
         channel,
         producer,
@@ -104,10 +112,34 @@ def event_rows(
         ARROW_TYPE,
         messages,
         pa.nulls(len(messages), pa.int64()),
-        pa.array(places[firsts[1:] - 1]),
-        pa.array(places[firsts[:-1]]),
+        pa.array(position[firsts[1:] - 1]),
+        pa.array(position[firsts[:-1]]),
         pa.array(np.diff(firsts), pa.int32()),
     )
+
+
+def _few_event_rows(
+    channel: Channel,
+    producer: str,
+    rows: FewRows,
+    position: Longs,
+    event_time_ms: Any | None,
+    partition: int,
+) -> FewRows:
+    """``event_rows`` of few rows, one in a message, without attributes that are objects."""
+    count, positions = rows.num_rows, position.tolist()
+    lists = {
+        "stream": [channel.js_stream(partition)] * count,
+        "subject": [channel.subject(partition)] * count,
+        "data": encode.few_to_json(rows),
+        "content_type": [JSON_TYPE] * count,
+        "event_time_ms": [None] * count if event_time_ms is None else event_time_ms.tolist(),
+        "producer": [producer] * count,
+        "position": positions,
+        "first_position": positions,
+        EVENTS_COLUMN: [1] * count,
+    }
+    return FewRows(SINK_FIELDS, lists, count)
 
 
 def _ones(count: int) -> Any:
@@ -121,6 +153,8 @@ def _few_ones() -> Any:
 
 def event_count(rows: pa.RecordBatch) -> int:
     """The number of events in rows for the sink."""
+    if isinstance(rows, FewRows):
+        return sum(rows.lists[EVENTS_COLUMN])
     return int(rows.column(EVENTS_COLUMN).to_numpy().sum())
 
 
@@ -135,7 +169,7 @@ def has_objects(stream: StreamSchema) -> bool:
 
 
 def to_json(channel: Channel, rows: pa.RecordBatch) -> Any:
-    """Rows as JSON objects; an object is converted to the nearest JSON."""
+    """pa.RecordBatch as JSON objects; an object is converted to the nearest JSON."""
     if not has_objects(channel.stream):
         return encode.to_json(rows)
     plain = [a.name for a in channel.stream.attributes if a.type is not AttributeType.OBJECT]
@@ -279,7 +313,7 @@ def refused_rows(io: InstanceIO, partition: int, table: str, run: OutputRun) -> 
 
 
 def _failed_entries(io: InstanceIO, run: OutputRun, by_events: bool) -> list[bytes]:
-    told: list[dict[str, str]] = run.rows.to_pylist()
+    events: list[dict[str, str]] = run.rows.to_pylist()
     return [
         error_entry.of_failed(
             one["stream"],
@@ -290,7 +324,7 @@ def _failed_entries(io: InstanceIO, run: OutputRun, by_events: bool) -> list[byt
             one["reason"],
             one["event"],
         )
-        for one, time_ms in zip(told, run.time_ms.tolist(), strict=True)
+        for one, time_ms in zip(events, run.time_ms.tolist(), strict=True)
     ]
 
 
@@ -306,11 +340,12 @@ def within_size(
         batches: rows for the sink.
         bytes_max: most bytes of a payload.
     """
-    for batch in batches:
-        sizes = sizes_of(batch.column("data"))
-        if not len(sizes) or sizes.max() <= bytes_max:
-            yield batch
+    for rows in batches:
+        if messages_out.largest_size(rows) <= bytes_max:
+            yield rows
             continue
+        batch = as_batch(rows)
+        sizes = sizes_of(batch.column("data"))
         outputs = io.group.outputs
         streams = {c.js_stream(n): c.stream.name for c in outputs for n in range(c.partitions)}
         is_large = sizes > bytes_max

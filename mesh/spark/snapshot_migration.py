@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mesh.language.parser import parse
 from mesh.plan.bind import bind
-from mesh.spark.local_state import LocalState, Manifest, Position
+from mesh.spark.local_state import InputPosition, LocalState, Manifest
 
 if TYPE_CHECKING:
     from mesh.model.app import GroupSpec
@@ -54,7 +54,7 @@ def adopt_manifest(
     reached = manifest.position_of.offsets
     streams = io.input_streams(partition)
     begun = {s: {"sequence": group.starts.get(s, 0), "time_ms": 0} for s in streams}
-    position = Position.of(begun | reached, streams)
+    position = InputPosition.of(begun | reached, streams)
     if not group.stateful:
         return sign_manifest(Manifest(position, {}, {}, ()), group)
     state = _state(local, manifest, group)

@@ -8,10 +8,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.spark.instance_io import InstanceIO
-    from mesh.spark.local_state import Position
+    from mesh.spark.local_state import InputPosition
 
 
-def start_offsets(io: InstanceIO, reached: Mapping[int, Position]) -> dict[str, dict[str, int]]:
+def start_offsets(
+    io: InstanceIO, reached: Mapping[int, InputPosition]
+) -> dict[str, dict[str, int]]:
     """Start offsets of an instance by JetStream stream; streams not named start at their beginning.
 
     If several partitions read a stream, the start is the lowest of their positions.  Each skips
@@ -34,14 +36,14 @@ def start_offsets(io: InstanceIO, reached: Mapping[int, Position]) -> dict[str, 
                 offsets[stream] = offset
     streams = {s for partition in io.partitions for s in io.input_streams(partition)}
     begun = {s: n for s, n in io.group.starts.items() if s in streams}
-    found = {stream: offset for stream, offset in offsets.items() if stream not in unread}
-    found = {s: {"sequence": n, "time_ms": 0} for s, n in begun.items()} | found
+    starts = {stream: offset for stream, offset in offsets.items() if stream not in unread}
+    starts = {s: {"sequence": n, "time_ms": 0} for s, n in begun.items()} | starts
     for stream, sequence in io.assignment.start.items():
         if stream not in streams:
             continue
-        if stream not in found or found[stream]["sequence"] < sequence:
-            found[stream] = {"sequence": sequence, "time_ms": 0}
-    return found
+        if stream not in starts or starts[stream]["sequence"] < sequence:
+            starts[stream] = {"sequence": sequence, "time_ms": 0}
+    return starts
 
 
 def with_newest(

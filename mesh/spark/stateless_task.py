@@ -33,6 +33,7 @@ from mesh.spark.partition_task import without_skipped
 from mesh.spark.partitioning import channel_rows
 from mesh.spark.routes import Route, positioned_routes, routes
 from pyspark_nats.arrow import rows_at
+from pyspark_nats.few_rows import FewRows, as_batch
 
 if TYPE_CHECKING:
     from mesh.model.app import GroupSpec
@@ -70,8 +71,8 @@ class StatelessTask:
         for batch in batches:
             rows = without_skipped(batch, "_sequence", skips)
             if refused:
-                told, rows = self._refused(rows, refused)
-                yield told
+                reported, rows = self._refused(rows, refused)
+                yield reported
             if not rows.num_rows:
                 continue
             events, unreadable = rows, None
@@ -120,8 +121,8 @@ class StatelessTask:
         at = [row for row, ours in enumerate(is_ours) if ours]
         errors = [(n, indexes[row], refused[sequences[row]]) for n, row in enumerate(at)]
         where = str(self.io.assignment.index)
-        told = sink_rows.refused_messages(self.io, channel.stream.name, messages, errors, where)
-        return told, rows.filter(kernels.invert(mask))
+        reported = sink_rows.refused_messages(self.io, channel.stream.name, messages, errors, where)
+        return reported, rows.filter(kernels.invert(mask))
 
 
 def input_tasks(io: InstanceIO) -> dict[str, StatelessTask]:
@@ -141,18 +142,18 @@ class SourceEvents:
     index: Longs
     broker_ms: Longs
     #: int64[n], Arrow, null for events without a time of their own; None if none has one.
-    own_ms: Any | None
+    event_ms: Any | None
 
     @classmethod
     def of_rows(cls, batch: pa.RecordBatch) -> SourceEvents:
         """From rows of the source's typed form, with ``METADATA``."""
-        own_ms = batch.column("_event_time_ms")
+        event_ms = batch.column("_event_time_ms")
         return cls(
             batch,
             _longs(batch.column("_sequence")),
             _longs(batch.column("_index")),
             _longs(batch.column("_timestamp_ms")),
-            None if own_ms.null_count == len(own_ms) else own_ms,
+            None if event_ms.null_count == len(event_ms) else event_ms,
         )
 
     @classmethod
@@ -161,35 +162,39 @@ class SourceEvents:
         sequence, broker_ms = messages.sequence, messages.time_ns // 1_000_000
         if len(decoded.message) != len(messages) or decoded.index.any():
             sequence, broker_ms = sequence[decoded.message], broker_ms[decoded.message]
-        own_ms = decoded.event_time_ms
-        is_own = own_ms.null_count < len(own_ms)
-        return cls(decoded.rows, sequence, decoded.index, broker_ms, own_ms if is_own else None)
+        event_ms = decoded.event_time_ms
+        has_times = event_ms.null_count < len(event_ms)
+        return cls(
+            decoded.rows, sequence, decoded.index, broker_ms, event_ms if has_times else None
+        )
 
     def __len__(self) -> int:
         return len(self.sequence)
 
     def with_rows(self, rows: pa.RecordBatch) -> SourceEvents:
         """The same events with other attributes."""
-        return SourceEvents(rows, self.sequence, self.index, self.broker_ms, self.own_ms)
+        return SourceEvents(rows, self.sequence, self.index, self.broker_ms, self.event_ms)
 
     def take(self, row: Longs, rows: pa.RecordBatch) -> SourceEvents:
         """Events with attributes ``rows`` that come from the events at ``row``."""
-        own_ms = None if self.own_ms is None else self.own_ms.take(rows_at(row))
-        return SourceEvents(rows, self.sequence[row], self.index[row], self.broker_ms[row], own_ms)
+        event_ms = None if self.event_ms is None else self.event_ms.take(rows_at(row))
+        return SourceEvents(
+            rows, self.sequence[row], self.index[row], self.broker_ms[row], event_ms
+        )
 
     def metadata(self) -> pa.RecordBatch:
         """``METADATA`` of readable events."""
         count = len(self)
-        own_ms = pa.nulls(count, pa.int64()) if self.own_ms is None else self.own_ms
+        event_ms = pa.nulls(count, pa.int64()) if self.event_ms is None else self.event_ms
         places: list[Any] = [pa.array(one) for one in (self.sequence, self.index, self.broker_ms)]
         none: list[Any] = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]
-        return pa.RecordBatch.from_arrays([*places, own_ms, *none], names=list(METADATA))
+        return pa.RecordBatch.from_arrays([*places, event_ms, *none], names=list(METADATA))
 
     def as_events(self, schema: pa.Schema) -> EventBatch:
         """Each one as a chunk of its own, ordered by its message and its place in it."""
         time_ms = self.broker_ms
-        if self.own_ms is not None:
-            time_ms = _longs(kernels.coalesce(self.own_ms, pa.array(time_ms)))
+        if self.event_ms is not None:
+            time_ms = _longs(kernels.coalesce(self.event_ms, pa.array(time_ms)))
         whole, current = _ordinary(len(self))
         return EventBatch(
             time_ms, time_ms, self.sequence, whole, self.index, current, whole,
@@ -224,27 +229,29 @@ class _CompiledQuery:
             The events that it emits, with the places of their source events; and ``_FAILED`` of
             the events on which it failed, if they are to be recorded.
         """
+        if not self.query.takes_few:
+            source = source.with_rows(as_batch(source.rows))
         events = source.as_events(self.source.arrow)
         clocks_ms = np.maximum.accumulate(events.clock_ms)
         timeline = Timeline(0, clocks_ms, int(clocks_ms[-1]))
-        made = self.query.process({self.source.name: [events]}, timeline)
+        output = self.query.process({self.source.name: [events]}, timeline)
         self.counts[0] += len(events)
-        self.counts[1] += len(made)
-        is_each = made.order is events.order and made.chunk is events.chunk
+        self.counts[1] += len(output)
+        is_each = output.order is events.order and output.chunk is events.chunk
         if is_each:
-            emitted = source.with_rows(made.rows)
+            emitted = source.with_rows(output.rows)
         else:
-            emitted = source.take(_row_numbers(made, events), made.rows)
+            emitted = source.take(_row_numbers(output, events), output.rows)
         failed: list[pa.RecordBatch] = []
-        if not self.query.failures.found:
+        if not self.query.failures.entries:
             return emitted, failed
         # The operators collect failures until they are fetched.
-        found, self.query.failures.found = self.query.failures.found, []
+        failures, self.query.failures.entries = self.query.failures.entries, []
         metadata = source.metadata()
-        for lost, reasons, _ in found if self.records_failures else ():
+        for lost, reasons, _ in failures if self.records_failures else ():
             rows = _row_numbers(lost, events)
-            told = failure_events(self.name, self.source.name, events.take(rows), reasons).rows
-            failed.append(_failed(metadata.take(rows_at(rows)), told))
+            reported = failure_events(self.name, self.source.name, events.take(rows), reasons).rows
+            failed.append(_failed(metadata.take(rows_at(rows)), reported))
         return emitted, failed
 
 
@@ -305,9 +312,9 @@ class _CompiledRoute:
     def _events(self, io: InstanceIO, events: SourceEvents) -> Iterator[pa.RecordBatch]:
         output = self.route.output
         rows = _of_schema(events.rows, output.stream.arrow)
-        position = pa.array(events.sequence * POSITIONS_PER_MESSAGE + events.index)
+        position = events.sequence * POSITIONS_PER_MESSAGE + events.index
         yield from channel_rows(
-            output, io.group.text, self.producer, rows, position, events.own_ms,
+            output, io.group.text, self.producer, rows, position, events.event_ms,
             lambda: events.as_events(output.stream.arrow),
         )  # fmt: skip
 
@@ -316,15 +323,15 @@ def compiled_routes(io: InstanceIO, js_stream: str) -> tuple[_CompiledRoute, ...
     """The routes that begin at an input, ready to run."""
     # By identity first: the hash of an instance takes as long as its queries for a few events.  The
     # entry keeps the instance alive, so no other one has its identity.
-    found = _known.get((id(io), js_stream))
-    if found is None:
-        if len(_known) >= _COMPILED_MAX:
-            _known.clear()
-        found = _known[id(io), js_stream] = io, _compiled(io, js_stream)
-    return found[1]
+    entry = _cache.get((id(io), js_stream))
+    if entry is None:
+        if len(_cache) >= _COMPILED_MAX:
+            _cache.clear()
+        entry = _cache[id(io), js_stream] = io, _compiled(io, js_stream)
+    return entry[1]
 
 
-_known: dict[tuple[int, str], tuple[InstanceIO, tuple[_CompiledRoute, ...]]] = {}
+_cache: dict[tuple[int, str], tuple[InstanceIO, tuple[_CompiledRoute, ...]]] = {}
 
 
 @lru_cache(maxsize=_COMPILED_MAX)
@@ -353,8 +360,8 @@ def figures(io: InstanceIO, js_stream: str) -> tuple[object, list[tuple[str, str
     A query of several routes has the counts of one of them: all process the same events.
     """
     compiled = compiled_routes(io, js_stream)
-    found = {query.name: query.counts for route in compiled for query in route.queries}
-    return compiled, [("query", name, *counts, None) for name, counts in found.items()]  # type: ignore[misc]  # two counts
+    by_name = {query.name: query.counts for route in compiled for query in route.queries}
+    return compiled, [("query", name, *counts, None) for name, counts in by_name.items()]  # type: ignore[misc]  # two counts
 
 
 def _compiled_query(
@@ -373,34 +380,36 @@ def _compiled_query(
 def _of_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if batch.schema.equals(schema):
         return batch
-    found = batch.select(schema.names)
-    return found if found.schema.equals(schema) else found.cast(schema)
+    if isinstance(batch, FewRows):
+        batch = batch.whole()
+    subset = batch.select(schema.names)
+    return subset if subset.schema.equals(schema) else subset.cast(schema)
 
 
-def _failed(metadata: pa.RecordBatch, told: pa.RecordBatch | None = None) -> pa.RecordBatch:
+def _failed(metadata: pa.RecordBatch, reported: pa.RecordBatch | None = None) -> pa.RecordBatch:
     """``_FAILED`` of events: with reason, event and query of a failure; None if unreadable."""
     columns = dict(zip(METADATA, metadata.columns, strict=True))
     columns["_query"] = pa.nulls(metadata.num_rows, pa.string())
-    if told is not None:
-        columns["_error"], columns["_query"] = told.column("reason"), told.column("query")
-        columns["_data"] = told.column("event").cast(pa.binary())
+    if reported is not None:
+        columns["_error"], columns["_query"] = reported.column("reason"), reported.column("query")
+        columns["_data"] = reported.column("event").cast(pa.binary())
     return pa.RecordBatch.from_arrays([*columns.values()], names=_FAILED)
 
 
-def _row_numbers(made: EventBatch, events: EventBatch) -> Longs:
-    """int64[n], the source row in ``events`` of each row of ``made``."""
-    if made.order is events.order and made.chunk is events.chunk:
-        return np.arange(len(made.order))
-    if not len(made.order):
+def _row_numbers(output: EventBatch, events: EventBatch) -> Longs:
+    """int64[n], the source row in ``events`` of each row of ``output``."""
+    if output.order is events.order and output.chunk is events.chunk:
+        return np.arange(len(output.order))
+    if not len(output.order):
         return np.zeros(0, np.int64)
     keys = events.order * POSITIONS_PER_MESSAGE + events.chunk
-    wanted = made.order * POSITIONS_PER_MESSAGE + made.chunk
-    if np.array_equal(keys, wanted):
+    targets = output.order * POSITIONS_PER_MESSAGE + output.chunk
+    if np.array_equal(keys, targets):
         return np.arange(len(keys))
     if (np.diff(keys) >= 0).all():
-        return np.searchsorted(keys, wanted)
+        return np.searchsorted(keys, targets)
     order = np.argsort(keys, kind="stable")
-    return order[np.searchsorted(keys, wanted, sorter=order)]
+    return order[np.searchsorted(keys, targets, sorter=order)]
 
 
 def _with_data(messages: pa.RecordBatch, is_unreadable: Any) -> list[int]:

@@ -64,14 +64,14 @@ class StoreOutput:
             MeshError: MESH-S143 .. S145.
         """
         self._rows: dict[Writer, list[StoredRows]] = {}
-        self._kept: dict[Writer, list[StoredTable]] = {}
+        self._state_tables: dict[Writer, list[StoredTable]] = {}
         self._tables: dict[str, StoredTable] = {}
         self._writer_of: dict[str, Writer] = {}
         self._lookup_tables: Sequence[LookupTable] = ()
         self._buckets: Sequence[BucketReads] = ()
         #: Of writers whose database may refuse rows: the positions up to which the last two calls
         #: of ``refused`` had returned them.
-        self._told: dict[Writer, tuple[int, int]] = {}
+        self._reported: dict[Writer, tuple[int, int]] = {}
         #: Records what runs read in databases; None if none of that is repeated.
         self._journal: Writer | None = None
         #: Whether the present run has rows of the run before at hand.
@@ -83,7 +83,7 @@ class StoreOutput:
         #: Whether the last ``refused`` had rows: the output of its run has to be acknowledged
         #: before the one after the next run.
         self.has_refused = False
-        if any(target.own is not None and not target.own[1] for target in targets):
+        if any(target.shard is not None and not target.shard[1] for target in targets):
             raise MeshError(
                 "MESH-S144",
                 "an aggregation has @PartitionById, and this mesh no shard_id",
@@ -92,20 +92,22 @@ class StoreOutput:
         by_database: dict[Database, list[StoreTarget]] = {}
         for target in targets:
             by_database.setdefault(database(target.options, app), []).append(target)
-        for where, own in by_database.items():
-            tables = [table for target in own for table in target.tables]
-            columns = {t.name: target.own for target in own for t in target.tables if target.own}
-            kept = [table for target in own if target.is_kept for table in target.tables]
-            names = [table.name for table in kept]
+        for where, some in by_database.items():
+            tables = [table for target in some for table in target.tables]
+            columns = {
+                t.name: target.shard for target in some for t in target.tables if target.shard
+            }
+            in_state = [table for target in some if target.is_in_state for table in target.tables]
+            names = [table.name for table in in_state]
             # The first one records the reads of all.
-            records = self._journal is None and any(target.is_repeated for target in own)
-            refusable = [t.name for one in own if one.options.is_refusable for t in one.tables]
+            records = self._journal is None and any(target.is_repeated for target in some)
+            refusable = [t.name for one in some if one.options.is_refusable for t in one.tables]
             writer = writer_of(where, producer, epoch, tables, columns, names, records, refusable)
             if refusable:
-                self._told[writer] = (0, 0)
+                self._reported[writer] = (0, 0)
             self._journal = writer if records else self._journal
             self._rows[writer] = []
-            self._kept[writer] = kept
+            self._state_tables[writer] = in_state
             for table in tables:
                 self._tables[rows_channel(table.name)] = table
                 self._tables[changes_channel(table.name)] = table
@@ -121,18 +123,18 @@ class StoreOutput:
         targets = executor.stores
         if not targets:
             return None
-        made = cls(targets, executor.producer, epoch, app)
-        made._describe(executor)
-        made._lookup_tables = executor.lookup_tables
-        for table in made._lookup_tables:
-            writer = made._writer_of[table.stored.name]
+        output = cls(targets, executor.producer, epoch, app)
+        output._describe(executor)
+        output._lookup_tables = executor.lookup_tables
+        for table in output._lookup_tables:
+            writer = output._writer_of[table.stored.name]
             table.find_rows = partial(writer.find, table.stored)
-        made._buckets = executor.bucket_reads
-        for reads in made._buckets:
-            writer = made._writer_of[reads.table.name]
+        output._buckets = executor.bucket_reads
+        for reads in output._buckets:
+            writer = output._writer_of[reads.table.name]
             reads.find_rows = partial(writer.find, reads.table)
             reads.marker = partial(getattr, writer, "position")
-        return made
+        return output
 
     def _describe(self, executor: Executor) -> None:
         """Compare tables with their databases, and use the types of the columns from now on."""
@@ -142,9 +144,9 @@ class StoreOutput:
                 self._tables[rows_channel(table.name)] = table
                 self._tables[changes_channel(table.name)] = table
         executor.describe({table.name: table for table in self._tables.values()})
-        self._kept = {
-            writer: [self._tables[rows_channel(table.name)] for table in kept]
-            for writer, kept in self._kept.items()
+        self._state_tables = {
+            writer: [self._tables[rows_channel(table.name)] for table in tables]
+            for writer, tables in self._state_tables.items()
         }
 
     def prepare(self) -> None:
@@ -186,7 +188,7 @@ class StoreOutput:
         Raises:
             MeshError: see ``commit``.
         """
-        for writer, tables in self._kept.items():
+        for writer, tables in self._state_tables.items():
             if not tables:
                 continue
             writer.open()
@@ -208,7 +210,7 @@ class StoreOutput:
         Raises:
             MeshError: see ``commit``.
         """
-        for writer, tables in self._kept.items():
+        for writer, tables in self._state_tables.items():
             begun = [table for table in tables if table.name in executor.begun_tables]
             if not tables:
                 continue
@@ -238,8 +240,8 @@ class StoreOutput:
             if reasons:
                 assert table is not None, "purges are not refused"
                 failed.append(_failed(run, table, reasons))
-                kept = np.setdiff1d(np.arange(rows.num_rows), list(reasons))
-                position, rows = position[kept], rows.take(pa.array(kept))
+                indexes = np.setdiff1d(np.arange(rows.num_rows), list(reasons))
+                position, rows = position[indexes], rows.take(pa.array(indexes))
             writer = self._writer_of[run.stream.split(" ", 1)[1]]
             if rows.num_rows:
                 self._rows[writer].append(StoredRows(run.stream, position, rows))
@@ -257,15 +259,15 @@ class StoreOutput:
                 MESH-S148: the marker is ahead of the rows, which would be passed over.
         """
         self.has_committed = False
-        for writer, kept in self._rows.items():
-            if kept:
-                first = min(int(one.position[0]) for one in kept)
+        for writer, batches in self._rows.items():
+            if batches:
+                first = min(int(one.position[0]) for one in batches)
                 is_later = self.claimed_ms is not None and since_ms > self.claimed_ms + CLOCKS_MS
                 if is_later and first <= writer.position:
                     raise _ahead(writer, first)
                 self.has_committed = True
-                writer.commit(_joined(kept))
-                kept.clear()
+                writer.commit(_joined(batches))
+                batches.clear()
 
     def refused(self) -> list[tuple[str, OutputRun]]:
         """Rows that databases have refused, as failed events, by table; after each ``commit``.
@@ -276,19 +278,19 @@ class StoreOutput:
         Raises:
             MeshError: see ``commit``.
         """
-        found: list[tuple[str, OutputRun]] = []
-        for writer, (left, until) in self._told.items():
+        runs: list[tuple[str, OutputRun]] = []
+        for writer, (left, until) in self._reported.items():
             # The output of the last run may be on its way: see ``BackgroundPublisher``, and
             # ``has_refused``.
             writer.drop_refused(left)
             rows = writer.refused(until)
-            self._told[writer] = until, rows[-1].position if rows else until
-            found += [
+            self._reported[writer] = until, rows[-1].position if rows else until
+            runs += [
                 (table, _refused(table, [row for row in rows if row.table == table]))
                 for table in dict.fromkeys(row.table for row in rows)
             ]
-        self.has_refused = bool(found)
-        return found
+        self.has_refused = bool(runs)
+        return runs
 
     def __del__(self) -> None:
         # A partition that fails in a run is dropped as it is.
@@ -326,26 +328,26 @@ def _warn(tables: Sequence[StoredTable]) -> None:
 
 def _write_again(writer: Writer, tables: Sequence[StoredTable], executor: Executor) -> None:
     """Write all rows of a state that has made ``outputs_count`` rows."""
-    given = [(table.name, executor.written_again(table.name)) for table in tables]
-    if not any(rows.num_rows for _, rows in given):
+    contents = [(table.name, executor.written_again(table.name)) for table in tables]
+    if not any(rows.num_rows for _, rows in contents):
         return
     log.warning(
         "a database has lost its rows: those of the state are written to it again",
-        extra=fields(database=str(writer.database), tables=", ".join(name for name, _ in given)),
+        extra=fields(database=str(writer.database), tables=", ".join(name for name, _ in contents)),
     )
     last = executor.outputs_count
     writer.commit(
         [
             StoredRows(changes_channel(name), np.full(rows.num_rows, last, np.int64), rows)
-            for name, rows in given
+            for name, rows in contents
         ]
     )
 
 
-def _joined(kept: Sequence[StoredRows]) -> list[StoredRows]:
+def _joined(batches: Sequence[StoredRows]) -> list[StoredRows]:
     """One batch for each channel."""
     by_channel: dict[str, list[StoredRows]] = {}
-    for one in kept:
+    for one in batches:
         by_channel.setdefault(one.channel, []).append(one)
     return [
         StoredRows(
@@ -362,16 +364,16 @@ def _failed(run: OutputRun, table: StoredTable, reasons: Mapping[int, str]) -> O
     where = np.array(sorted(reasons))
     rows = run.rows.take(pa.array(where)).to_pylist()
     events = [orjson.dumps(row, default=str).decode() for row in rows]
-    made = _failures(table.name, [reasons[row] for row in sorted(reasons)], events)
-    return OutputRun(FAILED, run.position[where], run.time_ms[where], made)
+    failures = _failures(table.name, [reasons[row] for row in sorted(reasons)], events)
+    return OutputRun(FAILED, run.position[where], run.time_ms[where], failures)
 
 
 def _refused(table: str, rows: Sequence[RefusedRow]) -> OutputRun:
     n = len(rows)
-    made = _failures(table, [row.reason for row in rows], [row.event for row in rows])
+    failures = _failures(table, [row.reason for row in rows], [row.event for row in rows])
     position = np.fromiter((row.position for row in rows), np.int64, n)
     return OutputRun(
-        FAILED, position, np.fromiter((row.time_ms for row in rows), np.int64, n), made
+        FAILED, position, np.fromiter((row.time_ms for row in rows), np.int64, n), failures
     )
 
 

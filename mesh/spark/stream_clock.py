@@ -24,12 +24,12 @@ class StreamClock:
     by_events: bool = False
     is_started: bool = False
 
-    def take(self, times: npt.NDArray[np.int64], last_is_own: bool) -> None:
+    def take(self, times: npt.NDArray[np.int64], last_has_time: bool) -> None:
         """Advance the clock to events with these times."""
         if len(times):
             latest_ms = int(times.max())
             self.now_ms = max(self.now_ms, latest_ms) if self.is_started else latest_ms
-            self.by_events = last_is_own
+            self.by_events = last_has_time
             self.is_started = True
 
     def broker_reached(self, time_ms: int) -> None:

@@ -25,8 +25,8 @@ import orjson
 from mesh.errors import MeshError
 from mesh.operators.base import State
 from mesh.spark.local_state import (
+    InputPosition,
     Manifest,
-    Position,
     batch_bytes,
     read_batch,
     restored_at,
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from mesh.spark.instance_io import InstanceIO
 
 #: A batch may run again from the previous position, and the session may be one further back.
-_KEPT: Final = 3
+_MANIFESTS_MAX: Final = 3
 #: Most names of dropped pieces that wait for their deletion; the leader's sweep finds the others.
 _DROPPED: Final = 500
 #: Parts whose last state a process knows.
-_KNOWN: Final = 1024
+_CACHE_MAX: Final = 1024
 
 
 class ConflictError(Exception):
@@ -68,13 +68,13 @@ class TaskStore(Protocol):
         """Store pieces; no two have the same name."""
         ...
 
-    def fetch(self, wanted: Mapping[str, Path]) -> None:
+    def fetch(self, paths: Mapping[str, Path]) -> None:
         """Copy pieces, by name, to local files; FileNotFoundError for a missing one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class StoredManifest:
     """A manifest, and the stored name of each of its pieces."""
 
     manifest: Manifest
@@ -86,22 +86,22 @@ class Kept:
         return {"manifest": values, "objects": dict(self.objects)}
 
     @classmethod
-    def of(cls, values: Any) -> Kept:
+    def of(cls, values: Any) -> StoredManifest:
         """From JSON values."""
         return cls(Manifest.from_bytes(orjson.dumps(values["manifest"])), values["objects"])
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StateRecord:
     """The states of one part in one run."""
 
     epoch: int
     #: Random: of all sessions and starts, this one.
     run: str
     #: The snapshot that the run began from; None if it began without a state.
-    restored: Kept | None = None
+    restored: StoredManifest | None = None
     #: The last manifests of tasks, oldest first.
-    kept: tuple[Kept, ...] = ()
+    manifests: tuple[StoredManifest, ...] = ()
     #: Stored pieces that no manifest here names any more.
     dropped: tuple[str, ...] = ()
     #: Time of the next timer in the last state; None without one.
@@ -110,19 +110,19 @@ class Record:
     @property
     def named(self) -> set[str]:
         """The stored pieces that manifests of the record name."""
-        all_of_it = (*self.kept, *([self.restored] if self.restored else []))
+        all_of_it = (*self.manifests, *([self.restored] if self.restored else []))
         return {stored for one in all_of_it for stored in one.objects.values()}
 
-    def at(self, position: Position) -> Kept | None:
+    def at(self, position: InputPosition) -> StoredManifest | None:
         """The manifest of a task at exactly this position."""
-        return next((one for one in self.kept if one.manifest.position == position), None)
+        return next((one for one in self.manifests if one.manifest.position == position), None)
 
-    def adding(self, new: Kept, wakeup_ms: int | None) -> Record:
+    def adding(self, new: StoredManifest, wakeup_ms: int | None) -> StateRecord:
         """The record with the next manifest; the oldest is dropped."""
-        kept = (*self.kept, new)[-_KEPT:]
+        manifests = (*self.manifests, new)[-_MANIFESTS_MAX:]
         # The restored one serves until the run can repeat no batch from it.
-        restored = self.restored if len(kept) < _KEPT else None
-        changed = replace(self, kept=kept, restored=restored, wakeup_ms=wakeup_ms)
+        restored = self.restored if len(manifests) < _MANIFESTS_MAX else None
+        changed = replace(self, manifests=manifests, restored=restored, wakeup_ms=wakeup_ms)
         gone = self.named - changed.named
         return replace(changed, dropped=(*self.dropped, *sorted(gone))[-_DROPPED:])
 
@@ -133,7 +133,7 @@ class Record:
                 "epoch": self.epoch,
                 "run": self.run,
                 "restored": self.restored.to_json() if self.restored else None,
-                "kept": [one.to_json() for one in self.kept],
+                "kept": [one.to_json() for one in self.manifests],
                 "dropped": self.dropped,
                 "wakeup_ms": self.wakeup_ms,
                 "objects": {str(n): name for n, name in enumerate(sorted(self.named))},
@@ -141,14 +141,14 @@ class Record:
         )
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Record:
+    def from_bytes(cls, data: bytes) -> StateRecord:
         """A record from its JSON."""
         values = orjson.loads(data)
         return cls(
             values["epoch"],
             values["run"],
-            Kept.of(values["restored"]) if values["restored"] else None,
-            tuple(map(Kept.of, values["kept"])),
+            StoredManifest.of(values["restored"]) if values["restored"] else None,
+            tuple(map(StoredManifest.of, values["kept"])),
             tuple(values["dropped"]),
             values["wakeup_ms"],
         )
@@ -167,9 +167,9 @@ class TaskStates:
     @classmethod
     def begin(cls, io: InstanceIO, store: TaskStore) -> TaskStates:
         """States of a new run of an instance."""
-        given = io.assignment
+        assignment = io.assignment
         run = secrets.token_hex(6)
-        return cls(store, given.app_incarnation, io.group.name, given.epoch, run)
+        return cls(store, assignment.app_incarnation, io.group.name, assignment.epoch, run)
 
     def of(self, part: str) -> RemoteState:
         """The states of one part (``InstanceIO.part``)."""
@@ -177,17 +177,17 @@ class TaskStates:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedState:
     """The state of one part that this process has stored or fetched last."""
 
-    position: Position
+    position: InputPosition
     objects: Mapping[str, str]
 
 
 #: By run and part; a lost entry costs one more transfer of the state.
-_known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+_cached_states: OrderedDict[tuple[str, str], _CachedState] = OrderedDict()
 #: Records as last read or written in this process, with their revisions.
-_records: OrderedDict[tuple[str, str], tuple[Record, int]] = OrderedDict()
+_records: OrderedDict[tuple[str, str], tuple[StateRecord, int]] = OrderedDict()
 
 
 @dataclass(slots=True)
@@ -196,7 +196,7 @@ class RemoteState:
 
     states: TaskStates
     part: str
-    _found: Kept | None = field(default=None)
+    _current: StoredManifest | None = field(default=None)
 
     # --- the session's side
 
@@ -216,12 +216,12 @@ class RemoteState:
         files = {name: path for name, path in pieces.items() if isinstance(path, Path)}
         added = self._new_names(files)
         self.states.store.put({added[name]: path.read_bytes() for name, path in files.items()})
-        objects = {name: given for name, given in pieces.items() if isinstance(given, str)} | added
-        restored = Kept(manifest, objects) if manifest is not None else None
-        record = Record(self.states.epoch, self.states.run, restored)
+        objects = {name: piece for name, piece in pieces.items() if isinstance(piece, str)} | added
+        restored = StoredManifest(manifest, objects) if manifest is not None else None
+        record = StateRecord(self.states.epoch, self.states.run, restored)
         while True:
             earlier = self.states.store.read(self._key)
-            before = Record.from_bytes(earlier[0]) if earlier else None
+            before = StateRecord.from_bytes(earlier[0]) if earlier else None
             if before is not None and before.epoch > self.states.epoch:
                 raise MeshError(
                     "MESH-S110",
@@ -236,29 +236,29 @@ class RemoteState:
             old = before.named | set(before.dropped) if before is not None else set()
             return old - record.named
 
-    def manifest(self, position: Position) -> Manifest | None:
+    def manifest(self, position: InputPosition) -> Manifest | None:
         """The manifest of exactly this position."""
-        self._found = self._record(position).at(position)
-        return self._found.manifest if self._found is not None else None
+        self._current = self._record(position).at(position)
+        return self._current.manifest if self._current is not None else None
 
-    def restored(self, start: Position) -> Manifest | None:
+    def restored(self, start: InputPosition) -> Manifest | None:
         """See ``LocalState.restored``."""
-        self._found = self._record().restored
-        return restored_at(self._found.manifest, start) if self._found is not None else None
+        self._current = self._record().restored
+        return restored_at(self._current.manifest, start) if self._current is not None else None
 
     def pieces_of(self, _: Manifest) -> Mapping[str, str]:
         """The stored names of the pieces of the manifest that was returned last."""
-        assert self._found is not None
-        return self._found.objects
+        assert self._current is not None
+        return self._current.objects
 
     def is_empty(self) -> bool:
         """Whether the run began without a state, and no task has stored one."""
         record = self._record()
-        return record.restored is None and not record.kept
+        return record.restored is None and not record.manifests
 
     def has_run(self) -> bool:
         """Whether a task has stored a state."""
-        return bool(self._record().kept)
+        return bool(self._record().manifests)
 
     def dropped(self) -> set[str]:
         """Stored pieces that no manifest of the run names any more."""
@@ -271,10 +271,10 @@ class RemoteState:
 
     # --- the tasks' side
 
-    def is_live(self, position: Position) -> bool:
+    def is_live(self, position: InputPosition) -> bool:
         """Whether this process has stored the state at ``position``, as others find it."""
-        known = _known.get(self._id)
-        return known is not None and known.position == position
+        entry = _cached_states.get(self._id)
+        return entry is not None and entry.position == position
 
     def load(self, manifest: Manifest) -> State:
         """The state of the manifest that was returned last; its pieces are fetched.
@@ -282,8 +282,8 @@ class RemoteState:
         Raises:
             MeshError: MESH-S100, a piece is not there any more.
         """
-        assert self._found is not None
-        objects = self._found.objects
+        assert self._current is not None
+        objects = self._current.objects
         with tempfile.TemporaryDirectory(prefix="mesh-state-") as directory:
             paths = {name: Path(directory, str(n)) for n, name in enumerate(manifest.pieces)}
             try:
@@ -292,31 +292,31 @@ class RemoteState:
                 raise _missing(self._key, f"Piece {error} is not stored") from error
             # The files are mapped, and vanish when the last array does.
             pieces = {name: read_batch(path) for name, path in paths.items()}
-        self._remember(_Known(manifest.position, dict(objects)))
+        self._remember(_CachedState(manifest.position, dict(objects)))
         return State(pieces, manifest.scalars)
 
     def save(
         self,
-        position: Position,
+        position: InputPosition,
         clocks: dict[str, Any],
         state: State,
         ahead: Mapping[str, int] | None = None,
         wakeup_ms: int | None = None,
     ) -> None:
         """Store the missing pieces, then the record with the next manifest."""
-        before = _known.get(self._id)
-        known = before.objects if before is not None else {}
-        added = self._new_names(name for name in state.pieces if name not in known)
+        before = _cached_states.get(self._id)
+        previous = before.objects if before is not None else {}
+        added = self._new_names(name for name in state.pieces if name not in previous)
         self.states.store.put({n: batch_bytes(state.pieces[name]) for name, n in added.items()})
-        objects = {name: added.get(name) or known[name] for name in state.pieces}
+        objects = {name: added.get(name) or previous[name] for name in state.pieces}
         pieces = tuple(state.pieces)
         manifest = Manifest(position, clocks, dict(state.scalars), pieces, ahead=ahead or {})
-        if self._add(Kept(manifest, objects), wakeup_ms):
-            self._remember(_Known(position, objects))
+        if self._add(StoredManifest(manifest, objects), wakeup_ms):
+            self._remember(_CachedState(position, objects))
         else:
-            _known.pop(self._id, None)
+            _cached_states.pop(self._id, None)
 
-    def _add(self, new: Kept, wakeup_ms: int | None) -> bool:
+    def _add(self, new: StoredManifest, wakeup_ms: int | None) -> bool:
         """Add a manifest to the record; False if another attempt of the task has done so."""
         record, revision = _records.get(self._id) or self._read()
         while True:
@@ -354,28 +354,28 @@ class RemoteState:
         prefix = f"{states.incarnation}/{states.group}/{self.part}/{token}"
         return {name: f"{prefix}/{name}" for name in pieces}
 
-    def _record(self, wanted: Position | None = None) -> Record:
-        known = _records.get(self._id)
-        if wanted is not None and known is not None and known[0].at(wanted) is not None:
-            return known[0]
+    def _record(self, position: InputPosition | None = None) -> StateRecord:
+        cached = _records.get(self._id)
+        if position is not None and cached is not None and cached[0].at(position) is not None:
+            return cached[0]
         return self._read()[0]
 
-    def _read(self) -> tuple[Record, int]:
-        found = self.states.store.read(self._key)
-        record = Record.from_bytes(found[0]) if found is not None else None
-        if found is None or record is None or record.run != self.states.run:
+    def _read(self) -> tuple[StateRecord, int]:
+        entry = self.states.store.read(self._key)
+        record = StateRecord.from_bytes(entry[0]) if entry is not None else None
+        if entry is None or record is None or record.run != self.states.run:
             raise _missing(self._key, "Another run of the instance has begun")
-        _put(_records, self._id, (record, found[1]))
-        return record, found[1]
+        _put(_records, self._id, (record, entry[1]))
+        return record, entry[1]
 
-    def _remember(self, known: _Known) -> None:
-        _put(_known, self._id, known)
+    def _remember(self, entry: _CachedState) -> None:
+        _put(_cached_states, self._id, entry)
 
 
 def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     cache[key] = value
     cache.move_to_end(key)
-    while len(cache) > _KNOWN:
+    while len(cache) > _CACHE_MAX:
         cache.popitem(last=False)
 
 

@@ -77,8 +77,8 @@ def run(
     done = task.PartRun()
     try:
         rows = batches.read(part.options, form, item.ranges)
-        made = task.rows_of(item, rows, done)
-        deque(sink_rows.within_size(member.io, made, room), maxlen=0)
+        output = task.rows_of(item, rows, done)
+        deque(sink_rows.within_size(member.io, output, room), maxlen=0)
         if keeps and done.live is not None:
             done.live.store()
     except (ConnectorError, MeshError):

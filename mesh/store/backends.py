@@ -24,8 +24,8 @@ def writer_of(
     producer: str,
     epoch: int,
     tables: Sequence[StoredTable],
-    own: Mapping[str, tuple[str, str]],
-    kept: Collection[str],
+    purge_filters: Mapping[str, tuple[str, str]],
+    full_tables: Collection[str],
     records: bool,
     refusable: Collection[str],
 ) -> Writer:
@@ -33,10 +33,12 @@ def writer_of(
     if database.backend is Backend.REDIS:
         from mesh.store.redis_writer import RedisWriter
 
-        return RedisWriter(database, producer, epoch, tables, kept, records)
+        return RedisWriter(database, producer, epoch, tables, full_tables, records)
     from mesh.store.writer import StoreWriter
 
-    return StoreWriter(database, producer, epoch, tables, own, kept, records, refusable)
+    return StoreWriter(
+        database, producer, epoch, tables, purge_filters, full_tables, records, refusable
+    )
 
 
 def read(
@@ -62,11 +64,14 @@ def read(
     return lookups.read(database, table, clause, rows_max)
 
 
-def existing(database: Database, tables: Sequence[StoredTable]) -> list[StoredTable]:
+def existing(
+    database: Database, tables: Sequence[StoredTable], *, are_written: bool
+) -> list[StoredTable]:
     """Those tables that exist, with the types of their columns; nothing is created.
 
     Raises:
-        MeshError: MESH-S140; MESH-S142, a column is missing, or the database can't keep rows;
+        MeshError: MESH-S140; MESH-S142, a column is missing, or a unique key of rows that
+            ``are_written``, or the database can't keep rows;
             MESH-S146, a column has a type of which the attribute can't have the values.
     """
     if database.backend is Backend.REDIS:
@@ -76,4 +81,4 @@ def existing(database: Database, tables: Sequence[StoredTable]) -> list[StoredTa
         return []
     from mesh.store import lookups
 
-    return lookups.existing(database, tables)
+    return lookups.existing(database, tables, are_written=are_written)

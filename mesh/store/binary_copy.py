@@ -77,8 +77,8 @@ def _fixed(column: pa.Array[Any], kind: str) -> Iterator[pa.Array[Any]]:
     nulls = _nulls(column)
     fields[nulls, :_LENGTH] = 255
     sizes = np.where(nulls, _LENGTH, fields.shape[1])
-    is_kept = np.arange(fields.shape[1]) < sizes[:, None]
-    yield _binary(fields[is_kept], np.concatenate([[0], np.cumsum(sizes)]))
+    mask = np.arange(fields.shape[1]) < sizes[:, None]
+    yield _binary(fields[mask], np.concatenate([[0], np.cumsum(sizes)]))
 
 
 def _text(column: pa.Array[Any]) -> Iterator[pa.Array[Any]]:

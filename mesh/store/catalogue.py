@@ -46,9 +46,27 @@ _MARIADB_CHECKS: Final = """
 SELECT CHECK_CLAUSE FROM information_schema.CHECK_CONSTRAINTS
 WHERE CONSTRAINT_SCHEMA = DATABASE() AND TABLE_NAME = :name
 """
+_PG_KEYS: Final = """
+SELECT i.indexrelid, a.attname FROM pg_class c
+LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique AND i.indimmediate
+          AND i.indpred IS NULL AND i.indexprs IS NULL
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid
+          AND a.attnum = ANY ((CAST(i.indkey AS int2[]))[0:i.indnkeyatts - 1])
+WHERE c.relname = :name AND pg_table_is_visible(c.oid) AND c.relkind IN ('r', 'p')
+"""
+_MYSQL_VIEW: Final = """
+SELECT 1 FROM information_schema.VIEWS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = :name
+"""
+_MYSQL_KEYS: Final = """
+SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = :name AND NON_UNIQUE = 0
+"""
 _DECLARED: Final = re.compile(r"(.+?)(?:\((\d+)(?:,(-?\d+))?\))?((?: with| without) time zone)?")
 _ZEROFILL: Final = re.compile(r"\((\d+)\).* zerofill")
 _LABEL: Final = re.compile(r"'((?:[^']|'')*)'")
+#: Signs of labels that the catalogue of MySQL escapes.
+_ESCAPED: Final = re.compile(r"''|\\(.)", re.DOTALL)
+_SIGNS: Final = {"0": "\0", "n": "\n", "r": "\r"}
 _JSON_VALID: Final = re.compile(r"json_valid\(`([^`]+)`\)")
 
 
@@ -68,6 +86,65 @@ def columns_of(connection: sa.Connection, table: str) -> dict[str, ColumnType]:
             return {
                 row[1]: replace(sqlite_type(row[2]), is_generated=row[6] in (2, 3)) for row in rows
             }
+
+
+def labels_of(declared: str) -> list[str]:
+    """The values of an enumeration or a set of MySQL, as ``enum('a','b')``."""
+
+    def sign(match: re.Match[str]) -> str:
+        return _SIGNS.get(match[1], match[1]) if match[1] else "'"
+
+    return [_ESCAPED.sub(sign, text) for text in _LABEL.findall(declared)]
+
+
+def expect_key(connection: sa.Connection, table: StoredTable, database: Database) -> None:
+    """Refuse to write a table without a unique key of the columns by which rows are merged.
+
+    Inside of a transaction.  Of a view the database knows the tables, and their keys.
+
+    Raises:
+        MeshError: MESH-S142.
+    """
+    key_names = {column.name for column in table.keys}
+    keys = _unique_keys(connection, table.name) if key_names else None
+    if keys is not None and key_names not in keys:
+        names = ", ".join(column.name for column in table.keys)
+        raise MeshError(
+            "MESH-S142",
+            f'table "{table.name}" of database {database} has no unique key of {names}',
+            detail="The app writes its rows by that key.",
+            hint=f"Make one: create unique index .. on ({names}); or only read the table.",
+        )
+
+
+def _unique_keys(connection: sa.Connection, table: str) -> list[set[str]] | None:
+    """The columns of each unique key of a table that a row can be merged by; None for a view."""
+    rows: list[tuple[Any, str]]
+    match connection.dialect.name:
+        case Backend.POSTGRESQL:
+            result = connection.execute(sa.text(_PG_KEYS), {"name": table}).all()
+            if not result:
+                return None
+            rows = [(row[0], row[1]) for row in result]
+        case Backend.MYSQL:
+            if connection.execute(sa.text(_MYSQL_VIEW), {"name": table}).first() is not None:
+                return None
+            result = connection.execute(sa.text(_MYSQL_KEYS), {"name": table}).all()
+            # A key of the first characters of a text is no key of the text.
+            rows = [(row[0], row[1] if row[2] is None else "") for row in result]
+        case _:
+            quoted = table.replace('"', '""')
+            columns = connection.exec_driver_sql(f'PRAGMA table_info("{quoted}")').all()
+            rows = [("", row[1]) for row in columns if row[5]]
+            for index in connection.exec_driver_sql(f'PRAGMA index_list("{quoted}")').all():
+                if index[2] and not index[4]:
+                    index_name = index[1].replace('"', '""')
+                    parts = connection.exec_driver_sql(f'PRAGMA index_info("{index_name}")').all()
+                    rows += [(index[1], part[2] or "") for part in parts]
+    keys: dict[Any, set[str]] = {}
+    for key, column in rows:
+        keys.setdefault(key, set()).add(column)
+    return list(keys.values())
 
 
 def described(
@@ -117,17 +194,17 @@ def _of_aggregation(name: str, column: ColumnType, attribute: Any) -> str:
 
 
 def _postgresql(connection: sa.Connection, table: str) -> dict[str, ColumnType]:
-    found = connection.execute(sa.text(_PG_COLUMNS), {"name": table}).all()
+    rows = connection.execute(sa.text(_PG_COLUMNS), {"name": table}).all()
     return {
         row.attname: replace(_pg_type(connection, row), is_generated=bool(row.is_generated))
-        for row in found
+        for row in rows
     }
 
 
 def _pg_type(connection: sa.Connection, row: Any) -> ColumnType:
     def other(oid: int, mod: int) -> ColumnType:
-        found = connection.execute(sa.text(_PG_TYPE), {"oid": oid, "mod": mod}).one()
-        return _pg_type(connection, found)
+        type_row = connection.execute(sa.text(_PG_TYPE), {"oid": oid, "mod": mod}).one()
+        return _pg_type(connection, type_row)
 
     declared = row.declared
     if row.typtype == "d":
@@ -146,18 +223,18 @@ def _pg_type(connection: sa.Connection, row: Any) -> ColumnType:
     length = None if match.group(2) is None else int(match.group(2))
     scale = None if match.group(3) is None else int(match.group(3))
     kind = kind_of(Backend.POSTGRESQL, name) if row.typtype == "b" else Kind.OTHER
-    made = ColumnType(Backend.POSTGRESQL, declared, kind, length)
+    column_type = ColumnType(Backend.POSTGRESQL, declared, kind, length)
     match kind:
         case Kind.INTEGER:
-            return replace(made, span=span_of(name))
+            return replace(column_type, span=span_of(name))
         case Kind.NUMERIC:
-            return replace(made, scale=scale if length is not None else None)
+            return replace(column_type, scale=scale if length is not None else None)
         case Kind.CHAR | Kind.BIT if name in ("character", "bit"):
-            return replace(made, length=length or 1, is_fixed=True)
+            return replace(column_type, length=length or 1, is_fixed=True)
         case Kind.INTERVAL if declared not in ("interval", f"interval({length})"):
-            return replace(made, kind=Kind.OTHER)
+            return replace(column_type, kind=Kind.OTHER)
         case _:
-            return made
+            return column_type
 
 
 def _mysql(connection: sa.Connection, table: str) -> dict[str, ColumnType]:
@@ -177,14 +254,14 @@ def _mysql_type(row: Any, *, is_document: bool) -> ColumnType:
         kind = Kind.JSON
     if "zerofill" in declared and kind is not Kind.INTEGER:
         kind = Kind.OTHER
-    made = ColumnType(
+    column_type = ColumnType(
         Backend.MYSQL, declared, kind, is_generated="GENERATED" in (extra or "").upper()
     )
     match kind:
         case Kind.TEXT | Kind.CHAR | Kind.JSON:
             is_long = name.endswith("text")
             return replace(
-                made,
+                column_type,
                 length=None if is_long else int(length),
                 octets=int(octets) if is_long else 0,
                 charset=lacking_set(charset or ""),
@@ -192,20 +269,19 @@ def _mysql_type(row: Any, *, is_document: bool) -> ColumnType:
         case Kind.INTEGER:
             width = _ZEROFILL.search(declared)
             return replace(
-                made,
+                column_type,
                 length=None if width is None else int(width.group(1)),
                 span=span_of(name, is_unsigned="unsigned" in declared),
             )
         case Kind.NUMERIC:
-            return replace(made, length=int(precision), scale=int(scale))
+            return replace(column_type, length=int(precision), scale=int(scale))
         case Kind.BYTES:
-            return replace(made, length=int(octets), is_fixed=name == "binary")
+            return replace(column_type, length=int(octets), is_fixed=name == "binary")
         case Kind.BIT:
-            return replace(made, length=int(precision), is_fixed=True)
+            return replace(column_type, length=int(precision), is_fixed=True)
         case Kind.TIME | Kind.TIMESTAMP | Kind.TIMESTAMPTZ:
-            return replace(made, length=int(fraction or 0))
+            return replace(column_type, length=int(fraction or 0))
         case Kind.ENUM | Kind.SET:
-            found = _LABEL.findall(declared)
-            return replace(made, labels=tuple(one.replace("''", "'") for one in found))
+            return replace(column_type, labels=tuple(labels_of(declared)))
         case _:
-            return made
+            return column_type

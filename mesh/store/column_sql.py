@@ -100,7 +100,7 @@ class Wholes(sa.types.UserDefinedType[Any]):
         return lambda value: None if value is None else int(value)
 
 
-class Sum(sa.types.UserDefinedType[Any]):
+class SummedColumn(sa.types.UserDefinedType[Any]):
     """A column of MySQL that is read as a sum: FLOAT else rounded, BIT else bytes."""
 
     cache_ok = True
@@ -124,7 +124,7 @@ def type_of(column: StoredColumn) -> Any:
         return None
     if column.type is AttributeType.BOOL and actual.backend is not Backend.POSTGRESQL:
         # A flag of SQLAlchemy would hide other numbers.
-        return Sum(actual.declared, "0") if actual.kind is Kind.BIT else sa.SmallInteger()
+        return SummedColumn(actual.declared, "0") if actual.kind is Kind.BIT else sa.SmallInteger()
     if actual.backend is Backend.SQLITE:
         return None
     if column.type is AttributeType.STRING:
@@ -135,9 +135,9 @@ def type_of(column: StoredColumn) -> Any:
         return Decimals(actual) if actual.kind is Kind.NUMERIC else Wholes()
     if actual.backend is Backend.MYSQL:
         if actual.kind is Kind.REAL:
-            return Sum(actual.declared, "0e0")
+            return SummedColumn(actual.declared, "0e0")
         if actual.kind is Kind.BIT:
-            return Sum(actual.declared, "0")
+            return SummedColumn(actual.declared, "0")
     return None
 
 
@@ -156,20 +156,20 @@ def text_of(column: ColumnType, expression: Any) -> Any:
         is_address = column.kind is Kind.INET
         shown = sa.func.inet_out(_raw(expression)) if is_address else _raw(expression)
         return sa.cast(shown, sa.Text())
-    given: Any = _raw(expression)
+    operand: Any = _raw(expression)
     match column.kind:
         case Kind.TEXT | Kind.CHAR | Kind.JSON:
             return expression
         case Kind.BYTES:
-            return sa.func.lower(sa.func.hex(given))
+            return sa.func.lower(sa.func.hex(operand))
         case Kind.BIT:
-            digits = sa.func.bin(given.op("+")(sa.literal_column("0")))
+            digits = sa.func.bin(operand.op("+")(sa.literal_column("0")))
             return sa.func.lpad(digits, column.length, "0")
         case Kind.REAL:
-            given = given.op("+")(sa.literal_column("0e0"))
+            operand = operand.op("+")(sa.literal_column("0e0"))
         case _:
             pass
-    return sa.cast(given, sa.CHAR())
+    return sa.cast(operand, sa.CHAR())
 
 
 def value_of(column: ColumnType, text: Any) -> Any:

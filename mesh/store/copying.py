@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from mesh.model.column_types import Kind
-from mesh.model.stored import Backend, Merge
+from mesh.model.stored import Backend, MergeRule
 from mesh.model.types import AttributeType
 from mesh.store.binary_copy import encoded
 from mesh.store.merging import merge_rows
@@ -77,10 +77,10 @@ def merge(
     except base as error:
         # The driver's own, which SQLAlchemy has not seen.
         is_lost = bool(driver.closed)
-        told = sa.exc.DBAPIError.instance(
+        wrapped = sa.exc.DBAPIError.instance(
             command, None, error, base, connection_invalidated=is_lost, dialect=connection.dialect
         )
-        raise told from error
+        raise wrapped from error
     columns: list[Any] = [sa.column(column.name) for column in table.columns]
     source: Any = sa.table(sa.quoted_name(name, True), *columns)
     connection.execute(merge_rows(table, target, Backend.POSTGRESQL, source))
@@ -92,7 +92,7 @@ def empty(connection: sa.Connection, table: StoredTable) -> None:
 
 
 def _type(column: StoredColumn) -> str:
-    if column.type is AttributeType.BOOL and (column.merge is Merge.KEY or _is_number(column)):
+    if column.type is AttributeType.BOOL and (column.merge is MergeRule.KEY or _is_number(column)):
         return "int2"
     return "text" if _is_decimal(column) else _TYPES[column.type]
 

@@ -80,7 +80,7 @@ def engine_of(database: Database, statement_s: int = STATEMENT_S) -> sa.Engine:
 def _connect_args(database: Database, statement_s: int) -> dict[str, Any]:
     wait_s = max(1, round(database.connect_timeout_s))
     parameters = dict(database.parameters)
-    given = parameters.pop("options", "")
+    options = parameters.pop("options", "")
     match database.backend:
         case Backend.SQLITE:
             return {"timeout": wait_s, "check_same_thread": False}
@@ -92,7 +92,7 @@ def _connect_args(database: Database, statement_s: int) -> dict[str, Any]:
                 "tcp_user_timeout": statement_s * 1000,
                 **parameters,
                 # The last one counts: values have one form, whatever a login has by default.
-                "options": f"-c statement_timeout={statement_s}s {given} {_FORMATS}",
+                "options": f"-c statement_timeout={statement_s}s {options} {_FORMATS}",
             }
         case _:
             return {
@@ -117,7 +117,7 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 @contextmanager
-def told(database: Database, doing: str) -> Iterator[None]:
+def database_errors(database: Database, doing: str) -> Iterator[None]:
     """Raise errors of the driver as those of the mesh, without values of rows.
 
     Raises:
@@ -151,13 +151,13 @@ def away(database: Database, doing: str, reason: str) -> MeshError:
     )
 
 
-def overtaken(database: Database, producer: str, own: int, epoch: int | None) -> MeshError:
-    """The error of a writer of epoch ``own``, whose marker one of ``epoch`` has; None: unknown."""
+def overtaken(database: Database, producer: str, writer_epoch: int, epoch: int | None) -> MeshError:
+    """The error of a writer whose marker one of ``epoch`` has; None: unknown."""
     by = "another writer" if epoch is None else f"epoch {epoch}"
     return MeshError(
         "MESH-S141",
         f"{by} has taken over the marker {producer} in database {database}",
-        detail=f"This writer has epoch {own}.",
+        detail=f"This writer has epoch {writer_epoch}.",
         hint="Nothing has to be done: this copy of the instance ends or starts again.",
     )
 

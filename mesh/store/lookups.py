@@ -16,8 +16,8 @@ from mesh.model.column_texts import form, is_tested
 from mesh.model.column_types import NoFormError
 from mesh.model.lookup import AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
 from mesh.model.stored import Backend
-from mesh.store.catalogue import columns_of, described
-from mesh.store.engine import engine_of, told
+from mesh.store.catalogue import columns_of, described, expect_key
+from mesh.store.engine import database_errors, engine_of
 from mesh.store.rows import to_arrow
 from mesh.store.schema import sql_table
 from mesh.store.sql import sa
@@ -62,7 +62,7 @@ def read(
         MeshError: MESH-S140 if the database does not answer; MESH-S142.
     """
     with (
-        told(database, f"when table {table.name} is read"),
+        database_errors(database, f"when table {table.name} is read"),
         engine_of(database).connect() as connection,
     ):
         columns = columns_of(connection, table.name)
@@ -71,25 +71,30 @@ def read(
         table = described(table, columns, database)
         target = sql_table(table, sa.MetaData(), database.backend)
         chosen = select(table, target, clause, database.backend).limit(rows_max + 1)
-        found = connection.execute(chosen).all()
-    return to_arrow(found[:rows_max], table), len(found) > rows_max
+        rows = connection.execute(chosen).all()
+    return to_arrow(rows[:rows_max], table), len(rows) > rows_max
 
 
-def existing(database: Database, tables: Sequence[StoredTable]) -> list[StoredTable]:
+def existing(
+    database: Database, tables: Sequence[StoredTable], *, are_written: bool
+) -> list[StoredTable]:
     """Those tables that exist, with the types of their columns; see ``mesh.store.backends``."""
     if database.backend is Backend.SQLITE and not Path(database.database).exists():
         return []
-    found = []
+    existing_tables = []
     with (
-        told(database, "when tables are compared"),
+        database_errors(database, "when tables are compared"),
         engine_of(database).connect() as connection,
     ):
         for table in tables:
             with connection.begin():
                 columns = columns_of(connection, table.name)
             if columns:
-                found.append(described(table, columns, database))
-    return found
+                existing_tables.append(described(table, columns, database))
+            if columns and are_written:
+                with connection.begin():
+                    expect_key(connection, table, database)
+    return existing_tables
 
 
 def too_many(table: str, rows_max: int) -> MeshError:
@@ -105,11 +110,11 @@ def too_many(table: str, rows_max: int) -> MeshError:
 def _condition(clause: Clause, target: sa.Table, backend: Backend) -> Any:
     match clause:
         case AllOf(parts):
-            found = (_condition(part, target, backend) for part in parts)
-            return sa.and_(sa.true(), *found)
+            conditions = (_condition(part, target, backend) for part in parts)
+            return sa.and_(sa.true(), *conditions)
         case AnyOf(parts):
-            found = (_condition(part, target, backend) for part in parts)
-            return sa.or_(sa.false(), *found)
+            conditions = (_condition(part, target, backend) for part in parts)
+            return sa.or_(sa.false(), *conditions)
         case AnyKey():
             return _any_key(clause, target)
         case Compared():
@@ -129,8 +134,8 @@ def _any_key(clause: AnyKey, target: sa.Table) -> Any:
     sides = [_side(column) for column in columns]
     if len(columns) == 1:
         # An expanding parameter: the statement is compiled once for any number.
-        given = sa.bindparam(None, [key[0] for key in keys], type_=types[0], expanding=True)
-        return sides[0].in_(given)
+        parameter = sa.bindparam(None, [key[0] for key in keys], type_=types[0], expanding=True)
+        return sides[0].in_(parameter)
     if len(keys) == 1 or any(map(_exact_text, columns)):
         return sa.or_(
             *(
@@ -174,11 +179,11 @@ def _may_be(value: Any, column: sa.Column[Any], *, is_part: bool = False) -> boo
     if is_part or actual is None:
         return True
     try:
-        found = form(actual, value)
+        value_form = form(actual, value)
     except NoFormError:
         return False
     # Otherwise texts are compared.
-    return found == value or not is_tested(actual)
+    return value_form == value or not is_tested(actual)
 
 
 def _exact_text(column: sa.Column[Any]) -> ColumnType | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mesh.model.stored import Backend, Merge
+from mesh.model.stored import Backend, MergeRule
 from mesh.store.sql import sa
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ def merge_rows(
         statement = statement.values({name: sa.bindparam(name) for name in names})
     else:
         keys = [source.c[column.name] for column in table.keys]
-        given = [_given(column, source.c[column.name]) for column in table.columns]
-        chosen = sa.select(*given).order_by(*keys)
+        new_columns = [_new_value(column, source.c[column.name]) for column in table.columns]
+        chosen = sa.select(*new_columns).order_by(*keys)
         statement = statement.from_select(names, chosen)
     # MySQL assigns from left to right, and reads what it has assigned: the time of the latest
     # values, by which they are chosen, is the last.
-    ordered = sorted(table.values, key=lambda column: column.merge is Merge.LAST)
+    ordered = sorted(table.values, key=lambda column: column.merge is MergeRule.LAST)
     changes = [(c.name, _merged(c.merge, table, target, new, c.name)) for c in ordered]
     keys_of = [column.name for column in table.keys]
     if backend is Backend.MYSQL:
@@ -55,27 +55,27 @@ def merge_rows(
     return statement.on_conflict_do_update(index_elements=keys_of, set_=dict(changes))
 
 
-def _given(column: StoredColumn, copied: Any) -> Any:
+def _new_value(column: StoredColumn, copied: Any) -> Any:
     """A column of new rows, as its table has it: the value of an exact text."""
     if column.actual is None:
         return copied
     from mesh.store.column_sql import Decimals, ExactText, type_of, value_of
 
-    own = type_of(column)
-    return value_of(column.actual, copied) if isinstance(own, ExactText | Decimals) else copied
+    sql_type = type_of(column)
+    return value_of(column.actual, copied) if isinstance(sql_type, ExactText | Decimals) else copied
 
 
-def _merged(merge: Merge, table: StoredTable, target: sa.Table, new: Any, name: str) -> Any:
-    old, given = target.c[name], new[name]
+def _merged(merge: MergeRule, table: StoredTable, target: sa.Table, new: Any, name: str) -> Any:
+    old, value = target.c[name], new[name]
     match merge:
-        case Merge.SUM:
-            return sa.func.coalesce(old + given, old, given)
-        case Merge.MIN:
-            return sa.case((sa.or_(old.is_(None), given < old), given), else_=old)
-        case Merge.MAX | Merge.LAST:
-            return sa.case((sa.or_(old.is_(None), given > old), given), else_=old)
+        case MergeRule.SUM:
+            return sa.func.coalesce(old + value, old, value)
+        case MergeRule.MIN:
+            return sa.case((sa.or_(old.is_(None), value < old), value), else_=old)
+        case MergeRule.MAX | MergeRule.LAST:
+            return sa.case((sa.or_(old.is_(None), value > old), value), else_=old)
         case _:
-            last = next((c.name for c in table.values if c.merge is Merge.LAST), None)
+            last = next((c.name for c in table.values if c.merge is MergeRule.LAST), None)
             if last is None:
-                return given
-            return sa.case((new[last] >= target.c[last], given), else_=old)
+                return value
+            return sa.case((new[last] >= target.c[last], value), else_=old)

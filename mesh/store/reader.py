@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError
 from mesh.model.stored import Backend
-from mesh.store.engine import engine_of, told
+from mesh.store.engine import database_errors, engine_of
 from mesh.store.rows import to_arrow
 from mesh.store.schema import marker_table, sql_table
 from mesh.store.sql import sa
@@ -55,7 +55,7 @@ def read_rows(
     engine = engine_of(database)
     if backend is not Backend.SQLITE:
         engine = engine.execution_options(isolation_level="REPEATABLE READ")
-    with told(database, "when an aggregation is read"), engine.connect() as connection:
+    with database_errors(database, "when an aggregation is read"), engine.connect() as connection:
         missing = {t.name for t in tables if not sa.inspect(connection).has_table(t.name)}
         connection.rollback()
         if tables[0].name in missing:
@@ -65,15 +65,15 @@ def read_rows(
         ).scalar_one_or_none()
         if at is not None and at > position:
             raise BehindError
-        found = []
+        batches = []
         for table, target in zip(tables, targets, strict=True):
             time = target.c[table.time]
             chosen = sa.select(*(target.c[one.name] for one in table.columns)).where(
                 time >= within[0], time < within[1]
             )
             rows = [] if table.name in missing else connection.execute(chosen).all()
-            found.append(to_arrow(rows, table))
-    return found
+            batches.append(to_arrow(rows, table))
+    return batches
 
 
 def unavailable(aggregation: str) -> MeshError:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mesh.store.sql import sa
 
 #: Life of an entry.
-KEPT_MS: Final = 86_400_000
+LIFE_MS: Final = 86_400_000
 #: Old entries are removed with each entry whose number is a multiple of this.
 _EVERY: Final = 256
 
@@ -39,11 +39,11 @@ def keep_reads(connection: sa.Connection, table: sa.Table, producer: str, run: R
     }
     connection.execute(table.insert().values(**new))
     if run.number % _EVERY == 0:
-        old = table.c.made_ms < now_ms - KEPT_MS
+        old = table.c.made_ms < now_ms - LIFE_MS
         connection.execute(table.delete().where(table.c.producer == producer, old))
 
 
-def kept_reads(
+def load_reads(
     connection: sa.Connection, table: sa.Table, producer: str, after: int
 ) -> list[ReadRun]:
     """The entries of a producer with higher numbers than ``after``, in their order."""
@@ -76,8 +76,8 @@ def unpacked(data: bytes) -> dict[str, pa.RecordBatch]:
     """The rows by table of ``packed``."""
     with pa.ipc.open_stream(data) as reader:
         listed = reader.read_next_batch().to_pylist()
-    found = {}
+    batches = {}
     for one in listed:
         with pa.ipc.open_stream(one["rows"]) as reader:
-            found[one["table"]] = reader.read_next_batch()
-    return found
+            batches[one["table"]] = reader.read_next_batch()
+    return batches

@@ -59,7 +59,7 @@ def connected(database: Database) -> Any:
 
 
 @contextmanager
-def told(database: Database, doing: str) -> Iterator[None]:
+def database_errors(database: Database, doing: str) -> Iterator[None]:
     """Raise errors of the client as those of the mesh, without values of rows.
 
     Raises:
@@ -95,11 +95,11 @@ def check(database: Database) -> None:
     """Refuse a server that evicts keys: rows, and the marker, would be gone at any time.
 
     Raises:
-        MeshError: MESH-S142; see ``told``.
+        MeshError: MESH-S142; see ``database_errors``.
     """
     client = connected(database)
     try:
-        with told(database, "when its settings are read"):
+        with database_errors(database, "when its settings are read"):
             info = _info(client, "memory")
     finally:
         client.close()

@@ -130,8 +130,8 @@ def _key_value(value: Any, attribute: AttributeType) -> Any:
     if attribute in (AttributeType.INT, AttributeType.LONG):
         return int(value) if math.isfinite(value) and value == int(value) else None
     if attribute is AttributeType.FLOAT and math.isfinite(value):
-        is_own = abs(value) <= _FLOAT_MAX and float(np.float32(value)) == value
-        return float(value) if is_own else None
+        is_exact = abs(value) <= _FLOAT_MAX and float(np.float32(value)) == value
+        return float(value) if is_exact else None
     return float(value)
 
 
@@ -187,23 +187,23 @@ class Hashes:
             )
         except (ValueError, TypeError, ArithmeticError):
             return None
-        is_own = self.key_of(values).encode() == key and all(value == value for value in values)
-        return values if is_own else None
+        is_exact = self.key_of(values).encode() == key and all(value == value for value in values)
+        return values if is_exact else None
 
     def row_of(
-        self, key: tuple[Any, ...], found: Sequence[bytes | bool | None]
+        self, key: tuple[Any, ...], fields: Sequence[bytes | bool | None]
     ) -> tuple[Any, ...] | None:
         """The row of a hash, in the columns of the table; None if it is none.
 
         Args:
             key: see ``key_in``.
-            found: its fields ``names``; None or False for those that are missing.
+            fields: its fields ``names``; None or False for those that are missing.
         """
-        if all(one is None or one is False for one in found):
+        if all(one is None or one is False for one in fields):
             return None
         row = [
             value_of(data, kind) if isinstance(data, bytes) else None
-            for data, kind in zip(found, self._types, strict=True)
+            for data, kind in zip(fields, self._types, strict=True)
         ]
         for at, value in zip(self._keys, key, strict=True):
             row[at] = value
@@ -229,10 +229,10 @@ def finder(clause: Clause) -> Callable[[Mapping[str, Any]], bool]:
     match clause:
         case AllOf(parts):
             every = [finder(part) for part in parts]
-            return lambda row: all(found(row) for found in every)
+            return lambda row: all(test(row) for test in every)
         case AnyOf(parts):
             some = [finder(part) for part in parts]
-            return lambda row: any(found(row) for found in some)
+            return lambda row: any(test(row) for test in some)
         case AnyKey(columns, listed):
             keys = frozenset(listed)
             return lambda row: tuple(row[name] for name in columns) in keys
@@ -246,6 +246,6 @@ def finder(clause: Clause) -> Callable[[Mapping[str, Any]], bool]:
             return lambda row: _compared(row[name], how, value)
 
 
-def _compared(own: Any, how: Comparison, value: Any) -> bool:
-    is_alike = isinstance(own, str | bytes) == isinstance(value, str | bytes)
-    return own is not None and is_alike and bool(_ORDERS[how](own, value))
+def _compared(actual: Any, how: Comparison, value: Any) -> bool:
+    is_alike = isinstance(actual, str | bytes) == isinstance(value, str | bytes)
+    return actual is not None and is_alike and bool(_ORDERS[how](actual, value))

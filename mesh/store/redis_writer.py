@@ -24,8 +24,8 @@ from mesh.model.column_types import ColumnType, Kind
 from mesh.model.lookup import EVERY_ROW, ReadRun
 from mesh.model.stored import DELETED, Backend, changes_channel
 from mesh.store.engine import overtaken
-from mesh.store.reads import KEPT_MS, packed, unpacked
-from mesh.store.redis_client import check, connected, told, warn_of_loss
+from mesh.store.reads import LIFE_MS, packed, unpacked
+from mesh.store.redis_client import check, connected, database_errors, warn_of_loss
 from mesh.store.redis_rows import Hashes, finder, text_of
 from mesh.store.rows import to_arrow
 from mesh.store.stored_rows import after, keys_of
@@ -144,7 +144,7 @@ class RedisWriter:
         producer: str,
         epoch: int,
         tables: Sequence[StoredTable],
-        kept: Collection[str] = (),
+        full_tables: Collection[str] = (),
         records: bool = False,
     ) -> None:
         """A writer without a connection; see ``StoreWriter``."""
@@ -155,7 +155,7 @@ class RedisWriter:
             replace(t, columns=tuple(replace(c, actual=_FIELD) for c in t.columns)) for t in tables
         )
         self._changed = {changes_channel(table.name): table for table in self.tables}
-        self._kept = tuple(kept)
+        self._full_tables = tuple(full_tables)
         self._records = records
         self._client: Any = None
         self.initial = 0
@@ -175,7 +175,7 @@ class RedisWriter:
         check(self.database)
         client = connected(self.database)
         try:
-            with told(self.database, "when the marker is claimed"):
+            with database_errors(self.database, "when the marker is claimed"):
                 warn_of_loss(client, self.database)
                 self._claim(client)
         except BaseException:
@@ -186,8 +186,10 @@ class RedisWriter:
     def _claim(self, client: Any) -> None:
         initial = 0
         if not client.exists(self._marker):
-            kept = (table for table in self.tables if table.name in self._kept)
-            initial = sum(1 for table in kept for _ in _found(client, Hashes(table), EVERY_ROW))
+            tables = (table for table in self.tables if table.name in self._full_tables)
+            initial = sum(
+                1 for table in tables for _ in _find_rows(client, Hashes(table), EVERY_ROW)
+            )
         epoch, position, before = client.eval(_CLAIM, 1, self._marker, self._epoch, initial)
         if int(epoch) > self._epoch:
             raise overtaken(self.database, self.producer, self._epoch, int(epoch))
@@ -198,7 +200,7 @@ class RedisWriter:
         """The client, which is given up after any error."""
         self.open()
         try:
-            with told(self.database, doing):
+            with database_errors(self.database, doing):
                 yield self._client
         except BaseException:
             self.close()
@@ -207,13 +209,13 @@ class RedisWriter:
     def commit(self, batches: Sequence[StoredRows]) -> None:
         """See ``Writer``."""
         self.open()
-        kept = [
+        pending = [
             batch for batch in (after(b, self.position) for b in batches) if batch.rows.num_rows
         ]
-        if not kept:
+        if not pending:
             return
-        last = max(int(batch.position[-1]) for batch in kept)
-        changed = [_changes(self._changed[batch.channel], batch.rows) for batch in kept]
+        last = max(int(batch.position[-1]) for batch in pending)
+        changed = [_changes(self._changed[batch.channel], batch.rows) for batch in pending]
         with self._connected("when rows are written") as client:
             self._moved(
                 client.eval(
@@ -232,7 +234,7 @@ class RedisWriter:
         with self._connected(f"when table {table.name} is read") as client:
             hashes = Hashes(table)
             # SCAN has another order each time.
-            return to_arrow(sorted(_found(client, hashes, clause), key=hashes.values_of), table)
+            return to_arrow(sorted(_find_rows(client, hashes, clause), key=hashes.values_of), table)
 
     def rows(self, table: StoredTable) -> pa.RecordBatch:
         """See ``Writer``."""
@@ -248,19 +250,19 @@ class RedisWriter:
             self._moved(
                 client.eval(
                     _RECORD, 2, self._marker, self._reads, self._epoch, self.position, run.number,
-                    data, now_ms, now_ms - KEPT_MS, _AWAY_MS,
+                    data, now_ms, now_ms - LIFE_MS, _AWAY_MS,
                 )
             )  # fmt: skip
 
     def recorded(self, after: int) -> list[ReadRun]:
         """See ``Writer``."""
-        found: list[ReadRun] = []
+        runs: list[ReadRun] = []
         with self._connected("when recorded reads are read") as client:
-            while data := client.get(f"{self._reads}:{(number := after + len(found) + 1)}"):
+            while data := client.get(f"{self._reads}:{(number := after + len(runs) + 1)}"):
                 head, _, rows = data.partition(b"\n")
-                until, known_ms, continues = orjson.loads(head)
-                found.append(ReadRun(number, until, known_ms, continues, unpacked(rows)))
-        return found
+                until, watermark_ms, continues = orjson.loads(head)
+                runs.append(ReadRun(number, until, watermark_ms, continues, unpacked(rows)))
+        return runs
 
     @property
     def _reads(self) -> str:
@@ -286,13 +288,13 @@ def read(
     """See ``mesh.store.backends.read``."""
     client = connected(database)
     try:
-        with told(database, f"when table {table.name} is read"):
-            found: list[Any] = []
-            for row in _found(client, Hashes(table), clause):
-                if len(found) == rows_max:
-                    return to_arrow(found, table), True
-                found.append(row)
-            return to_arrow(found, table), False
+        with database_errors(database, f"when table {table.name} is read"):
+            rows: list[Any] = []
+            for row in _find_rows(client, Hashes(table), clause):
+                if len(rows) == rows_max:
+                    return to_arrow(rows, table), True
+                rows.append(row)
+            return to_arrow(rows, table), False
     finally:
         client.close()
 
@@ -322,7 +324,7 @@ def _changes(table: StoredTable, rows: pa.RecordBatch) -> dict[str, Any]:
     }
 
 
-def _found(client: Any, hashes: Hashes, clause: Clause) -> Iterator[tuple[Any, ...]]:
+def _find_rows(client: Any, hashes: Hashes, clause: Clause) -> Iterator[tuple[Any, ...]]:
     """The rows that a look-up finds: by their keys, or among all of the table."""
     meets = None if clause == EVERY_ROW else finder(clause)
     keys = hashes.keys_in(clause)
@@ -349,8 +351,8 @@ def _pages(client: Any, hashes: Hashes) -> Iterator[list[tuple[Any, ...]]]:
     seen: set[tuple[Any, ...]] = set()
     cursor: Any = 0
     while True:
-        cursor, found = client.scan(cursor, hashes.pattern, _KEYS_MAX, _type="hash")
-        new = {key for one in found if (key := hashes.key_in(one)) is not None} - seen
+        cursor, page = client.scan(cursor, hashes.pattern, _KEYS_MAX, _type="hash")
+        new = {key for one in page if (key := hashes.key_in(one)) is not None} - seen
         seen |= new
         yield list(new)
         if int(cursor) == 0:
@@ -365,9 +367,9 @@ def _rows(
         places = orjson.dumps([hashes.key_of(key) for key in keys])
         # One value, which is read many times as fast as a reply for each key.
         answer = client.eval(_READ, 0, places, _READ_BYTES, *hashes.names)
-        found = msgpack.unpackb(answer, raw=True)
-        for key, fields in zip(keys, found, strict=False):
+        replies = msgpack.unpackb(answer, raw=True)
+        for key, fields in zip(keys, replies, strict=False):
             row = hashes.row_of(key, fields) if fields else None
             if row is not None:
                 yield row
-        keys = keys[len(found) :]
+        keys = keys[len(replies) :]

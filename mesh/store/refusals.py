@@ -74,18 +74,18 @@ def keep_refused(
     connection.execute(target.insert(), new)
 
 
-def kept_refused(
+def load_refused(
     connection: sa.Connection, target: sa.Table, producer: str, after: int
 ) -> list[RefusedRow]:
     """The rows of a producer after a position, in their order."""
-    found = connection.execute(
+    result = connection.execute(
         target.select()
         .where(target.c.producer == producer, target.c.position > after)
         .order_by(target.c.position)
     )
     return [
         RefusedRow(one.table_name, one.position, one.time_ms, one.reason, one.event)
-        for one in found.all()
+        for one in result.all()
     ]
 
 
@@ -115,5 +115,5 @@ def refused_rows(
 
 def _event(row: dict[str, Any]) -> str:
     """A row as JSON; only a deletion tells so."""
-    told = {name: value for name, value in row.items() if name != DELETED or value}
-    return orjson.dumps(told, default=str).decode()
+    values = {name: value for name, value in row.items() if name != DELETED or value}
+    return orjson.dumps(values, default=str).decode()

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from mesh.model.stored import NULL_KEYS, UNFIT, Backend, Merge
+from mesh.model.stored import NULL_KEYS, UNFIT, Backend, MergeRule
 from mesh.model.types import AttributeType
 from mesh.store.values import column_of
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 #: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
 _compute: Any = pyarrow.compute
 _FUNCTIONS: Final = {
-    Merge.SUM: "sum",
-    Merge.MIN: "min",
-    Merge.MAX: "max",
-    Merge.LATEST: "last",
-    Merge.LAST: "last",
+    MergeRule.SUM: "sum",
+    MergeRule.MIN: "min",
+    MergeRule.MAX: "max",
+    MergeRule.LATEST: "last",
+    MergeRule.LAST: "last",
 }
 
 
@@ -41,21 +41,21 @@ def merged(rows: pa.RecordBatch, table: StoredTable) -> pa.RecordBatch:
     ]
     columns += [whole.column(column.name).combine_chunks() for column in table.values]
     whole = pa.Table.from_arrays(columns, names=[c.name for c in (*table.keys, *table.values)])
-    last = next((c.name for c in table.values if c.merge is Merge.LAST), None)
+    last = next((c.name for c in table.values if c.merge is MergeRule.LAST), None)
     if last is not None:
         order: Any = np.argsort(whole.column(last).to_numpy(), kind="stable")
         whole = whole.take(order)
     options: Any = pyarrow.compute.ScalarAggregateOptions(skip_nulls=False)
-    wanted = [
-        (c.name, _FUNCTIONS[c.merge], options if c.merge is Merge.LATEST else None)
+    aggregations = [
+        (c.name, _FUNCTIONS[c.merge], options if c.merge is MergeRule.LATEST else None)
         for c in table.values
     ]
     grouped: Any = whole.group_by(keys, use_threads=False)
-    found = grouped.aggregate(wanted)
-    names = {f"{name}_{function}": name for name, function, _ in wanted}
-    found = found.rename_columns([names.get(name, name) for name in found.column_names])
-    found = found.sort_by([(name, "ascending") for name in keys])
-    chosen = found.select([column.name for column in table.columns]).combine_chunks()
+    result = grouped.aggregate(aggregations)
+    names = {f"{name}_{function}": name for name, function, _ in aggregations}
+    result = result.rename_columns([names.get(name, name) for name in result.column_names])
+    result = result.sort_by([(name, "ascending") for name in keys])
+    chosen = result.select([column.name for column in table.columns]).combine_chunks()
     batches = chosen.to_batches()
     return batches[0] if batches else rows.slice(0, 0)
 
@@ -83,18 +83,18 @@ def _key_values(array: pa.Array[Any], column: StoredColumn) -> pa.Array[Any]:
     return filled
 
 
-def to_arrow(found: Sequence[Any], table: StoredTable) -> pa.RecordBatch:
+def to_arrow(records: Sequence[Any], table: StoredTable) -> pa.RecordBatch:
     """Rows that a database returned, in the columns of ``table``, with nulls in keys again.
 
     A value that its attribute can't have is null here, and the column ``UNFIT`` has the reason; it
     is there if there is such a row.
     """
-    columns = list(zip(*found, strict=True)) if found else [()] * len(table.columns)
+    columns = list(zip(*records, strict=True)) if records else [()] * len(table.columns)
     arrays: list[pa.Array[Any]] = []
     reasons: dict[int, str] = {}
-    for column, given in zip(table.columns, columns, strict=True):
-        listed: list[Any] = list(given)
-        if table.time and column.merge is Merge.KEY and column.type is not AttributeType.STRING:
+    for column, cells in zip(table.columns, columns, strict=True):
+        listed: list[Any] = list(cells)
+        if table.time and column.merge is MergeRule.KEY and column.type is not AttributeType.STRING:
             null = NULL_KEYS[column.type]
             listed = [None if value == null else value for value in listed]
         array, wrong = column_of(listed, column.type)
@@ -104,5 +104,5 @@ def to_arrow(found: Sequence[Any], table: StoredTable) -> pa.RecordBatch:
     rows = pa.RecordBatch.from_arrays(arrays, schema=table.arrow)
     if not reasons:
         return rows
-    listed = [reasons.get(row) for row in range(len(found))]
+    listed = [reasons.get(row) for row in range(len(records))]
     return rows.append_column(UNFIT, pa.array(listed, pa.string()))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.errors import MeshError
 from mesh.model.column_types import Kind
 from mesh.model.column_values import NATIVE
-from mesh.model.stored import Backend, Merge
+from mesh.model.stored import Backend, MergeRule
 from mesh.model.types import AttributeType
 from mesh.store.catalogue import columns_of
 from mesh.store.sql import sa
@@ -79,17 +79,17 @@ def sql_table(table: StoredTable, metadata: sa.MetaData, backend: Backend) -> sa
         sa.Column(
             column.name,
             _type(column, backend),
-            primary_key=column.merge is Merge.KEY,
+            primary_key=column.merge is MergeRule.KEY,
             autoincrement=False,
             # Names keep their case everywhere.
             quote=True,
         )
         for column in table.columns
     ]
-    made = sa.Table(table.name, metadata, *columns, quote=True)
+    target = sa.Table(table.name, metadata, *columns, quote=True)
     for number, names in enumerate(table.indexes):
-        sa.Index(f"{table.name}_INDEX_{number}", *(made.c[name] for name in names), quote=True)
-    return made
+        sa.Index(f"{table.name}_INDEX_{number}", *(target.c[name] for name in names), quote=True)
+    return target
 
 
 def written_table(name: str, columns: Mapping[str, ColumnType]) -> sa.Table:
@@ -127,8 +127,8 @@ def create_tables(connection: sa.Connection, metadata: sa.MetaData, database: Da
                 if not sa.inspect(connection).has_table(table.name):
                     raise
         with connection.begin():
-            found = columns_of(connection, table.name)
-        missing = [name for name in table.columns.keys() if name not in found]  # noqa: SIM118
+            columns = columns_of(connection, table.name)
+        missing = [name for name in table.columns.keys() if name not in columns]  # noqa: SIM118
         if missing:
             raise MeshError(
                 "MESH-S142",
@@ -155,9 +155,9 @@ def _type(column: StoredColumn, backend: Backend) -> Any:
         # It imports SQLAlchemy, as all do that have read a table.
         from mesh.store.column_sql import type_of
 
-        found = type_of(column)
-        if found is not None:
-            return found
+        sql_type = type_of(column)
+        if sql_type is not None:
+            return sql_type
     match column.type:
         case AttributeType.STRING:
             return _string(column.length, backend)
@@ -172,7 +172,7 @@ def _type(column: StoredColumn, backend: Backend) -> Any:
             return sa.Double()
         case AttributeType.BOOL:
             # A key has a third value, for null.
-            return sa.SmallInteger() if column.merge is Merge.KEY else sa.Boolean()
+            return sa.SmallInteger() if column.merge is MergeRule.KEY else sa.Boolean()
         case AttributeType.OBJECT:
             return sa.LargeBinary()
 

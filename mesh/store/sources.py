@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.access import access_of, open_database
-from mesh.connect.contract import Access
+from mesh.connect.contract import NodeAccess
 from mesh.errors import MeshError
 from mesh.model import codec
 from mesh.model.access import is_open_to
@@ -45,12 +45,12 @@ def variables(settings: Settings, secrets: str = "") -> dict[str, str]:
 
     ``secrets``: a function of the values of secrets by their names, as ``module:function``.
     """
-    given = {
+    environment = {
         SHARD_VARIABLE: settings.stores.shard_id,
         SOURCES_VARIABLE: settings.stores.sources_file,
         ACCESS_VARIABLE: codec.encode(access_of(settings)).decode(),
     }
-    return {**given, SECRETS_VARIABLE: secrets} if secrets else given
+    return {**environment, SECRETS_VARIABLE: secrets} if secrets else environment
 
 
 def database(options: StoreOptions, app: str = "") -> Database:
@@ -65,59 +65,60 @@ def database(options: StoreOptions, app: str = "") -> Database:
     """
     if options.database is None:
         return _filled(_named(options, app), app)
-    found = _filled(options.database, app)
+    target = _filled(options.database, app)
     access = _access(os.environ.get(ACCESS_VARIABLE, ""))
-    return found if access is None else open_database(access, found)
+    return target if access is None else open_database(access, target)
 
 
 @lru_cache(maxsize=4)
-def _access(text: str) -> Access | None:
-    return codec.decode(Access, text.encode()) if text else None
+def _access(text: str) -> NodeAccess | None:
+    return codec.decode(NodeAccess, text.encode()) if text else None
 
 
-def _filled(found: Database, app: str) -> Database:
-    texts = (found.host, found.database, found.username, found.password)
-    wanted = names_in((*texts, *(value for _, value in found.parameters)))
-    if not wanted:
-        return found
-    values = _secrets(wanted, app)
+def _filled(template: Database, app: str) -> Database:
+    texts = (template.host, template.database, template.username, template.password)
+    secret_names = names_in((*texts, *(value for _, value in template.parameters)))
+    if not secret_names:
+        return template
+    values = _secrets(secret_names, app)
     host, name, username, password = (filled(text, values) for text in texts)
     return replace(
-        found,
+        template,
         host=host,
         database=name,
         username=username,
         password=password,
-        parameters=tuple((key, filled(text, values)) for key, text in found.parameters),
+        parameters=tuple((key, filled(text, values)) for key, text in template.parameters),
     )
 
 
-def _secrets(wanted: frozenset[str], app: str) -> Mapping[str, str]:
+def _secrets(names: frozenset[str], app: str) -> Mapping[str, str]:
     module, _, function = os.environ.get(SECRETS_VARIABLE, "").partition(":")
     if not function:
+        name = min(names)
         raise MeshError(
             "MESH-C142",
-            f'secret "{min(wanted)}" has no value',
+            f'secret "{name}" has no value',
             detail="This process reads no secrets.",
         )
-    found: Mapping[str, str] = getattr(importlib.import_module(module), function)(wanted, app)
-    return found
+    values: Mapping[str, str] = getattr(importlib.import_module(module), function)(names, app)
+    return values
 
 
 def _named(options: StoreOptions, app: str) -> Database:
     file = os.environ.get(SOURCES_VARIABLE, "")
     every = _sources(file) if file else {}
-    given = {
+    open_sources = {
         name: one
         for name, one in every.items()
         if not isinstance(one, dict) or is_open_to(one.get("apps"), app)
     }
-    one = given.get(options.source or "")
+    one = open_sources.get(options.source or "")
     if not isinstance(one, dict) or not one.get("url"):
         raise MeshError(
             "MESH-S145",
             f'there is no data source "{options.source}"',
-            detail=f"Known here: {', '.join(sorted(given)) or 'none'}.",
+            detail=f"Known here: {', '.join(sorted(open_sources)) or 'none'}.",
             hint="Add its url, username and password to the file of stores.sources_file; its key "
             "apps names patterns of apps that may use it.",
         )
@@ -140,7 +141,7 @@ def _sources(file: str) -> dict[str, Any]:
     import yaml
 
     try:
-        found = yaml.safe_load(Path(file).read_text())
+        document = yaml.safe_load(Path(file).read_text())
     except (OSError, yaml.YAMLError) as error:
         # The reason of the parser shows lines of the file, which may hold passwords.
         raise MeshError(
@@ -149,4 +150,4 @@ def _sources(file: str) -> dict[str, Any]:
             detail=f"{type(error).__name__}.",
             hint="It is a YAML mapping: name: {url: .., username: .., password: ..}.",
         ) from None
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}

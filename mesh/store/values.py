@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 #: The driver's types that are an attribute's own; Arrow takes them all at once.
-_OWN: Final[dict[AttributeType, set[type]]] = {
+_NATIVE_TYPES: Final[dict[AttributeType, set[type]]] = {
     AttributeType.STRING: {str},
     AttributeType.INT: {int},
     AttributeType.LONG: {int},
@@ -30,23 +30,23 @@ def column_of(
     listed: Sequence[Any], attribute: AttributeType
 ) -> tuple[pa.Array[Any], dict[int, str]]:
     """Values as a column, and by row the reasons for those that it can't have, which are null."""
-    if set(map(type, listed)) <= {*_OWN[attribute], type(None)}:
+    if set(map(type, listed)) <= {*_NATIVE_TYPES[attribute], type(None)}:
         try:
-            made = pa.array(listed, attribute.arrow)
+            column = pa.array(listed, attribute.arrow)
             if attribute is not AttributeType.FLOAT or _are_single(listed):
-                return made, {}
+                return column, {}
         except (OverflowError, pa.ArrowException):
             # One of the numbers is too large.
             pass
-    found: list[Any] = []
+    values: list[Any] = []
     reasons: dict[int, str] = {}
     for row, value in enumerate(listed):
         try:
-            found.append(None if value is None else exact(value, attribute))
+            values.append(None if value is None else exact(value, attribute))
         except (ValueError, TypeError, ArithmeticError):
-            found.append(None)
+            values.append(None)
             reasons[row] = f"{shown(value)}, which no {attribute} is"
-    return pa.array(found, attribute.arrow), reasons
+    return pa.array(values, attribute.arrow), reasons
 
 
 def exact(value: Any, attribute: AttributeType) -> Any:

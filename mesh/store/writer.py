@@ -34,16 +34,16 @@ from mesh.model.stored import (
     rows_channel,
 )
 from mesh.store import copying
-from mesh.store.catalogue import columns_of, described
-from mesh.store.engine import engine_of, overtaken, reason_of, told
+from mesh.store.catalogue import columns_of, described, expect_key
+from mesh.store.engine import database_errors, engine_of, overtaken, reason_of
 from mesh.store.lookups import select
 from mesh.store.merging import merge_rows
-from mesh.store.reads import keep_reads, kept_reads
+from mesh.store.reads import keep_reads, load_reads
 from mesh.store.refusals import (
     drop_refused,
     is_by_rule,
     keep_refused,
-    kept_refused,
+    load_refused,
     refused_rows,
 )
 from mesh.store.rows import merged, to_arrow, values
@@ -79,8 +79,8 @@ class StoreWriter:
         producer: str,
         epoch: int,
         tables: Sequence[StoredTable],
-        own: Mapping[str, tuple[str, str]] | None = None,
-        kept: Collection[str] = (),
+        purge_filters: Mapping[str, tuple[str, str]] | None = None,
+        full_tables: Collection[str] = (),
         records: bool = False,
         refusable: Collection[str] = (),
     ) -> None:
@@ -91,20 +91,20 @@ class StoreWriter:
             producer: the name in the marker.
             epoch: of the writer: an older one can't write any more after the first ``open``.
             tables: those that it writes; they are created.
-            own: by table, column and value of the rows that are purged; other tables: all.
-            kept: the tables of which the state has all rows, see ``initial``.
+            purge_filters: by table, column and value of the purged rows; other tables: all.
+            full_tables: the tables of which the state has all rows, see ``initial``.
             records: whether it records what runs have read.
             refusable: the tables whose rows the database may refuse, see ``refused``.
         """
         self.database = self._database = database
         self.producer = self._producer = producer
         self._epoch = epoch
-        self._own = own or {}
+        self._purge_filters = purge_filters or {}
         backend = database.backend
         self._metadata = sa.MetaData()
         self._marker = marker_table(self._metadata, backend)
         self._set_tables(tables, self._metadata)
-        self._kept = tuple(kept)
+        self._full_tables = tuple(full_tables)
         self._reads = reads_table(self._metadata, backend) if records else None
         self._refusable = {changes_channel(name): name for name in refusable}
         self._refused = refused_table(self._metadata, backend) if refusable else None
@@ -113,8 +113,10 @@ class StoreWriter:
         self._dropped = 0
         #: Tables that the transaction has copied rows for.
         self._copied: set[str] = set()
+        #: Tables that have the key by which rows are merged.
+        self._keyed: set[str] = set()
         self._connection: sa.Connection | None = None
-        #: Rows that were in ``kept`` tables when the producer wrote its marker first.
+        #: Rows that were in ``full_tables`` when the producer wrote its marker first.
         self.initial = 0
         #: Of the last rows that are in the database.
         self.position = 0
@@ -130,14 +132,14 @@ class StoreWriter:
         """
         if self._connection is not None:
             return
-        with told(self._database, "when a writer connects"):
+        with database_errors(self._database, "when a writer connects"):
             connection = engine_of(self._database).connect()
         try:
-            with told(self._database, "when tables are created"):
+            with database_errors(self._database, "when tables are created"):
                 create_tables(connection, self._metadata, self._database)
                 self._describe(connection)
                 copying.create(connection, self.tables)
-            with told(self._database, "when the marker is claimed"), connection.begin():
+            with database_errors(self._database, "when the marker is claimed"), connection.begin():
                 self.position = self._claim(connection)
         except BaseException:
             connection.invalidate()
@@ -167,13 +169,13 @@ class StoreWriter:
             MeshError: see ``open``.  The outcome is unknown then, and the connection closed.
         """
         self.open()
-        kept = [after(batch, self.position) for batch in batches]
-        kept = [batch for batch in kept if batch.rows.num_rows]
-        if not kept:
+        pending = [after(batch, self.position) for batch in batches]
+        pending = [batch for batch in pending if batch.rows.num_rows]
+        if not pending:
             return
-        last = max(int(batch.position[-1]) for batch in kept)
+        last = max(int(batch.position[-1]) for batch in pending)
         with self._connected("when rows are written") as connection:
-            self._write_all(connection, kept, last)
+            self._write_all(connection, pending, last)
         self.position = last
 
     def refused(self, after: int) -> list[RefusedRow]:
@@ -186,9 +188,9 @@ class StoreWriter:
             return []
         assert self._refused is not None, "a table is refusable"
         with self._transaction("when refused rows are read") as connection:
-            found = kept_refused(connection, self._refused, self._producer, after)
+            rows = load_refused(connection, self._refused, self._producer, after)
         self._has_refused = False
-        return found
+        return rows
 
     def drop_refused(self, until: int) -> None:
         """Drop the refused rows up to a position, which have left.
@@ -212,7 +214,7 @@ class StoreWriter:
         connection = self._connection
         assert connection is not None, "opened above"
         try:
-            with told(self._database, doing):
+            with database_errors(self._database, doing):
                 yield connection
         except BaseException:
             self._connection = None
@@ -246,8 +248,11 @@ class StoreWriter:
         self.open()
         assert self._connection is not None, "opened above"
         assert self._reads is not None, "it records"
-        with told(self._database, "when recorded reads are read"), self._connection.begin():
-            return kept_reads(self._connection, self._reads, self._producer, after)
+        with (
+            database_errors(self._database, "when recorded reads are read"),
+            self._connection.begin(),
+        ):
+            return load_reads(self._connection, self._reads, self._producer, after)
 
     def find(self, table: StoredTable, clause: Clause) -> pa.RecordBatch:
         """The rows of a table that a look-up finds.
@@ -267,26 +272,27 @@ class StoreWriter:
 
     def _claim(self, connection: sa.Connection) -> int:
         marker = self._marker
-        own = marker.c.producer == self._producer
-        query = sa.select(marker.c.epoch, marker.c.position).where(own)
-        found = connection.execute(query.with_for_update()).one_or_none()
-        if found is None:
+        condition = marker.c.producer == self._producer
+        query = sa.select(marker.c.epoch, marker.c.position).where(condition)
+        row = connection.execute(query.with_for_update()).one_or_none()
+        if row is None:
             new = {"producer": self._producer, "epoch": self._epoch, "position": 0}
             connection.execute(marker.insert().values(**new))
-            if self._kept:
+            if self._full_tables:
                 counts = (
-                    sa.select(sa.func.count()).select_from(self._targets[t]) for t in self._kept
+                    sa.select(sa.func.count()).select_from(self._targets[t])
+                    for t in self._full_tables
                 )
                 self.initial = sum(connection.execute(count).scalar_one() for count in counts)
                 first = {**new, "producer": self._first, "position": self.initial}
                 connection.execute(marker.insert().values(**first))
             return 0
-        if found.epoch > self._epoch:
-            raise overtaken(self._database, self._producer, self._epoch, found.epoch)
-        connection.execute(marker.update().where(own).values(epoch=self._epoch))
+        if row.epoch > self._epoch:
+            raise overtaken(self._database, self._producer, self._epoch, row.epoch)
+        connection.execute(marker.update().where(condition).values(epoch=self._epoch))
         initial = sa.select(marker.c.position).where(marker.c.producer == self._first)
         self.initial = int(connection.execute(initial).scalar_one_or_none() or 0)
-        return int(found.position)
+        return int(row.position)
 
     @property
     def _first(self) -> str:
@@ -401,10 +407,13 @@ class StoreWriter:
             plain = rows.select([column.name for column in table.columns])
             self._merge(connection, table, plain.take(there))
 
-    def _merge(self, connection: sa.Connection, table: StoredTable, given: pa.RecordBatch) -> None:
+    def _merge(self, connection: sa.Connection, table: StoredTable, batch: pa.RecordBatch) -> None:
         target = self._targets[table.name]
         backend = self._database.backend
-        rows = merged(given, table)
+        if table.name not in self._keyed:
+            expect_key(connection, table, self._database)
+            self._keyed.add(table.name)
+        rows = merged(batch, table)
         if backend is Backend.POSTGRESQL and rows.num_rows >= COPY_ROWS:
             if table.name in self._copied:
                 copying.empty(connection, table)
@@ -426,7 +435,7 @@ class StoreWriter:
         target = self._targets[table.name]
         condition = target.c[table.time] < before_ms
         statement = target.delete().where(condition)
-        if table.name in self._own:
-            column, value = self._own[table.name]
+        if table.name in self._purge_filters:
+            column, value = self._purge_filters[table.name]
             statement = statement.where(target.c[column] == value)
         connection.execute(statement)

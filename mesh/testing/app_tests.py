@@ -20,6 +20,7 @@ import orjson
 from mesh.errors import MeshError
 from mesh.language.parser import parse_app
 from mesh.plan.bind import bind
+from mesh.plan.outside_calls import with_calls
 from mesh.testing.conformance import direct
 
 if TYPE_CHECKING:
@@ -79,14 +80,14 @@ def read(path: Path) -> list[TimedEvent]:
 
 def parse(lines: Iterable[str], where: str) -> list[TimedEvent]:
     """The events of lines; MESH-U160 for a line of another form.  ``where``: for the message."""
-    found = []
+    events = []
     for number, text in enumerate(lines, 1):
         try:
             match orjson.loads(text):
                 case {"time": int(time_ms), "stream": str(stream), "event": dict(event)}:
-                    found.append(TimedEvent(time_ms, stream, event))
+                    events.append(TimedEvent(time_ms, stream, event))
                 case {"time": int(time_ms), **rest} if not rest:
-                    found.append(TimedEvent(time_ms))
+                    events.append(TimedEvent(time_ms))
                 case _:
                     raise ValueError("it lacks time, stream or event")
         except ValueError as error:
@@ -96,7 +97,7 @@ def parse(lines: Iterable[str], where: str) -> list[TimedEvent]:
                 detail=f"{error}.",
                 hint=f"It has the form {_FORM}.",
             ) from error
-    return found
+    return events
 
 
 def _hint(path: Path) -> str | None:
@@ -114,7 +115,7 @@ def case_of(text: str, name: str, events: Iterable[TimedEvent]) -> dict[str, Any
     Raises:
         MeshError: MESH-L* and MESH-P* of the text; MESH-U161 for an event that does not fit.
     """
-    streams = {stream.name: stream for stream in bind(parse_app(text)).streams}
+    streams = {stream.name: stream for stream in bind(with_calls(parse_app(text))).streams}
     steps: list[dict[str, Any]] = []
     for one in events:
         if not one.stream:
@@ -146,14 +147,14 @@ def values_of(one: TimedEvent, streams: Mapping[str, StreamSchema]) -> list[Any]
 
 def emitted(text: str, answer: Mapping[str, Any]) -> list[TimedEvent]:
     """The events of an answer to ``case_of``, in the order in which they were emitted."""
-    schemas = {stream.name: stream for stream in bind(parse_app(text)).streams}
-    found = []
+    schemas = {stream.name: stream for stream in bind(with_calls(parse_app(text))).streams}
+    pairs = []
     for name, events in answer["streams"].items():
         names = [attribute.name for attribute in schemas[name].attributes]
         for one in events:
             event = dict(zip(names, one["data"], strict=True))
-            found.append((one["seq"], TimedEvent(one["ts"], name, event)))
-    return [event for _, event in sorted(found, key=lambda pair: pair[0])]
+            pairs.append((one["seq"], TimedEvent(one["ts"], name, event)))
+    return [event for _, event in sorted(pairs, key=lambda pair: pair[0])]
 
 
 def play(text: str, events: Iterable[TimedEvent]) -> list[TimedEvent]:
@@ -171,13 +172,13 @@ def play(text: str, events: Iterable[TimedEvent]) -> list[TimedEvent]:
     return emitted(text, answer)
 
 
-def differences(found: Sequence[TimedEvent], expected: Sequence[TimedEvent]) -> list[str]:
+def differences(actual: Sequence[TimedEvent], expected: Sequence[TimedEvent]) -> list[str]:
     """Differences stream by stream, at most ten; none if each stream has the expected events."""
     lines = []
-    for stream in sorted({one.stream for one in (*found, *expected)}):
-        ours = [one.line() for one in found if one.stream == stream]
-        wanted = [one.line() for one in expected if one.stream == stream]
-        for number, (left, right) in enumerate(zip_longest(ours, wanted), 1):
+    for stream in sorted({one.stream for one in (*actual, *expected)}):
+        ours = [one.line() for one in actual if one.stream == stream]
+        theirs = [one.line() for one in expected if one.stream == stream]
+        for number, (left, right) in enumerate(zip_longest(ours, theirs), 1):
             if left != right:
                 lines.append(
                     f"{stream}, event {number}: {left or 'nothing'}\n"

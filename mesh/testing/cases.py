@@ -76,7 +76,7 @@ def collect(runs: Iterable[OutputRun], into: dict[str, list[Row]]) -> None:
         into.setdefault(run.stream, []).extend(rows)
 
 
-class Feed:
+class StepwiseFeed:
     """Feeds an executor one step at a time, as if each arrived in a batch of its own.
 
     With several inputs, all are known up to the millisecond after an event when it arrives.  So it
@@ -116,7 +116,7 @@ def run(case: Case) -> dict[str, list[Row]]:
     """The executor's output for a case, by stream; only streams with an expectation."""
     app = bind(parse(case.app))
     fed = {step[0] for step in case.steps if not isinstance(step, int)}
-    feed = Feed(app, sorted(fed), case.expect)
+    feed = StepwiseFeed(app, sorted(fed), case.expect)
     for step in case.steps:
         feed.step(step)
     return {stream: feed.rows.get(stream, []) for stream in case.expect}
@@ -134,20 +134,24 @@ def same(left: Any, right: Any) -> bool:
 def differences(case: Case) -> list[str]:
     """Differences between the executor's result and the expectation; empty if there are none."""
     app = bind(parse(case.app))
-    found = []
+    lines = []
     for stream, rows in run(case).items():
         types = [attribute.type.value for attribute in app.stream(stream).attributes]
         expected = case.expect[stream]
         if len(rows) != len(expected):
-            found.append(f"{stream}: {len(rows)} rows, expected {len(expected)}")
-        for number, ((time_ms, row), (expected_ms, wanted)) in enumerate(
+            lines.append(f"{stream}: {len(rows)} rows, expected {len(expected)}")
+        for number, ((time_ms, row), (expected_ms, expected_row)) in enumerate(
             zip(rows, expected, strict=False)
         ):
-            wanted = [_as(value, kind) for value, kind in zip(wanted, types, strict=True)]
-            equal = all(same(a, b) for a, b in zip(row, wanted, strict=True))
+            expected_row = [
+                _as(value, kind) for value, kind in zip(expected_row, types, strict=True)
+            ]
+            equal = all(same(a, b) for a, b in zip(row, expected_row, strict=True))
             if not equal or (case.times and time_ms != expected_ms):
-                found.append(f"{stream} {number}: {time_ms} {row}, expected {expected_ms} {wanted}")
-    return found
+                lines.append(
+                    f"{stream} {number}: {time_ms} {row}, expected {expected_ms} {expected_row}"
+                )
+    return lines
 
 
 def _as(value: Any, kind: str) -> Any:

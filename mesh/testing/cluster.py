@@ -17,7 +17,7 @@ from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService
-from mesh.model.nats_roles import Role, inbox
+from mesh.model.nats_roles import NatsRole, inbox
 from mesh.settings import ChannelSettings, FunctionSettings, NatsSettings, Settings
 from mesh.testing.processes import Processes
 
@@ -83,7 +83,7 @@ class MeshCluster(Processes):
         del process
         if user not in self._passwords:
             return NatsSettings(self.nats.url)
-        prefix = inbox(Role(user)) if user in list(Role) else ""
+        prefix = inbox(NatsRole(user)) if user in list(NatsRole) else ""
         return NatsSettings(self.nats.url, user, self._passwords[user], inbox_prefix=prefix)
 
     def _common(self, role: str, name: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ class MeshCluster(Processes):
 
     def start_worker(self, name: str, **environment: str) -> None:
         """Start a worker, with these variables as well; it is ready some seconds later."""
-        given = {
+        env_vars = {
             "MESH_WORKER_ID": name,
             "MESH_WORKER_STATE_DIR": str(self.directory / "state" / name),
             "MESH_SPARK_DRIVER_MEMORY": "768m",
@@ -100,7 +100,7 @@ class MeshCluster(Processes):
             **self._environment,
             **environment,
         }
-        self.start(name, "worker", **given)
+        self.start(name, "worker", **env_vars)
 
     def stop(self) -> None:
         """End everything in order."""
@@ -168,11 +168,11 @@ class Outside:
         end_s = time.monotonic() + self.deadline_s
         while time.monotonic() < end_s:
             version = self.view.version
-            found = condition()
-            if inspect.isawaitable(found):
-                found = await found
-            if found:
-                return found
+            result = condition()
+            if inspect.isawaitable(result):
+                result = await result
+            if result:
+                return result
             # Counts of channels change without a record.
             await self.view.changed(version, 0.1)
         raise AssertionError(f"{what}: not within {self.deadline_s:g} s\n{self.processes.logs()}")
@@ -210,12 +210,12 @@ class Outside:
             ordered_consumer=True,
             config=ConsumerConfig(deliver_policy=DeliverPolicy.ALL),
         )
-        found = [await subscription.next_msg(timeout=20) for _ in range(expected)]
+        log_messages = [await subscription.next_msg(timeout=20) for _ in range(expected)]
         await subscription.unsubscribe()
-        return found
+        return log_messages
 
 
-class View(Outside):
+class MeshClusterView(Outside):
     """The same, of a ``MeshCluster``."""
 
     def __init__(self, cluster: MeshCluster, client: Client, view: ClusterView) -> None:

@@ -23,14 +23,14 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js.errors import NotFoundError
 
 from mesh.clock import SystemClock
-from mesh.connect.contract import Access
+from mesh.connect.contract import NodeAccess
 from mesh.control.retries import Retries
 from mesh.jetstream.channels import delete_channels, ensure_channels
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.plan.build import plan
-from mesh.receiver.environment import Environment
+from mesh.receiver.environment import HostEnvironment
 from mesh.receiver.host import instance_of
 from mesh.receiver.sources import PullInstance
 from mesh.settings import ChannelSettings, NatsSettings
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
-    from mesh.receiver.instance import DoorInstance
+    from mesh.receiver.instance import ConnectorInstance
 
 #: Timeout of each wait, seconds.
 DEADLINE_S: Final = 30.0
@@ -58,13 +58,13 @@ class Stage:
         self,
         client: Client,
         spec: AppSpec,
-        access: Access,
+        access: NodeAccess,
         references: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self.client, self.js, self.spec = client, client.jetstream(), spec
         self.reports: list[InstanceStatus] = []
-        self.running: list[DoorInstance] = []
-        self.environment = Environment(
+        self.running: list[ConnectorInstance] = []
+        self.environment = HostEnvironment(
             client,
             SystemClock(),
             "w1",
@@ -76,14 +76,14 @@ class Stage:
         #: Environment of instances that are not killed, beside the one that is.
         self.calm = self.environment
 
-    def start(self, group: str, epoch: int = 1, **changes: Any) -> DoorInstance:
+    def start(self, group: str, epoch: int = 1, **changes: Any) -> ConnectorInstance:
         """Start the only instance of a group."""
-        found = self.spec.group(group)
-        assert found is not None, [g.name for g in self.spec.groups]
+        group_spec = self.spec.group(group)
+        assert group_spec is not None, [g.name for g in self.spec.groups]
         assignment = Assignment(
-            found.instances[0], self.spec.name, group, 1, "inc", "w1", epoch, lease_revision=1
+            group_spec.instances[0], self.spec.name, group, 1, "inc", "w1", epoch, lease_revision=1
         )
-        instance = instance_of(self.environment, found, replace(assignment, **changes))
+        instance = instance_of(self.environment, group_spec, replace(assignment, **changes))
         self.running.append(instance)
         instance.start()
         return instance
@@ -95,18 +95,18 @@ class Stage:
                 while True:
                     # A broker without a processor answers late: the next look asks it again.
                     with suppress(NatsTimeout):
-                        found = condition()
-                        if asyncio.iscoroutine(found):
-                            found = await found
-                        if found:
-                            return found
+                        result = condition()
+                        if asyncio.iscoroutine(result):
+                            result = await result
+                        if result:
+                            return result
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            last = {r.instance: (r.state, r.error, r.doors) for r in self.reports}
+            last = {r.instance: (r.state, r.error, r.connectors) for r in self.reports}
             raise AssertionError(f"{what}: {last}") from None
 
-    async def until_running(self, instance: DoorInstance) -> InstanceStatus:
-        """The first report that it and its doors run."""
+    async def until_running(self, instance: ConnectorInstance) -> InstanceStatus:
+        """The first report that it and its connectors run."""
 
         def report() -> InstanceStatus | None:
             return next(
@@ -116,7 +116,7 @@ class Stage:
                     if (r.instance, r.epoch)
                     == (instance.assignment.instance, instance.assignment.epoch)
                     and r.state is InstanceState.RUNNING
-                    and all(d.state is InstanceState.RUNNING for d in r.doors)
+                    and all(d.state is InstanceState.RUNNING for d in r.connectors)
                 ),
                 None,
             )
@@ -130,14 +130,14 @@ class Stage:
 
     async def messages(self, js_stream: str, subject: str) -> list[bytes]:
         """The payloads of all messages of a subject, in order."""
-        found: list[bytes] = []
+        payloads: list[bytes] = []
         sequence = 1
         while True:
             try:
                 message = await self.js.get_msg(js_stream, sequence, subject=subject, next=True)
             except NotFoundError:
-                return found
-            found.append(message.data or b"")
+                return payloads
+            payloads.append(message.data or b"")
             sequence = (message.seq or 0) + 1
 
     async def events(self, stream: str) -> list[dict[str, Any]]:
@@ -159,13 +159,13 @@ class Stage:
 async def staged(
     url: str,
     text: str,
-    access: Access | None = None,
+    access: NodeAccess | None = None,
     references: Mapping[str, Mapping[str, str]] | None = None,
 ) -> AsyncIterator[Stage]:
     """A stage for the app ``text`` on the server at ``url``; its channels are made."""
     spec = plan(text).spec
     client = await connect(NatsSettings(url=url), "test")
-    stage = Stage(client, spec, access or Access(listen=("127.0.0.1:0-65535",)), references)
+    stage = Stage(client, spec, access or NodeAccess(listen=("127.0.0.1:0-65535",)), references)
     try:
         await ensure_channels(client, spec, ChannelSettings())
         yield stage
@@ -191,9 +191,9 @@ class Steps:
     async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
         """Perform a step."""
         self._moment(f"before {name}")
-        found = await call()
+        result = await call()
         self._moment(f"after {name}")
-        return found
+        return result
 
     def _moment(self, name: str) -> None:
         if self.killed.is_set():
@@ -211,16 +211,16 @@ class _Stepping:
         self._whole, self._steps, self._methods = whole, steps, methods
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._whole, name)
+        attribute = getattr(self._whole, name)
         if name == "jetstream":
             js: Any = self._whole.jetstream()
             return lambda: _Stepping(js, self._steps, {"publish": "publish with an ack"})
         if name not in self._methods:
-            return found
+            return attribute
 
         async def step(*arguments: Any, **more: Any) -> Any:
             async def call() -> Any:
-                return await found(*arguments, **more)
+                return await attribute(*arguments, **more)
 
             if arguments and str(arguments[0]).startswith("$JS.API"):
                 return await call()
@@ -234,7 +234,7 @@ _CONNECTOR: Final = {"open": "open", "read": "read", "write": "write", "committe
 
 
 @dataclass(frozen=True, slots=True)
-class Scenario:
+class ConnectorScenario:
     """One use of a connector."""
 
     #: An app; ``{app}`` is its name, ``{directory}`` an empty directory of each run.
@@ -247,12 +247,12 @@ class Scenario:
     outcome: Callable[[Stage], Awaitable[Any]]
     #: Whether an outcome is complete.
     is_whole: Callable[[Any], bool]
-    access: Callable[[Path], Access] = lambda directory: Access(
+    access: Callable[[Path], NodeAccess] = lambda directory: NodeAccess(
         (str(directory),), ("127.0.0.1:0-65535",)
     )
 
 
-async def conform(url: str, scenario: Scenario, directory: Path) -> list[str]:
+async def conform(url: str, scenario: ConnectorScenario, directory: Path) -> list[str]:
     """Play a scenario calmly, and once for each moment at which its host may end.
 
     Args:
@@ -270,8 +270,8 @@ async def conform(url: str, scenario: Scenario, directory: Path) -> list[str]:
     expected = await _run(url, scenario, directory, calm, 0)
     moments = _moments(calm.names)
     for run, at in enumerate(moments, 1):
-        found = await _run(url, scenario, directory, Steps(at), run)
-        assert found == expected, f"killed {calm.names[at]}: {found!r} instead of {expected!r}"
+        outcome = await _run(url, scenario, directory, Steps(at), run)
+        assert outcome == expected, f"killed {calm.names[at]}: {outcome!r} instead of {expected!r}"
     return [calm.names[at] for at in moments]
 
 
@@ -289,11 +289,13 @@ def _moments(names: Sequence[str]) -> list[int]:
     ]
 
 
-async def _run(url: str, scenario: Scenario, directory: Path, steps: Steps, number: int) -> Any:
-    own = directory / f"run{number}"
-    own.mkdir()
-    text = scenario.text.replace("{app}", f"Run{number}").replace("{directory}", str(own))
-    async with staged(url, text, scenario.access(own)) as stage:
+async def _run(
+    url: str, scenario: ConnectorScenario, directory: Path, steps: Steps, number: int
+) -> Any:
+    run_dir = directory / f"run{number}"
+    run_dir.mkdir()
+    text = scenario.text.replace("{app}", f"Run{number}").replace("{directory}", str(run_dir))
+    async with staged(url, text, scenario.access(run_dir)) as stage:
         whole = stage.environment
         stage.environment = replace(
             whole,
@@ -301,7 +303,7 @@ async def _run(url: str, scenario: Scenario, directory: Path, steps: Steps, numb
             make=lambda spec: _Stepping(whole.make(spec), steps, _CONNECTOR),
         )
         first = stage.start(scenario.group)
-        again: tuple[DoorInstance, Steps] | None = None
+        again: tuple[ConnectorInstance, Steps] | None = None
         driving = asyncio.create_task(scenario.drive(stage))
         ending = asyncio.create_task(_whole(stage, scenario))
         dying = asyncio.create_task(steps.killed.wait())
@@ -331,12 +333,12 @@ async def _run(url: str, scenario: Scenario, directory: Path, steps: Steps, numb
                     await task
             for instance in stage.running:
                 await instance.stop()
-        found = await scenario.outcome(stage)
+        outcome = await scenario.outcome(stage)
         await delete_channels(stage.js, stage.spec)
-        return found
+        return outcome
 
 
-async def _has_repeated(stage: Stage, successor: DoorInstance, steps: Steps) -> bool:
+async def _has_repeated(stage: Stage, successor: ConnectorInstance, steps: Steps) -> bool:
     """Whether a successor has done all that it may do twice: an outcome is whole before that."""
     if isinstance(successor, PullInstance):
         # Its second read follows the effects of the first.
@@ -353,9 +355,9 @@ async def _has_repeated(stage: Stage, successor: DoorInstance, steps: Steps) -> 
     return True
 
 
-async def _whole(stage: Stage, scenario: Scenario) -> Any:
-    async def found() -> Any:
+async def _whole(stage: Stage, scenario: ConnectorScenario) -> Any:
+    async def whole_outcome() -> Any:
         outcome = await scenario.outcome(stage)
         return [outcome] if scenario.is_whole(outcome) else None
 
-    return await stage.until("the outcome", found)
+    return await stage.until("the outcome", whole_outcome)

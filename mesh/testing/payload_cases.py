@@ -37,7 +37,7 @@ from mesh.errors import MeshError
 from mesh.language.parser import parse_app
 from mesh.mapping.contract import Refusal
 from mesh.plan.bind import bind
-from mesh.plan.doors import door_of, make_mapper
+from mesh.plan.connectors import connector_of, make_mapper
 from mesh.testing import app_tests
 from mesh.testing.app_tests import TimedEvent
 
@@ -51,7 +51,7 @@ _CASE: Final = {"name", "send", "expect", "payloads", "errors", "start"}
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class PayloadCase:
     """One case of a file."""
 
     name: str
@@ -73,8 +73,8 @@ class Case:
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the differences, if there are any."""
-        found = self.differences()
-        assert not found, "\n".join([f"{self.name}:", *found])
+        lines = self.differences()
+        assert not lines, "\n".join([f"{self.name}:", *lines])
 
     def differences(self) -> list[str]:
         """The differences from what is expected.
@@ -85,18 +85,18 @@ class Case:
         sources, sinks = _mappers(self.text)
         events, reasons = self._events(sources)
         sent = [one for one in events if one.stream]
-        found = [*sent, *map(_plain, app_tests.play(self.text, events))]
+        all_events = [*sent, *map(_plain, app_tests.play(self.text, events))]
         lines: list[str] = []
-        for stream, wanted in self.expect.items():
-            given = [_json(dict(one.event or {})) for one in found if one.stream == stream]
-            lines += _compared(f"{stream}, event", given, [_json(dict(one)) for one in wanted])
+        for stream, expected in self.expect.items():
+            actual = [_json(dict(one.event or {})) for one in all_events if one.stream == stream]
+            lines += _compared(f"{stream}, event", actual, [_json(dict(one)) for one in expected])
         for stream, payloads in self.payloads.items():
             if stream not in sinks:
                 raise _wrong(f'payloads of stream "{stream}", which has no sink')
             mapper, schema = sinks[stream]
-            encoded = _encoded(mapper, schema, [one for one in found if one.stream == stream])
-            given = [_as(wanted, data) for wanted, data in zip_longest(payloads, encoded)]
-            lines += _compared(f"{stream}, payload", given, [_shown(one) for one in payloads])
+            encoded = _encoded(mapper, schema, [one for one in all_events if one.stream == stream])
+            actual = [_as(expected, data) for expected, data in zip_longest(payloads, encoded)]
+            lines += _compared(f"{stream}, payload", actual, [_shown(one) for one in payloads])
         for number, (reason, part) in enumerate(zip_longest(reasons, self.errors or ()), 1):
             if reason is None or part is None or part not in reason:
                 lines += _compared(f"error {number}", [reason or ""], [part or ""])
@@ -113,8 +113,8 @@ class Case:
             if "payload" in step:
                 if stream not in sources:
                     raise _wrong(f'a payload for stream "{stream}", which has no source')
-                given = step["payload"]
-                payload = given if isinstance(given, bytes) else _text(given).encode()
+                body = step["payload"]
+                payload = body if isinstance(body, bytes) else _text(body).encode()
                 properties = {str(k).lower(): str(v) for k, v in step.get("properties", {}).items()}
                 decoded = sources[stream].decode([payload], [properties])
                 reasons += [reason for _, _, reason in decoded.errors]
@@ -129,17 +129,17 @@ class Case:
         return events, reasons
 
 
-def read(path: Path) -> list[Case]:
+def read(path: Path) -> list[PayloadCase]:
     """The cases of a file.
 
     Raises:
         MeshError: MESH-U120 for a file that can't be read, MESH-U160 for one of another form.
     """
     try:
-        given: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if not isinstance(given, dict) or set(given) != {"app", "cases"}:
+        document: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(document, dict) or set(document) != {"app", "cases"}:
             raise _wrong(f"{path} has other names than app and cases")
-        app = str(given["app"])
+        app = str(document["app"])
         is_text = "\n" in app or ";" in app
         of = path.with_name(f"{path.name} (app)") if is_text else path.parent / app
         text = app if is_text else of.read_text("utf-8")
@@ -147,12 +147,13 @@ def read(path: Path) -> list[Case]:
         raise MeshError("MESH-U120", f'file "{path}" can\'t be read', detail=f"{error}.") from error
     except yaml.YAMLError as error:
         raise _wrong(f"{path} is no YAML: {error}") from error
-    cases = given["cases"]
+    cases = document["cases"]
     for case in cases if isinstance(cases, list) else [None]:
         if not isinstance(case, dict) or not {"name", "send"} <= set(case) <= _CASE:
             raise _wrong(f"{path} has a case with other names than {', '.join(sorted(_CASE))}")
     return [
-        Case(text=text, path=of, **{**case, "start": _start(case.get("start"))}) for case in cases
+        PayloadCase(text=text, path=of, **{**case, "start": _start(case.get("start"))})
+        for case in cases
     ]
 
 
@@ -164,57 +165,57 @@ def _mappers(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
     for name, annotation in bound.stream_annotations:
         if annotation.name.lower() not in ("source", "sink"):
             continue
-        door, stream = door_of(annotation), bound.stream(name)
-        if door.role is Role.SOURCE and name not in sources:
-            sources[name], sources[f"{name} names"] = make_mapper(door, stream), stream.names
-        elif door.role is Role.SINK:
-            sinks.setdefault(name, (make_mapper(door, stream), stream.arrow))
+        connector, stream = connector_of(annotation), bound.stream(name)
+        if connector.role is Role.SOURCE and name not in sources:
+            sources[name], sources[f"{name} names"] = make_mapper(connector, stream), stream.names
+        elif connector.role is Role.SINK:
+            sinks.setdefault(name, (make_mapper(connector, stream), stream.arrow))
     return sources, sinks
 
 
 def _encoded(mapper: Any, schema: pa.Schema, events: Sequence[TimedEvent]) -> list[bytes]:
     """The payloads of events; a mapper that groups them makes one of those of a time."""
     rows = [dict(one.event or {}) for one in events]
-    found = list(mapper.encode(pa.RecordBatch.from_pylist(rows, schema=schema)))
+    payloads = list(mapper.encode(pa.RecordBatch.from_pylist(rows, schema=schema)))
     join = getattr(mapper, "join", None)
     if join is not None:
         by_time: dict[int, list[bytes]] = {}
-        for one, data in zip(events, found, strict=True):
+        for one, data in zip(events, payloads, strict=True):
             if not isinstance(data, Refusal):
                 by_time.setdefault(one.time_ms, []).append(data)
-        found = list(map(join, by_time.values()))
-    return [getattr(mapper, "header", b"") + one for one in found]
+        payloads = list(map(join, by_time.values()))
+    return [getattr(mapper, "header", b"") + one for one in payloads]
 
 
-def _compared(what: str, found: Sequence[str], expected: Sequence[str]) -> list[str]:
+def _compared(what: str, actual: Sequence[str], expected: Sequence[str]) -> list[str]:
     lines = []
-    for number, (ours, wanted) in enumerate(zip_longest(found, expected), 1):
-        if ours != wanted:
+    for number, (ours, theirs) in enumerate(zip_longest(actual, expected), 1):
+        if ours != theirs:
             said = what if what.startswith("error") else f"{what} {number}"
-            lines.append(f"{said}: {ours or 'nothing'}\n  expected: {wanted or 'nothing'}")
+            lines.append(f"{said}: {ours or 'nothing'}\n  expected: {theirs or 'nothing'}")
     return lines
 
 
-def _as(wanted: Any, data: bytes | None) -> str:
+def _as(expected: Any, data: bytes | None) -> str:
     """A payload as the expected one is shown."""
     if data is None:
         return ""
-    if isinstance(wanted, dict | list):
+    if isinstance(expected, dict | list):
         try:
             return _json(orjson.loads(data))
         except ValueError:
             pass
-    return repr(data) if isinstance(wanted, bytes) else data.decode(errors="backslashreplace")
+    return repr(data) if isinstance(expected, bytes) else data.decode(errors="backslashreplace")
 
 
-def _shown(wanted: Any) -> str:
-    if isinstance(wanted, dict | list):
-        return _json(wanted)
-    return repr(wanted) if isinstance(wanted, bytes) else str(wanted)
+def _shown(expected: Any) -> str:
+    if isinstance(expected, dict | list):
+        return _json(expected)
+    return repr(expected) if isinstance(expected, bytes) else str(expected)
 
 
-def _text(given: Any) -> str:
-    return given if isinstance(given, str) else _json(given)
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _json(value)
 
 
 def _json(value: Any) -> str:
@@ -231,21 +232,21 @@ def _plain(one: TimedEvent) -> TimedEvent:
     return replace(one, event=event)
 
 
-def _start(given: Any) -> int:
+def _start(value: Any) -> int:
     """The time at which a case begins, which YAML has read; without a zone it is UTC."""
-    if given is None:
+    if value is None:
         return START_MS
-    if not isinstance(given, datetime):
-        raise _wrong(f"start: {given} is no time such as 2026-01-01T00:00:00Z")
-    moment = given if given.tzinfo is not None else given.replace(tzinfo=UTC)
+    if not isinstance(value, datetime):
+        raise _wrong(f"start: {value} is no time such as 2026-01-01T00:00:00Z")
+    moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
 
 
-def _duration(given: Any) -> int:
+def _duration(value: Any) -> int:
     try:
-        return int(value_of(Kind.DURATION, str(given)))
+        return int(value_of(Kind.DURATION, str(value)))
     except ValueError as error:
-        raise _wrong(f"at: {given} {error}") from error
+        raise _wrong(f"at: {value} {error}") from error
 
 
 def _wrong(what: str) -> MeshError:

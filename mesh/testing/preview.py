@@ -22,15 +22,16 @@ from mesh.errors import MeshError
 from mesh.language.parser import parse_app
 from mesh.language.printer import print_app
 from mesh.language.syntax import AggregationDefinition, TableDefinition, find
-from mesh.lineage.comparing import Compared, Item, side_by_side
+from mesh.lineage.comparing import OutputItem, StreamComparison, side_by_side
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
+from mesh.plan.outside_calls import with_calls
 from mesh.plan.supported import check_supported
-from mesh.testing import app_tests, kept_tests
+from mesh.testing import app_tests, case_writer
 from mesh.testing.app_tests import TimedEvent, values_of
 from mesh.testing.conformance.answers import event
-from mesh.testing.conformance.cases import CaseError, Clock, batch
+from mesh.testing.conformance.cases import CaseClock, CaseError, batch
 from mesh.testing.conformance.direct import plain_rows
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ FAILED_MAX: Final = 1000
 #: Events that are processed at once.
 _CHUNK: Final = 250
 #: Of times that are relative to the start of a case: there are none.
-_CLOCK: Final = Clock(0, 0)
+_CLOCK: Final = CaseClock(0, 0)
 _SORTED: Final = orjson.OPT_SORT_KEYS
 
 
@@ -95,9 +96,9 @@ def answer(
         MeshError: MESH-U160 and MESH-U161 for events of another form, MESH-U162 for a text that
             fails, MESH-C172 for too much.
     """
-    given = app_tests.parse(filter(str.strip, lines.split("\n")), "the events")
-    events = [*given, *(TimedEvent(*one) for one in stored)]
-    if given and stored:
+    line_events = app_tests.parse(filter(str.strip, lines.split("\n")), "the events")
+    events = [*line_events, *(TimedEvent(*one) for one in stored)]
+    if line_events and stored:
         events.sort(key=lambda one: one.time_ms)
     if not events:
         raise MeshError(
@@ -107,7 +108,7 @@ def answer(
         raise exceeded(f"It has {len(events):,} events; {EVENTS_MAX:,} are possible.")
     app = parse_app(text)
     played = play(app, events)
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         "app": app.name,
         "inputs": [
             {"time": one.time_ms, "stream": one.stream, "event": one.event} for one in events
@@ -122,13 +123,13 @@ def answer(
     if running is not None:
         name, other = running
         before = play(parse_app(other), events)
-        made["against"] = {"app": name, **compared(before.outputs, played.outputs)}
-        made["against"]["failed_count"] = before.failed_count
+        result["against"] = {"app": name, **compared(before.outputs, played.outputs)}
+        result["against"]["failed_count"] = before.failed_count
     if keep:
-        kept = text if not _stores(app) else print_app(without_stores(app))
-        made["test"], notes = kept_tests.test_of(kept, events, played.outputs)
-        made["notes"] = [*made["notes"], *notes]
-    return made
+        test_text = text if not _stores(app) else print_app(without_stores(app))
+        result["test"], notes = case_writer.test_of(test_text, events, played.outputs)
+        result["notes"] = [*result["notes"], *notes]
+    return result
 
 
 def play(app: App, events: Sequence[TimedEvent]) -> Played:
@@ -137,7 +138,7 @@ def play(app: App, events: Sequence[TimedEvent]) -> Played:
     Raises:
         MeshError: as ``answer``.
     """
-    bound = bind(without_stores(app))
+    bound = bind(with_calls(without_stores(app)))
     check_supported(bound)
     run = _Run(bound, events)
     try:
@@ -156,7 +157,7 @@ def play(app: App, events: Sequence[TimedEvent]) -> Played:
         for name in _stores(app)
     ]
     notes += [f'no query reads stream "{name}"' for name in run.unread]
-    outputs = [made for _, made in run.outputs]
+    outputs = [output for _, output in run.outputs]
     return Played(outputs, run.failed, run.failed_count, run.executor.wakeup_time(), notes)
 
 
@@ -200,10 +201,10 @@ class _Run:
             self._pass(one.time_ms, number)
         self._send(waiting)
 
-    def _send(self, given: Sequence[tuple[int, TimedEvent]]) -> None:
+    def _send(self, entries: Sequence[tuple[int, TimedEvent]]) -> None:
         """Process events in their order, many at a time; output is counted between."""
         chunk: list[tuple[int, int, TimedEvent]] = []
-        for number, one in given:
+        for number, one in entries:
             values_of(one, self._streams)
             if one.stream not in self._rank:
                 continue
@@ -224,28 +225,29 @@ class _Run:
         """Process events, n > 0 of them: highest time of its stream so far, number, event."""
         runs = []
         for name in self._rank:
-            own = [(number, one) for _, number, one in chunk if one.stream == name]
-            if own:
-                numbers = np.array([number for number, _ in own], dtype=np.int64)
-                times = np.array([one.time_ms for _, one in own], dtype=np.int64)
-                runs.append(InputRun(name, numbers, times, self._batch(name, own)))
+            entries = [(number, one) for _, number, one in chunk if one.stream == name]
+            if entries:
+                numbers = np.array([number for number, _ in entries], dtype=np.int64)
+                times = np.array([one.time_ms for _, one in entries], dtype=np.int64)
+                runs.append(InputRun(name, numbers, times, self._batch(name, entries)))
         # With several inputs an event waits until all of them are known beyond its time.
-        known_ms = chunk[-1][0] + (len(self._clocks) > 1)
-        self._clocks = {name: max(now, known_ms) for name, now in self._clocks.items()}
+        clock_ms = chunk[-1][0] + (len(self._clocks) > 1)
+        self._clocks = {name: max(now, clock_ms) for name, now in self._clocks.items()}
         self._processed += [number for _, number, _ in chunk]
         self._take(self.executor.run(runs, self._clocks, is_by_events=True))
 
-    def _batch(self, stream: str, own: Sequence[tuple[int, TimedEvent]]) -> pa.RecordBatch:
+    def _batch(self, stream: str, numbered: Sequence[tuple[int, TimedEvent]]) -> pa.RecordBatch:
         """The rows of events of a stream; MESH-U161 for one that does not fit."""
         schema = self._streams[stream]
         try:
-            return batch(schema, [values_of(one, self._streams) for _, one in own], _CLOCK)
+            return batch(schema, [values_of(one, self._streams) for _, one in numbered], _CLOCK)
         except (CaseError, pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-            if len(own) > 1:
-                for one in own:
+            if len(numbered) > 1:
+                for one in numbered:
                     self._batch(stream, [one])
+            number, _ = numbered[0]
             raise MeshError(
-                "MESH-U161", f"event {own[0][0]} does not fit its stream", detail=f"{error}."
+                "MESH-U161", f"event {number} does not fit its stream", detail=f"{error}."
             ) from error
 
     def _pass(self, time_ms: int, number: int) -> None:
@@ -256,15 +258,15 @@ class _Run:
         self._clocks = {name: max(now, time_ms) for name, now in self._clocks.items()}
         self._take(self.executor.run([], self._clocks, is_by_events=True), number)
 
-    def _take(self, made: Sequence[OutputRun], number: int | None = None) -> None:
+    def _take(self, runs: Sequence[OutputRun], number: int | None = None) -> None:
         """Record output; ``number``: of the line with a time.  MESH-C172 for too much of it."""
-        self._rows += sum(run.rows.num_rows for run in made)
-        self._size += sum(run.rows.nbytes for run in made)
+        self._rows += sum(run.rows.num_rows for run in runs)
+        self._size += sum(run.rows.nbytes for run in runs)
         if self._rows > OUTPUTS_MAX:
             raise exceeded(f"The text emits more than {OUTPUTS_MAX:,} events.")
         if self._size > BYTES_MAX:
             raise exceeded(f"The events that the text emits have more than {BYTES_MAX >> 20} MB.")
-        for run in made:
+        for run in runs:
             assert run.order is not None, "the executor keeps it"
             causes = [self._cause(order, number) for order in run.order.tolist()]
             if run.stream == FAILED:
@@ -279,14 +281,14 @@ class _Run:
             )  # fmt: skip
             for position, time_ms, values, (cause, is_timer) in rows:
                 data = event(time_ms, values, schema.attributes)["data"]
-                told = {
+                fields = {
                     "stream": run.stream,
                     "time": time_ms,
                     "event": dict(zip(schema.names, data, strict=True)),
                     "input": cause,
                     "timer": is_timer,
                 }
-                self.outputs.append((position, told))
+                self.outputs.append((position, fields))
 
     def _fail(self, run: OutputRun, causes: Sequence[int]) -> None:
         self.failed_count += run.rows.num_rows
@@ -331,7 +333,7 @@ def compared(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, A
     streams = []
     for name in dict.fromkeys(one["stream"] for one in (*before, *after)):
         ours, theirs = _items(before, name), _items(after, name)
-        counts = Compared()
+        counts = StreamComparison()
         rows = []
         for one in side_by_side(ours, theirs):
             counts.add(one)
@@ -342,15 +344,17 @@ def compared(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, A
                     "draft": None if one.after is None else after[one.after.index],
                 }
             )
-        told = {kind: getattr(counts, kind) for kind in ("same", "new", "gone", "changed")}
-        streams.append({"stream": name, **told, "rows": rows})
+        fields = {kind: getattr(counts, kind) for kind in ("same", "new", "gone", "changed")}
+        streams.append({"stream": name, **fields, "rows": rows})
     differs = any(one["new"] or one["gone"] or one["changed"] for one in streams)
     return {"differs": differs, "streams": streams}
 
 
-def _items(outputs: Sequence[Mapping[str, Any]], stream: str) -> list[Item]:
+def _items(outputs: Sequence[Mapping[str, Any]], stream: str) -> list[OutputItem]:
     return [
-        Item(stream, one["input"], place, one["time"], orjson.dumps(one["event"], option=_SORTED))
+        OutputItem(
+            stream, one["input"], place, one["time"], orjson.dumps(one["event"], option=_SORTED)
+        )
         for place, one in enumerate(outputs)
         if one["stream"] == stream
     ]

@@ -75,8 +75,8 @@ class Processes:
 
     def session_pid(self, worker: str) -> int | None:
         """A worker's Spark session, while it has one."""
-        found = [p.pid for p in _children(self.pid(worker)) if _is_session(p)]
-        return found[0] if found else None
+        pids = [p.pid for p in _children(self.pid(worker)) if _is_session(p)]
+        return pids[0] if pids else None
 
     def kill(self, name: str) -> None:
         """Kill -9 a process without notice; of a worker the agent, with which its session ends."""

@@ -21,6 +21,7 @@ from mesh import machine
 from mesh.connect import registry
 from mesh.control import membership
 from mesh.control.agent_events import (
+    AgentView,
     Event,
     HeartbeatConflicted,
     HeartbeatFailed,
@@ -28,7 +29,7 @@ from mesh.control.agent_events import (
     InstanceReported,
     Instruction,
     KillSession,
-    Leave,
+    LeaveCluster,
     ReadRecord,
     RecordRead,
     Reject,
@@ -37,9 +38,8 @@ from mesh.control.agent_events import (
     SessionReady,
     StartSession,
     TimeReached,
-    ToldToEnd,
-    View,
     ViewChanged,
+    WorkerStopRequested,
     WriteHeartbeat,
     WriteReport,
 )
@@ -56,7 +56,7 @@ from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.logs import fields
 from mesh.model import codec, names
-from mesh.model.cluster import InstanceStatus, NodeRecord, Role, StandbyStatus, StatisticsLevel
+from mesh.model.cluster import InstanceStatus, NodeRecord, NodeRole, StandbyStatus, StatisticsLevel
 from mesh.signals import end
 from mesh.worker.child import SessionProcess
 from mesh.worker.metrics import Placed, WorkerValues
@@ -111,7 +111,7 @@ class Agent:
         worker = self.settings.worker
         identity = NodeRecord(
             id=self.id,
-            role=Role.WORKER,
+            role=NodeRole.WORKER,
             incarnation=secrets.token_hex(4),
             address="",
             beat=0,
@@ -178,7 +178,7 @@ class Agent:
 
     def hand_over(self) -> None:
         """Request that the instances move away; ``run`` ends then, or if no worker accepts them."""
-        self._events.put_nowait(ToldToEnd())
+        self._events.put_nowait(WorkerStopRequested())
 
     async def leave(self) -> None:
         """Stop the instances and delete this worker's record, so that they move at once."""
@@ -200,7 +200,7 @@ class Agent:
 
     @property
     def _key(self) -> str:
-        return names.node_key(Role.WORKER, self.id)
+        return names.node_key(NodeRole.WORKER, self.id)
 
     async def _next_event(self) -> Event:
         wait_s = max(0.0, self.state.wake_s - self.clock.monotonic_s())
@@ -217,8 +217,8 @@ class Agent:
         snapshot = self.view.snapshot()
         holder = None
         if self.state.membership is Membership.CLAIMING:
-            holder = snapshot.node(Role.WORKER, self.id)
-        view = View(
+            holder = snapshot.node(NodeRole.WORKER, self.id)
+        view = AgentView(
             snapshot,
             self.view.revision(names.CONTROL_BUCKET, self._key),
             self.clock.wall_ms(),
@@ -260,8 +260,10 @@ class Agent:
                 log.warning("session is stuck, killed", extra=extra)
                 self._begin(self.session.kill())
             case Reject(pid, was_member):
-                self._error = membership.rejection(Role.WORKER, self.id, pid, was_member=was_member)
-            case Leave(was_in_time):
+                self._error = membership.rejection(
+                    NodeRole.WORKER, self.id, pid, was_member=was_member
+                )
+            case LeaveCluster(was_in_time):
                 if not was_in_time:
                     text = "ends with instances that were not taken over"
                     log.warning(text, extra=fields(worker=self.id))
@@ -305,14 +307,16 @@ class Agent:
         await self.session.start()
         await self._listen()
 
-    async def _write_heartbeat(self, asked: WriteHeartbeat) -> None:
+    async def _write_heartbeat(self, instruction: WriteHeartbeat) -> None:
         event: Event = HeartbeatFailed()
         load = self._load.measure(self.clock.monotonic_s(), self.session.pid)
-        data = codec.encode(replace(asked.record, metrics=load))
+        data = codec.encode(replace(instruction.record, metrics=load))
         js, bucket = self.client.jetstream(), names.CONTROL_BUCKET
         try:
-            async with asyncio.timeout(asked.limit_s):
-                revision = await kv.write(js, bucket, self._key, data, revision=asked.revision)
+            async with asyncio.timeout(instruction.limit_s):
+                revision = await kv.write(
+                    js, bucket, self._key, data, revision=instruction.revision
+                )
             event = HeartbeatStored(revision)
         except kv.RevisionConflict:
             event = HeartbeatConflicted()
@@ -350,8 +354,10 @@ class Agent:
         now_s = self.clock.monotonic_s()
         if now_s - self._detailed[0] >= 1.0:
             apps = (one.value for one in self.view.snapshot().apps)
-            found = frozenset(a.spec.name for a in apps if a.statistics is StatisticsLevel.DETAIL)
-            self._detailed = now_s, found
+            detail_apps = frozenset(
+                a.spec.name for a in apps if a.statistics is StatisticsLevel.DETAIL
+            )
+            self._detailed = now_s, detail_apps
         return self._detailed[1]
 
     async def _put_status(self, key: str, status: InstanceStatus | StandbyStatus) -> None:

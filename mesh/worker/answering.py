@@ -32,7 +32,7 @@ from mesh.operators.on_demand import answer
 from mesh.operators.stored import pieces_of, stores_of
 from mesh.operators.tables.lookup_table import LookupTable
 from mesh.plan.bind import bind, bind_on_demand
-from mesh.plan.bound import Answer as Reads
+from mesh.plan.bound import AnswerOutput as Reads
 from mesh.plan.bound import SourceKind
 from mesh.spark.local_state import LocalState, Manifest
 from mesh.store.backends import read
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
 #: Bytes of the states whose stores are kept for further questions; they need more in memory.
-KEPT_BYTES: Final = 300_000_000
+CACHE_BYTES: Final = 300_000_000
 #: Rows of a table in a database that one question may read there.
 READ_MAX: Final = 200_000
 #: Most attempts to read a state: it may be dropped meanwhile.
@@ -58,7 +58,7 @@ _ATTEMPTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _CachedStores:
     """Stores of one part, of a version of its state; ``size``: bytes of its pieces."""
 
     version: object
@@ -66,7 +66,7 @@ class _Kept:
     size: int
 
 
-_kept: OrderedDict[object, _Kept] = OrderedDict()
+_cache: OrderedDict[object, _CachedStores] = OrderedDict()
 
 
 def answer_task(task: AnswerTask) -> Answer | None:
@@ -126,8 +126,8 @@ def _outcome(task: AnswerTask, manifest: Manifest | None) -> bytes | None:
 
     It may wait for other inputs although its message is in the state.
     """
-    own: Any = subset(State({}, manifest.scalars), "own").scalars if manifest is not None else {}
-    outcome = own.get("changes", {}).get(task.change)
+    values: Any = subset(State({}, manifest.scalars), "own").scalars if manifest is not None else {}
+    outcome = values.get("changes", {}).get(task.change)
     return None if outcome is None else orjson.dumps(outcome)
 
 
@@ -192,16 +192,16 @@ def _stores(
     # Names of pieces are those of their contents, as long as the state grows from one origin.
     version = pieces, is_node and manifest.position
     place = str(local.directory), task.app_text, names
-    kept = _kept.get(place)
-    if kept is None or kept.version != version:
+    entry = _cache.get(place)
+    if entry is None or entry.version != version:
         state = local.load(replace(manifest, pieces=pieces))
-        found = _with_tables(stores_of(app, state, places, names, shard()), task, state)
+        stores = _with_tables(stores_of(app, state, places, names, shard()), task, state)
         size = sum(piece.nbytes for piece in state.pieces.values())
-        kept = _kept[place] = _Kept(version, found, size)
-    _kept.move_to_end(place)
-    while len(_kept) > 1 and sum(one.size for one in _kept.values()) > KEPT_BYTES:
-        _kept.popitem(last=False)
-    return kept.stores
+        entry = _cache[place] = _CachedStores(version, stores, size)
+    _cache.move_to_end(place)
+    while len(_cache) > 1 and sum(one.size for one in _cache.values()) > CACHE_BYTES:
+        _cache.popitem(last=False)
+    return entry.stores
 
 
 def _with_tables(stores: Environment, task: AnswerTask, state: State) -> Environment:
@@ -225,30 +225,30 @@ def _finder(
     """Reads the rows of a part: with a key those of its groups, of which no other part has any."""
     app = bound(task.app_text).name
 
-    def found(per: TimeUnit, start: int, end: int) -> list[pa.RecordBatch]:
+    def find(per: TimeUnit, start: int, end: int) -> list[pa.RecordBatch]:
         where = database(tables.target.options, app)
         read = read_rows(where, tables.of(per), (start, end), task.producer, position)
-        return [own(rows) for rows in read]
+        return [in_part(rows) for rows in read]
 
-    def own(rows: pa.RecordBatch) -> pa.RecordBatch:
+    def in_part(rows: pa.RecordBatch) -> pa.RecordBatch:
         if key is None:
             return rows
         names, count = key
         part = partitions([rows.column(name) for name in names], count)
         return rows.filter(pa.array(part == task.partition))
 
-    return found
+    return find
 
 
 def _reader(table: LookupTable, app: str) -> Callable[[Clause], pa.RecordBatch]:
-    def found(clause: Clause) -> pa.RecordBatch:
+    def find(clause: Clause) -> pa.RecordBatch:
         where = database(table.target.options, app)
         rows, has_more = read(where, table.stored, clause, READ_MAX)
         if has_more:
             raise too_many(table.schema.name, READ_MAX)
         return rows
 
-    return found
+    return find
 
 
 def _answer(rows: pa.RecordBatch, task: AnswerTask, positions: dict[str, int]) -> Answer:

@@ -42,7 +42,7 @@ class Children(SessionProcess):
         self._host = host
         self._has_spark = config.settings.worker.spark
         #: The commands that started the instances of the host, by name.
-        self._doors: dict[str, StartInstance] = {}
+        self._connectors: dict[str, StartInstance] = {}
         #: Stops that the host has not reported.
         self._ending: dict[str, StopInstance] = {}
         self._replies: asyncio.Queue[Reply | None] = asyncio.Queue()
@@ -69,13 +69,13 @@ class Children(SessionProcess):
         """Send a command to the child that it is for."""
         match command:
             case StartInstance(assignment, group) if group.connectors:
-                self._doors[assignment.instance] = command
+                self._connectors[assignment.instance] = command
                 self._ending.pop(assignment.instance, None)
                 if self._running is None:
                     self._running = asyncio.create_task(self._run_host())
                 elif self._is_up:
                     self._host.send(command)
-            case StopInstance(instance) if instance in self._doors:
+            case StopInstance(instance) if instance in self._connectors:
                 self._ending[instance] = command
                 if self._is_up:
                     self._host.send(command)
@@ -123,7 +123,7 @@ class Children(SessionProcess):
     async def _end_host(self, *, is_calm: bool) -> None:
         """End the host; its instances end with those of the session, and are started again."""
         running, self._running, self._is_up = self._running, None, False
-        self._doors.clear()
+        self._connectors.clear()
         self._ending.clear()
         if running is not None:
             await end([running])
@@ -158,7 +158,7 @@ class Children(SessionProcess):
                         self._is_announced = True
                         self._replies.put_nowait(reply)
                     retries = retries.running(clock.monotonic_s())
-                    commands: list[Command] = [*self._doors.values(), *self._ending.values()]
+                    commands: list[Command] = [*self._connectors.values(), *self._ending.values()]
                     for command in commands:
                         self._host.send(command)
                 case Report(status):
@@ -170,26 +170,26 @@ class Children(SessionProcess):
         return retries
 
     def _forget(self, instance: str, epoch: int) -> None:
-        started = self._doors.get(instance)
+        started = self._connectors.get(instance)
         if started is not None and started.assignment.epoch <= epoch and instance in self._ending:
-            del self._doors[instance]
+            del self._connectors[instance]
             del self._ending[instance]
 
     def _stopped(self, instance: str) -> None:
         """Report an instance that no host runs as stopped."""
-        started = self._doors.pop(instance)
+        started = self._connectors.pop(instance)
         self._ending.pop(instance, None)
         self._replies.put_nowait(Report(stopped_status(started, self._config.worker)))
 
 
 def stopped_status(started: StartInstance, worker: str) -> InstanceStatus:
     """The report of an instance that has stopped with its host; its position is a marker."""
-    own = started.assignment
+    assignment = started.assignment
     return InstanceStatus(
-        instance=own.instance,
-        app=own.app,
+        instance=assignment.instance,
+        app=assignment.app,
         worker=worker,
-        epoch=own.epoch,
+        epoch=assignment.epoch,
         state=InstanceState.STOPPED,
         at_ms=SystemClock().wall_ms(),
         settled=True,

@@ -30,19 +30,19 @@ class FailedStarts:
     _report: Callable[[InstanceStatus], None]
     _clock: Clock
     #: By name of an instance that is being started: set to try no more.
-    _given_up: dict[str, asyncio.Event] = field(default_factory=dict)
+    _stops: dict[str, asyncio.Event] = field(default_factory=dict)
 
     def give_up(self, name: str) -> None:
         """Start an instance no more if its start has failed."""
-        if name in self._given_up:
-            self._given_up[name].set()
+        if name in self._stops:
+            self._stops[name].set()
 
     async def repeat(self, assignment: Assignment, start: Callable[[], Awaitable[None]]) -> None:
         """Start an instance, until it succeeds or is given up; ``STOPPED`` is reported then."""
         name, retries = assignment.instance, self._retries()
-        given_up = self._given_up[name] = asyncio.Event()
+        stop = self._stops[name] = asyncio.Event()
         try:
-            while not given_up.is_set():
+            while not stop.is_set():
                 try:
                     return await start()
                 except Exception as error:
@@ -52,22 +52,26 @@ class FailedStarts:
                     self._say(assignment, InstanceState.RETRYING, retries, reason)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(retries.rest_s):
-                        await given_up.wait()
+                        await stop.wait()
             self._say(assignment, InstanceState.STOPPED, retries)
         finally:
-            del self._given_up[name]
+            del self._stops[name]
 
     def _say(
-        self, own: Assignment, state: InstanceState, retries: Retries, error: str | None = None
+        self,
+        assignment: Assignment,
+        state: InstanceState,
+        retries: Retries,
+        error: str | None = None,
     ) -> None:
         at_ms = self._clock.wall_ms()
         is_resting = state is InstanceState.RETRYING
         self._report(
             InstanceStatus(
-                own.instance,
-                own.app,
+                assignment.instance,
+                assignment.app,
                 self._worker,
-                own.epoch,
+                assignment.epoch,
                 state,
                 at_ms,
                 error,

@@ -161,15 +161,15 @@ def state_sizes(directory: Path, instance: str, epoch: int) -> dict[tuple[str, s
 
 def _newest(runs: Iterable[Path]) -> list[Path]:
     """The pieces of the run that was written last."""
-    found: list[tuple[int, list[Path]]] = []
+    candidates: list[tuple[int, list[Path]]] = []
     for run in runs:
         try:
             pieces = list(run.glob("*/*.arrow"))
             written_ns = max((path.stat().st_mtime_ns for path in pieces), default=0)
         except FileNotFoundError:
             continue
-        found.append((written_ns, pieces))
-    return max(found, default=(0, []))[1]
+        candidates.append((written_ns, pieces))
+    return max(candidates, default=(0, []))[1]
 
 
 def element_of(piece: str) -> tuple[str, str]:
@@ -185,12 +185,12 @@ def element_of(piece: str) -> tuple[str, str]:
 
 def _processes(session: int | None) -> dict[str, _Processes]:
     """Sums by kind: the agent, the session, Spark's JVM, Spark's Python processes, and others."""
-    found: defaultdict[str, _Processes] = defaultdict(_Processes)
-    own = psutil.Process()
-    for process in [own, *own.children(recursive=True)]:
+    by_kind: defaultdict[str, _Processes] = defaultdict(_Processes)
+    agent = psutil.Process()
+    for process in [agent, *agent.children(recursive=True)]:
         try:
             with process.oneshot():
-                sums = found[_kind(process, own.pid, session)]
+                sums = by_kind[_kind(process, agent.pid, session)]
                 times = process.cpu_times()
                 sums.count += 1
                 sums.memory_bytes += machine.memory_bytes(process)
@@ -198,11 +198,11 @@ def _processes(session: int | None) -> dict[str, _Processes]:
                 sums.threads += process.num_threads()
         except psutil.Error:
             continue
-    return dict(found)
+    return dict(by_kind)
 
 
-def _kind(process: psutil.Process, own: int, session: int | None) -> str:
-    if process.pid == own:
+def _kind(process: psutil.Process, agent_pid: int, session: int | None) -> str:
+    if process.pid == agent_pid:
         return "agent"
     if process.pid == session:
         return "session"

@@ -108,8 +108,8 @@ def main() -> None:
         archive = make()
         compiled_s = loops.result()
     sys.stdout.write(f"native loops: compiled in {compiled_s:.0f} s\n")
-    told = archive if isinstance(archive, Path) else f"not made: {archive}"
-    sys.stdout.write(f"class archive: {told}\n")
+    outcome = archive if isinstance(archive, Path) else f"not made: {archive}"
+    sys.stdout.write(f"class archive: {outcome}\n")
 
 
 def _prepared_now() -> str:

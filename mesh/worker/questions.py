@@ -23,7 +23,7 @@ from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.app import Strategy
-from mesh.model.question import AnswerTask, Question, Reply, is_inbox, to_messages
+from mesh.model.question import AnswerTask, Question, ReplyHead, is_inbox, to_messages
 from mesh.signals import end
 from mesh.worker import store_secrets
 
@@ -107,8 +107,8 @@ class Questions:
 
     def ended(self, assignment: Assignment) -> None:
         """Answer no more questions about an instance in this epoch."""
-        known = self._running.get(assignment.instance)
-        if known is not None and known[0].epoch <= assignment.epoch:
+        entry = self._running.get(assignment.instance)
+        if entry is not None and entry[0].epoch <= assignment.epoch:
             del self._running[assignment.instance]
 
     async def _receive(self, message: Msg) -> None:
@@ -119,17 +119,17 @@ class Questions:
         task.add_done_callback(self._tasks.discard)
 
     async def _reply(self, message: Msg) -> None:
-        data, reply = b"", Reply()
+        data, reply = b"", ReplyHead()
         try:
             with self._bound.turn():
-                found = await self._answer(codec.decode(Question, message.data))
-            data, reply = found.data, Reply(positions=found.positions, is_json=found.is_json)
+                answer = await self._answer(codec.decode(Question, message.data))
+            data, reply = answer.data, ReplyHead(positions=answer.positions, is_json=answer.is_json)
         except MeshError as error:
-            reply = Reply(error=error.to_dict())
+            reply = ReplyHead(error=error.to_dict())
         # A manager that got no answer would wait.
         except Exception:
             log.exception("question failed")
-            reply = Reply(error=MeshError("MESH-A500", "internal error").to_dict())
+            reply = ReplyHead(error=MeshError("MESH-A500", "internal error").to_dict())
         with contextlib.suppress(*UNREACHABLE):
             for part in to_messages(reply, data, self._client.max_payload):
                 await self._client.publish(message.reply, part)
@@ -143,7 +143,7 @@ class Questions:
             task = self._task(question)
             async with self._turn:
                 left_s = deadline_s - self._clock.monotonic_s()
-                found: Answer | None = await anyio.to_thread.run_sync(
+                answer: Answer | None = await anyio.to_thread.run_sync(
                     self._process.call,
                     left_s,
                     f"{_ANSWERING}:answer_task",
@@ -151,8 +151,8 @@ class Questions:
                     limiter=self._limiter,
                     abandon_on_cancel=True,
                 )
-            if found is not None:
-                return found
+            if answer is not None:
+                return answer
             if self._clock.monotonic_s() + _LOOK_S >= deadline_s:
                 raise MeshError(
                     "MESH-A504",
@@ -197,8 +197,8 @@ class Questions:
 
 def _producer(assignment: Assignment, group: GroupSpec, partition: int) -> str:
     """The name of a part in markers: see ``Executor.producer``."""
-    own = names.producer(assignment.app_incarnation, group.name, group.edit, str(partition))
-    return f"{group.app}/{own}"
+    name = names.producer(assignment.app_incarnation, group.name, group.edit, str(partition))
+    return f"{group.app}/{name}"
 
 
 def keys_of(group: GroupSpec) -> dict[str, tuple[tuple[str, ...], int]]:

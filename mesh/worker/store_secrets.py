@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 SETTINGS_VARIABLE: Final = "MESH_STORES_SETTINGS"
 _FUNCTION: Final = "mesh.worker.store_secrets:values"
 #: Values are read again after this time: a question need not connect to NATS each time.
-_KEPT_S: Final = 30.0
-_known: dict[tuple[str, str], tuple[float, str]] = {}
+_CACHE_S: Final = 30.0
+_cache: dict[tuple[str, str], tuple[float, str]] = {}
 
 
 def variables(settings: Settings) -> dict[str, str]:
@@ -49,28 +49,28 @@ def _stored(settings: bytes) -> Path:
     return path
 
 
-def values(wanted: Collection[str], app: str) -> Mapping[str, str]:
+def values(names: Collection[str], app: str) -> Mapping[str, str]:
     """Values by name for an app, at most half a minute old.
 
     Raises:
         MeshError: MESH-N110, no server answers; MESH-C140 .. C142, see ``SecretStore``.
     """
     now_s = time.monotonic()
-    known = {name: _known.get((name, app), (float("-inf"), "")) for name in wanted}
-    missing = [name for name in wanted if now_s - known[name][0] > _KEPT_S]
+    cached = {name: _cache.get((name, app), (float("-inf"), "")) for name in names}
+    missing = [name for name in names if now_s - cached[name][0] > _CACHE_S]
     if missing:
         settings = codec.decode(Settings, Path(os.environ[SETTINGS_VARIABLE]).read_bytes())
         # The caller's thread may have a loop of its own.
         with ThreadPoolExecutor(1) as threads:
-            found = threads.submit(asyncio.run, _read(settings, missing, app)).result()
-        _known.update({(name, app): (now_s, value) for name, value in found.items()})
-    return {name: _known[name, app][1] for name in wanted}
+            fresh = threads.submit(asyncio.run, _read(settings, missing, app)).result()
+        _cache.update({(name, app): (now_s, value) for name, value in fresh.items()})
+    return {name: _cache[name, app][1] for name in names}
 
 
-async def _read(settings: Settings, wanted: Collection[str], app: str) -> Mapping[str, str]:
+async def _read(settings: Settings, names: Collection[str], app: str) -> Mapping[str, str]:
     client = await connect(settings.nats, "mesh-store-secrets")
     try:
         store = SecretStore(client.jetstream(), settings.secrets.key_file)
-        return await store.values(wanted, app)
+        return await store.values(names, app)
     finally:
         await close(client)

@@ -25,7 +25,7 @@ from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.operators.dataflow.schedules import Schedule
+from mesh.operators.dataflow.schedules import TriggerSchedule
 from mesh.plan.bind.group import bind_group
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class _Marker:
     #: The marker's sequence in the stream; 0 if there is none.
     sequence: int = 0
 
-    def next_ms(self, schedule: Schedule) -> int | None:
+    def next_ms(self, schedule: TriggerSchedule) -> int | None:
         """The next due time of the trigger."""
         if self.position < 0:
             return schedule.first(self.start_ms)
@@ -96,7 +96,7 @@ class Ticker:
     def __post_init__(self) -> None:
         (self._trigger,) = bind_group(self.io.group).triggers
         (self._channel,) = self.io.group.outputs
-        self._schedule = Schedule(self._trigger)
+        self._schedule = TriggerSchedule(self._trigger)
         prefix = names.marker_subject(self._channel.js_stream())
         self._marker_subject = f"{prefix}.{self.io.producer('0')}"
 
@@ -189,11 +189,11 @@ class Ticker:
         except NotFoundError:
             return _Marker(self._clock.wall_ms())
         values: Any = orjson.loads(stored.data or b"{}")
-        found = _Marker(values["start_ms"], values["position"], values["epoch"], stored.seq or 0)
-        if found.epoch > self.io.assignment.epoch:
-            self._newer_epoch = found.epoch
+        marker = _Marker(values["start_ms"], values["position"], values["epoch"], stored.seq or 0)
+        if marker.epoch > self.io.assignment.epoch:
+            self._newer_epoch = marker.epoch
             raise _TakenOverError
-        return found
+        return marker
 
     async def _write(self, due: Sequence[int], before: _Marker) -> _Marker:
         """Publish events that are due, and the marker that says so, both or neither."""

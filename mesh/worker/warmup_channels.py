@@ -32,8 +32,8 @@ def app_name() -> str:
 
 def app_of(js_stream: str) -> str | None:
     """The warm-up app that made a JetStream stream; None for any other stream."""
-    found = _APP.match(js_stream)
-    return found[1] if found else None
+    match = _APP.match(js_stream)
+    return match[1] if match else None
 
 
 def is_left_over(created: str, now: str, longest: timedelta = _LONGEST) -> bool:
@@ -73,12 +73,12 @@ async def _delete_left_over(client: Client, longest: timedelta) -> None:
 
 
 async def _stream_names(client: Client) -> list[str]:
-    found: list[str] = []
+    streams: list[str] = []
     while True:
-        page = await api_call(client, "STREAM.NAMES", {"offset": len(found)})
-        found += page.get("streams") or []
-        if not page.get("streams") or len(found) >= page["total"]:
-            return found
+        page = await api_call(client, "STREAM.NAMES", {"offset": len(streams)})
+        streams += page.get("streams") or []
+        if not page.get("streams") or len(streams) >= page["total"]:
+            return streams
 
 
 async def _is_deployed(client: Client, app: str) -> bool:

@@ -21,7 +21,7 @@ from mesh.worker import probes, state_directory
 from mesh.worker.agent import Agent
 from mesh.worker.child import SessionProcess
 from mesh.worker.children import HOST, Children
-from mesh.worker.door_checks import DoorChecks
+from mesh.worker.connector_checks import ConnectorChecks
 from mesh.worker.protocol import SessionConfig
 from mesh.worker.questions import Questions
 
@@ -79,11 +79,11 @@ async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[a
     journal.start()
 
     def app_text(app: str) -> str | None:
-        found = view.snapshot().app(app)
-        return found.value.spec.text if found is not None else None
+        entry = view.snapshot().app(app)
+        return entry.value.spec.text if entry is not None else None
 
     questions = Questions(client, name, settings, clock, session.instances, app_text)
-    checks = DoorChecks(client, config)
+    checks = ConnectorChecks(client, config)
     agent = Agent(name, settings, client, view, clock, session, journal, questions)
     served.state, served.metrics, served.client = agent.state, agent.metrics, client
     try:

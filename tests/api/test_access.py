@@ -20,7 +20,7 @@ from mesh.api.users import Users
 from mesh.errors import MeshError
 from mesh.jetstream import directory as directory_module
 from mesh.jetstream.connection import close, connect
-from mesh.jetstream.directory import Directory, DirectoryUser, Token
+from mesh.jetstream.directory import ApiToken, Directory, DirectoryUser
 from mesh.model.access import ALL, ROLES, Grant, Permission, permissions_of, within
 from mesh.model.operation import ANY_USER
 from mesh.settings import NatsSettings
@@ -388,7 +388,7 @@ async def test_a_user_has_a_bounded_number_of_tokens_and_expired_ones_go(
     monkeypatch.setattr(directory_module, "TOKENS_OF_USER_MAX", 3)
     async with directories(nats_server, 1) as (directory,):
 
-        async def make(user: str, now_ms: int) -> Token:
+        async def make(user: str, now_ms: int) -> ApiToken:
             return (await directory.make_token(user, "t", Grant(ALL), now_ms + 10, now_ms))[1]
 
         found = await asyncio.gather(*(make("eve", 0) for _ in range(9)), return_exceptions=True)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from mesh.api.server import ApiServer, listen
 from mesh.cli.top import screen
-from mesh.client import Client, Context
+from mesh.client import Client, ClientContext
 from mesh.clock import SystemClock
 from mesh.dashboard import shown
 from mesh.dashboard.server import Front, make_pages
@@ -52,7 +52,7 @@ async def test_the_same_cluster_is_the_same_everywhere(cluster: Cluster) -> None
         clock = SystemClock()
         api = ApiServer(
             service, OPEN, listen(OPEN),
-            lambda app, door: Front(app, make_pages(service, door, clock)),
+            lambda app, access: Front(app, make_pages(service, access, clock)),
         )  # fmt: skip
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(api.run)
@@ -96,7 +96,7 @@ async def compare(url: str) -> None:
         text = (await http.get("/metrics")).text
         html = {"Accept": "text/html"}
         pages = [(await http.get(path, headers=html)).text for path in ("/", "/apps/Two", "/nodes")]
-    with Client(Context(server=url)) as client:
+    with Client(ClientContext(server=url)) as client:
         assert (await asyncio.to_thread(client.overview))["apps"] == [app]
     assert (app["state"], app["reason"]) == ("failing", "Two-one-1: broken")
     for other in (detailed, counted, status):

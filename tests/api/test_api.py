@@ -210,6 +210,7 @@ def test_a_fault_in_the_text_is_answered_with_its_place() -> None:
         ({"Content-Type": "application/json"}, b"{}", 415),
         ({"Content-Type": "text/plain; charset=latin-1"}, b"x", 415),
         ({"Content-Type": 'text/plain; charset="UTF-8"'}, TEXT.encode(), 201),
+        ({"Content-Type": "text/plain"}, b"\xef\xbb\xbf" + TEXT.encode(), 201),
         (TEXT_PLAIN, b"\xff\xfe", 400),
         (TEXT_PLAIN, b"x" * 1_000_001, 413),
     ],
@@ -404,12 +405,12 @@ def test_a_users_file_holds_no_password_and_is_its_owners(tmp_path: Path) -> Non
     assert "secret" not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     file = users.Users(path)
-    assert file.check(users.Credentials("ada", "secret2"))
-    assert file.check(users.Credentials("ada", "secret2"))
-    assert not file.check(users.Credentials("ada", "secret"))
+    assert file.check(users.LoginCredentials("ada", "secret2"))
+    assert file.check(users.LoginCredentials("ada", "secret2"))
+    assert not file.check(users.LoginCredentials("ada", "secret"))
     # A password that was changed no longer fits, though it did a moment ago.
     users.add(path, "ada", "secret3")
-    assert not file.check(users.Credentials("ada", "secret2"))
+    assert not file.check(users.LoginCredentials("ada", "secret2"))
     for name, password in (("a:b", "x"), ("", "x"), ("ada", "")):
         with pytest.raises(MeshError) as error:
             users.add(path, name, password)
@@ -602,9 +603,10 @@ def test_an_events_lineage_is_asked_for_by_its_sequence() -> None:
 
 
 def test_outputs_of_two_apps_are_compared() -> None:
-    path = "/siddhi-apps/Shop/compare/Next?stream=Dear&key=item&key=shop"
+    path = "/siddhi-apps/Shop/compare/Next?stream=Dear&key=item&key=shop&ignore=seen"
     found = ask(FakeService(), "GET", path).json()
     wanted = {"app": "Shop", "fork": "Next", "streams": ["Dear"], "key": ["item", "shop"]}
+    wanted |= {"ignored": ["seen"]}
     assert found == wanted
 
 

@@ -13,15 +13,15 @@ import pytest
 from mesh.api import users
 from mesh.api.account_service import AccountService
 from mesh.api.auth import Access
-from mesh.api.page_door import PageDoor
+from mesh.api.page_access import PageAccess
 from mesh.api.routes import make_app
-from mesh.api.users import Credentials, Users
+from mesh.api.users import LoginCredentials, Users
 from mesh.bounds import Bound
 from mesh.dashboard.responses import FOLLOWERS_MAX
 from mesh.errors import MeshError
 from mesh.jetstream import sessions as sessions_module
 from mesh.jetstream.connection import close, connect
-from mesh.jetstream.sessions import OF_USER_MAX, Sessions
+from mesh.jetstream.sessions import OF_USER_MAX, UserSessions
 from mesh.manager.desired_state import DesiredState
 from mesh.model.access import ALL, ANYONE, Grant, Identity, Permission, current
 from mesh.settings import NatsSettings
@@ -71,7 +71,7 @@ async def test_sign_ins_of_one_user_end_no_session_of_another(nats_server: NatsS
     client = await connect(NatsSettings(nats_server.url), "test")
     try:
         clock = MovedClock()
-        kept = Sessions(client.jetstream(), clock)
+        kept = UserSessions(client.jetstream(), clock)
         admins = await kept.begin("admin")
         for _ in range(2 * OF_USER_MAX):
             clock.wait(1)
@@ -90,7 +90,7 @@ def test_a_change_of_one_user_keeps_the_passwords_that_were_verified(tmp_path: P
     users.add(path, "eve", "pw")
     directory: Any = FakeDirectory()
     known = Users(path, directory)
-    ada, eve = Credentials("ada", "pw"), Credentials("eve", "pw")
+    ada, eve = LoginCredentials("ada", "pw"), LoginCredentials("eve", "pw")
     assert known.check(ada)
     assert known.check(eve)
     directory.version += 1
@@ -111,16 +111,16 @@ def test_a_change_of_one_user_keeps_the_passwords_that_were_verified(tmp_path: P
 def test_a_session_ends_with_the_password_of_the_users_file(tmp_path: Path) -> None:
     path = tmp_path / "users"
     users.add(path, "ada", "pw")
-    door = PageDoor(Access(Users(path)))
-    began = sessions_module.Session("ada", "", mark=door.mark("ada"))
+    access = PageAccess(Access(Users(path)))
+    began = sessions_module.UserSession("ada", "", mark=access.mark("ada"))
     stored = sessions_module._decode(sessions_module._encode(began), "id")
     assert stored is not None
-    assert door.identity(stored) is not None
+    assert access.identity(stored) is not None
     users.add(path, "bob", "pw")
-    assert door.identity(stored) is not None
+    assert access.identity(stored) is not None
     users.add(path, "ada", "another")
-    assert door.identity(stored) is None
-    assert door.identity(replace(stored, mark="")) is not None
+    assert access.identity(stored) is None
+    assert access.identity(replace(stored, mark="")) is not None
 
 
 @pytest.mark.nats
@@ -131,7 +131,7 @@ async def test_a_login_ends_with_the_password_of_the_users_file(
     users.add(path, "ada", "pw")
     client = await connect(NatsSettings(nats_server.url), "test")
     try:
-        access = Access(Users(path), sessions=Sessions(client.jetstream(), MovedClock()))
+        access = Access(Users(path), sessions=UserSessions(client.jetstream(), MovedClock()))
         form = {"grantType": "password", "username": "ada", "password": "pw"}
         async with client_of(access) as http:
             for _ in range(2):
@@ -184,8 +184,8 @@ def test_a_provisioned_name_is_checked_like_an_unknown_one(monkeypatch: pytest.M
     monkeypatch.setattr(users, "_HASHER", Hasher())
     directory: Any = FakeDirectory(provisioned=(Grant(VIEW),))
     known = Users(None, directory)
-    assert not known.check(Credentials("provisioned", "x"))
-    assert not known.check(Credentials("nobody", "x"))
+    assert not known.check(LoginCredentials("provisioned", "x"))
+    assert not known.check(LoginCredentials("nobody", "x"))
     assert checked == [users._NOBODY] * 2
 
 

@@ -126,7 +126,7 @@ async def test_a_request_whose_body_does_not_end_is_closed(
 
 
 @contextlib.asynccontextmanager
-async def raw(application: Any, bounds: connections.Bounds) -> AsyncIterator[int]:
+async def raw(application: Any, bounds: connections.ConnectionLimits) -> AsyncIterator[int]:
     """An application on a free port."""
     config = uvicorn.Config(application, lifespan="off", ws="none", log_config=None)
     config.load()
@@ -160,7 +160,7 @@ async def test_a_body_that_this_side_does_not_read_is_no_fault_of_its_client(
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    async with raw(read, connections.Bounds(8, LONG_S, 0.05)) as port:
+    async with raw(read, connections.ConnectionLimits(8, LONG_S, 0.05)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n")
         writer.write(b"x" * 100_000)
@@ -183,7 +183,7 @@ async def test_a_client_that_does_not_read_its_answer_leaves_its_place(
             part = {"type": "http.response.body", "body": b"x" * 20_000_000}
             await send({**part, "more_body": left > 0})
 
-    async with raw(answer, connections.Bounds(1, LONG_S, 0.05)) as port:
+    async with raw(answer, connections.ConnectionLimits(1, LONG_S, 0.05)) as port:
         silent = await asyncio.open_connection("127.0.0.1", port, limit=1000)
         silent[1].write(b"GET / HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n")
         other = await asyncio.open_connection("127.0.0.1", port)
@@ -269,7 +269,7 @@ async def test_a_connection_that_comes_with_the_end_is_not_lost(turns: int) -> N
     def make() -> connections.TimedProtocol:
         config = uvicorn.Config(silent_app, lifespan="off")
         config.load()
-        bounds = connections.Bounds(8, LONG_S, LONG_S)
+        bounds = connections.ConnectionLimits(8, LONG_S, LONG_S)
         protocol = connections.TimedProtocol(
             bounds, config=config, server_state=uvicorn.server.ServerState(), app_state={}
         )
@@ -278,7 +278,9 @@ async def test_a_connection_that_comes_with_the_end_is_not_lost(turns: int) -> N
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
-        acceptor = connections.Acceptor(listening, make, None, connections.Bounds(8, 1.0, 1.0))
+        acceptor = connections.Acceptor(
+            listening, make, None, connections.ConnectionLimits(8, 1.0, 1.0)
+        )
         accepting = asyncio.create_task(acceptor.run())
         await asyncio.sleep(0)
         await asyncio.sleep(0)

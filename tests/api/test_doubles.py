@@ -9,7 +9,7 @@ import pytest
 
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
-from mesh.manager.events import Events
+from mesh.manager.events import AppEvents
 from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
 from mesh.manager.guarantees import GuaranteeAudit
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PAIRS: list[tuple[type, tuple[type, ...]]] = [
     (api.FakeService, (ManagerService,)),
-    (api.FakeEvents, (Events,)),
+    (api.FakeEvents, (AppEvents,)),
     (api.FakeBackups, (Backups,)),
     (api.FakeForks, (Forks,)),
     (api.FakeBackfills, (Backfills,)),

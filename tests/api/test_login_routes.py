@@ -16,14 +16,14 @@ import yaml
 
 from mesh.api import users
 from mesh.api.auth import LOGIN_PREFIX, Access
-from mesh.api.page_door import PageDoor
+from mesh.api.page_access import PageAccess
 from mesh.api.rates import RateLimits
 from mesh.api.routes import make_app
 from mesh.api.users import Users
 from mesh.dashboard.server import is_for_page
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import DirectoryUser
-from mesh.jetstream.sessions import Sessions
+from mesh.jetstream.sessions import UserSessions
 from mesh.model.access import ROLES, Grant
 from mesh.settings import NatsSettings
 from tests.api.test_originals import fits
@@ -79,7 +79,7 @@ async def cluster(
     try:
         for name in ("one", "other"):
             access = Access(
-                Users(None, directory), sessions=Sessions(client.jetstream(), made.clock),
+                Users(None, directory), sessions=UserSessions(client.jetstream(), made.clock),
                 note=made.noted.append, clock=made.clock, limits=limits or RateLimits(),
             )  # fmt: skip
             app = make_app(FakeService({"Shop": TEXT}).as_manager, access)
@@ -162,11 +162,11 @@ async def test_tokens_of_logins_and_cookies_of_pages_are_not_interchangeable(
     async with cluster(nats_server) as managers:
         kept = managers.access["one"].sessions
         assert kept is not None
-        door = PageDoor(managers.access["one"])
+        access = PageAccess(managers.access["one"])
         page = await kept.begin("ada")
         login = (await managers.token())["Authorization"].removeprefix(f"Bearer {LOGIN_PREFIX}")
-        assert await door.session(page) is not None
-        assert await door.session(login) is None
+        assert await access.session(page) is not None
+        assert await access.session(login) is None
         for name in (page, f"{LOGIN_PREFIX}{page}", login):
             assert await managers.status({"Authorization": f"Bearer {name}"}) == 401
 

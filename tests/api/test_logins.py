@@ -14,7 +14,7 @@ import pytest
 from mesh.api import auth, users
 from mesh.api.auth import Access
 from mesh.api.routes import make_app
-from mesh.api.users import Credentials, Users
+from mesh.api.users import LoginCredentials, Users
 from mesh.logs import TextFormatter
 from tests.support.api import FakeService
 
@@ -38,7 +38,7 @@ class SlowChecks:
         self.may_end = threading.Event()
         real = Users.check
 
-        def check(these: Users, given: Credentials) -> bool:
+        def check(these: Users, given: LoginCredentials) -> bool:
             self.may_end.wait(30.0)
             return real(these, given)
 
@@ -118,7 +118,7 @@ async def test_a_failed_login_is_logged_without_its_password(
 def test_a_password_that_is_replaced_during_its_check_is_not_kept(
     known: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = Credentials(*ADA), Credentials("ada", "another")
+    old, new = LoginCredentials(*ADA), LoginCredentials("ada", "another")
     real = type(users._HASHER).verify
 
     def verify(hasher: Any, *arguments: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from mesh.api.server import ApiServer, listen
-from mesh.client import Client, Context
+from mesh.client import Client, ClientContext
 from tests.support.api import OPEN, TEXT, FakeService
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_a_request_that_a_stop_cuts_short_gets_an_answer() -> None:
 
 def test_a_command_that_waits_for_an_app_asks_the_manager_again() -> None:
     def ask(url: str) -> Any:
-        with Client(Context(url)) as client:
+        with Client(ClientContext(url)) as client:
             return client.wait_running("Shop", 60)
 
     assert asyncio.run(_play(ask, is_back=True))["state"] == "running"
@@ -84,7 +84,7 @@ async def test_a_command_waits_for_longer_than_one_request() -> None:
 
     api = ApiServer(Slow(texts={"Shop": TEXT}).as_manager, OPEN, listen(OPEN))
     serving = asyncio.create_task(api.run())
-    with Client(Context(api.url)) as client:
+    with Client(ClientContext(api.url)) as client:
         client.poll_s = 0.01
         # More than the API takes in one request.
         found = await asyncio.to_thread(client.wait_running, "Shop", 600)

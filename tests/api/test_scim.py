@@ -18,7 +18,7 @@ from mesh.api.users import Users, hash_of
 from mesh.clock import SystemClock
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import Directory, DirectoryUser
-from mesh.jetstream.sessions import Sessions
+from mesh.jetstream.sessions import UserSessions
 from mesh.model.access import ALL, ROLES, Grant, Identity
 from mesh.model.sign_in import SignedIn
 from mesh.settings import NatsSettings
@@ -77,7 +77,7 @@ async def cluster(nats_server: NatsServer) -> AsyncIterator[tuple[httpx.AsyncCli
             await directory.ready()
             await directory.put_user(DirectoryUser("ada", hash_of("ada", "pw"), (Grant(ALL),)))
             users = Users(None, directory, roles={"SHOP": (Grant(ROLES["developer"], "Shop*"),)})
-            sessions = Sessions(js, SystemClock())
+            sessions = UserSessions(js, SystemClock())
             access = Access(users, bearer=bearer, sessions=sessions)
             transport = httpx.ASGITransport(
                 make_app(FakeService({"Shop": TEXT}).as_manager, access)

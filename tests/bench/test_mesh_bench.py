@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bench.connector.harness import Figure
-from bench.mesh import busy, deciding, failover, harness, scaling, written
+from bench.mesh import busy, deciding, failover, harness, scaling, thousand, written
 from bench.mesh.__main__ import main
 from mesh.control.journal import JournalEntry
 from mesh.model.partition import partitions
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         (deciding.FOUR, [False, True, False, True]),
         (failover.LIGHT, [True]),
         (failover.HEAVY, [True]),
+        (thousand.APP, [False]),
     ],
 )
 def test_apps_have_the_groups_that_the_figures_name(text: str, stateful: list[bool]) -> None:

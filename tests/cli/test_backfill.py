@@ -190,7 +190,7 @@ _SHOWN = threading.Event()
 def test_a_history_whose_manager_ends_starts_again_with_the_next_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(backfill, "Client", _Ending)
+    monkeypatch.setattr(backfill, "CommandClient", _Ending)
     monkeypatch.setattr(backfill, "_TELL_S", 0.01)
     client: Any = _Ending(None)
     text = CHAIN.format(name="Late", source="")
@@ -206,7 +206,7 @@ def test_a_manager_that_was_never_there_is_not_waited_for(monkeypatch: pytest.Mo
         def backfill(self, _text: str, **which: list[str]) -> dict[str, object]:
             raise MeshError("MESH-U112", "manager can't be reached")
 
-    monkeypatch.setattr(backfill, "Client", Away)
+    monkeypatch.setattr(backfill, "CommandClient", Away)
     client: Any = Away(None)
     text = CHAIN.format(name="Late", source="")
     with pytest.raises(MeshError, match="can't be reached"):

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 from mesh.cli import demo_run, demo_view, local
 from mesh.cli.apps import deploy_and_wait
-from mesh.cli.client import Client
+from mesh.cli.client import CommandClient
 from mesh.cli.commands import app
-from mesh.client import Context, wire
+from mesh.client import ClientContext, wire
 from mesh.errors import MeshError
 from mesh.progress import working
 from mesh.settings import Settings
@@ -195,7 +195,7 @@ def test_the_demo_speaks_in_plain_lines_without_a_terminal(
     view.say("hello")
     view.published(5, 10, 2.5)
     view.published(10, 10, 2.5)
-    tally = demo_view.Tally(3)
+    tally = demo_view.StreamTally(3)
     tally.recent.append('{"roomNo":100}')
     view.outputs({"AlertStream": tally})
     instance = {
@@ -237,7 +237,7 @@ def test_the_status_tells_when_what_failed_is_started_again(
     }  # fmt: skip
     running = {"instance": "A-g-2", "state": "running", "retry_at_ms": None}
     found = {"app": "A", "state": "failing", "instances": [failing, running]}
-    monkeypatch.setattr(Client, "status", lambda self, app: found)
+    monkeypatch.setattr(CommandClient, "status", lambda self, app: found)
     said = CliRunner().invoke(app, ["status", "A", "--server", "http://nowhere.invalid"])
     assert said.exit_code == 0, said.output
     lines = said.stdout.splitlines()
@@ -254,7 +254,7 @@ def test_a_wait_for_an_app_shows_its_reason_and_how_many_instances_run(
         {"state": "running", "instances": two[:1] * 2},
     ]
     told: list[str] = []
-    with Client(Context("https://localhost:1")) as client, working("a deploy") as work:
+    with CommandClient(ClientContext("https://localhost:1")) as client, working("a deploy") as work:
         monkeypatch.setattr(client, "deploy", lambda *_, **__: {"app": "Shop"})
 
         def answer(*_: object, **__: object) -> object:

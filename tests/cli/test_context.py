@@ -14,10 +14,10 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from mesh.cli import kept, local, local_nats
-from mesh.cli.client import Client
+from mesh.cli import dev_state, local, local_nats
+from mesh.cli.client import CommandClient
 from mesh.cli.commands import app
-from mesh.client import Context, context, wire
+from mesh.client import ClientContext, context, wire
 from mesh.errors import MeshError
 from mesh.jetstream import server
 from tests.support.paths import ROOT
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
 
 HERE = Path(".mesh", "dev", "context.json")
-LOCAL = Context(server="https://localhost:1", user="dev", password="p", nats="nats://127.0.0.1:1")
+LOCAL = ClientContext(
+    server="https://localhost:1", user="dev", password="p", nats="nats://127.0.0.1:1"
+)
 
 
 @pytest.fixture
@@ -47,9 +49,9 @@ def test_the_context_file_is_found_and_is_its_owners(alone: Path) -> None:
     assert context.find({}) == LOCAL
     assert context.find({"nats": "nats://y:2", "server": None}).nats == "nats://y:2"
     # Another server gets neither the user nor the password of this one.
-    assert context.find({"server": "https://other:1"}) == Context(server="https://other:1")
+    assert context.find({"server": "https://other:1"}) == ClientContext(server="https://other:1")
     named = context.find({"server": "https://other:1"}, context.config_path())
-    assert named == Context(server="https://other:1", nats=LOCAL.nats)
+    assert named == ClientContext(server="https://other:1", nats=LOCAL.nats)
     # The user may be another user of the same cluster.
     assert context.find({"user": "ann", "password": "q"}) == replace(
         LOCAL, user="ann", password="q"
@@ -57,7 +59,7 @@ def test_the_context_file_is_found_and_is_its_owners(alone: Path) -> None:
 
 
 def test_the_context_of_this_directory_comes_before_the_users(alone: Path) -> None:
-    context.write(Context(server="https://user"), context.config_path())
+    context.write(ClientContext(server="https://user"), context.config_path())
     context.write(LOCAL, HERE)
     assert context.find({}) == LOCAL
 
@@ -65,25 +67,25 @@ def test_the_context_of_this_directory_comes_before_the_users(alone: Path) -> No
 @pytest.mark.parametrize(
     "foreign",
     [
-        Context(server="https://evil.example:9543", insecure=True),
-        Context(server="https://127.0.0.1.evil.example:9543"),
-        Context(server="https://10.0.0.1:9543"),
+        ClientContext(server="https://evil.example:9543", insecure=True),
+        ClientContext(server="https://127.0.0.1.evil.example:9543"),
+        ClientContext(server="https://10.0.0.1:9543"),
         replace(LOCAL, nats="nats://127.0.0.1:1,nats://evil.example:4222"),
         replace(LOCAL, server="https://localhost@evil.example"),
     ],
     ids=lambda found: f"{found.server} {found.nats}",
 )
 def test_the_context_of_this_directory_can_not_lead_to_another_machine(
-    alone: Path, foreign: Context
+    alone: Path, foreign: ClientContext
 ) -> None:
-    own = Context(server="https://user")
+    own = ClientContext(server="https://user")
     context.write(own, context.config_path())
     context.write(foreign, HERE)
     assert context.find({}) == own
 
 
 def test_credentials_that_are_given_do_not_go_to_the_server_of_this_directory(alone: Path) -> None:
-    own = Context(server="https://user", user="ann", password="q")
+    own = ClientContext(server="https://user", user="ann", password="q")
     context.write(own, context.config_path())
     context.write(LOCAL, HERE)
     assert context.find({"user": "ann", "password": "q"}) == own
@@ -94,14 +96,14 @@ def test_credentials_that_are_given_do_not_go_to_the_server_of_this_directory(al
 def test_a_context_of_this_directory_that_others_may_write_does_not_count(alone: Path) -> None:
     context.write(LOCAL, HERE)
     HERE.chmod(0o666)
-    assert context.find({}) == Context()
+    assert context.find({}) == ClientContext()
 
 
 def test_a_context_of_this_directory_that_is_a_link_does_not_count(alone: Path) -> None:
     context.write(LOCAL, alone / "context.json")
     HERE.parent.mkdir(parents=True)
     HERE.symlink_to(alone / "context.json")
-    assert context.find({}) == Context()
+    assert context.find({}) == ClientContext()
 
 
 def test_a_server_of_nats_gets_the_login_of_its_own_source(
@@ -118,7 +120,7 @@ def test_a_server_of_nats_gets_the_login_of_its_own_source(
 
 def test_a_context_file_is_removed_only_by_who_wrote_it(alone: Path) -> None:
     path = alone / "context.json"
-    mine, another = Context(server="https://mine"), Context(server="https://another")
+    mine, another = ClientContext(server="https://mine"), ClientContext(server="https://another")
     context.write(another, path)
     context.remove(mine, path)
     assert path.exists()
@@ -129,19 +131,19 @@ def test_a_context_file_is_removed_only_by_who_wrote_it(alone: Path) -> None:
 
 @pytest.mark.nats
 def test_nats_of_mesh_dev_takes_its_users_only(tmp_path: Path) -> None:
-    keys = local_nats.make(tmp_path / "nats", kept.Kept())
+    keys = local_nats.make(tmp_path / "nats", dev_state.DevState())
     nats = server.start(tmp_path / "nats", arguments=["-c", str(keys.configuration)])
     for path in (keys.configuration, *keys.seeds.values()):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     passwords = keys.passwords
-    right = Context(
+    right = ClientContext(
         nats=nats.url,
         nats_user="operator",
         nats_password=passwords["operator"],
         nats_inbox_prefix="_INBOX.operator",
     )
 
-    async def connect(at: Context) -> None:
+    async def connect(at: ClientContext) -> None:
         async with wire.connected(at) as client:
             await client.flush()
 
@@ -151,7 +153,7 @@ def test_nats_of_mesh_dev_takes_its_users_only(tmp_path: Path) -> None:
         asyncio.run(connect(right))
         # The URLs that it prints are enough for any client.
         for name in (local_nats.PUBLISHER, local_nats.READER):
-            asyncio.run(connect(Context(nats=keys.url(name, nats.url))))
+            asyncio.run(connect(ClientContext(nats=keys.url(name, nats.url))))
         for wrong in (replace(right, nats_user=""), replace(right, nats_password="x")):
             detail = ""
             # The server closes the connection, and that may overtake what it says before.
@@ -166,7 +168,7 @@ def test_nats_of_mesh_dev_takes_its_users_only(tmp_path: Path) -> None:
 
 def test_a_request_that_nats_does_not_answer_is_told_of(nats_server: NatsServer) -> None:
     async def ask() -> None:
-        async with wire.connected(Context(nats=nats_server.url)) as client:
+        async with wire.connected(ClientContext(nats=nats_server.url)) as client:
             # Nothing answers it: the stream's leader is gone.
             silent = await client.subscribe("silent")
             await client.request("silent", timeout=0.05)
@@ -189,15 +191,15 @@ def test_a_manager_on_this_machine_that_does_not_listen_yet_is_waited_for(
     monkeypatch.setattr("mesh.cli.client.working", heard)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
-        at = Context(server=f"http://127.0.0.1:{bound.getsockname()[1]}")
-        with Client(at) as client:
+        at = ClientContext(server=f"http://127.0.0.1:{bound.getsockname()[1]}")
+        with CommandClient(at) as client:
             client.wait_until_up(0.0)
             assert said == [f"the manager at {at.server} starts"]
             bound.listen()
             client.wait_until_up(0.0)
             assert len(said) == 1
     # A wrong address of another machine is an error at once.
-    with Client(Context(server="http://192.0.2.1:9543")) as client:
+    with CommandClient(ClientContext(server="http://192.0.2.1:9543")) as client:
         client.wait_until_up(60.0)
     assert len(said) == 1
 
@@ -205,10 +207,10 @@ def test_a_manager_on_this_machine_that_does_not_listen_yet_is_waited_for(
 def test_the_development_stack_of_this_directory_is_found_if_no_dev_cluster_is(
     alone: Path,
 ) -> None:
-    stack = Context(server="https://localhost:9543", user="dev", nats="nats://127.0.0.1:4222")
+    stack = ClientContext(server="https://localhost:9543", user="dev", nats="nats://127.0.0.1:4222")
     context.write(stack, Path(".mesh", "stack", "context.json"))
     assert context.find({}) == stack
-    dev = Context(server="https://localhost:1", user="dev")
+    dev = ClientContext(server="https://localhost:1", user="dev")
     context.write(dev, Path(".mesh", "dev", "context.json"))
     assert context.find({}) == dev
 
@@ -217,29 +219,29 @@ def test_a_first_start_has_the_ports_of_the_readme_and_later_ones_those_of_the_l
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     taken: set[int] = set()
-    monkeypatch.setattr(kept, "is_free", lambda port: port not in taken)
-    assert local._port("NATS", None, 0, kept.NATS_PORT) == (4222, "")
-    assert local._port("NATS", None, 12_345, kept.NATS_PORT) == (12_345, "")
-    assert local._port("NATS", 0, 12_345, kept.NATS_PORT) == (0, "")
+    monkeypatch.setattr(dev_state, "is_free", lambda port: port not in taken)
+    assert local._port("NATS", None, 0, dev_state.NATS_PORT) == (4222, "")
+    assert local._port("NATS", None, 12_345, dev_state.NATS_PORT) == (12_345, "")
+    assert local._port("NATS", 0, 12_345, dev_state.NATS_PORT) == (0, "")
     taken |= {4222, 12_345}
-    assert local._port("NATS", None, 0, kept.NATS_PORT) == (0, "")
+    assert local._port("NATS", None, 0, dev_state.NATS_PORT) == (0, "")
     note = "port 12345 of NATS is in use; this start has another one"
-    assert local._port("NATS", None, 12_345, kept.NATS_PORT) == (0, note)
+    assert local._port("NATS", None, 12_345, dev_state.NATS_PORT) == (0, note)
     readme = (ROOT / "README.md").read_text("utf-8")
-    assert f"publisher:PASSWORD@127.0.0.1:{kept.NATS_PORT} " in readme
-    assert f"https://localhost:{kept.API_PORT}/siddhi-apps" in readme
+    assert f"publisher:PASSWORD@127.0.0.1:{dev_state.NATS_PORT} " in readme
+    assert f"https://localhost:{dev_state.API_PORT}/siddhi-apps" in readme
 
 
 def test_what_is_kept_is_its_owners_and_another_file_counts_as_none(tmp_path: Path) -> None:
-    mine = kept.Kept(1, 2)
+    mine = dev_state.DevState(1, 2)
     password = mine.password("dev")
     mine.write(tmp_path)
     assert stat.S_IMODE((tmp_path / "kept.json").stat().st_mode) == 0o600
-    assert kept.read(tmp_path).password("dev") == password
-    assert kept.read(tmp_path) == mine
+    assert dev_state.read(tmp_path).password("dev") == password
+    assert dev_state.read(tmp_path) == mine
     for text in ("", "[1]", '{"other": 1}', '{"nats_port": "x"}'):
         (tmp_path / "kept.json").write_text(text)
-        assert kept.read(tmp_path) == kept.Kept()
+        assert dev_state.read(tmp_path) == dev_state.DevState()
 
 
 def test_a_port_is_free_unless_a_program_listens_on_it() -> None:
@@ -247,8 +249,8 @@ def test_a_port_is_free_unless_a_program_listens_on_it() -> None:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
         one.listen()
-        assert not kept.is_free(port)
-    assert kept.is_free(port)
+        assert not dev_state.is_free(port)
+    assert dev_state.is_free(port)
 
 
 def test_the_context_is_printed_with_its_passwords(alone: Path) -> None:

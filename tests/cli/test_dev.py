@@ -23,10 +23,12 @@ import nats
 import psutil
 import pytest
 
+from mesh.cli import local
+from mesh.client.context import described
 from mesh.errors import MeshError
 from mesh.jetstream.connection import connect
 from mesh.operators import precompile
-from mesh.settings import NatsSettings
+from mesh.settings import NatsSettings, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,11 +93,7 @@ def dev(tmp_path: Path) -> Iterator[Dev]:
     yield from running_dev(tmp_path)
 
 
-#: Of a start that shares no port with other tests.
-FREE = ("--nats-port", "0", "--api-port", "0")
-
-
-def running_dev(tmp_path: Path, *options: str, ports: tuple[str, ...] = FREE) -> Iterator[Dev]:
+def running_dev(tmp_path: Path, *options: str) -> Iterator[Dev]:
     """``mesh dev`` with one worker, which finds its loops compiled, as after `make`."""
     precompile.compile_once()
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MESH_")}
@@ -107,7 +105,7 @@ def running_dev(tmp_path: Path, *options: str, ports: tuple[str, ...] = FREE) ->
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "mesh.cli", "dev", "--data", str(tmp_path / "data"),
-         "--workers", "1", *ports, *options],
+         "--workers", "1", "--nats-port", "0", "--api-port", "0", *options],
         cwd=tmp_path, env=environment, stdout=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
     started = Dev(process, tmp_path, environment)
@@ -196,7 +194,9 @@ def test_other_commands_find_it_and_an_app_goes_through_until_ctrl_c(dev: Dev) -
     path = dev.directory / "shop.siddhi"
     path.write_text(APP)
     # At once: neither the manager nor a session is up.
-    check_nats(dev.wait_for("REST API"))
+    said = dev.wait_for("password").split("The manager")[0]
+    check_nats(said)
+    assert dev.mesh("context", "show") == said
     done = json.loads(dev.mesh("deploy", str(path), "--timeout", "200", "-o", "json"))
     assert done["running"]
     # The manager and the session need seconds, as a rule longer than this command takes to ask for
@@ -261,25 +261,24 @@ def test_kill_9_leaves_nothing_behind(dev: Dev) -> None:
 def test_a_later_start_has_the_ports_passwords_and_certificate_of_the_first(
     tmp_path: Path,
 ) -> None:
-    def begun(ports: tuple[str, ...]) -> tuple[str, str, bytes]:
-        """The printed lines of a start before its manager is up, the context, the certificate."""
-        (running,) = [running_dev(tmp_path, ports=ports)]
-        started = next(running)
-        said = started.wait_for("password").split("The manager")[0]
-        told = started.mesh("context", "show")
-        certificate = (tmp_path / "data" / "api.crt").read_bytes()
-        next(running, None)
-        return said, told, certificate
+    def begun(port: int | None) -> tuple[tuple[str, ...], list[str], bytes]:
+        """The notes of a start, the lines that it prints, the certificate."""
+        cluster = local.start(local.LocalPlan(tmp_path, 0, Settings(), port, port))
+        try:
+            shown = list(described(cluster.context))
+            return cluster.notes, shown, (tmp_path / "api.crt").read_bytes()
+        finally:
+            cluster.stop()
 
-    first = begun(FREE)
-    assert first[1] == first[0]
-    assert begun(()) == first
-    port = int(re.findall(r"publisher:\S+:(\d+)", first[0])[0])
+    first = begun(0)
+    assert first[0] == ()
+    assert begun(None) == first
+    port = int(re.findall(r"publisher:\S+:(\d+)", "\n".join(first[1]))[0])
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))
         other.listen()
-        said = begun(())[0]
-        assert f"port {port} of NATS is in use; this start has another one" in said
-        assert f":{port}\n" not in said
-    assert begun(()) == first
+        notes, shown, _ = begun(None)
+        assert notes == (f"port {port} of NATS is in use; this start has another one",)
+        assert not [line for line in shown if line.endswith(f":{port}")]
+    assert begun(None) == first

@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from mesh.cli import shipped
+from mesh import shipped
 from mesh.cli.commands import app
 from mesh.cli.install import texts_of
 from mesh.cli.manual import manual

@@ -181,12 +181,12 @@ def test_a_damaged_file_is_an_error(tmp_path: Path, text: str) -> None:
 def test_a_manager_without_a_provider_says_so(tmp_path: Path) -> None:
     with (
         _served(tmp_path, OidcSettings()) as url,
-        Client(context.Context(server=url)) as client,
+        Client(context.ClientContext(server=url)) as client,
         pytest.raises(MeshError, match="A404"),
     ):
         client.provider()
 
 
 def test_a_context_file_has_no_path_of_tokens(tmp_path: Path) -> None:
-    context.write(context.Context(server="https://a", login="/x"), tmp_path / "context.json")
+    context.write(context.ClientContext(server="https://a", login="/x"), tmp_path / "context.json")
     assert "login" not in orjson.loads((tmp_path / "context.json").read_bytes())

@@ -79,7 +79,7 @@ def test_stored_events_are_compared_with_the_running_text(
 ) -> None:
     file, events = write(tmp_path, TEXT.replace("100.0", "150.0"))
     with manager_api(nats_server, tmp_path) as url:
-        at = client.Context(url, "ada", "pw", nats=nats_server.url)
+        at = client.ClientContext(url, "ada", "pw", nats=nats_server.url)
         with client.Client(at) as cluster:
             cluster.deploy(TEXT)
             rows = [{"item": "pen", "price": 60.0 * n} for n in range(4)]

@@ -32,7 +32,7 @@ def test_streams_have_their_kind_subject_attributes_and_messages(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     with manager_api(nats_server, tmp_path) as url:
-        at = client.Context(url, "ada", "pw", nats=nats_server.url)
+        at = client.ClientContext(url, "ada", "pw", nats=nats_server.url)
         with client.Client(at) as cluster:
             cluster.deploy(TEXT)
             cluster.publish("Shop", "Orders", [{"item": "lamp", "price": 120.0}] * 3)

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.cli.events import _tap
 from mesh.cli.output import Output
-from mesh.client import Context, taps
+from mesh.client import ClientContext, taps
 from mesh.errors import MeshError
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
@@ -29,7 +29,7 @@ async def test_a_server_that_ends_ends_a_tap(
     client = await connect(NatsSettings(url=nats_server.url), "test")
     stream, subject = names.js_stream("Shop", "Orders"), names.subject("Shop", "Orders")
     await client.jetstream().add_stream(name=stream, subjects=[subject])
-    at = Context(nats=nats_server.url)
+    at = ClientContext(nats=nats_server.url)
     tapping = asyncio.create_task(_tap(at, "Shop", "Orders", 0, from_start, Output.TEXT))
     try:
         # Live messages are seen by whoever listens when they come.
@@ -58,7 +58,7 @@ async def test_a_line_as_json_has_a_time(
         stored = await client.jetstream().get_msg(stream, 2)
     finally:
         await close(client)
-    await _tap(Context(nats=nats_server.url), "Shop", "Orders", 2, True, Output.JSON)
+    await _tap(ClientContext(nats=nats_server.url), "Shop", "Orders", 2, True, Output.JSON)
     first, second = map(orjson.loads, capsys.readouterr().out.splitlines())
     assert (first["time_ms"], first["event"]) == (1_700_000_000_000, {"n": 1})
     assert stored.time is not None
@@ -69,7 +69,7 @@ async def test_a_line_as_json_has_a_time(
 async def test_a_file_for_a_stream_that_is_not_there_is_one_error(
     nats_server: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    at = Context(nats=nats_server.url)
+    at = ClientContext(nats=nats_server.url)
     with pytest.raises(MeshError, match="no channel takes") as raised:
         await taps.publish(at, "Shop", "Orders", iter([b"{}"] * 1000), "")
     assert raised.value.code == "MESH-N111"
@@ -91,7 +91,7 @@ async def test_a_refused_event_ends_a_file_and_the_stored_ones_are_counted(
         await close(client)
     with pytest.raises(MeshError, match="not accepted") as raised:
         await taps.publish(
-            Context(nats=nats_server.url), "Shop", "Orders", iter([b"{}"] * 5000), ""
+            ClientContext(nats=nats_server.url), "Shop", "Orders", iter([b"{}"] * 5000), ""
         )
     assert "100 events stored before." in str(raised.value.detail)
     gc.collect()
@@ -111,5 +111,5 @@ async def test_a_refusal_of_the_server_is_told(nats_server: NatsServer) -> None:
     finally:
         await close(client)
     with pytest.raises(MeshError, match="gives no events") as raised:
-        await _tap(Context(nats=nats_server.url), "Shop", "Orders", 1, True, Output.TEXT)
+        await _tap(ClientContext(nats=nats_server.url), "Shop", "Orders", 1, True, Output.TEXT)
     assert raised.value.code == "MESH-N110"

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mesh.cli import commands, trace
-from mesh.client import Context, rest
+from mesh.client import ClientContext, rest
 from mesh.jetstream import server
 from mesh.jetstream.connection import close, connect
 from mesh.manager.manager import running
@@ -86,8 +86,8 @@ def test_an_event_is_followed_from_its_publisher_to_the_sink(
 ) -> None:
     seen: list[dict[str, str]] = []
     # The worker reports the sink's position, once it has sent the first event.
-    door = {"name": "sink log", "position": 1}
-    status = {"instances": [{"instance": "Shop-sink-Last-1", "doors": [door]}]}
+    connector = {"name": "sink log", "position": 1}
+    status = {"instances": [{"instance": "Shop-sink-Last-1", "connectors": [connector]}]}
     monkeypatch.setattr(rest.Client, "status", lambda self, app: status)
 
     async def scene() -> tuple[list[trace.Hop], list[str]]:
@@ -113,7 +113,9 @@ def test_an_event_is_followed_from_its_publisher_to_the_sink(
                 await groups.subscribe("mesh.Shop.Big", cb=two)
                 await groups.flush()
                 values = {f"nats_{name}": value for name, value in login("operator").items()}
-                at = Context(server="http://127.0.0.1:1", nats=values.pop("nats_url"), **values)
+                at = ClientContext(
+                    server="http://127.0.0.1:1", nats=values.pop("nats_url"), **values
+                )
                 return await trace._traced(at, "Shop", "Orders", b'{"item":"tea","count":2}', 60.0)
             finally:
                 await close(groups)

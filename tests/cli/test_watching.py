@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from mesh.cli.commands import app
 from mesh.cli.watching import changed, deploy_file, removed, texts_of
-from mesh.client import Context
+from mesh.client import ClientContext
 from tests.cli.test_dev import Dev, running_dev, whole_tree
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_every_error_is_shown_with_its_line_and_nothing_is_sent(
     path = tmp_path / "a.siddhi"
     said: list[str] = []
     # A context without a server: a request would fail with another error.
-    assert not deploy_file(Context(), path, text, said.append)
+    assert not deploy_file(ClientContext(), path, text, said.append)
     shown = capfd.readouterr().err
     assert "a.siddhi:3:15" in shown
     assert "^" in shown

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.nats
 
 
 @pytest.fixture
-def at(nats_server: NatsServer) -> client.Context:
+def at(nats_server: NatsServer) -> client.ClientContext:
     """A context with the stream Orders of the app Shop."""
 
     async def make() -> None:
@@ -31,10 +31,10 @@ def at(nats_server: NatsServer) -> client.Context:
         await close(nats)
 
     asyncio.run(make())
-    return client.Context(server="http://127.0.0.1:9", nats=nats_server.url)
+    return client.ClientContext(server="http://127.0.0.1:9", nats=nats_server.url)
 
 
-async def test_a_tap_that_is_entered_misses_no_event(at: client.Context) -> None:
+async def test_a_tap_that_is_entered_misses_no_event(at: client.ClientContext) -> None:
     async with client.AsyncClient(at) as mesh, mesh.tap("Shop", "Orders") as events:
         assert await mesh.publish("Shop", "Orders", [{"n": n} for n in range(3)]) == 3
         found = await events.take(3, timeout_s=20)
@@ -45,7 +45,7 @@ async def test_a_tap_that_is_entered_misses_no_event(at: client.Context) -> None
 
 
 async def test_a_tap_that_blocks_works_beside_a_loop_and_begins_with_the_oldest(
-    at: client.Context,
+    at: client.ClientContext,
 ) -> None:
     # As in a notebook, whose cells run in a loop.
     with client.Client(at) as mesh:
@@ -58,19 +58,21 @@ async def test_a_tap_that_blocks_works_beside_a_loop_and_begins_with_the_oldest(
     assert (second.event["n"], second.sequence, second.time_ms) == (2, 2, 6)
 
 
-async def test_what_a_tap_can_not_do_is_an_error_where_it_is_entered(at: client.Context) -> None:
+async def test_what_a_tap_can_not_do_is_an_error_where_it_is_entered(
+    at: client.ClientContext,
+) -> None:
     with client.Client(at) as mesh:
         with pytest.raises(client.MeshError) as raised, mesh.tap("Shop", "no stream"):
             pass
         assert raised.value.code == "MESH-U121"
-    with client.Client(client.Context(server="http://127.0.0.1:9")) as mesh:
+    with client.Client(client.ClientContext(server="http://127.0.0.1:9")) as mesh:
         with pytest.raises(client.MeshError) as raised, mesh.tap("Shop", "Orders"):
             pass
         assert raised.value.code == "MESH-U111"
 
 
 async def test_a_stream_that_a_deployed_app_has_not_is_refused_and_others_are_named(
-    at: client.Context,
+    at: client.ClientContext,
 ) -> None:
     text = "@App:name('Shop') define stream Orders (n int); from Orders select n insert into Found;"
     record = AppRecord(plan(text).spec, "i1", 0)
@@ -85,8 +87,8 @@ async def test_a_stream_that_a_deployed_app_has_not_is_refused_and_others_are_na
     assert (raised.value.code, raised.value.hint) == ("MESH-N111", "Channels: Found, Orders.")
 
 
-async def test_another_mesh_than_the_process_s_is_refused(at: client.Context) -> None:
-    other = client.Context(server=at.server, nats=at.nats, mesh="other")
+async def test_another_mesh_than_the_process_s_is_refused(at: client.ClientContext) -> None:
+    other = client.ClientContext(server=at.server, nats=at.nats, mesh="other")
     with (
         client.Client(other) as mesh,
         pytest.raises(client.MeshError) as raised,
@@ -97,7 +99,7 @@ async def test_another_mesh_than_the_process_s_is_refused(at: client.Context) ->
 
 
 def test_one_event_in_place_of_several_and_a_value_that_json_has_not_are_refused(
-    at: client.Context,
+    at: client.ClientContext,
 ) -> None:
     with client.Client(at) as mesh:
         with pytest.raises(TypeError, match="iterable of events"):

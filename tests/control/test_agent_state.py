@@ -20,6 +20,7 @@ from mesh.control.standby import Hold, Release
 from mesh.control.worker_reconcile import Start, Stop
 from tests.support import case_files
 from tests.support.cluster_lines import SETTINGS, TTL_S, node, report, snapshot, words
+from tests.support.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,7 +109,7 @@ class Player:
                 del self.reports[instance]
                 self.handle(events.ViewChanged())
             case ["told", "to", "end"]:
-                self.handle(events.ToldToEnd())
+                self.handle(events.WorkerStopRequested())
             case ["run", until_s]:
                 self.run(float(until_s))
             case ["pause", until_s]:
@@ -144,7 +145,7 @@ class Player:
         for answer in answers:
             self.handle(answer)
 
-    def view(self) -> events.View:
+    def view(self) -> events.AgentView:
         shown = dict(self.shown)
         shown["now"] = str(self.now_s)
         shown["workers"] = ",".join(filter(None, (self._own, shown.get("workers", ""))))
@@ -157,7 +158,7 @@ class Player:
             for one in seen.statuses
         ]
         seen = replace(seen, statuses=tuple(statuses))
-        return events.View(seen, self.shown_revision, holder_has_ended=self.holder_has_ended)
+        return events.AgentView(seen, self.shown_revision, holder_has_ended=self.holder_has_ended)
 
     def show(self, status: InstanceStatus) -> None:
         state = status.state.value
@@ -225,7 +226,7 @@ class Player:
                 text = f"kill the session: {', '.join(stuck)}"
             case events.Reject(pid, was_member):
                 text = f"end: process {pid} {'took' if was_member else 'has'} the name"
-            case events.Leave(was_in_time):
+            case events.LeaveCluster(was_in_time):
                 text = "leave" if was_in_time else "leave, not taken over"
             case JournalEntry():
                 return
@@ -281,7 +282,7 @@ LINES = (
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(steps=st.lists(st.tuples(st.sampled_from(LINES), st.floats(0.0, 3.0)), max_size=40))
 def test_what_never_happens(steps: list[tuple[str, float]]) -> None:
     player = Player()

@@ -14,8 +14,8 @@ from mesh.control.autoscale import (
     SAMPLE_S,
     WINDOW_S,
     Autoscaler,
-    Change,
     GroupLoad,
+    ScaleChange,
 )
 from mesh.model.app import ScaleBounds
 
@@ -31,7 +31,7 @@ class Clock:
         self.scaler = Autoscaler()
         self.now_s = 0.0
 
-    def feed(self, seconds: float, *loads: GroupLoad) -> list[Change]:
+    def feed(self, seconds: float, *loads: GroupLoad) -> list[ScaleChange]:
         """The changes of so many seconds with these samples; a changed group keeps its number."""
         found = []
         for _ in range(round(seconds / SAMPLE_S)):
@@ -41,8 +41,8 @@ class Clock:
         return found
 
 
-def sizes(changes: Iterable[Change]) -> Sequence[tuple[int, int]]:
-    return [(change.parallel, change.wanted) for change in changes]
+def sizes(changes: Iterable[ScaleChange]) -> Sequence[tuple[int, int]]:
+    return [(change.parallel, change.target) for change in changes]
 
 
 def growing(rate: float, growth: float, count: int, **more: object) -> list[GroupLoad]:
@@ -59,11 +59,11 @@ def test_a_group_goes_up_after_messages_waited_for_half_a_minute() -> None:
     assert clock.feed(WINDOW_S, BUSY) == []
     (change,) = clock.feed(SAMPLE_S, BUSY)
     # (1000 + 50000 / 20) / (1000 * 0.8) is 4.4: 8 instances, but at most two more at once.
-    assert (change.parallel, change.wanted) == (1, 3)
+    assert (change.parallel, change.target) == (1, 3)
     assert change.reason == (
         "50,000 messages wait, 1,000 arrive a second, and an instance reads 1,000"
     )
-    assert clock.scaler.wanted(BUSY) == 8
+    assert clock.scaler.target(BUSY) == 8
 
 
 def test_a_backlog_that_comes_and_goes_is_no_reason() -> None:
@@ -86,7 +86,7 @@ def test_arrivals_are_what_was_read_and_the_growth_of_the_backlog() -> None:
     for load in growing(1000.0, 200.0, 7):
         found += clock.feed(SAMPLE_S, load)
     # 1,200 arrive, 16,000 wait: (1200 + 16000 / 20) / 800 is 2.5.
-    assert [(change.wanted, "1,200 arrive" in change.reason) for change in found] == [(3, True)]
+    assert [(change.target, "1,200 arrive" in change.reason) for change in found] == [(3, True)]
 
 
 def test_a_group_goes_down_after_five_quiet_minutes_and_as_far_as_its_peak_allows() -> None:
@@ -125,7 +125,7 @@ def test_to_and_fro_doubles_the_time_before_the_next_change_down() -> None:
     for _ in range(3):
         clock.feed(COOL_DOWN_S, IDLE)
         assert sizes(clock.feed(WINDOW_S + SAMPLE_S, replace(BUSY, sizes=(1, 2)))) == [(1, 2)]
-        found: list[Change] = []
+        found: list[ScaleChange] = []
         began_s = clock.now_s
         while not found:
             found = clock.feed(SAMPLE_S, replace(IDLE, parallel=2, sizes=(1, 2)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.control.backfilling import cuts, progress
-from mesh.control.restoring import StreamState
+from mesh.control.restoring import JetStreamState
 from mesh.errors import MeshError
 from mesh.model.begin import parse_start_position
 from mesh.model.history import HistoryReport
@@ -15,7 +15,7 @@ NOON_MS = parse_start_position(NOON).time_ms
 
 
 def cut(end: str, first: int, last: int, asked: int = 0, now_ms: int = NOON_MS + 1) -> int:
-    states = {"S": StreamState(0, first, last)}
+    states = {"S": JetStreamState(0, first, last)}
     return cuts(parse_start_position(end), states, {"S": asked} if asked else {}, now_ms)["S"]
 
 
@@ -65,7 +65,7 @@ def test_a_time_of_the_future_is_no_end() -> None:
 
 
 def test_streams_divided_by_key_have_no_sequence_in_common() -> None:
-    states = {"S0": StreamState(0, 1, 9), "S1": StreamState(0, 1, 9)}
+    states = {"S0": JetStreamState(0, 1, 9), "S1": JetStreamState(0, 1, 9)}
     with pytest.raises(MeshError, match="MESH-A422"):
         cuts(parse_start_position("5"), states, {}, NOON_MS)
 

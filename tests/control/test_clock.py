@@ -10,7 +10,7 @@ import pytest
 
 from mesh.control import membership
 from mesh.control.lifecycle import AppState
-from mesh.model.cluster import Role
+from mesh.model.cluster import NodeRole
 from tests.support.agents import APP, MANAGER, WORKER, looking
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ LIBRARY: Final = os.environ.get(
 
 def _beat(eye: Eye) -> int:
     """The last heartbeat of w1."""
-    record = eye.view.snapshot().node(Role.WORKER, "w1")
+    record = eye.view.snapshot().node(NodeRole.WORKER, "w1")
     return record.value.beat if record is not None else 0
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.control.lifecycle import AppState
 from mesh.errors import MeshError
-from mesh.model.cluster import Role
+from mesh.model.cluster import NodeRole
 from tests.support.agents import APP, MANAGER, looking
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ async def test_workers_restarted_one_after_the_other_keep_the_app_placed(cluster
 
 def _pid(eye: Eye) -> int:
     """Of the manager m1."""
-    record = eye.view.snapshot().node(Role.MANAGER, "m1")
+    record = eye.view.snapshot().node(NodeRole.MANAGER, "m1")
     return record.value.pid if record is not None else 0
 
 

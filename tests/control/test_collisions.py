@@ -9,7 +9,7 @@ import pytest
 
 from mesh.api.routes import status_of
 from mesh.control import reconcile
-from mesh.control.actions import Place, WriteGroupForm
+from mesh.control.actions import PlaceInstance, WriteGroupForm
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.collisions import Collision, collision_of
 from mesh.control.lifecycle import AppState, app_status
@@ -88,7 +88,7 @@ def test_the_earlier_of_two_apps_keeps_the_names() -> None:
     second = replace(second, value=replace(second.value, deployed_at_ms=5))
     seen = replace(seen, apps=(second, first))
     decided = reconcile.decide(seen, SETTINGS)
-    assert [a.assignment.app for a in decided if isinstance(a, Place)] == ["A-b"]
+    assert [a.assignment.app for a in decided if isinstance(a, PlaceInstance)] == ["A-b"]
     assert [a.form.app for a in decided if isinstance(a, WriteGroupForm)] == ["A-b"]
     status = app_status(cluster_state_of(seen, SETTINGS), second.value)
     assert status.state is AppState.WAITING

@@ -14,7 +14,7 @@ from mesh.control.actions import (
     Discard,
     DropForm,
     ForgetNode,
-    Place,
+    PlaceInstance,
     RemoveApp,
     RemoveStandby,
     Retire,
@@ -27,10 +27,8 @@ from mesh.control.lifecycle import app_status
 from mesh.control.membership import HeartbeatStatus, heartbeat_status
 from mesh.control.placement import place
 from mesh.control.retries import Retries
-from mesh.control.snapshot import ClusterSnapshot, Seen
-from mesh.model.cluster import (
-    LeaseRecord,
-)
+from mesh.control.snapshot import ClusterSnapshot, Revisioned
+from mesh.model.cluster import InstanceState, InstanceStatus, LeaseRecord
 from tests.support import case_files, paths
 from tests.support.cluster_lines import (
     MARGIN_S,
@@ -50,19 +48,19 @@ from tests.support.cluster_lines import (
 CASES = paths.CASES / "control"
 
 
-def _candidate(name: str) -> election.Candidate:
+def _candidate(name: str) -> election.ManagerCandidate:
     """``a2`` is process 2 of manager ``a``."""
-    return election.Candidate(name[0], name[1:])
+    return election.ManagerCandidate(name[0], name[1:])
 
 
 def run_election(line: str) -> str:
     given_words = words(line)
-    lease: Seen[LeaseRecord | None] | None = None
+    lease: Revisioned[LeaseRecord | None] | None = None
     if "lease" in given_words:
         holder, at = given_words["lease"].split("@")
         revision, _, term = at.partition("/")
         record = None if holder == "given-up" else LeaseRecord(holder[0], int(term), holder[1:])
-        lease = Seen(record, int(revision), float(given_words["seen"]))
+        lease = Revisioned(record, int(revision), float(given_words["seen"]))
     return repr(
         election.decide(lease, _candidate(given_words["me"]), float(given_words["now"]), 2.0)
     )
@@ -90,7 +88,7 @@ def run_reconcile(line: str) -> str:
     shown = []
     for action in reconcile.decide(snapshot(line), SETTINGS):
         match action:
-            case Place(made, cause):
+            case PlaceInstance(made, cause):
                 where = f"{made.instance} on {made.worker} epoch {made.epoch}"
                 where += f" up to {dict(made.until)}" if made.until is not None else ""
                 shown.append(f"place {where} fenced by {made.lease_revision}: {cause}")
@@ -141,7 +139,7 @@ def run_duties(line: str) -> str:
             case worker_reconcile.Stop(made, settle):
                 how = "" if settle else " at once"
                 shown.append(f"stop {made.instance} epoch {made.epoch}{how}")
-            case worker_reconcile.Report(status):
+            case worker_reconcile.ReportStatus(status):
                 settled = f", settled at {dict(status.position)}" if status.settled else ""
                 told = f"tell {status.instance} epoch {status.epoch} {status.state}{settled}"
                 shown.append(told)
@@ -224,7 +222,7 @@ def test_a_rest_is_never_shorter_than_the_first_nor_longer_than_its_bound(
 def test_a_standing_lease_is_never_taken_from_its_holder(
     now_s: float, ttl_s: float, holder: str
 ) -> None:
-    lease: Seen[LeaseRecord | None] = Seen(LeaseRecord(holder, 1), 3, 0.0)
+    lease: Revisioned[LeaseRecord | None] = Revisioned(LeaseRecord(holder, 1), 3, 0.0)
     rival = _candidate("b" if holder == "a" else "a")
     takes_it = isinstance(election.decide(lease, rival, now_s, ttl_s), election.Acquire)
     assert takes_it == (now_s >= ttl_s)
@@ -235,7 +233,7 @@ def test_who_holds_the_lease_is_never_told_to_stand_by_past_its_end(
     now_s: float, seen_at_s: float
 ) -> None:
     now_s = max(now_s, seen_at_s)
-    lease: Seen[LeaseRecord | None] = Seen(LeaseRecord("a", 1), 3, seen_at_s)
+    lease: Revisioned[LeaseRecord | None] = Revisioned(LeaseRecord("a", 1), 3, seen_at_s)
     decision = election.decide(lease, _candidate("a"), now_s, 2.0)
     if isinstance(decision, election.StandBy):
         assert now_s < decision.until_s < seen_at_s + 2.0
@@ -257,24 +255,62 @@ def test_epochs_grow_and_nothing_is_placed_twice(
     )
     view = ClusterSnapshot(
         now_s=10.0,
-        lease=Seen(LeaseRecord("me", 1), revision, 9.5),
+        lease=Revisioned(LeaseRecord("me", 1), revision, 9.5),
         nodes=workers,
         apps=(app("A", "g*4"),),
         assignments=placed,
     )
     before = {a.value.instance: a.value for a in placed}
     grades = {w.value.id: heartbeat_status(w, 10.0, TTL_S, MARGIN_S) for w in workers}
-    made = [a for a in reconcile.decide(view, SETTINGS) if isinstance(a, Place | Withdraw)]
+    made = [a for a in reconcile.decide(view, SETTINGS) if isinstance(a, PlaceInstance | Withdraw)]
     assert len({a.assignment.instance for a in made}) == len(made)
     for action in made:
         one = action.assignment
         known = before.get(one.instance)
         assert one.lease_revision == revision
         assert known is None or one.epoch > known.epoch
-        if isinstance(action, Place):
+        if isinstance(action, PlaceInstance):
             assert grades[one.worker] is HeartbeatStatus.ALIVE
             # Nobody has said that it stopped, so only who is gone has lost it.
             assert known is None or grades[known.worker] is HeartbeatStatus.GONE
+
+
+@given(
+    ages_s=st.lists(st.floats(0, 70), min_size=1, max_size=3),
+    options=st.lists(st.sampled_from(["", "starting", "cold", "leaving"]), min_size=3, max_size=3),
+    placed=st.lists(st.floats(0, 40), min_size=0, max_size=4),
+    reports=st.lists(st.tuples(st.integers(4, 6), st.floats(0, 5)), min_size=4, max_size=4),
+    later_s=st.floats(0.001, 40),
+)
+def test_a_decision_stays_the_same_until_a_deadline(
+    ages_s: list[float],
+    options: list[str],
+    placed: list[float],
+    reports: list[tuple[int, float]],
+    later_s: float,
+) -> None:
+    names = [f"A-g-{i}" for i in range(1, len(placed) + 1)]
+    view = ClusterSnapshot(
+        now_s=100.0,
+        lease=Revisioned(LeaseRecord("me", 1), 50, 99.5),
+        nodes=tuple(node(f"w{i}", 100.0 - a, options[i]) for i, a in enumerate(ages_s)),
+        apps=(app("A", "g*4"),),
+        assignments=tuple(
+            assignment(name, f"w{i % len(ages_s)}@5", 100.0 - placed[i])
+            for i, name in enumerate(names)
+        ),
+        statuses=tuple(
+            Revisioned(
+                InstanceStatus(name, "A", f"w{i % len(ages_s)}", epoch, InstanceState.RUNNING, 1),
+                7,
+                100.0 - age_s,
+            )
+            for i, (name, (epoch, age_s)) in enumerate(zip(names, reports, strict=False))
+        ),
+    )
+    later = replace(view, now_s=view.now_s + later_s)
+    if not reconcile.has_deadline_since(later, SETTINGS, view.now_s):
+        assert reconcile.decide(later, SETTINGS) == reconcile.decide(view, SETTINGS)
 
 
 def test_the_next_deadline_is_when_a_silent_worker_is_gone() -> None:
@@ -319,7 +355,7 @@ def test_a_story_has_what_the_cluster_did_beside_the_app() -> None:
 def test_what_a_gone_worker_had_moves_even_below_the_least_number_of_workers() -> None:
     view = snapshot("now=10 lease=me@40 workers=w1:10 apps=A:g*2 placed=A-g-1:w1@5,A-g-2:w2@5")
     settings = replace(SETTINGS, manager=replace(SETTINGS.manager, min_workers=2))
-    assert [a for a in reconcile.decide(view, settings) if isinstance(a, Place)]
+    assert [a for a in reconcile.decide(view, settings) if isinstance(a, PlaceInstance)]
 
 
 def test_new_sources_wait_for_enough_workers_that_take_them() -> None:

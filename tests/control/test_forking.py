@@ -6,39 +6,43 @@ from typing import Any
 
 import pytest
 
-from mesh.control.forking import Beginning, Candidate, decide, place_of
-from mesh.control.restoring import StreamState
+from mesh.control.forking import Beginning, ForkCandidate, decide, place_of
+from mesh.control.restoring import JetStreamState
 from mesh.errors import MeshError
 
-WHOLE = {"in": StreamState(1, 1, 100)}
-CUT = {"in": StreamState(1, 11, 100)}
+WHOLE = {"in": JetStreamState(1, 1, 100)}
+CUT = {"in": JetStreamState(1, 11, 100)}
 
 
 def begin(place: str, **more: Any) -> Beginning:
     values: dict[str, Any] = {
-        "logs": WHOLE, "asked": {}, "reaches": {}, "stateful": (), "backups": (),
+        "logs": WHOLE, "last_before": {}, "reaches": {}, "stateful": (), "backups": (),
     }  # fmt: skip
     return decide(place_of(place), **(values | more))
 
 
 def test_a_group_without_state_begins_at_any_position_that_exists() -> None:
-    assert begin("50", asked={"in": 49}) == Beginning(begins={"in": 49})
-    assert begin("50", logs=CUT, asked={"in": 49}) == Beginning(begins={"in": 49})
+    assert begin("50", last_before={"in": 49}) == Beginning(begins={"in": 49})
+    assert begin("50", logs=CUT, last_before={"in": 49}) == Beginning(begins={"in": 49})
     with pytest.raises(MeshError, match="no longer exists"):
-        begin("5", logs=CUT, asked={"in": 4})
+        begin("5", logs=CUT, last_before={"in": 4})
 
 
 def test_a_state_is_that_of_the_last_backup_before_the_place() -> None:
-    backups = [Candidate("late", {"in": 60}), Candidate("mid", {"in": 40}), Candidate("old", {})]
-    at = {"asked": {"in": 49}, "reaches": {"in": 49}, "stateful": ("g",)}
+    backups = [
+        ForkCandidate("late", {"in": 60}),
+        ForkCandidate("mid", {"in": 40}),
+        ForkCandidate("old", {}),
+    ]
+    at = {"last_before": {"in": 49}, "reaches": {"in": 49}, "stateful": ("g",)}
     assert begin("50", backups=backups, **at).backup == "mid"
-    gone = [Candidate("mid", {"in": 40}, ("in is gone",)), Candidate("old", {"in": 9})]
+    gone = [ForkCandidate("mid", {"in": 40}, ("in is gone",)), ForkCandidate("old", {"in": 9})]
     assert begin("50", backups=gone, **at).backup == "old"
 
 
 def test_without_a_state_that_fits_it_begins_with_a_whole_log() -> None:
-    at = {"asked": {"in": 49}, "reaches": {"in": 49}, "stateful": ("g",)}
-    misfit = [Candidate("mid", {"in": 40}, misfit="query q changed")]
+    at = {"last_before": {"in": 49}, "reaches": {"in": 49}, "stateful": ("g",)}
+    misfit = [ForkCandidate("mid", {"in": 40}, misfit="query q changed")]
     found = begin("50", backups=misfit, **at)
     assert (found.backup, found.begins) == ("", {})
     assert found.notes[0] == "No state is taken: query q changed."
@@ -49,13 +53,13 @@ def test_without_a_state_that_fits_it_begins_with_a_whole_log() -> None:
 
 def test_a_backup_is_taken_by_name_or_as_the_newest() -> None:
     revision = "20261121T213307-482"
-    assert begin("backup", backups=[Candidate(revision, {})]).backup == revision
-    assert begin(revision, backups=[Candidate(revision, {})]).backup == revision
+    assert begin("backup", backups=[ForkCandidate(revision, {})]).backup == revision
+    assert begin(revision, backups=[ForkCandidate(revision, {})]).backup == revision
     with pytest.raises(MeshError) as error:
         begin(revision)
     assert error.value.code == "MESH-A404"
     with pytest.raises(MeshError) as error:
-        begin("backup", backups=[Candidate(revision, {}, ("in has lost messages 1 to 3",))])
+        begin("backup", backups=[ForkCandidate(revision, {}, ("in has lost messages 1 to 3",))])
     assert error.value.code == "MESH-A410"
 
 

@@ -14,6 +14,7 @@ from mesh.control.instance_lifecycle import UNANSWERED_S, InstanceLifecycle, Pha
 from mesh.control.isolation import IsolationReason
 from mesh.control.retries import Retries
 from mesh.model.cluster import InstanceState, InstanceStatus
+from tests.support.examples import examples
 
 SETTLE_S = 10.0
 RETRY_S = 1.0
@@ -62,7 +63,7 @@ def test_one_with_output_beyond_its_position_reads_on_while_there_is_time() -> N
 
 def test_one_with_output_that_no_input_explains_says_so() -> None:
     life = after(STARTED, RESTORED, UP, LEFT, until={"S": 3})
-    assert life.handle(events.Unsettled(None), 0.0) == [events.Report()]
+    assert life.handle(events.Unsettled(None), 0.0) == [events.ReportState()]
     assert life.phase is Phase.RESTING
     assert "restore a backup" in str(life.error)
 
@@ -79,7 +80,7 @@ def test_a_failed_one_rests_longer_each_time_and_restores() -> None:
     life = after(STARTED, RESTORED, UP)
     at_s = 0.0
     for rest_s in (1.0, 2.0, 4.0):
-        assert life.handle(events.Failed("broken"), at_s) == [events.Report()]
+        assert life.handle(events.Failed("broken"), at_s) == [events.ReportState()]
         assert (life.state, life.rest_s) == (InstanceState.RETRYING, rest_s)
         assert life.handle(events.Ticked(), at_s + rest_s - 0.1) == []
         at_s += rest_s
@@ -175,7 +176,7 @@ ANY: list[events.Event] = [
 
 
 @given(st.randoms(use_true_random=False), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_any_order_of_events_ends_in_one_end(choose: random.Random, has_until: bool) -> None:
     life = new({"S": 3} if has_until else None)
     done = life.handle(STARTED, 0.0)
@@ -198,7 +199,7 @@ def test_any_order_of_events_ends_in_one_end(choose: random.Random, has_until: b
         assert step < 200, "it does not end"
     assert ends == 1
     assert life.state is InstanceState.STOPPED
-    assert life.handle(STOP, now_s) == [events.Report()]
+    assert life.handle(STOP, now_s) == [events.ReportState()]
 
 
 def test_each_phase_takes_what_may_happen_in_it() -> None:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.control.agent_events import (
+    AgentView,
     HeartbeatStored,
     SessionEnded,
     SessionReady,
     TimeReached,
-    ToldToEnd,
-    View,
+    WorkerStopRequested,
 )
 from mesh.control.agent_phases import Membership
 from mesh.control.agent_state import AgentState
 from mesh.control.readiness import manager_reasons, worker_reasons
 from mesh.control.records import Records
 from mesh.control.snapshot import ClusterSnapshot
-from mesh.model.cluster import NodeRecord, Role
+from mesh.model.cluster import NodeRecord, NodeRole
 from mesh.settings import Settings
 
 if TYPE_CHECKING:
@@ -27,12 +27,12 @@ TTL_S = 1.5
 
 
 def agent() -> AgentState:
-    identity = NodeRecord(id="w1", role=Role.WORKER, incarnation="a", address="", beat=0, pid=1)
+    identity = NodeRecord(id="w1", role=NodeRole.WORKER, incarnation="a", address="", beat=0, pid=1)
     return AgentState(identity, Settings(), 0.0)
 
 
 def play(state: AgentState, *events: Event, at_s: float = 0.0) -> None:
-    view = View(ClusterSnapshot(now_s=at_s), 0, 0, holder_has_ended=True)
+    view = AgentView(ClusterSnapshot(now_s=at_s), 0, 0, holder_has_ended=True)
     for event in events:
         state.handle(event, view)
 
@@ -72,5 +72,5 @@ def test_a_worker_is_not_ready_without_its_session_nor_out_of_its_term_nor_when_
     play(state, TimeReached(), at_s=10.0)
     assert worker_reasons(state) == ("no heartbeat is stored in NATS",)
     state = ready()
-    play(state, ToldToEnd())
+    play(state, WorkerStopRequested())
     assert worker_reasons(state) == ("the worker hands over and ends",)

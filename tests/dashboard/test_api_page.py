@@ -12,7 +12,7 @@ from mesh.clock import SystemClock
 from mesh.dashboard.guard import COOKIE
 from mesh.dashboard.pages.api import operations
 from mesh.dashboard.server import HEADERS, make_pages
-from tests.dashboard.test_page_table import FakeDoor
+from tests.dashboard.test_page_table import FakeAccess
 from tests.support.browser import browsing, chromium, look
 from tests.support.dashboard import site
 
@@ -25,8 +25,8 @@ WORDS = '"><script>window.hacked=1</script>'
 
 
 async def _page(query: str = "") -> str:
-    door: Any = FakeDoor()
-    pages: Any = make_pages(None, door, SystemClock())  # type: ignore[arg-type]
+    access: Any = FakeAccess()
+    pages: Any = make_pages(None, access, SystemClock())  # type: ignore[arg-type]
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(pages), base_url="http://mesh:9543"
     ) as client:
@@ -100,8 +100,8 @@ async def test_it_in_a_browser(nats_server: NatsServer) -> None:
             await page.goto(f"{at.url}/nodes")
             await page.get_by_role("link", name="REST API").click()
             await page.wait_for_url("**/docs")
-            await page.get_by_role("searchbox").fill("scale")
-            await page.get_by_role("searchbox").press("Enter")
+            await page.get_by_role("main").get_by_role("searchbox").fill("scale")
+            await page.get_by_role("main").get_by_role("searchbox").press("Enter")
             await page.wait_for_url("**/docs?q=scale")
             assert await page.get_by_text("parallel", exact=True).is_visible()
             assert all(one.url.startswith(at.url) for one in asked)

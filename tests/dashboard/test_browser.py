@@ -53,15 +53,23 @@ PAGES = {
     "stream": "/apps/Shop/s/Orders",
     "compare": "/apps/Shop/compare",
     "edit": "/apps/Shop/edit",
+    "nats": "/nats",
+    "nats-stream": "/nats/mesh-Shop-Orders",
     "nodes": "/nodes",
     "node": "/nodes/worker-1",
     "story": "/story?app=Shop",
+    "search": "/search?q=price",
+    "start": "/start",
     "errors": "/errors",
     "errors-app": "/errors?app=Shop",
     "query": "/query?app=Shop",
     "deploy": "/deploy",
     "api": "/docs",
 }
+#: Widths in points and themes, and those of the extended tier.
+NARROW = 390
+LOOKS = ((NARROW, "dark"), (1440, "light"))
+MORE_LOOKS = ((NARROW, "light"), (1440, "dark"))
 #: Pages that the default tier looks at on a wide screen as well.
 WIDE = ("overview", "app", "errors-app", "edit", "nodes")
 HOSTILE = '{"item":"<script>window.hacked=1</script>\u202e\u0007","price":1.0,"region":"x"}'
@@ -99,19 +107,21 @@ async def shop(at: Site) -> None:
 async def _all_pages(browser: Browser, at: Site, is_whole: bool, rewrite: bool) -> None:
     told: list[str] = []
     # Every narrow page in the dark; of the wide ones in the light those of a layout of their own.
-    for width, theme in ((375, "dark"), (1440, "light")):
+    for width, theme in (*LOOKS, *(MORE_LOOKS if is_whole else ())):
         scheme: Any = theme
+        is_narrow = width == NARROW
         context = await browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme
         )
         page = await context.new_page()
         for name, path in PAGES.items():
-            if not is_whole and width != 375 and name not in WIDE:
+            if not is_whole and not is_narrow and name not in WIDE:
                 continue
-            is_axe = is_whole or width == 375
+            is_axe = is_whole or is_narrow
+            is_shot = (width, theme) in LOOKS and (not is_narrow or name in ("overview", "app"))
             shot = None
-            if rewrite and (width == 1440 or name in ("overview", "app")):
-                shot = IMAGES / f"dashboard-{name}{'-phone' if width == 375 else ''}.png"
+            if rewrite and is_shot:
+                shot = IMAGES / f"dashboard-{name}{'-phone' if is_narrow else ''}.png"
             told += await look(page, at.url + path, width, is_axe=is_axe, shot=shot)
         await context.close()
     assert told == [], "\n".join(told)
@@ -120,7 +130,7 @@ async def _all_pages(browser: Browser, at: Site, is_whole: bool, rewrite: bool) 
 async def _without_javascript(browser: Browser, at: Site) -> None:
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
-    for width in (1440, 375):
+    for width in (1440, NARROW):
         await page.set_viewport_size({"width": width, "height": 800})
         for path in PAGES.values():
             answer = await page.goto(at.url + path)
@@ -180,7 +190,7 @@ async def _open_page(browser: Browser, at: Site) -> None:
     await page.goto(at.url)
     await page.keyboard.press("Tab")
     assert await page.evaluate("document.activeElement.className") == "skip"
-    await page.keyboard.press("/")
+    await page.keyboard.press("f")
     assert await page.evaluate("document.activeElement.id") == "q"
     await page.close()
 

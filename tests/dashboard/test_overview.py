@@ -22,7 +22,7 @@ from mesh.manager.nodes import NodeView
 from mesh.manager.overview import overview
 from mesh.manager.problems import LATE_S
 from mesh.manager.rates import Flow
-from mesh.model.cluster import DoorStatus, InstanceState
+from mesh.model.cluster import ConnectorStatus, InstanceState
 from tests.support.agents import APP
 from tests.support.dashboard import site
 from tests.support.load import until
@@ -47,10 +47,10 @@ def test_problems_come_first_and_each_has_a_remedy() -> None:
         AppStatus("Bad", AppState.FAILING, "Bad-g-1: no", (one("Bad-g-1", "retrying"),)),
         AppStatus("Late", AppState.WAITING, "Late-g-1: no node", (), "add gpu=true to a worker"),
     ]
-    refused = DoorStatus(
+    refused = ConnectorStatus(
         "sink http", InstanceState.RETRYING, "http://hook/", error="refused", attempts=3
     )
-    apps[0] = replace(apps[0], instances=(one("Calm-sink-1", doors=(refused,)),))
+    apps[0] = replace(apps[0], instances=(one("Calm-sink-1", connectors=(refused,)),))
     nodes = [node("m1", role="manager"), node("w1"), node("w2", "gone")]
     # What an instance has counted is no news: the events that failed may have been replayed.
     found = overview(apps, nodes, None, failed={"Odd": 2})
@@ -70,7 +70,7 @@ def test_problems_come_first_and_each_has_a_remedy() -> None:
     assert found.problems[3].cure == "add gpu=true to a worker"
     assert (found.running, found.workers, found.workers_ready) == (3, 1, 1)
     for calm in (replace(refused, attempts=1), replace(refused, state=InstanceState.RUNNING)):
-        app = replace(apps[0], instances=(one("Calm-sink-1", doors=(calm,)),))
+        app = replace(apps[0], instances=(one("Calm-sink-1", connectors=(calm,)),))
         assert overview([app], nodes[:2], "m1").problems == ()
 
 
@@ -86,8 +86,8 @@ def test_a_group_that_is_late_needs_a_person_and_another_app_does_not() -> None:
     assert problem.title == "group g of app Slow is behind"
     assert problem.cause == "5,001 messages wait, the oldest for 60 s; 120/s are read"
     assert problem.command == "mesh scale Slow g 3"
-    door = DoorStatus("sink http", InstanceState.RETRYING, error="refused", attempts=3)
-    refused = replace(slow, instances=(one("Slow-g-1", doors=(door,)),))
+    connector = ConnectorStatus("sink http", InstanceState.RETRYING, error="refused", attempts=3)
+    refused = replace(slow, instances=(one("Slow-g-1", connectors=(connector,)),))
     told = overview([refused], nodes, "m1", flow=flows.__getitem__).problems
     assert [problem.state for problem in told] == ["retrying"]
     paused = replace(slow, state=AppState.PAUSED)
@@ -97,10 +97,10 @@ def test_a_group_that_is_late_needs_a_person_and_another_app_does_not() -> None:
 
 
 def test_every_command_of_a_problem_is_one_of_the_command_line() -> None:
-    door = DoorStatus("sink http", InstanceState.RETRYING, error="refused", attempts=3)
+    connector = ConnectorStatus("sink http", InstanceState.RETRYING, error="refused", attempts=3)
     apps = [
         AppStatus("Bad", AppState.FAILING, "no", (one("Bad-g-1", "retrying"),)),
-        AppStatus("Sink", AppState.RUNNING, None, (one("Sink-s-1", doors=(door,)),)),
+        AppStatus("Sink", AppState.RUNNING, None, (one("Sink-s-1", connectors=(connector,)),)),
         AppStatus("Slow", AppState.RUNNING, None, (one("Slow-g-1"),)),
     ]
     finding = Finding(Severity.FAULT, "stream-missing", "Slow", "S", "It is gone.", "Restore it.")
@@ -193,10 +193,10 @@ async def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(
         at.states["Two-one-1"] = {"state": InstanceState.RETRYING, "error": "<i>no</i>"}
         found = await _parts(client, "/", "app Two fails")
         assert "&lt;i&gt;no&lt;/i&gt;" in found["live_problems"]
-        door = DoorStatus(
+        connector = ConnectorStatus(
             "sink http", InstanceState.RETRYING, "http://hook/", error="refused", attempts=3
         )
-        at.states["Two-one-1"] = {"doors": (door,), "error": "sink http: refused"}
+        at.states["Two-one-1"] = {"connectors": (connector,), "error": "sink http: refused"}
         # The app runs, and its page says what fails and where, as the overview does.
         await _parts(client, "/", "sink http of app Two fails")
         found = await _parts(client, "/apps/Two", "http://hook/: refused")
@@ -221,7 +221,7 @@ async def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(
         assert titles == [problem["title"] for problem in rest["problems"]]
         assert f">{app['running']}/{app['instances']}<" in found["live_apps"]
         # Findings of the verification are there as well.
-        faults = at.service.verification.found
+        faults = at.service.verification.findings
         faults["Two"] = (Finding(Severity.FAULT, "state-lost", "Two", "one", "Gone.", "Go."),)
         found = await _parts(client, "/", "fault of app Two: state-lost in one")
         rest = (await client.get("/overview")).json()

@@ -10,7 +10,7 @@ from starlette.routing import Route
 from mesh.clock import SystemClock
 from mesh.dashboard.guard import COOKIE
 from mesh.dashboard.server import make_pages
-from mesh.jetstream.sessions import Session
+from mesh.jetstream.sessions import UserSession
 from mesh.model.access import ROLES, Grant, Identity, Permission
 
 if TYPE_CHECKING:
@@ -29,11 +29,16 @@ PAGES: Final[dict[str, Permission | None]] = {
     "POST /apps/{app}/s/{stream}": WRITE,
     "GET /apps/{app}/why/{stream}/{sequence}": READ,
     "GET /apps/{app}/compare": READ,
+    "GET /apps/{app}/fork": MANAGE,
+    "POST /apps/{app}/fork": MANAGE,
     "GET /apps/{app}/edit": MANAGE,
     "POST /apps/{app}/edit": MANAGE,
+    "GET /nats": MONITOR,
+    "GET /nats/{js_stream}": MONITOR,
     "GET /nodes": MONITOR,
     "GET /nodes/{node}": MONITOR,
     "POST /nodes/{node}": NODES,
+    "GET /search": VIEW,
     "GET /story": VIEW,
     "GET /errors": READ,
     "POST /errors": WRITE,
@@ -41,6 +46,14 @@ PAGES: Final[dict[str, Permission | None]] = {
     "POST /query": READ,
     "GET /deploy": MANAGE,
     "POST /deploy": MANAGE,
+    "GET /start": MANAGE,
+    "POST /start": MANAGE,
+    "GET /start/{app}": MANAGE,
+    "POST /start/{app}": MANAGE,
+    "GET /deploy/backfill": MANAGE,
+    "POST /deploy/backfill": MANAGE,
+    "GET /deploy/migrate": MANAGE,
+    "POST /deploy/migrate": MANAGE,
     "POST /deploy/language": MANAGE,
     "GET /users": ADMIN,
     "GET /users/+new": ADMIN,
@@ -60,6 +73,7 @@ OPEN: Final = {
 CLUSTER: Final = (MONITOR, NODES, ADMIN)
 PARAMETERS: Final = {
     "app": "Shop", "instance": "i", "stream": "S", "sequence": "1", "node": "w1", "user": "ada",
+    "js_stream": "mesh-Shop-S",
 }  # fmt: skip
 USERS: Final[dict[str, Grant]] = {
     **{role: Grant(may) for role, may in ROLES.items()},
@@ -69,7 +83,7 @@ USERS: Final[dict[str, Grant]] = {
 }
 
 
-class FakeDoor:
+class FakeAccess:
     """Users by the name in their cookie; every request is noted."""
 
     is_open, provider = False, None
@@ -78,10 +92,10 @@ class FakeDoor:
     def __init__(self) -> None:
         self.noted: list[tuple[str, str, str, int]] = []
 
-    async def session(self, name: str, *, is_used: bool = True) -> Session | None:
-        return Session(name, f"token of {name}") if name in USERS else None
+    async def session(self, name: str, *, is_used: bool = True) -> UserSession | None:
+        return UserSession(name, f"token of {name}") if name in USERS else None
 
-    def identity(self, session: Session) -> Identity:
+    def identity(self, session: UserSession) -> Identity:
         return Identity(session.user, (USERS[session.user],))
 
     def reason_against(self, headers: Mapping[str, str]) -> None:
@@ -100,15 +114,15 @@ def _template(path: str) -> str:
     return path.replace(":page_app", "")
 
 
-def _pages(door: Any) -> Any:
+def _pages(access: Any) -> Any:
     # Nothing behind the guard answers: a request that reaches it fails there, and not with 403.
-    return make_pages(None, door, SystemClock())  # type: ignore[arg-type]
+    return make_pages(None, access, SystemClock())  # type: ignore[arg-type]
 
 
 def test_the_table_has_every_page() -> None:
     found = {
         f"{method} {_template(one.path)}"
-        for one in _pages(FakeDoor()).routes
+        for one in _pages(FakeAccess()).routes
         if isinstance(one, Route)
         for method in (one.methods or set()) - {"HEAD"}
     }
@@ -116,10 +130,10 @@ def test_the_table_has_every_page() -> None:
 
 
 async def test_every_page_with_every_role() -> None:
-    door = FakeDoor()
+    access = FakeAccess()
 
     wrong = []
-    transport = httpx.ASGITransport(_pages(door), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(_pages(access), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://mesh") as client:
         for page, permission in PAGES.items():
             method, _, path = page.partition(" ")
@@ -136,15 +150,15 @@ async def test_every_page_with_every_role() -> None:
             if nobody.status_code != (303 if method == "GET" else 401):
                 wrong.append(f"nobody {page}: {nobody.status_code}")
     assert wrong == []
-    refused = [one for one in door.noted if one[3] == 403]
+    refused = [one for one in access.noted if one[3] == 403]
     assert ("viewer", "POST", "/deploy", 403) in refused
     # Keys of an editor change nothing, and aren't audited; a refusal is.
-    assert {one[3] for one in door.noted if one[2] == "/deploy/language"} <= {401, 403}
+    assert {one[3] for one in access.noted if one[2] == "/deploy/language"} <= {401, 403}
     assert ("of-bank", "GET", "/apps/Shop", 403) in refused
     assert ("operator", "GET", "/errors", 403) in refused
     # Changes and readings of payloads are noted whatever comes of them.
-    assert any(one[:3] == ("developer", "POST", "/deploy") for one in door.noted)
-    assert any(one[:3] == ("viewer", "GET", "/errors") for one in door.noted)
+    assert any(one[:3] == ("developer", "POST", "/deploy") for one in access.noted)
+    assert any(one[:3] == ("viewer", "GET", "/errors") for one in access.noted)
 
 
 def _may(grant: Grant, permission: Permission | None, path: str) -> bool:

@@ -57,12 +57,12 @@ _ONLY_SHOWN: Final = Not("a drawing, or the form of an output")
 #: Of all blocks of a page that have no entry below.
 WHOLE_PAGES: Final[dict[str, Proof]] = {
     "connectors/README.md": By(
-        "tests/connectors/test_spark_pages.py::test_the_readme_is_pasted_whole"
+        "tests/pyspark_nats/test_spark_pages.py::test_the_readme_is_pasted_whole"
     ),
     "docs/client.md": By("tests/client/test_page.py::test_the_page_is_pasted_whole"),
     "docs/compose.md": _COMPOSE,
     "docs/connector.md": By(
-        "tests/connectors/test_spark_pages.py::test_the_first_page_is_pasted_whole"
+        "tests/pyspark_nats/test_spark_pages.py::test_the_first_page_is_pasted_whole"
     ),
     "docs/cookbook.md": By(
         "tests/testing/test_examples.py::test_the_cookbook_shows_lines_of_its_apps"
@@ -79,6 +79,7 @@ WHOLE_PAGES: Final[dict[str, Proof]] = {
     "docs/spark-cluster.md": By(
         "tests/stack/test_spark_hosts.py::test_executors_of_other_hosts_run_the_packed_environment"
     ),
+    "docs/tutorial.md": By("tests/cli/test_tutorial.py::test_the_tutorial_is_followed"),
     "docs/two-datacenters.md": By(
         "tests/stack/test_two_datacenters.py::"
         "test_the_page_is_followed_and_the_first_datacenter_is_lost"
@@ -86,8 +87,14 @@ WHOLE_PAGES: Final[dict[str, Proof]] = {
     "docs/two-nodes.md": _SYSTEMD,
 }
 
+_MOVED: Final = By("tests/e2e/test_migration.py::test_three_apps_are_moved_as_the_page_says")
+
 #: By page and a part of the block's first line.
 BLOCKS: Final[dict[tuple[str, str], Proof]] = {
+    ("docs/migrate.md", "@App:name('Old')"): _MOVED,
+    ("docs/migrate.md", "mesh compare"): _MOVED,
+    ("docs/migrate.md", "mesh deploy"): _MOVED,
+    ("docs/migrate.md", "sed '/^@sink/d'"): _MOVED,
     ("README.md", "make demo"): By(
         "tests/cli/test_wheel.py::test_the_demo_runs_without_a_checkout_and_loses_nothing"
     ),
@@ -96,7 +103,7 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         "tests/cli/test_wheel.py::test_the_demo_runs_without_a_checkout_and_loses_nothing"
     ),
     ("README.md", "curl -d"): By(
-        "tests/doors/test_readme_app.py::test_the_app_takes_requests_and_writes_a_topic"
+        "tests/receiver/test_readme_app.py::test_the_app_takes_requests_and_writes_a_topic"
     ),
     ("README.md", "define table Prices"): Around(f"@App:name('A') {_ORDERS} {{}} {_PASSED}"),
     ("README.md", "from Orders select item, price update"): Around(
@@ -105,10 +112,10 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
     ("README.md", "make images"): _COMPOSE,
     ("README.md", "make bench-connector"): Not("minutes of load"),
     ("docs/connector.md", "python -m zipfile"): By(
-        "tests/connectors/test_wheel.py::test_an_archive_of_py_files_serves_after_register"
+        "tests/pyspark_nats/test_wheel.py::test_an_archive_of_py_files_serves_after_register"
     ),
     ("connectors/README.md", "pip install"): By(
-        "tests/connectors/test_wheel.py::test_spark_writes_and_reads_with_nothing_else_installed"
+        "tests/pyspark_nats/test_wheel.py::test_spark_writes_and_reads_with_nothing_else_installed"
     ),
     ("docs/benchmarks.md", "make bench-flow"): Not("minutes of load"),
     ("docs/capacity.md", "mesh plan"): By(
@@ -152,10 +159,10 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         "@App:name('A') {} from Orders select id insert into T;"
     ),
     ("docs/connectors.md", "alter table"): By(
-        "tests/doors/test_cdc_changes.py::test_an_unchanged_large_value_is_that_of_the_row"
+        "tests/receiver/test_cdc_source.py::test_an_unchanged_large_value_is_that_of_the_row"
     ),
     ("docs/connectors.md", "select pg_drop_replication_slot"): By(
-        "tests/doors/test_cdc_changes.py::test_an_app_that_is_removed_leaves_no_slot"
+        "tests/receiver/test_cdc_source.py::test_an_app_that_is_removed_leaves_no_slot"
     ),
     ("docs/connectors.md", "@source(type='file', dir.uri='/data/in',"): Around(
         "@App:name('A') {} from Lines select item insert into T;"
@@ -170,7 +177,7 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
     ),
     ("docs/connectors.md", "mesh check"): Not("servers of others"),
     ("docs/connectors.md", "import socket"): By(
-        "tests/doors/test_tcp.py::test_the_client_of_the_page_writes_messages_of_the_protocol"
+        "tests/receiver/test_tcp.py::test_the_client_of_the_page_writes_messages_of_the_protocol"
     ),
     ("docs/connectors.md", "type='tcp'"): Around(
         "@App:name('A') {} from Readings[value > 40.0] select sensor, value insert into Alarms;"
@@ -179,7 +186,7 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         "@App:name('A') {} from Readings[value > 40.0] select sensor, value insert into Alarms;"
     ),
     ("docs/connectors.md", "message Event"): By(
-        "tests/doors/test_grpc.py::test_an_event_has_the_bytes_of_the_original"
+        "tests/receiver/test_grpc.py::test_an_event_has_the_bytes_of_the_original"
     ),
     ("docs/connectors.md", "type='grpc-service'"): Around("@App:name('A') {}"),
     ("docs/connectors.md", "type='fileeventlistener'"): Around(
@@ -198,13 +205,13 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         f"@App:name('A') {_ORDERS} {{}} from Orders select item, price insert into Out;"
     ),
     ("docs/connectors.md", "billing:"): By(
-        "tests/doors/test_sources.py::test_references_are_read_from_the_nodes_file"
+        "tests/receiver/test_sources.py::test_references_are_read_from_the_nodes_file"
     ),
     ("docs/connectors.md", "import asyncio"): By(
-        "tests/doors/test_own_connector.py::test_the_page_shows_the_example"
+        "tests/receiver/test_own_connector.py::test_the_page_shows_the_example"
     ),
     ("docs/connectors.md", "[project.entry-points"): By(
-        "tests/doors/test_own_connector.py::test_the_command_shows_it"
+        "tests/receiver/test_own_connector.py::test_the_command_shows_it"
     ),
     ("docs/contributing.md", "make check"): Not("it is a part of what runs this test"),
     ("docs/contributing.md", "make test"): Not("it is what runs this test"),
@@ -293,9 +300,10 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
     ("docs/stores.md", "from Orders join Totals"): Around(
         f"@App:name('A') {_TRADES} {_ORDERS} {_TOTALS} {{}}"
     ),
+    ("docs/stores.md", "define stream Orders (id long"): Around("@App:name('A') {}"),
     ("docs/stores.md", "@store(type='redis'"): Around(f"@App:name('A') {_ORDERS} {{}} {_PASSED}"),
     ("docs/stores.md", "redis> HGETALL"): By(
-        "tests/store/test_redis.py::test_a_row_is_a_hash_of_texts"
+        "tests/store/test_redis_writer.py::test_a_row_is_a_hash_of_texts"
     ),
     ("docs/stores.md", "@dist(execGroup='totals'"): Around(f"@App:name('A') {_TRADES} {{}}"),
     ("docs/time.md", "mesh backfill"): By(

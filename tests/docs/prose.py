@@ -6,11 +6,11 @@ docs/contributing.md, "Prose", explains the rules to a writer.  ``test_prose.py`
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 import tomllib
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +42,7 @@ IDIOMS: Final = {
     r"\banew\b": "again, from the beginning",
     r"\b(?:nobody|somebody|everybody|anybody|whoever)\b": "name the process or person",
     r"\b(?:stands?|stood|standing) by for\b": "is the standby of",
-    r"(?:^|(?<=[.:;] ))(?:who|whose)\b(?![^.]*\?)": "name the subject",
+    r"(?:^|(?<=[.:;] ))(?:who|whose)\b(?![^.\n]*\?)": "name the subject",
     r"\b(?:stands?|stood|lies?|lay) (?:behind|beside|before|in front)\b": "is after, is next to",
     r"\b(?:behind|in front of) (?:the|it|them|that|this|those|each|what|its|another)\b": (
         "after, later than, greater than"
@@ -61,13 +61,20 @@ IDIOMS: Final = {
     r"\bwhat (?:comes|came|goes|leaves|stands|lies|waits)\b": "name the thing",
 }
 
+#: A string of Python, or a comment as the group.
+_STRING_OR_COMMENT: Final = re.compile(
+    r"""\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}"""
+    r"""|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|(\#[^\n]*)""",
+    re.DOTALL,
+)
+
 #: The first words of a docstring that leave its subject without a name.
 FIRST_WORDS: Final = ("What", "How", "Who", "Whose", "Where", "Why")
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One piece of prose of a file."""
+    """One piece of prose of a file, on one line."""
 
     path: str
     line: int
@@ -129,7 +136,7 @@ def passages(path: Path) -> Iterator[Passage]:
             for code, values in tomllib.loads(text).items():
                 line = text[: text.index(f"[{code}]")].count("\n") + 1
                 for value in values.values():
-                    yield Passage(name, line, str(value))
+                    yield Passage(name, line, _joined(str(value)))
         case ".py":
             yield from _python_passages(name, text)
         case _:
@@ -140,32 +147,34 @@ def passages(path: Path) -> Iterator[Passage]:
 
 def _python_passages(name: str, text: str) -> Iterator[Passage]:
     docstrings = set()
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+    # A node comes after the one that contains it.
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                yield Passage(name, node.lineno, _joined(node.value), node in docstrings)
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 docstrings.add(first.value)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield Passage(name, node.lineno, _joined(node.value), node in docstrings)
-    for comment in _comments(text):
-        yield Passage(name, comment[0], comment[1])
+    for line, comment in _comments(text):
+        yield Passage(name, line, comment)
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
     """Comments, those on consecutive lines as one."""
     lines: list[str] = []
-    start = last = 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type != tokenize.COMMENT:
+    start = last = place = 0
+    number = 1
+    for match in _STRING_OR_COMMENT.finditer(text):
+        if match[1] is None:
             continue
-        number = token.start[0]
+        number += text.count("\n", place, match.start())
+        place = match.start()
         if lines and number != last + 1:
             yield start, " ".join(lines)
             lines = []
         start = start if lines else number
-        lines.append(token.string.lstrip("#: "))
+        lines.append(match[1].lstrip("#: "))
         last = number
     if lines:
         yield start, " ".join(lines)
@@ -211,17 +220,21 @@ def prose_lines(page: str) -> list[str]:
 
 def findings(path: Path) -> list[Finding]:
     """The banned idioms of one file."""
+    prose = list(passages(path))
+    # One search for an idiom in all of them: most are short, and none has what is looked for.
+    text = "\n".join(passage.text for passage in prose)
+    starts = list(accumulate((len(passage.text) + 1 for passage in prose), initial=0))
     found: list[Finding] = []
-    for passage in passages(path):
-        for pattern, instead in IDIOMS.items():
-            found += [
-                Finding(passage.path, passage.line, match[0], instead)
-                for match in re.finditer(pattern, passage.text, re.IGNORECASE)
-                if not _is_allowed(passage)
-            ]
-        first = passage.text.partition(" ")[0]
-        if passage.is_docstring and first in FIRST_WORDS:
-            found.append(Finding(passage.path, passage.line, passage.text[:50], "a noun phrase"))
+    for pattern, instead in IDIOMS.items():
+        for match in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE):
+            passage = prose[bisect_right(starts, match.start()) - 1]
+            if not _is_allowed(passage):
+                found.append(Finding(passage.path, passage.line, match[0], instead))
+    found += [
+        Finding(passage.path, passage.line, passage.text[:50], "a noun phrase")
+        for passage in prose
+        if passage.is_docstring and passage.text.partition(" ")[0] in FIRST_WORDS
+    ]
     return found
 
 

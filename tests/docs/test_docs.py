@@ -39,7 +39,7 @@ def test_every_command_is_in_the_documents() -> None:
 
 def test_settings_in_the_documents_exist() -> None:
     conf = to_yaml(Settings())
-    options = {f"`{option.name}`" for spec in registry.own() for option in spec.options}
+    options = {f"`{option.name}`" for spec in registry.builtin_specs() for option in spec.options}
     for document in DOCUMENTS:
         if document.name == "connector.md":
             # It needs nothing of mesh; "spark." begins Spark's own settings there.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -92,3 +93,15 @@ def test_every_twin_is_in_the_default_tier() -> None:
 
 def test_every_row_says_what_its_test_adds() -> None:
     assert [test for test, adds, _ in rows() if not adds] == []
+
+
+def test_what_is_slow_exists_and_is_in_the_default_tier() -> None:
+    section = TABLE.read_text(encoding="utf-8").split("## What is slow")[1].split("\n## ")[0]
+    named = re.findall(r"`(tests/[^`]+)`", section)
+    in_tier = [test for test, marked in marked_tests().items() if not marked.is_left_out]
+    assert [one for one in named if not (ROOT / one).exists()] == []
+    assert [
+        one
+        for one in named
+        if not one.startswith("tests/support/") and not any(t.startswith(one) for t in in_tier)
+    ] == []

@@ -12,7 +12,7 @@ from tests.support.events import rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -34,7 +34,7 @@ EVENTS = 30_000
 def test_a_backlog_brings_a_second_instance_and_each_event_is_put_out_once(
     play: Callable[..., None],
 ) -> None:
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         await view.service.deploy(APP)
         await view.until_running("Growing")
         for first in range(0, EVENTS, 1000):

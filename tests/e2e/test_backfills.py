@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.extended,
@@ -39,14 +39,14 @@ def stages(name: str) -> str:
     return TEXT.replace("'Pair'", f"'{name}'")
 
 
-async def publish(view: View, app: str, first: int, last: int) -> None:
+async def publish(view: MeshClusterView, app: str, first: int, last: int) -> None:
     for number in range(first, last):
         headers = {names.EVENT_TIME_HEADER: str(START_MS + 10 * number)}
         data = b'{"n":%d}' % NUMBERS[number]
         await view.js.publish(f"mesh.{app}.Numbers", data, headers=headers)
 
 
-async def shown(view: View) -> tuple[list[list[object]], list[list[object]]]:
+async def shown(view: MeshClusterView) -> tuple[list[list[object]], list[list[object]]]:
     """The rows of the last stage of both apps, once the last event has left both."""
     found: list[list[list[object]]] = []
 
@@ -70,7 +70,7 @@ def test_an_app_with_a_past_continues_after_a_kill_as_one_that_was_there(
 ) -> None:
     parquet(tmp_path / "files", NUMBERS[:PAST])
 
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         manager = ManagerSettings(history_dir=str(tmp_path / "files"))
         given = Settings(nats=view.cluster.settings("manager"), manager=manager)
         service = ManagerService(view.client, view.view, given, SystemClock())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.control.lifecycle import InstanceView
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -28,7 +28,7 @@ define stream Numbers (n long);
 """
 
 
-async def publish(view: View, app: str, first: int, last: int) -> None:
+async def publish(view: MeshClusterView, app: str, first: int, last: int) -> None:
     await asyncio.gather(
         *(
             view.js.publish(f"mesh.{app}.Numbers", json.dumps({"n": n}).encode())
@@ -42,7 +42,7 @@ def totals(first: int, last: int) -> list[tuple[int, int, int]]:
     return [(n, n, n * (n + 1) // 2) for n in range(first, last + 1)]
 
 
-async def rows(view: View, app: str, count: int) -> list[tuple[int, int, int]]:
+async def rows(view: MeshClusterView, app: str, count: int) -> list[tuple[int, int, int]]:
     """All output rows, once there are ``count``."""
 
     async def are_there() -> bool:
@@ -55,7 +55,7 @@ async def rows(view: View, app: str, count: int) -> list[tuple[int, int, int]]:
     return [(row["n"], row["seen"], row["total"]) for row in found]
 
 
-async def restored(view: View) -> None:
+async def restored(view: MeshClusterView) -> None:
     calls = view.service.backups
     await view.service.deploy(APP.format(name="Back"))
     await view.until_running("Back")
@@ -95,12 +95,12 @@ async def restored(view: View) -> None:
         await view.service.undeploy(app)
 
 
-async def one(view: View, app: str) -> InstanceView:
+async def one(view: MeshClusterView, app: str) -> InstanceView:
     status = await view.service.status(app)
     return next(i for i in status.instances if i.instance == f"{app}-one-1")
 
 
-async def taken_over(view: View) -> None:
+async def taken_over(view: MeshClusterView) -> None:
     await view.service.deploy(APP.format(name="Ready"))
     await view.until_running("Ready")
     await publish(view, "Ready", 1, 500)
@@ -123,7 +123,7 @@ async def taken_over(view: View) -> None:
 
 @pytest.mark.extended
 @calm
-async def test_a_restored_app_goes_back_and_puts_out_again(view: View) -> None:
+async def test_a_restored_app_goes_back_and_puts_out_again(view: MeshClusterView) -> None:
     await restored(view)
 
 

@@ -27,7 +27,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.extended,
@@ -59,13 +59,13 @@ class Case:
         text = self.text.replace(*self.change) if is_next else self.text
         return re.sub(r"@App:name\('\w+'\)", f"@App:name('{name}')", text)
 
-    async def publish(self, view: View, app: str, piece: int) -> None:
+    async def publish(self, view: MeshClusterView, app: str, piece: int) -> None:
         for at_ms, event in self.pieces[piece]:
             headers = {names.EVENT_TIME_HEADER: str(at_ms)}
             data = json.dumps(event).encode()
             await view.js.publish(f"mesh.{app}.{self.stream}", data, headers=headers)
 
-    async def rows(self, view: View, app: str, piece: int) -> dict[str, list[list[Any]]]:
+    async def rows(self, view: MeshClusterView, app: str, piece: int) -> dict[str, list[list[Any]]]:
         """The rows of all outputs, once the last ones of a piece are there."""
         for stream, ends in self.ends.items():
 
@@ -110,7 +110,7 @@ def stages() -> Case:
     return Case(TEXT, ("total > 7L", "total > 60L"), "Numbers", pieces, "shown", "Shown", ends)
 
 
-def worker_of(view: View, instance: str) -> str:
+def worker_of(view: MeshClusterView, instance: str) -> str:
     return next(
         one.value.worker
         for one in view.view.snapshot().assignments
@@ -122,7 +122,7 @@ def counted(rows: Sequence[Sequence[Any]]) -> Counter[tuple[Any, ...]]:
     return Counter(map(tuple, rows))
 
 
-async def compared(view: View, case: Case, app: str, fork: str) -> None:
+async def compared(view: MeshClusterView, case: Case, app: str, fork: str) -> None:
     """The rows that the change drops are gone, and lineage has the same inputs for the first."""
     rows = [(await case.rows(view, one, 1))[case.changed] for one in (app, fork)]
     found = await view.service.past.compare(app, fork, [], [])
@@ -139,7 +139,7 @@ async def compared(view: View, case: Case, app: str, fork: str) -> None:
     assert why.inputs
 
 
-async def promoted(view: View, case: Case, app: str, fork: str) -> None:
+async def promoted(view: MeshClusterView, case: Case, app: str, fork: str) -> None:
     """The fork becomes the app, whose session is killed as soon as its group is to stop."""
     worker = worker_of(view, f"{app}-{case.group}-1")
     promoting = asyncio.create_task(view.service.promotions.promote(fork, replaces=app))
@@ -152,7 +152,7 @@ async def promoted(view: View, case: Case, app: str, fork: str) -> None:
     await view.until_running(app)
 
 
-async def verified(view: View, case: Case, app: str) -> None:
+async def verified(view: MeshClusterView, case: Case, app: str) -> None:
     """The kills have left no fault; a stream that is deleted afterwards is one."""
 
     async def faults() -> list[str]:
@@ -175,7 +175,7 @@ def test_the_commands_of_time_with_sessions_killed(
     case, app = make(), f"Timed{make.__name__.title()}"
     fork, late = f"{app}Next", f"{app}Late"
 
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         service = view.service
         await service.deploy(case.named(app))
         await view.until_running(app)

@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.long,
@@ -28,7 +28,7 @@ define stream Feed (n long, v double);
 VALUES = np.round(np.random.default_rng(24).random(COUNT) * 100, 2)
 
 
-async def publish(view: View, app: str) -> None:
+async def publish(view: MeshClusterView, app: str) -> None:
     for first in range(0, COUNT, 20 * PIECE):
         pieces = [
             orjson.dumps([{"n": n, "v": VALUES[n]} for n in range(at, at + PIECE)],
@@ -38,7 +38,7 @@ async def publish(view: View, app: str) -> None:
         await asyncio.gather(*(view.js.publish(f"mesh.{app}.Feed", data, 30) for data in pieces))
 
 
-async def read_whole(view: View, app: str, threshold: float) -> None:
+async def read_whole(view: MeshClusterView, app: str, threshold: float) -> None:
     """Until the last event that passes is in the app's output."""
     last = int(np.flatnonzero(threshold < VALUES)[-1])
 
@@ -53,7 +53,7 @@ async def read_whole(view: View, app: str, threshold: float) -> None:
 
 
 def test_a_changed_threshold_shows_exactly_the_rows_between(play: Callable[..., None]) -> None:
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         await view.service.deploy(TEXT.format(name="Million", threshold=BEFORE))
         await view.until_running("Million")
         await publish(view, "Million")

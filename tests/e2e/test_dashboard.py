@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Scene
 
 pytestmark = [
@@ -36,7 +36,7 @@ from High#window.length(5) select k, sum(v) as s group by k insert into Sums;
 SEEN_S = 30.0
 
 
-async def _load(view: View) -> None:
+async def _load(view: MeshClusterView) -> None:
     """Events, without end."""
     number = 0
     while True:
@@ -46,7 +46,7 @@ async def _load(view: View) -> None:
         await asyncio.sleep(0.01)
 
 
-def _address(view: View) -> str:
+def _address(view: MeshClusterView) -> str:
     """The API of the manager; it is in its heartbeats once it listens."""
     nodes = view.view.snapshot().nodes
     return next((n.value.address for n in nodes if n.value.role == "manager"), "")
@@ -68,7 +68,7 @@ async def _look_everywhere(browser: Browser, url: str) -> None:
 def test_a_person_finds_the_fault_and_corrects_it(play: Callable[[Scene], None]) -> None:
     chromium()
 
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         url = f"http://{await view.until('an address', lambda: _address(view))}"
         await view.service.deploy(APP)
         await view.until_running("Glass")

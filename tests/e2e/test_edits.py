@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from mesh.manager.deployed import Deployed
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -37,7 +37,7 @@ SEVENS = "@dist(execGroup='sum') from Feed[n % 7 == 0] select n, count() as c in
 
 
 @contextlib.asynccontextmanager
-async def load(view: View, app: str) -> AsyncIterator[list[int]]:
+async def load(view: MeshClusterView, app: str) -> AsyncIterator[list[int]]:
     """Events for stream Feed of ``app``, ``RATE`` a second; the list has the number sent."""
     sent = [0]
     done = asyncio.Event()
@@ -65,13 +65,13 @@ async def load(view: View, app: str) -> AsyncIterator[list[int]]:
         await publishing
 
 
-async def flow(view: View, sent: list[int], count: int) -> None:
+async def flow(view: MeshClusterView, sent: list[int], count: int) -> None:
     """Until so many more have been published."""
     wanted = sent[0] + count
     await view.until("more events", lambda: sent[0] >= wanted)
 
 
-async def edit(view: View, text: str, **more: Any) -> Deployed:
+async def edit(view: MeshClusterView, text: str, **more: Any) -> Deployed:
     """Deploy a changed text, and wait until it runs."""
     done = await view.service.update(text, **more)
     assert done.edited
@@ -92,18 +92,18 @@ def fates(done: Deployed) -> dict[str, str]:
     return {group["name"]: group["change"] for group in done.changes["groups"]}
 
 
-async def there(view: View, name: str, stream: str) -> list[dict[str, Any]]:
+async def there(view: MeshClusterView, name: str, stream: str) -> list[dict[str, Any]]:
     """The rows of a JSON stream that exist now."""
     found = await view.messages(f"mesh-{name}-{stream}", f"mesh.{name}.{stream}")
     return [json.loads(message.data) for message in found]
 
 
-def epochs(view: View, name: str) -> dict[str, int]:
+def epochs(view: MeshClusterView, name: str) -> dict[str, int]:
     found = [a.value for a in view.view.snapshot().assignments if a.value.app == name]
     return {a.instance: a.epoch for a in found}
 
 
-async def all_is_there(view: View, name: str, total: int) -> None:
+async def all_is_there(view: MeshClusterView, name: str, total: int) -> None:
     """The output of every text of the app for ``total`` events: no row lost or duplicate."""
     even = await rows(view, name, "Even", (total + 1) // 2)
     assert [row["n"] for row in even] == list(range(0, total, 2))
@@ -115,7 +115,7 @@ async def all_is_there(view: View, name: str, total: int) -> None:
     assert [row["t"] for row in sums] == [sum(range(max(0, n - 2), n + 1)) for n in range(total)]
 
 
-async def one_of_three_changed(view: View, is_killed: bool) -> None:
+async def one_of_three_changed(view: MeshClusterView, is_killed: bool) -> None:
     name = f"Edited{int(is_killed)}"
     app = APP.format(name=name)
     # The queries that stay have other places and other numbers now.
@@ -174,7 +174,7 @@ def test_one_group_of_three_is_changed_under_load(
 def test_a_change_is_undone_and_a_group_is_reset(play: Callable[..., None]) -> None:
     app = APP.format(name="Undone")
 
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         await view.service.deploy(app)
         await view.until_running("Undone")
         async with load(view, "Undone") as sent:
@@ -217,7 +217,7 @@ def test_a_change_is_undone_and_a_group_is_reset(play: Callable[..., None]) -> N
 
 @pytest.mark.extended
 @calm
-async def test_of_two_changes_at_once_one_is_taken(view: View) -> None:
+async def test_of_two_changes_at_once_one_is_taken(view: MeshClusterView) -> None:
     app = "@App:name('Twice') define stream S (n int); from S select n insert into T;"
     texts = [app.replace("select n", f"select n + {more} as n") for more in (1, 2)]
     await view.service.deploy(app)

@@ -18,7 +18,7 @@ from tests.support.events import events, publish, row_values
 from tests.support.scenes import killed
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -62,7 +62,7 @@ def expected(sent: list[tuple[int, dict[str, Any]]]) -> list[tuple[str, int, str
 @pytest.mark.thorough
 @killed
 async def test_failed_events_are_recorded_once_when_a_session_is_killed(
-    view: View, kill: Kill
+    view: MeshClusterView, kill: Kill
 ) -> None:
     sent = events(200)
     wanted = expected(sent)
@@ -118,7 +118,7 @@ from !S#window.length(2) select k, a, count() as n, _error is null as told inser
 @pytest.mark.thorough
 @killed
 async def test_fault_streams_go_between_groups_and_playback_goes_by_events(
-    view: View, kill: Kill
+    view: MeshClusterView, kill: Kill
 ) -> None:
     sent = events(120)
     failing = [event for _, event in sent if event["a"] % 7 == 0]

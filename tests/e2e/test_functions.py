@@ -12,7 +12,7 @@ from tests.support.events import rows
 from tests.support.scenes import calm
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -33,7 +33,9 @@ insert into Written;
 
 @pytest.mark.thorough
 @calm
-async def test_functions_run_in_stateless_groups_and_objects_go_between_them(view: View) -> None:
+async def test_functions_run_in_stateless_groups_and_objects_go_between_them(
+    view: MeshClusterView,
+) -> None:
     texts = [json.dumps({"name": f"name {n}", "list": [n, None, 1.5]}) for n in range(60)]
     texts[7], texts[8] = "", "{"
     await view.service.deploy(APP)

@@ -16,7 +16,7 @@ from tests.support.events import rows
 from tests.support.scenes import calm, killed
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark
 
 @pytest.mark.thorough
 @calm
-async def test_group_by_without_a_window_is_shared_by_key(view: View) -> None:
+async def test_group_by_without_a_window_is_shared_by_key(view: MeshClusterView) -> None:
     app = """@App:name('Keyed')
     define stream Orders (item string, amount int);
     @dist(execGroup='totals', parallel='2')
@@ -51,7 +51,7 @@ async def test_group_by_without_a_window_is_shared_by_key(view: View) -> None:
 
 @pytest.mark.thorough
 @calm
-async def test_one_group_feeds_another_in_arrow_messages(view: View) -> None:
+async def test_one_group_feeds_another_in_arrow_messages(view: MeshClusterView) -> None:
     app = """@App:name('Chain')
     define stream Numbers (n int);
     @dist(execGroup='even', parallel='2')
@@ -76,7 +76,7 @@ async def test_one_group_feeds_another_in_arrow_messages(view: View) -> None:
 
 @pytest.mark.thorough
 @calm
-async def test_a_window_lets_go_of_events_while_nothing_comes(view: View) -> None:
+async def test_a_window_lets_go_of_events_while_nothing_comes(view: MeshClusterView) -> None:
     app = """@App:name('Fade')
     define stream Sparks (n int);
     from Sparks#window.time(500 millisec) select n insert expired events into Gone;
@@ -109,7 +109,7 @@ ASKED = "from Total within 0L, 9999999999999L per 'years' select symbol, kind, t
 SYMBOLS = [f"S{n}" for n in range(12)]
 
 
-async def trade(view: View, quantity: int, *, total: int) -> None:
+async def trade(view: MeshClusterView, quantity: int, *, total: int) -> None:
     """Publish a trade of each symbol and kind, and wait until the totals have it."""
     whole = sorted([one, kind, total] for one in SYMBOLS for kind in range(2))
     for one, kind, _ in whole:
@@ -126,7 +126,7 @@ async def trade(view: View, quantity: int, *, total: int) -> None:
     await view.until(f"totals of {total}", is_known)
 
 
-async def order(view: View, first: int) -> None:
+async def order(view: MeshClusterView, first: int) -> None:
     """Publish an order and a mark of each symbol, and of one without trades."""
     for n, one in enumerate([*SYMBOLS, "nobody"], start=first):
         orders, marks = {"n": n, "item": one}, {"n": n, "symbol": one}
@@ -144,7 +144,9 @@ def totals_known(first: int, total: int) -> list[tuple[Any, ...]]:
 
 @pytest.mark.thorough
 @killed
-async def test_orders_find_whole_totals_of_an_aggregation_in_parts(view: View, kill: Kill) -> None:
+async def test_orders_find_whole_totals_of_an_aggregation_in_parts(
+    view: MeshClusterView, kill: Kill
+) -> None:
     await view.service.deploy(TOTALS)
     await view.until_running("Totals")
     await trade(view, 3, total=3)

@@ -14,7 +14,7 @@ from tests.support.events import rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -50,7 +50,7 @@ from Feed select odd(n) as n insert into Out;
 """
 
 
-async def publish(view: View, app: str, first: int, last: int) -> None:
+async def publish(view: MeshClusterView, app: str, first: int, last: int) -> None:
     for n in range(first, last + 1):
         await view.js.publish(f"mesh.{app}.Feed", json.dumps({"n": n}).encode())
 
@@ -67,7 +67,7 @@ async def publish(view: View, app: str, first: int, last: int) -> None:
 def test_one_that_breaks_the_query_is_set_apart(
     play: Callable[..., None], does: str, times: int
 ) -> None:
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         await view.service.deploy(GOOD.format(name="Bystander"))
         await view.service.deploy(DEADLY.format(does=does))
         await view.until_running("Bystander")
@@ -96,7 +96,10 @@ def test_one_that_breaks_the_query_is_set_apart(
             # The event is found then: the others of the app go on.
             out = [row["n"] for row in await rows(view, "Deadly", "Out", 19)]
             assert out == [n for n in range(1, 21) if n != 13]
-            (entry,) = await view.service.events.failed("Deadly", 10)
+            # Its entry is in another stream than the rows of the same run.
+            (entry,) = await view.until(
+                "the entry", lambda: view.service.events.failed("Deadly", 10)
+            )
             assert (entry["sequence"], entry["data"]) == (13, '{"n":13}')
             assert "at this message: Its process died." in entry["reason"]
         for name in ("Deadly", "Bystander"):
@@ -107,7 +110,7 @@ def test_one_that_breaks_the_query_is_set_apart(
 
 @pytest.mark.extended
 def test_a_slow_one_does_not_hold_the_others_up_for_long(play: Callable[..., None]) -> None:
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         await view.service.deploy(GOOD.format(name="Quick"))
         await view.service.deploy(SLOW)
         await view.until_running("Quick")

@@ -15,7 +15,7 @@ from tests.support.events import rows
 from tests.support.scenes import calm, killed
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -36,7 +36,7 @@ end;
 
 @pytest.mark.thorough
 @calm
-async def test_computed_keys_and_ranges_divide_a_stream(view: View) -> None:
+async def test_computed_keys_and_ranges_divide_a_stream(view: MeshClusterView) -> None:
     await view.service.deploy(APP)
     await view.until_running("Divided")
     orders = [{"item": ["Ant", "ant", "BEE", "bee", "Cow"][n % 5], "amount": n % 60}
@@ -69,7 +69,7 @@ async def test_computed_keys_and_ranges_divide_a_stream(view: View) -> None:
 
 @pytest.mark.thorough
 @calm
-async def test_an_app_may_find_its_channels_there(view: View) -> None:
+async def test_an_app_may_find_its_channels_there(view: MeshClusterView) -> None:
     text = """@App:name('There') @App:transportChannelCreationEnabled('false')
     define stream Feed (n int); from Feed select n + 1 as n insert into Out;
     """
@@ -119,7 +119,9 @@ async def test_an_app_may_find_its_channels_there(view: View) -> None:
 
 @pytest.mark.thorough
 @killed
-async def test_groups_place_what_the_next_one_reads_by_key_once(view: View, kill: Kill) -> None:
+async def test_groups_place_what_the_next_one_reads_by_key_once(
+    view: MeshClusterView, kill: Kill
+) -> None:
     app = """@App:name('Placed')
     define stream Orders (item string, amount int);
     define stream Checked (item string, amount int);

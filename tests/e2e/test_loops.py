@@ -12,7 +12,7 @@ from tests.support.events import row_values
 from tests.support.scenes import killed
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -30,7 +30,7 @@ from Down select n insert into Seen;
 
 @pytest.mark.thorough
 @killed
-async def test_loops_go_on_where_they_were(view: View, kill: Kill) -> None:
+async def test_loops_go_on_where_they_were(view: MeshClusterView, kill: Kill) -> None:
     alerts = (await view.service.deploy(ALERTS)).app
     down = (await view.service.deploy(named(DOWN, "count.down"))).app
     still = (await view.service.deploy("define table T (a int);")).app

@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from mesh.model import names
-from mesh.testing.cluster import MeshCluster, View, watching
-from tests.support.doors import Endpoint
+from mesh.testing.cluster import MeshCluster, MeshClusterView, watching
+from tests.support.connectors import Endpoint
 from tests.support.permissions import PASSWORDS, write_accounts
 from tests.support.planted import (
     Planted,
@@ -62,7 +62,7 @@ async def _play(cluster: MeshCluster, planted: Planted, password: str, value: st
     endpoint.statuses = [503]
     await endpoint.open()
     async with watching(cluster.settings("manager")) as (client, records):
-        view = View(cluster, client, records)
+        view = MeshClusterView(cluster, client, records)
         await view.until_ready("w1")
         api = await address(view)
         await asyncio.to_thread(_deploy, api, endpoint.url, password, value)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.model.cluster import AppRecord
     from mesh.model.fork import Promoted
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.long,
@@ -36,7 +36,7 @@ from Feed#window.length(3) select k, n, sum(n) as t insert into Sums;
 
 
 @contextlib.asynccontextmanager
-async def load(view: View, app: str, rate: int) -> AsyncIterator[list[int]]:
+async def load(view: MeshClusterView, app: str, rate: int) -> AsyncIterator[list[int]]:
     """Events for stream Feed of ``app``, ``rate`` a second; the list has the number sent."""
     sent, done = [0], asyncio.Event()
 
@@ -62,13 +62,13 @@ async def load(view: View, app: str, rate: int) -> AsyncIterator[list[int]]:
         await publishing
 
 
-async def flow(view: View, sent: list[int], count: int) -> None:
+async def flow(view: MeshClusterView, sent: list[int], count: int) -> None:
     """Until so many more have been published."""
     wanted = sent[0] + count
     await view.until("more events", lambda: sent[0] >= wanted)
 
 
-async def promoted(view: View, rate: int, *, is_killed: bool) -> float:
+async def promoted(view: MeshClusterView, rate: int, *, is_killed: bool) -> float:
     """Promote a fork under load; the longest pause of a key, seconds."""
     name = f"Promoted{int(is_killed)}"
     text = TEXT.format(name=name)
@@ -123,7 +123,7 @@ async def promoted(view: View, rate: int, *, is_killed: bool) -> float:
     return max(pauses) / 1000
 
 
-async def is_there(view: View, name: str, total: int) -> bool:
+async def is_there(view: MeshClusterView, name: str, total: int) -> bool:
     """Whether the row of the last event that is a multiple of 4 is there."""
     js_stream, subject = f"mesh-{name}-Alarms", f"mesh.{name}.Alarms"
     message = await view.js.get_last_msg(js_stream, subject)
@@ -131,7 +131,7 @@ async def is_there(view: View, name: str, total: int) -> bool:
     return bool(json.loads(message.data)["n"] >= total - 4)
 
 
-def record(view: View, name: str) -> AppRecord:
+def record(view: MeshClusterView, name: str) -> AppRecord:
     """The record of an app."""
     found = view.view.snapshot().app(name)
     assert found is not None
@@ -140,7 +140,7 @@ def record(view: View, name: str) -> AppRecord:
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_fork_becomes_the_app_under_load(play: Callable[..., None], is_killed: bool) -> None:
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         pause_s = await promoted(view, 5_000 if is_killed else 20_000, is_killed=is_killed)
         assert is_killed or pause_s <= 1.0
 
@@ -161,7 +161,7 @@ STATES = {
 }
 
 
-async def adopted(view: View, which: str, rate: int, *, is_killed: bool) -> float:
+async def adopted(view: MeshClusterView, which: str, rate: int, *, is_killed: bool) -> float:
     """Promote a fork with longer windows under load; the longest pause of a key, seconds."""
     text, distance = STATES[which]
     name = f"Longer{which}{int(is_killed)}"
@@ -235,7 +235,7 @@ async def adopted(view: View, which: str, rate: int, *, is_killed: bool) -> floa
 def test_a_fork_becomes_the_app_with_its_state(
     play: Callable[..., None], which: str, is_killed: bool
 ) -> None:
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         rate = 5_000 if is_killed else 20_000
         pause_s = await adopted(view, which, rate, is_killed=is_killed)
         assert is_killed or pause_s <= 1.0

@@ -15,7 +15,7 @@ from mesh.model import names
 from tests.support.scenes import killed
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -34,20 +34,22 @@ STREAM = "mesh-Asked-S"
 EVENTS = 600
 
 
-async def ask(view: View, **asked: Any) -> dict[str, Any]:
+async def ask(view: MeshClusterView, **asked: Any) -> dict[str, Any]:
     data = json.dumps(asked).encode()
     answer = await view.asker.request(names.query_subject("Asked"), data, timeout=20)
     found: dict[str, Any] = json.loads(answer.data)
     return found
 
 
-async def publish(view: View, first: int, count: int) -> None:
+async def publish(view: MeshClusterView, first: int, count: int) -> None:
     for number in range(first, first + count):
         event = json.dumps({"k": f"k{number % 5}", "a": number}).encode()
         await view.js.publish("mesh.Asked.S", event)
 
 
-async def ask_always(view: View, answers: list[dict[str, Any]], took_ms: list[float]) -> None:
+async def ask_always(
+    view: MeshClusterView, answers: list[dict[str, Any]], took_ms: list[float]
+) -> None:
     """Ask for the count, without a pause."""
     while True:
         started_s = time.monotonic()
@@ -57,7 +59,7 @@ async def ask_always(view: View, answers: list[dict[str, Any]], took_ms: list[fl
                 took_ms.append((time.monotonic() - started_s) * 1000)
 
 
-async def counted(view: View, events: int) -> Any:
+async def counted(view: MeshClusterView, events: int) -> Any:
     """The table after so many events; the first answer needs a process, others an owner."""
     refused: list[dict[str, Any]] = []
 
@@ -75,7 +77,7 @@ async def counted(view: View, events: int) -> Any:
 @pytest.mark.extended
 @killed
 async def test_answers_are_those_of_their_positions_when_a_worker_is_killed(
-    view: View, kill: Kill
+    view: MeshClusterView, kill: Kill
 ) -> None:
     await view.service.deploy(APP)
     await view.until_running("Asked")

@@ -11,7 +11,7 @@ from tests.support.events import counts_are_continuous, load, more, rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 
@@ -27,7 +27,7 @@ partition with (k of Feed) begin from Feed select k, count() as c insert into Co
 def test_instances_move_between_workers_with_queries_of_both_kinds(
     play: Callable[..., None],
 ) -> None:
-    async def order(view: View, opened: set[str]) -> None:
+    async def order(view: MeshClusterView, opened: set[str]) -> None:
         """Place all instances on these workers."""
         for worker in ("w1", "w2", "w3"):
             await view.service.order_node(worker, "open" if worker in opened else "draining")
@@ -38,7 +38,7 @@ def test_instances_move_between_workers_with_queries_of_both_kinds(
         await view.until(f"all on {opened}", is_moved)
         await view.until_running("Shapes")
 
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         # The other two are as the settings have it.
         view.cluster.start_worker("w3", MESH_SPARK_SHARED_QUERY="false")
         try:

@@ -14,7 +14,7 @@ from tests.support.scenes import calm
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -28,7 +28,7 @@ def test_an_instance_that_moves_leaves_nothing_to_read_again(play: Callable[...,
     @dist(execGroup='copy') from Feed[n % 2 == 0] select n insert into Even;
     """
 
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         await view.service.deploy(app)
         await view.until_running("Moving")
         async with load(view, "Moving") as sent:
@@ -58,7 +58,9 @@ _UNDER_WAY = {AppState.RESCALING, AppState.WAITING, AppState.STARTING}
 CALM = (("count", 4), ("copy", 3), ("count", 1), ("copy", 2))
 
 
-async def scaled(view: View, steps: tuple[tuple[str, int], ...], is_killed: bool) -> None:
+async def scaled(
+    view: MeshClusterView, steps: tuple[tuple[str, int], ...], is_killed: bool
+) -> None:
     name = f"Scaled{len(steps)}{int(is_killed)}"
     app = f"""@App:name('{name}')
     define stream Feed (k string, n long);
@@ -97,7 +99,7 @@ async def scaled(view: View, steps: tuple[tuple[str, int], ...], is_killed: bool
 
 
 @calm
-async def test_a_group_is_scaled_under_load(view: View) -> None:
+async def test_a_group_is_scaled_under_load(view: MeshClusterView) -> None:
     await scaled(view, CALM[:2], is_killed=False)
 
 

@@ -16,7 +16,7 @@ from tests.support.events import events, publish, row_values
 from tests.support.scenes import calm, killed
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -95,7 +95,7 @@ def both(sent: list[tuple[int, dict[str, Any]]]) -> dict[str, list[Any]]:
 
 @killed
 async def test_every_kind_of_operator_gives_the_same_rows_when_its_session_is_killed(
-    view: View, kill: Kill
+    view: MeshClusterView, kill: Kill
 ) -> None:
     sent = events(200)
     wanted = both(sent)
@@ -114,7 +114,7 @@ async def test_every_kind_of_operator_gives_the_same_rows_when_its_session_is_ki
 
 @pytest.mark.thorough
 @calm
-async def test_a_partition_is_shared_by_key_between_instances(view: View) -> None:
+async def test_a_partition_is_shared_by_key_between_instances(view: MeshClusterView) -> None:
     sent = events(200)
 
     def by_key(found: list[list[Any]]) -> dict[str, list[list[Any]]]:

@@ -11,10 +11,10 @@ import pytest
 from mesh.errors import MeshError
 from mesh.model.begin import parse_start_position
 from tests.support.events import rows
-from tests.support.scenes import killed
+from tests.support.scenes import calm, killed
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
@@ -34,7 +34,9 @@ ORDERS: list[dict[str, Any]] = [{"item": f"item-{n % 5}", "n": n} for n in range
 
 @pytest.mark.thorough
 @killed
-async def test_streams_of_others_are_read_once_and_left_as_they_are(view: View, kill: Kill) -> None:
+async def test_streams_of_others_are_read_once_and_left_as_they_are(
+    view: MeshClusterView, kill: Kill
+) -> None:
     with pytest.raises(MeshError) as refused:
         await view.service.deploy(APP)
     assert refused.value.code == "MESH-N122"
@@ -65,7 +67,9 @@ async def test_streams_of_others_are_read_once_and_left_as_they_are(view: View, 
     assert Counter(row["n"] for row in big) == Counter(range(0, 1200, 3))
     means = await rows(view, "Foreign", "Means", 3)
     assert [row["m"] for row in means] == [1.0, 1.5, 3.0]
-    (failed,) = await view.service.events.failed("Foreign", 10)
+    (failed,) = await view.until(
+        "the failed one", lambda: view.service.events.failed("Foreign", 10)
+    )
     assert (failed["stream"], "n" in failed["reason"]) == ("Orders", True)
 
     await view.service.undeploy("Foreign")
@@ -79,3 +83,55 @@ async def test_streams_of_others_are_read_once_and_left_as_they_are(view: View, 
     for stream, count in (("ORDERS", len(ORDERS) + 2), ("PRICES", 3)):
         assert (await view.js.stream_info(stream)).state.messages == count
         await view.js.delete_stream(stream)
+
+
+MAPPED = """@App:name('Mapped')
+@source(type='nats', stream='BROUGHT', destination='brought.a', @map(type='json'))
+define stream A (k string, n int);
+@source(type='nats', stream='BROUGHT', destination='brought.b', @map(type='json'))
+define stream B (k string, n int);
+@source(type='nats', stream='BROUGHT', destination='brought.c', @map(type='json'))
+define stream C (k string, n int);
+@source(type='nats', stream='BROUGHT', destination='brought.d', @map(type='json'))
+define stream D (k string, n int);
+@dist(execGroup='filter') from A[n > 0] select k, n insert into A2;
+@dist(execGroup='sum') from B select k, sum(n) as n insert into B2;
+@dist(execGroup='apart', mode='micro-batch') from C[n > 0] select k, n insert into C2;
+@dist(execGroup='one') from D select k, n insert into D2;
+@dist(execGroup='two') from D select n insert into D3;
+"""
+
+
+@pytest.mark.thorough
+@calm
+async def test_a_source_with_the_mapper_json_takes_what_the_original_takes(
+    view: MeshClusterView,
+) -> None:
+    await view.js.add_stream(name="BROUGHT", subjects=["brought.>"])
+    for subject in "abcd":
+        for payload in (
+            b'{"event":{"k":"x","n":1}}',
+            b'{"k":"y","n":2}',
+            b'[{"event":{"k":"z","n":3}},{"event":{"k":{"w":1},"n":4}}]',
+            b'{"event":{"k":"no number","n":"x"}}',
+        ):
+            await view.js.publish(f"brought.{subject}", payload)
+    await view.service.deploy(MAPPED)
+    rows_of_all = [("x", 1), ("y", 2), ("z", 3), ('{"w":1}', 4)]
+    for stream in ("A2", "C2", "D2"):
+        found = await rows(view, "Mapped", stream, 4)
+        assert [(one["k"], one["n"]) for one in found] == rows_of_all, stream
+    sums = await rows(view, "Mapped", "B2", 4)
+    assert [(one["k"], one["n"]) for one in sums] == [
+        (k, sum(m for _, m in rows_of_all[: at + 1])) for at, (k, _) in enumerate(rows_of_all)
+    ]
+    await rows(view, "Mapped", "D3", 4)
+
+    async def reported() -> bool:
+        return len(await view.service.events.failed("Mapped", 10)) == 4
+
+    await view.until("an entry of each stream", reported)
+    failed = await view.service.events.failed("Mapped", 10)
+    assert {one["stream"] for one in failed} == {"A", "B", "C", "D"}
+    await view.service.undeploy("Mapped")
+    await view.until("Mapped is gone", lambda: view.view.snapshot().app("Mapped") is None)

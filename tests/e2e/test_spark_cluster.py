@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from mesh.operators import precompile
-from mesh.testing.cluster import MeshCluster, View
+from mesh.testing.cluster import MeshCluster, MeshClusterView
 from tests.e2e import test_temperature
 from tests.support.scenes import viewing
 from tests.support.standalone import WORKERS, Standalone
@@ -29,8 +29,6 @@ pytestmark = [
 ]
 
 SECRET: Final = "s3cr3t-of-the-cluster"
-#: Of the whole year.
-ALERTS: Final = len(test_temperature.EXPECTED.rows["AlertStream"])
 CONF: Final = {
     "spark.authenticate": "true",
     "spark.authenticate.secret": SECRET,
@@ -83,7 +81,7 @@ def on_spark(
         spark.stop()
 
 
-def play(found: OnSpark, scene: Callable[[View], Awaitable[None]]) -> None:
+def play(found: OnSpark, scene: Callable[[MeshClusterView], Awaitable[None]]) -> None:
     async def run() -> None:
         async with viewing(found.mesh, "w1") as view:
             await scene(view)
@@ -92,14 +90,15 @@ def play(found: OnSpark, scene: Callable[[View], Awaitable[None]]) -> None:
 
 
 def test_the_year_with_the_master_an_executor_and_the_driver_killed(on_spark: OnSpark) -> None:
-    async def faults(view: View, app: str) -> None:
+    async def faults(view: MeshClusterView, app: str) -> None:
         stream = f"mesh-{app}-AlertStream", f"mesh.{app}.AlertStream"
+        alerts = len(test_temperature.expected().rows["AlertStream"])
 
         async def goes_on_after(what: str) -> None:
             before = await view.count(*stream)
 
             async def has_gone_on() -> bool:
-                return await view.count(*stream) > min(before, ALERTS - 1)
+                return await view.count(*stream) > min(before, alerts - 1)
 
             await view.until(f"output after the end of {what}", has_gone_on)
 
@@ -130,7 +129,7 @@ from Numbers select n * 10 as tenfold insert into Tenfold;
 def test_eight_instances_run_on_both_workers(on_spark: OnSpark) -> None:
     count = 4000
 
-    async def scene(view: View) -> None:
+    async def scene(view: MeshClusterView) -> None:
         await view.service.deploy(EIGHT)
         await view.until_running("Eight")
         for start in range(0, count, 500):

@@ -27,7 +27,7 @@ from tests.support.trades import APP, TEN_MS, as_the_seed_has_it
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(480)]
@@ -39,13 +39,13 @@ QUERY = (
 STREAM = "mesh-TradeApp-TradeStream"
 
 
-async def publish(view: View, *quantities: int) -> None:
+async def publish(view: MeshClusterView, *quantities: int) -> None:
     for quantity in quantities:
         trade = {"symbol": "IBM", "price": 1.0, "quantity": quantity, "timestamp": TEN_MS + 1000}
         await view.js.publish("mesh.TradeApp.TradeStream", json.dumps(trade).encode())
 
 
-async def ask(view: View, answers: list[Any], *, at_least: int = 0) -> Any:
+async def ask(view: MeshClusterView, answers: list[Any], *, at_least: int = 0) -> Any:
     """The rows of an answer, or None; each answer is recorded with its position."""
     asked = {"query": QUERY, "min_position": {STREAM: at_least}}
     data = json.dumps(asked).encode()
@@ -59,7 +59,9 @@ async def ask(view: View, answers: list[Any], *, at_least: int = 0) -> Any:
 
 @pytest.mark.extended
 @killed
-async def test_seventy_are_seventy_while_a_worker_is_killed(view: View, kill: Kill) -> None:
+async def test_seventy_are_seventy_while_a_worker_is_killed(
+    view: MeshClusterView, kill: Kill
+) -> None:
     with contextlib.ExitStack() as ends:
         server = await asyncio.to_thread(ends.enter_context, databases.mariadb())
         directory = Path(ends.enter_context(tempfile.TemporaryDirectory()))
@@ -99,7 +101,7 @@ async def test_seventy_are_seventy_while_a_worker_is_killed(view: View, kill: Ki
 class Mesh(NamedTuple):
     """One of two meshes, and the address of its manager."""
 
-    view: View
+    view: MeshClusterView
     api: str
 
     async def records(self) -> list[Any]:

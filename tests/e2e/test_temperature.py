@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -17,7 +18,7 @@ import pytest
 
 from mesh.jetstream.connection import login
 from mesh.testing import weather
-from mesh.testing.cluster import View
+from mesh.testing.cluster import MeshClusterView
 from tests.support.paths import ROOT
 from tests.support.scenes import Kill, calm, killed
 from tests.support.secured import PUBLISHER, READER
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from mesh.settings import NatsSettings
 
 APP = (ROOT / "examples" / "temperature.siddhi").read_text()
-EXPECTED = expectations.load(ROOT / "tests" / "cases" / "temperature")
+
 #: Publishes that wait for their acknowledgement at a time.
 WINDOW = 500
 #: A busy machine may take longer than the client waits by itself, seconds.
@@ -35,15 +36,21 @@ ACK_S = 30
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 
-Fault = Callable[[View, str], Awaitable[None]]
+Fault = Callable[[MeshClusterView, str], Awaitable[None]]
 Ready = Callable[[], Awaitable[None]]
+
+
+@cache
+def expected() -> expectations.Expectations:
+    """Read when a test asks for it: each process of the tests imports this file."""
+    return expectations.load(ROOT / "tests" / "cases" / "temperature")
 
 
 def named(name: str) -> str:
     return APP.replace("@App:name('Temperature')", f"@App:name('{name}')")
 
 
-async def publish_year(view: View, app: str) -> None:
+async def publish_year(view: MeshClusterView, app: str) -> None:
     """The whole year, as a client that waits for acknowledgements now and then."""
     subject = f"mesh.{app}.TempStream"
     events = list(weather.load().events())
@@ -62,7 +69,7 @@ async def publish_year(view: View, app: str) -> None:
 
 
 async def year(
-    view: View, app: str, fault: Fault | None = None, ready: Ready | None = None
+    view: MeshClusterView, app: str, fault: Fault | None = None, ready: Ready | None = None
 ) -> None:
     """Deploy, publish the year, break something half-way, and compare every row.
 
@@ -87,7 +94,7 @@ async def year(
     if fault is not None:
 
         async def half_way() -> bool:
-            return (await counts())["AlertStream"] > len(EXPECTED.rows["AlertStream"]) // 4
+            return (await counts())["AlertStream"] > len(expected().rows["AlertStream"]) // 4
 
         await view.until("half-way", half_way)
         await fault(view, app)
@@ -95,7 +102,7 @@ async def year(
 
     async def complete() -> bool:
         found = await counts()
-        return all(found[s] >= len(EXPECTED.rows[s]) for s in expectations.STREAMS)
+        return all(found[s] >= len(expected().rows[s]) for s in expectations.STREAMS)
 
     await view.until(f"all rows of {app}", complete)
 
@@ -110,28 +117,28 @@ async def year(
         rows: list[dict[str, Any]] = [json.loads(m.data) for m in messages]
         # Two instances write HighTempStream, so its order is not given.
         ordered = stream != "HighTempStream"
-        assert EXPECTED.differences(stream, rows, ordered=ordered) == []
+        assert expected().differences(stream, rows, ordered=ordered) == []
     await view.service.undeploy(app)
 
 
-def worker_of(view: View, instance: str) -> str:
+def worker_of(view: MeshClusterView, instance: str) -> str:
     placed = {a.value.instance: a.value.worker for a in view.view.snapshot().assignments}
     return placed[instance]
 
 
-async def kill_session(view: View, app: str) -> None:
+async def kill_session(view: MeshClusterView, app: str) -> None:
     view.cluster.kill_session(worker_of(view, f"{app}-group-1-1"))
 
 
 @pytest.mark.extended
 @calm
-async def test_the_year_is_the_reference_engines(view: View) -> None:
+async def test_the_year_is_the_reference_engines(view: MeshClusterView) -> None:
     await year(view, "Year")
 
 
 @killed
-async def test_the_year_with_a_worker_killed(view: View, kill: Kill) -> None:
-    async def kill_worker(view: View, app: str) -> None:
+async def test_the_year_with_a_worker_killed(view: MeshClusterView, kill: Kill) -> None:
+    async def kill_worker(view: MeshClusterView, app: str) -> None:
         victim = worker_of(view, f"{app}-group-1-1")
         await kill.happens(victim=victim)
         await view.until("moved", lambda: worker_of(view, f"{app}-group-1-1") != victim)
@@ -146,7 +153,9 @@ def test_the_year_with_a_session_killed(play: Callable[..., None]) -> None:
 
 
 @calm
-async def test_events_that_cannot_be_read_are_told_and_the_rest_goes_on(view: View) -> None:
+async def test_events_that_cannot_be_read_are_told_and_the_rest_goes_on(
+    view: MeshClusterView,
+) -> None:
     sent = [
         b'{"deviceID": 1, "roomNo": 105, "temp": 50.0}',
         b"no json",
@@ -233,7 +242,7 @@ class PlainClient:
 
 
 @calm
-async def test_a_plain_client_publishes_and_reads(view: View) -> None:
+async def test_a_plain_client_publishes_and_reads(view: MeshClusterView) -> None:
     await view.service.deploy(named("Plain"))
     await view.until_running("Plain")
     client = await PlainClient.connect(view.cluster.settings(READER))

@@ -11,7 +11,7 @@ from tests.support.events import row_values
 from tests.support.scenes import killed
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -30,8 +30,8 @@ from Tick join S#window.length(1) as s select Tick.triggered_time as t, s.v as v
 
 
 @killed
-async def test_times_come_once_when_sessions_are_killed(view: View, kill: Kill) -> None:
-    async def ticks(view: View, count: int) -> list[int]:
+async def test_times_come_once_when_sessions_are_killed(view: MeshClusterView, kill: Kill) -> None:
+    async def ticks(view: MeshClusterView, count: int) -> list[int]:
         return [t for (t,) in await row_values(view, "Timed", "Tick", count)]
 
     await view.service.deploy(APP)

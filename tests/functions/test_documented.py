@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.errors import MeshError
-from mesh.functions.catalogue import DOCUMENTED_FUNCTIONS, STATEFUL_FUNCTIONS, Kind
+from mesh.functions.catalogue import DOCUMENTED_FUNCTIONS, STATEFUL_FUNCTIONS, NameKind
 from mesh.functions.objects import python_value
 from mesh.functions.rows import python_values
 from mesh.language.parser import parse
@@ -84,7 +84,7 @@ def test_a_call_gives_what_its_documentation_says(call: str, answer: str, length
 
 def test_every_function_has_a_case() -> None:
     called = {call.partition("(")[0] for call, _ in CASES}
-    scalars = {n for n, s in DOCUMENTED_FUNCTIONS.items() if s.kind is Kind.SCALAR}
+    scalars = {n for n, s in DOCUMENTED_FUNCTIONS.items() if s.kind is NameKind.SCALAR}
     scalars -= set(STATEFUL_FUNCTIONS)
     assert scalars - called == {"math:rand"}
     assert called <= scalars

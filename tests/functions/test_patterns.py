@@ -110,7 +110,7 @@ def test_both_engines_find_the_same(pattern: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_patterns_have_a_form_for_both() -> None:
-    use = patterns._Use.FOUND
+    use = patterns._Use.EXISTS
     assert [one for one in PATTERNS if not patterns.Pattern(one)._compiled_linear(use, False)] == []
 
 

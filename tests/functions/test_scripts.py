@@ -20,7 +20,7 @@ from mesh.operators.base import EventBatch
 from mesh.operators.environment import Environment, using
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
-from mesh.operators.query.stream_functions import StreamFunction
+from mesh.operators.query.stream_functions import StreamFunctionHandler
 from mesh.plan.bind import bind
 from mesh.plan.bound import BoundFilter, BoundStream, BoundStreamFunction
 
@@ -217,7 +217,7 @@ def stream_function(call: str, rows: list[dict[str, Any]]) -> tuple[EventBatch, 
     (handler,) = source.handlers
     assert isinstance(handler, BoundStreamFunction)
     schema = app.stream("S").arrow
-    function = StreamFunction(handler, schema)
+    function = StreamFunctionHandler(handler, schema)
     made = function.process(events_of(pa.RecordBatch.from_pylist(rows, schema)))
     assert made.rows.schema == function.schema
     return made, function.failures

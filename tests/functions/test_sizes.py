@@ -26,6 +26,7 @@ from mesh.operators.failures import FAILED
 from mesh.operators.frame import Frame
 from mesh.plan.bind import bind
 from mesh.testing.cases import batch
+from tests.support.examples import examples
 
 STREAM = "define stream S (s string, n int, o object); "
 SMALL = 1000
@@ -106,7 +107,7 @@ TEXTS = st.one_of(
 NUMBERS = st.sampled_from([None, -(1 << 31), -1, 0, 1, 3, 1001, 2_000_000_000])
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(GROWING), st.lists(st.tuples(TEXTS, NUMBERS), min_size=1, max_size=4))
 @pytest.mark.usefixtures("small")
 def test_no_values_make_a_larger_result_or_fail_other_rows(

@@ -1,8 +1,8 @@
 """A fuzzer of messages: arbitrary octets, headers and content types amid good events.
 
 ``python -m tests.fuzz.messages --minutes 10`` (``make fuzz FUZZ_MINUTES=10``) plays random batches
-and prints the smallest one that breaks a promise.  ``tests/connectors/test_decode_random.py`` plays
-a few with each run of the tests.
+and prints the smallest one that breaks a promise.  Each run of the tests plays a few:
+``tests/pyspark_nats/test_decode_random.py``.
 
 The promises: nothing raises; good events are read exactly, at the server's position; an event that
 can't be read is reported once; a message is read the same whatever its neighbours are.

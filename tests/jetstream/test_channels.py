@@ -152,6 +152,20 @@ async def test_channels_and_error_streams_have_bounds_of_their_own(nats_server: 
 
 
 @pytest.mark.nats
+async def test_an_app_reserves_what_its_error_stream_may_hold(nats_server: NatsServer) -> None:
+    client = await nats.connect(nats_server.url)
+
+    async def reserved() -> int:
+        answer = await client.request("$JS.API.INFO", b"", timeout=10)
+        return int(orjson.loads(answer.data)["reserved_storage"])
+
+    before = await reserved()
+    await ensure_channels(client, plan(APP).spec, ChannelSettings())
+    assert await reserved() - before == ChannelSettings().errors_max_bytes <= 4_000_000
+    await client.close()
+
+
+@pytest.mark.nats
 async def test_a_message_above_a_channels_bound_is_refused_and_deletes_nothing(
     nats_server: NatsServer,
 ) -> None:

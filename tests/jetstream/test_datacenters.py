@@ -161,7 +161,7 @@ async def _made_again(east: server.NatsServer, west: server.NatsServer) -> None:
             await here.jetstream().delete_stream(INPUT)
         await follow(here)
         await there.jetstream().delete_stream(INPUT)
-        assert (await follow(here)).origin == datacenters.Origin()
+        assert (await follow(here)).origin == datacenters.MirrorOrigin()
         east.stop()
         assert (await follow(here)).origin is None
     finally:

@@ -66,7 +66,7 @@ def test_what_is_above_a_limit_is_copied_as_well(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Several descriptions, several runs of objects, and one that is read through a range.
-    for limit, value in (("_LOOKS", 2), ("_ASKED_BYTES", 1000), ("_LARGE_BYTES", 3000)):
+    for limit, value in (("_LOOKS", 2), ("_REQUEST_BYTES", 1000), ("_LARGE_BYTES", 3000)):
         monkeypatch.setattr(objects, limit, value)
     contents = {f"piece {size}": os.urandom(size) for size in (400, 500, 600, 2000, 5000, 1)}
 

@@ -193,7 +193,7 @@ async def test_a_worker_changes_no_desired_state(guarded: NatsServer) -> None:
 @pytest.mark.parametrize(
     "subject",
     [
-        names.door_subject("Shop", "sink-T"),
+        names.connector_subject("Shop", "sink-T"),
         names.answer_subject("request"),
         names.call_subject("Shop", "sink", 200),
         names.check_subject("w1"),

@@ -15,7 +15,7 @@ from mesh.jetstream.sessions import (
     FRESH_S,
     IDLE_MS,
     STALE_S,
-    Sessions,
+    UserSessions,
     refresh_token,
 )
 from mesh.model import names
@@ -55,12 +55,12 @@ async def test_one_manager_of_all_renews_a_session(nats_server: NatsServer) -> N
 @asynccontextmanager
 async def stores(
     nats_server: NatsServer, count: int = 2
-) -> AsyncIterator[tuple[MovedClock, list[Sessions]]]:
+) -> AsyncIterator[tuple[MovedClock, list[UserSessions]]]:
     """The sessions as several managers see them."""
     client = await connect(NatsSettings(nats_server.url), "test")
     clock = MovedClock()
     try:
-        yield clock, [Sessions(client.jetstream(), clock) for _ in range(count)]
+        yield clock, [UserSessions(client.jetstream(), clock) for _ in range(count)]
     finally:
         await close(client)
 

@@ -64,7 +64,7 @@ def test_errors_are_placed_in_the_text_as_given() -> None:
         parse_app(named("define sream S (a int);"))
     assert refused.value.position == Position(1, 8, 5)
     assert isinstance(text, NamedText)
-    assert (text.given, text.name) == (given_text.replace("${A}", "int"), "orders")
+    assert (text.original, text.name) == (given_text.replace("${A}", "int"), "orders")
 
 
 def test_a_name_that_no_subject_can_have_is_escaped() -> None:

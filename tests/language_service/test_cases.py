@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.errors import Position
-    from mesh.language_service.outline import Part
+    from mesh.language_service.outline import OutlinePart
     from mesh.language_service.proposals import Proposal
 
 CASES = paths.CASES / "language_service"
@@ -121,7 +121,7 @@ def _outlined(given: str) -> str:
     return "\n".join(lines)
 
 
-def _part_lines(part: Part, indent: str) -> list[str]:
+def _part_lines(part: OutlinePart, indent: str) -> list[str]:
     lines = f"{part.start.line}-{part.end.line}"
     own = f"{indent}{part.kind} {part.name} {lines} {part.detail}".rstrip()
     return [own, *(line for inside in part.parts for line in _part_lines(inside, f"{indent}  "))]

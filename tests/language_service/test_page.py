@@ -8,7 +8,7 @@ import re
 from mesh.language_service.document import Document
 from mesh.language_service.fixes import fixes
 from mesh.language_service.navigation import applied, rename
-from mesh.language_service.outline import Note, inferred_types, lenses
+from mesh.language_service.outline import InlayNote, inferred_types, lenses
 from tests.support import paths
 
 _PAGE = (paths.ROOT / "docs" / "editor.md").read_text(encoding="utf-8")
@@ -35,7 +35,7 @@ def test_the_example_of_the_page_has_these_answers() -> None:
     assert "select article as item" in example
 
 
-def _end(document: Document, note: Note) -> int:
+def _end(document: Document, note: InlayNote) -> int:
     position = note.position
     return document.places.offset(position.line, position.column)
 

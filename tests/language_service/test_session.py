@@ -17,10 +17,10 @@ from pygls.lsp.client import LanguageClient
 from typer.testing import CliRunner
 
 from mesh.cli.commands import app
-from mesh.cli.language_server import made_server
+from mesh.cli.language_server import make_server
 from mesh.cli.lsp import streams_of
 from mesh.client import Client
-from mesh.client.context import Context
+from mesh.client.context import ClientContext
 from mesh.language_service.proposals import ClusterStream
 from tests.support import paths
 from tests.support.manager_api import manager_api
@@ -158,7 +158,7 @@ async def _started(directory: Path) -> AsyncIterator[_Session]:
 
 
 async def test_an_answer_about_a_version_that_was_typed_over_is_given_up() -> None:
-    server = made_server({}, list)
+    server = make_server({}, list)
     try:
         # Another text is analysed meanwhile.
         async with server._turn:
@@ -220,14 +220,14 @@ def test_streams_of_the_cluster_are_found(nats_server: NatsServer, tmp_path: Pat
     text = "@App:name('Shop') define stream Orders (item string, price double);"
     query = "from Orders[price > 1.0] select item insert into Dear;"
     with manager_api(nats_server, tmp_path) as url:
-        with Client(Context(url, "ada", "pw")) as client:
+        with Client(ClientContext(url, "ada", "pw")) as client:
             client.deploy(f"{text} {query}")
-        found = streams_of(Context(url, "ada", "pw"))
-        refused = streams_of(Context(url, "ada", "wrong"))
+        found = streams_of(ClientContext(url, "ada", "pw"))
+        refused = streams_of(ClientContext(url, "ada", "wrong"))
     assert ClusterStream("Shop", "Orders", "item string, price double") in found
     assert ClusterStream("Shop", "Dear", "item string") in found
     assert refused == []
-    assert streams_of(Context()) == []
+    assert streams_of(ClientContext()) == []
 
 
 def test_without_its_library_the_command_says_how_to_install_it(

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from mesh.lineage.comparing import Item, by_key, compare
+from mesh.lineage.comparing import OutputItem, by_key, compare
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
 
-def items(values: Iterable[int], key: str = "a") -> list[Item]:
+def items(values: Iterable[int], key: str = "a") -> list[OutputItem]:
     return [
-        Item("s", number, 0, number, orjson.dumps({"k": key, "v": value}))
+        OutputItem("s", number, 0, number, orjson.dumps({"k": key, "v": value}))
         for number, value in enumerate(values, 1)
     ]
 
@@ -48,7 +48,11 @@ def test_rows_before_a_fork_began_are_not_missed() -> None:
 
 
 def test_rows_whose_producer_is_unknown_are_found_in_other_lines() -> None:
-    ours: dict[Hashable, list[Item]] = {"": items([1, 2]), "p": items([3, 4]), "q": items([5])}
+    ours: dict[Hashable, list[OutputItem]] = {
+        "": items([1, 2]),
+        "p": items([3, 4]),
+        "q": items([5]),
+    }
     found = compare(ours, {"p": items([1, 2, 3, 4]), "q": items([5])})
     assert (found.same, found.differs, found.first) == (5, False, None)
     # A row that a purged marker gave to the line of another producer.
@@ -68,11 +72,11 @@ def test_any_attribution_of_equal_rows_is_no_difference() -> None:
     draw = random.Random(5)
     for _ in range(100):
         rows = [(draw.choice("pq"), draw.randrange(8)) for _ in range(40)]
-        whole: dict[Hashable, list[Item]] = {
+        whole: dict[Hashable, list[OutputItem]] = {
             name: items(value for at, value in rows if at == name) for name in "pq"
         }
         lost = draw.randrange(40)
-        ours: dict[Hashable, list[Item]] = {
+        ours: dict[Hashable, list[OutputItem]] = {
             name: items(v for at, v in rows[lost:] if at == name) for name in "pq"
         }
         found = compare({**ours, "": items(value for _, value in rows[:lost])}, whole)

@@ -12,9 +12,9 @@ import pytest
 
 from mesh.jetstream.log_reader import LogMessage
 from mesh.lineage.contributors import contributors, inputs_of, shortest_prefix
-from mesh.lineage.replay import GroupReplay, Row, events_of
+from mesh.lineage.replay import EmittedRow, GroupReplay, events_of
 from mesh.model.cluster import Assignment
-from mesh.operators.executor import Executor, InputRun, Mode
+from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.plan.build import plan
 from mesh.spark.instance_io import InstanceIO
 from mesh.testing.cases import batch, values
@@ -78,7 +78,7 @@ def stepped(group: GroupSpec, some: list[tuple[str, LogMessage]]) -> list[str]:
 
     app = bind_group(group)
     read = [i.channel.stream.name for i in group.inputs]
-    executor = Executor(app, ["Out"], mode=Mode.STEP, salt="x")
+    executor = Executor(app, ["Out"], mode=ExecutionMode.STEP, salt="x")
     clocks = dict.fromkeys(read, 0)
     made = []
     for stream, message in some:
@@ -97,7 +97,7 @@ def stepped(group: GroupSpec, some: list[tuple[str, LogMessage]]) -> list[str]:
     last = [max((m.time_ms for s, m in some if s == name), default=0) for name in read]
     made += executor.run([], dict(zip(read, last, strict=True)), is_by_events=True)
     return [
-        Row("Out", 0, time_ms, tuple(row)).shown
+        EmittedRow("Out", 0, time_ms, tuple(row)).shown
         for run in made
         for time_ms, row in zip(run.time_ms.tolist(), values(run.rows), strict=True)
     ]

@@ -25,6 +25,7 @@ define stream S (k string, a int);
 @dist(execGroup='copy', min='1', max='4') from S select k, a insert into T;
 @dist(execGroup='sums') from T select k, sum(a) as total group by k insert into U;
 """
+PLAIN = "@App:name('Plain') define stream S (a int); from S select a insert into T;"
 FLOWS = {"Shop-copy-1": Flow(messages=1000.0, backlog=50_000), "Shop-sums-1": Flow(messages=7.0)}
 
 
@@ -79,7 +80,11 @@ async def test_a_busy_group_is_scaled_or_the_story_tells_that_it_would_be(
     settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
 
     async with running(settings) as (_, service):
+        await service.deploy(PLAIN)
+        # Nobody needs the load of groups while none is scaled by it.
+        assert not service.loads()[0]
         await service.deploy(TEXT)
+        assert {record.spec.name for record in service.loads()[0]} == {"Plain", "Shop"}
 
         def loads() -> Any:
             record = service.record("Shop")

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from mesh.control import restoring
-from mesh.control.restoring import StreamState
-from mesh.control.snapshot import Seen
+from mesh.control.restoring import JetStreamState
+from mesh.control.snapshot import Revisioned
 from mesh.errors import MeshError
 from mesh.jetstream import backups, stream_positions
 from mesh.jetstream.channels import delete_channels
@@ -122,7 +122,7 @@ async def test_a_backup_outlives_its_app(
             f"$KV.{names.APPS_BUCKET}.{key}", b"", headers={"KV-Operation": "DEL"}
         )
         have.view.took_write(names.APPS_BUCKET, key, None, revision.seq)
-        assert await have.service.backups.known("Pair") == [made]
+        assert await have.service.backups.list_all("Pair") == [made]
         with pytest.raises(MeshError, match="A410"):
             await have.service.backups.restore("Pair")
         await have.service.backups.restore("Pair", replay=False)
@@ -175,7 +175,7 @@ async def test_nothing_is_left_of_a_backup_of_an_app_that_changed_meanwhile(
             await backups.make(
                 have.client, have.pieces, have.record, made.at_ms + 1, "", lambda: False
             )
-        assert await have.service.backups.known("Pair") == [made]
+        assert await have.service.backups.list_all("Pair") == [made]
 
 
 def test_a_group_that_was_scaled_begins_where_its_form_does() -> None:
@@ -185,7 +185,7 @@ def test_a_group_that_was_scaled_begins_where_its_form_does() -> None:
     )
     form = GroupForm("Pair", "one", "i", record.spec.groups[0], 1, start={IN: 9})
     other = replace(form, app_incarnation="earlier", start={IN: 99})
-    seen = [Seen(one, 1, 0.0) for one in (form, other)]
+    seen = [Revisioned(one, 1, 0.0) for one in (form, other)]
     (group,) = restoring.with_start_positions_of(record, seen).spec.groups
     assert group.starts == {IN: 9, MID: 2}
 
@@ -196,7 +196,7 @@ async def test_so_many_are_kept_and_each_can_be_deleted(
     async with mesh(nats_server, tmp_path, "jetstream") as have:
         calls = have.service.backups
         made = [await until_backed_up(have), await calls.make("Pair"), await calls.make("Pair")]
-        assert await calls.known("Pair") == made[1:]
+        assert await calls.list_all("Pair") == made[1:]
         with pytest.raises(MeshError, match="A404"):
             await calls.restore("Pair", revision=made[0].revision)
         with pytest.raises(MeshError, match="A404"):
@@ -209,7 +209,7 @@ async def test_so_many_are_kept_and_each_can_be_deleted(
         js = have.client.jetstream()
         assert (await js.stream_info(f"KV_{names.BACKUPS_BUCKET}")).state.messages == 0
         with pytest.raises(MeshError, match="A404"):
-            await calls.known("Nobody")
+            await calls.list_all("Nobody")
 
 
 def backup(*cuts_: StreamCut) -> Backup:
@@ -225,20 +225,28 @@ CUTS = (StreamCut(IN, 7, 3, {}), StreamCut(MID, 7, 5, {}), StreamCut(OUT, 7, 3, 
 
 
 def test_gaps_in_what_has_come_since_are_named() -> None:
-    def gaps(**changed: StreamState | None) -> list[str]:
-        whole = {IN: StreamState(7, 1, 9), MID: StreamState(7, 1, 9), OUT: StreamState(7, 9, 9)}
+    def gaps(**changed: JetStreamState | None) -> list[str]:
+        whole = {
+            IN: JetStreamState(7, 1, 9),
+            MID: JetStreamState(7, 1, 9),
+            OUT: JetStreamState(7, 9, 9),
+        }
         states = {**whole, **{f"mesh-Pair-{name}": state for name, state in changed.items()}}
         return restoring.gaps(backup(*CUTS), {n: s for n, s in states.items() if s is not None})
 
     assert gaps() == []
-    assert gaps(Ins=StreamState(7, 4, 9)) == []
-    assert gaps(Ins=StreamState(7, 6, 9)) == [f"{IN} has lost messages 4 to 5"]
-    assert gaps(Mid=StreamState(8, 1, 9)) == [f"{MID} was created again since"]
+    assert gaps(Ins=JetStreamState(7, 4, 9)) == []
+    assert gaps(Ins=JetStreamState(7, 6, 9)) == [f"{IN} has lost messages 4 to 5"]
+    assert gaps(Mid=JetStreamState(8, 1, 9)) == [f"{MID} was created again since"]
     assert gaps(Mid=None) == [f"{MID} is gone"]
 
 
 def test_only_what_the_app_itself_put_between_its_groups_is_passed_over() -> None:
-    states = {IN: StreamState(7, 1, 9), MID: StreamState(7, 1, 8), OUT: StreamState(7, 1, 9)}
+    states = {
+        IN: JetStreamState(7, 1, 9),
+        MID: JetStreamState(7, 1, 8),
+        OUT: JetStreamState(7, 1, 9),
+    }
     assert restoring.skips(backup(*CUTS), states) == (Skip(MID, 0, 1), Skip(MID, 5, 8))
     # 4 to 9 of In, 3 to 5 of Mid.
     assert restoring.messages_to_replay(backup(*CUTS), states) == 6 + 6 - 3

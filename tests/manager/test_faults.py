@@ -12,7 +12,7 @@ from mesh import clock
 from mesh.control import election
 from mesh.control.actions import RemoveApp
 from mesh.control.failed_actions import FIRST_S, MOST_S, FailedActions
-from mesh.control.snapshot import ClusterSnapshot, Seen
+from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.errors import MeshError
 from mesh.jetstream import apply
 from mesh.jetstream.watch import ClusterView
@@ -21,7 +21,7 @@ from mesh.manager.nodes import node_views
 from mesh.manager.presence import Presence
 from mesh.manager.supervision import Restarting, supervised
 from mesh.model import names
-from mesh.model.cluster import AppRecord, LeaseRecord, NodeRecord, Role
+from mesh.model.cluster import AppRecord, LeaseRecord, NodeRecord, NodeRole
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings, NatsSettings, Settings, StateSettings
 from tests.support.agents import MANAGER, WORKER
@@ -255,8 +255,8 @@ def test_a_failed_action_rests_longer_and_longer() -> None:
 
 def test_nobody_leads_with_a_lease_that_was_not_renewed() -> None:
     settings = Settings()
-    lease: Seen[LeaseRecord | None] = Seen(LeaseRecord("m1", 3), 8, 100.0)
-    node = Seen(NodeRecord("m1", Role.MANAGER, "i", "", 1), 9, 100.0)
+    lease: Revisioned[LeaseRecord | None] = Revisioned(LeaseRecord("m1", 3), 8, 100.0)
+    node = Revisioned(NodeRecord("m1", NodeRole.MANAGER, "i", "", 1), 9, 100.0)
     for now_s, leads in ((100.5, True), (100.0 + settings.manager.lease_ttl_s, False)):
         snapshot = ClusterSnapshot(now_s, lease, nodes=(node,))
         assert [one.leads for one in node_views(snapshot, settings)] == [leads]

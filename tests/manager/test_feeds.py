@@ -81,7 +81,7 @@ async def test_a_simulation_runs_to_its_end_and_again(nats_server: NatsServer) -
         await feeds.put_file("lines.csv", b"7500,1,a\n8500,2,b\n", is_new=True)
         values["sources"].append(LINES)
         assert await feeds.create(values, by="ada") == "f"
-        assert await feeds.known() == [(values, "")]
+        assert await feeds.list_all() == [(values, "")]
         assert (await feeds.status("f")).state == "STOP"
         assert await feeds.operate("f", "run", by="ada") == (200, "started")
         await until(ended(service, "f"))
@@ -172,7 +172,7 @@ async def test_a_simulation_ends_with_its_app_and_says_so(nats_server: NatsServe
         await service.undeploy("Shop")
         await until(ended(service, "f"))
         assert 'app "Shop"' in (await feeds.status("f")).reason
-        ((_, reason),) = await feeds.known()
+        ((_, reason),) = await feeds.list_all()
         assert 'app "Shop"' in reason
         with pytest.raises(MeshError, match="Shop"):
             await feeds.operate("f", "run")
@@ -186,7 +186,7 @@ async def test_names_files_and_contents_are_looked_at_first(nats_server: NatsSer
 
     async with managed(nats_server) as (_, service, _):
         feeds = service.feeds
-        assert (await feeds.known(), await feeds.files()) == ([], [])
+        assert (await feeds.list_all(), await feeds.files()) == ([], [])
         for call in (
             feeds.configuration("f"), feeds.status("f"), feeds.delete("f"),
             feeds.operate("f", "run"), feeds.update("f", feed("f")),

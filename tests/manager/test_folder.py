@@ -14,7 +14,7 @@ from mesh.manager.folder import (
     AppsFolder,
     Deploy,
     FolderContents,
-    Leave,
+    LeaveApp,
     Undeploy,
     decide,
     read_folder,
@@ -66,7 +66,7 @@ def digest(app: str) -> str:
         pytest.param(look("A"), {}, [record("A", OURS)], [Deploy("A")], id="ours, at the start"),
         pytest.param(
             look("A"), {}, [record("A", "folder of m2")],
-            [Leave("A", "it was not deployed from this folder")], id="another's, at the start",
+            [LeaveApp("A", "it was not deployed from this folder")], id="another's, at the start",
         ),
         pytest.param(
             look("A"), {"A": "old"}, [record("A", "ada")], [Deploy("A")], id="changed",
@@ -79,7 +79,7 @@ def digest(app: str) -> str:
         pytest.param(look(), {"A": "x"}, [], [], id="removed and undeployed"),
         pytest.param(
             look(), {"A": "x"}, [record("A", "ada")],
-            [Leave("A", "its file was removed, but it was not deployed from this folder")],
+            [LeaveApp("A", "its file was removed, but it was not deployed from this folder")],
             id="removed, but another's",
         ),
         pytest.param(

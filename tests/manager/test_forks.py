@@ -53,6 +53,16 @@ async def test_a_fork_reads_the_input_from_its_beginning_and_leaves_it_as_it_is(
         assert counts == {"Middle": (6, 0), "Sums": (6, 0), "Totals": (3, 3)}
         (cause,) = found["first"]["inputs"]
         assert (found["first"]["kind"], cause["event"]) == ("gone", {"n": 1})
+        (name, *_) = found["first"]["app"]["event"]
+        stream = found["first"]["stream"]
+        for key, ignored in (([name], [name]), ([], ["absent"])):
+            with pytest.raises(MeshError) as error:
+                await have.service.past.compare("Pair", "Next", [stream], key, ignored)
+            refused("MESH-A400", error)
+        # Without that attribute the fork still lacks some rows.
+        found = await have.service.past.compare("Pair", "Next", [stream], [], [name])
+        assert name not in found["first"]["app"]["event"]
+        assert found["first"]["kind"] == "gone"
         after = await have.client.jetstream().stream_info("mesh-Pair-Numbers")
         assert after.config == before.config
         # The six events, and no marker of the fork.

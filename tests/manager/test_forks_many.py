@@ -13,7 +13,7 @@ from mesh.model import names
 from mesh.spark.partitioning import channel_rows
 from mesh.spark.sink_rows import for_sink
 from pyspark_nats.sink import messages_out
-from pyspark_nats.sink.publish import Publisher
+from pyspark_nats.sink.publish import RowPublisher
 from pyspark_nats.sink.sink_options import sink_options
 from tests.support.played import played, playing
 
@@ -41,11 +41,11 @@ def fill(hand: Hand, spec: AppSpec, values: np.ndarray[Any, np.dtype[np.float64]
     channel = spec.whole_channel("Readings")
     assert channel is not None
     sink = sink_options({**hand.nats, "epoch": "1", "markerPrefix": names.MARKERS})
-    publisher = Publisher(hand.broker, sink)
+    publisher = RowPublisher(hand.broker, sink)
     for first in range(0, len(values), CHUNK):
-        number = pa.array(np.arange(first, min(first + CHUNK, len(values))))
+        number = np.arange(first, min(first + CHUNK, len(values)))
         part = pa.array(values[first : first + CHUNK])
-        rows = pa.RecordBatch.from_arrays([number, part], schema=channel.stream.arrow)
+        rows = pa.RecordBatch.from_arrays([pa.array(number), part], schema=channel.stream.arrow)
         for out in channel_rows(channel, spec.text, "fill", rows, number, None):
             publisher.add(messages_out.with_header_line(for_sink(out), None))
     publisher.finish()

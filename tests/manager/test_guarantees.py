@@ -22,7 +22,7 @@ from mesh.manager import guarantees
 from mesh.manager.manager import running
 from mesh.model import names
 from mesh.plan.build import plan
-from mesh.plan.guarantee_audit import NOTHING, Failure, Place
+from mesh.plan.guarantee_audit import NOTHING, AuditPlace, Failure
 from mesh.settings import ChannelSettings, ManagerSettings, NatsSettings, Settings
 from tests.support.manager_api import manager_api
 from tests.support.nats_cluster import Cluster
@@ -60,7 +60,7 @@ async def manager_on(
         yield manager, service
 
 
-def held(found: Guarantees, place: Place, name: str) -> dict[Failure, str]:
+def held(found: Guarantees, place: AuditPlace, name: str) -> dict[Failure, str]:
     return {r.failure: r.holds for r in found.rows if (r.place, r.name) == (place, name)}
 
 
@@ -78,10 +78,10 @@ async def test_a_single_server_holds_through_killed_processes(nats_server: NatsS
         assert first.startswith("exactly once between channels through a process killed, ")
         assert len([line for line in others if "on one server only" in line]) == 1
         found = await service.guarantees.of_app("A")
-        channel = held(found, Place.CHANNEL, names.js_stream("A", "T"))
+        channel = held(found, AuditPlace.CHANNEL, names.js_stream("A", "T"))
         assert channel[Failure.PROCESS] == channel[Failure.READER] == "exactly once"
         assert channel[Failure.SERVER] == channel[Failure.POWER] == NOTHING
-        state = held(found, Place.STATE, "snapshots and records")
+        state = held(found, AuditPlace.STATE, "snapshots and records")
         assert (state[Failure.PROCESS], state[Failure.SERVER]) == ("exactly once", NOTHING)
         assert found.sync_interval_s is None
         with pytest.raises(MeshError, match="MESH-A404"):
@@ -91,7 +91,7 @@ async def test_a_single_server_holds_through_killed_processes(nats_server: NatsS
 async def test_deploys_in_a_row_ask_once_about_the_records_of_the_mesh(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarantees, "_KEPT_S", 3600.0)
+    monkeypatch.setattr(guarantees, "_CACHE_AGE_S", 3600.0)
     asked: list[str] = []
 
     async def note(message: Msg) -> None:
@@ -116,7 +116,7 @@ async def test_what_would_be_made_is_what_is_made(nats_server: NatsServer) -> No
         await service.deploy(TEXT)
         after = await service.guarantees.of_app("A")
         assert before == after
-        channel = held(after, Place.CHANNEL, names.js_stream("A", "T"))
+        channel = held(after, AuditPlace.CHANNEL, names.js_stream("A", "T"))
         assert channel[Failure.POWER] == channel[Failure.POWERS] == "exactly once"
         assert channel[Failure.READER] == NOTHING
 

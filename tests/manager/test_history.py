@@ -1,26 +1,30 @@
-"""Rates from reports, ages of backlogs, and an hour of samples within its bound."""
+"""Rates from reports, ages of backlogs, and samples of a week, thinned and within their bound."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 import tracemalloc
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
+import nats
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.control.snapshot import ClusterSnapshot, Seen
+from mesh.clock import SystemClock
+from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.errors import MeshError
-from mesh.manager.history import KEPT_S, History
+from mesh.jetstream.history_store import MetricsHistoryStore
+from mesh.manager.history import SPAN_S, MetricsHistory, Series
 from mesh.manager.manager import running
 from mesh.manager.prometheus import expressions, query_range
-from mesh.manager.rates import Flow, Rates
-from mesh.manager.telemetry import FIELDS, samples
+from mesh.manager.rates import Flow, Rates, total
+from mesh.manager.telemetry import FIELDS, STORED, Telemetry, samples, summed, thinned
 from mesh.model.cluster import (
     AppRecord,
     Assignment,
@@ -28,9 +32,10 @@ from mesh.model.cluster import (
     InstanceStatus,
     NodeMetrics,
     NodeRecord,
-    Role,
+    NodeRole,
     StatisticsLevel,
 )
+from mesh.model.histogram import LATENCY_BOUNDS_S
 from mesh.plan.build import plan
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 
@@ -50,13 +55,17 @@ def snapshot(*reports: InstanceStatus, now_s: float = 0.0, **more: Any) -> Clust
     """The assignments of these reports, and the reports, as just received."""
     return ClusterSnapshot(
         now_s,
-        apps=(Seen(AppRecord(SPEC, "i", 0, **more), 1, 0.0),),
+        apps=(Revisioned(AppRecord(SPEC, "i", 0, **more), 1, 0.0),),
         assignments=tuple(
-            Seen(Assignment(r.instance, r.app, "one", 1, "i", r.worker, r.epoch, 1), 1, 0.0)
+            Revisioned(Assignment(r.instance, r.app, "one", 1, "i", r.worker, r.epoch, 1), 1, 0.0)
             for r in reports
         ),
-        statuses=tuple(Seen(r, 1, now_s) for r in reports),
-        nodes=(Seen(NodeRecord("w1", Role.WORKER, "x", "", 1, metrics=NodeMetrics(50.0)), 1, 0.0),),
+        statuses=tuple(Revisioned(r, 1, now_s) for r in reports),
+        nodes=(
+            Revisioned(
+                NodeRecord("w1", NodeRole.WORKER, "x", "", 1, metrics=NodeMetrics(50.0)), 1, 0.0
+            ),
+        ),
     )
 
 
@@ -104,7 +113,7 @@ def test_a_report_of_an_earlier_epoch_is_no_flow() -> None:
     seen = snapshot(report(1.0, 10, behind=5))
     rates.update(seen)
     (placed,) = seen.assignments
-    later = Seen(Assignment("Shop-one-1", "Shop", "one", 1, "i", "w1", 6, 1), 2, 0.0)
+    later = Revisioned(Assignment("Shop-one-1", "Shop", "one", 1, "i", "w1", 6, 1), 2, 0.0)
     assert placed.value.epoch == 5
     rates.update(ClusterSnapshot(1.0, None, (), seen.apps, (later,), seen.statuses))
     assert rates.flow("Shop-one-1") == Flow()
@@ -165,28 +174,32 @@ def test_samples_are_of_apps_groups_and_nodes() -> None:
     rates.update(seen)
     found = samples(seen, rates)
     assert found["group", "Shop/one"][:4] == (12.0, 0.0, 0.0, 3.0)
-    assert found["app", "Shop"] == found["group", "Shop/one"]
+    assert found["app", "Shop"] == found["group", "Shop/one"] == found["cluster", "all"]
+    # Each instance of several; one that is alone is its group.
+    assert found["instance", "Shop-one-2"][:4] == (2.0, 0.0, 0.0, 0.0)
     assert found["node", "worker/w1"][0] == 0.5
-    assert all(len(row) == len(FIELDS[kind]) for (kind, _), row in found.items())
+    assert all(len(row) == len(STORED[kind]) for (kind, _), row in found.items())
     off = samples(snapshot(*later, statistics=StatisticsLevel.OFF), rates)
     assert set(off) == {("node", "worker/w1")}
 
 
-def filled(seconds: int, bytes_max: int = 10**9, apps: int = 1, start_s: int = 1200) -> History:
-    history = History(FIELD, bytes_max)
+def filled(
+    seconds: int, bytes_max: int = 10**9, apps: int = 1, start_s: int = 1200
+) -> MetricsHistory:
+    history = MetricsHistory(FIELD, bytes_max)
     for at_s in range(start_s, start_s + seconds):
         history.add(at_s, {("app", f"A{n}"): [(at_s * 7919 + n) % 65_536] for n in range(apps)})
     return history
 
 
 def test_an_hour_is_kept_and_read_in_steps() -> None:
-    history = filled(KEPT_S + 300)
-    end_s = 1200 + KEPT_S + 300
-    hour = history.read(("app", "A0"), end_s - KEPT_S, end_s, 1)
+    history = filled(SPAN_S + 300)
+    end_s = 1200 + SPAN_S + 300
+    hour = history.read(("app", "A0"), end_s - SPAN_S, end_s, 1)
     assert hour is not None
     values = hour.values["value"]
-    assert len(values) == KEPT_S
-    for at_s, value in enumerate(values, end_s - KEPT_S):
+    assert len(values) == SPAN_S
+    for at_s, value in enumerate(values, end_s - SPAN_S):
         exact = (at_s * 7919) % 65_536
         assert value is not None
         assert exact * 0.992 - 1 <= value <= exact
@@ -201,7 +214,7 @@ def test_an_hour_is_kept_and_read_in_steps() -> None:
 
 
 def test_a_gap_is_none_and_time_does_not_go_back() -> None:
-    history = History(FIELD, 10**9)
+    history = MetricsHistory(FIELD, 10**9)
     for at_s in (100, 101, 104, 103, 300):
         history.add(at_s, {("app", "A"): [float(at_s % 100)]})
     found = history.read(("app", "A"), 99, 106, 1)
@@ -216,7 +229,7 @@ def test_the_bound_holds_and_shortens_all_series_alike() -> None:
     most = 300_000
     history = filled(1800, most, apps=50)
     assert history.bytes <= most
-    assert history.kept_from_s > 1200
+    assert history.oldest_s > 1200
     starts = set()
     for n in range(50):
         found = history.read(("app", f"A{n}"), 1200, 3000, 60)
@@ -224,7 +237,7 @@ def test_the_bound_holds_and_shortens_all_series_alike() -> None:
         starts.add(next(i for i, v in enumerate(found.values["value"]) if v is not None))
     assert len(starts) == 1
     # An app that is gone leaves nothing, an hour later.
-    for at_s in range(3000, 3000 + KEPT_S + 120, 30):
+    for at_s in range(3000, 3000 + SPAN_S + 120, 30):
         history.add(at_s, {("app", "Other"): [1.0]})
     assert history.keys() == [("app", "Other")]
 
@@ -251,9 +264,13 @@ async def test_a_manager_samples_and_answers(nats_server: NatsServer) -> None:
         past = await service.telemetry.past("node", "manager/m1", 60, 1)
         assert (past.source, past.step_s, len(past.values["cpu"])) == ("memory", 1, 60)
         assert (await service.overview()).apps[0].app == "Shop"
+        week = await service.telemetry.past("node", "manager/m1", 7 * 86_400, 60)
+        # The last ten minutes are those of the finer histories.
+        assert week.step_s == 600
+        assert any(value is not None for value in week.values["cpu"][-2:])
         for kind, name, seconds, code in (
             ("app", "Nothing", 60, "MESH-A404"),
-            ("node", "manager/m1", 7200, "MESH-A422"),
+            ("node", "manager/m1", 8 * 86_400, "MESH-A422"),
         ):
             with pytest.raises(MeshError, match=code):
                 await service.telemetry.past(kind, name, seconds, 1)
@@ -287,6 +304,108 @@ def prometheus_url() -> Iterator[str]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def test_latencies_are_those_of_the_events_since_the_report_before() -> None:
+    rates = Rates()
+    none = (0,) * (len(LATENCY_BOUNDS_S) + 1)
+    first = tuple(100 * (place == 3) for place in range(len(none)))
+    second = tuple(100 * (place == 3) + 8 * (place == 9) for place in range(len(none)))
+    rates.update(snapshot(report(1.0, 100, latencies=first)))
+    assert rates.flow("Shop-one-1").latencies == ()
+    rates.update(snapshot(report(3.0, 108, latencies=second), now_s=2.0))
+    latencies = rates.flow("Shop-one-1").latencies
+    assert (sum(latencies), latencies[9]) == (4.0, 4.0)
+    assert total([Flow(latencies=latencies), Flow(), Flow(latencies=latencies)]).latencies[9] == 8.0
+    # Of another version of a worker: other buckets.
+    rates.update(snapshot(report(4.0, 109, latencies=(1, 2)), now_s=3.0))
+    assert rates.flow("Shop-one-1").latencies == ()
+
+
+class Moment(SystemClock):
+    """A clock that stands."""
+
+    now_ms = 1_800_000_000_000
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+
+def flow_row(events: float, fast: float = 0.0, slow: float = 0.0) -> list[float]:
+    """A row of an app: ``fast`` events of less than a millisecond, ``slow`` ones of 0.5 to 1 s."""
+    row = dict.fromkeys(STORED["app"], 0.0)
+    return list((row | {"events_in": events, "latency_0": fast, "latency_9": slow}).values())
+
+
+async def test_a_week_is_thinned_and_percentiles_are_of_all_events_of_a_step() -> None:
+    clock = Moment()
+    telemetry = Telemetry(None, clock, ManagerSettings())  # type: ignore[arg-type]
+    seconds, minutes, tens = telemetry.tiers
+    now_s = clock.now_ms // 1000
+    key = ("app", "Shop")
+    # Each minute has 59 quick seconds and one with as many slow events as all the others.
+    for at_s in range(now_s - 3600, now_s):
+        is_slow = at_s % 60 == 0
+        seconds.add(at_s, {key: flow_row(2.0, fast=0.0 if is_slow else 1.0, slow=59.0 * is_slow)})
+    minute_s = now_s - 120
+    rows = await thinned(seconds, minute_s, 60)
+    assert set(rows) == {key}
+    assert rows[key][0] == 2.0
+    minutes.add(minute_s - 7200, {key: flow_row(5.0, fast=1.0)})
+    tens.add(now_s - 2 * 86_400, {key: flow_row(7.0, slow=1.0)})
+    hour = await telemetry.past("app", "Shop", 3600, 60)
+    assert (hour.step_s, hour.values["events_in"][5]) == (60, 2.0)
+    # Half of the events were quick, half slow: the median is the boundary, not a mean of medians.
+    assert hour.values["latency_p50_s"][5] == pytest.approx(0.001, rel=0.05)
+    assert hour.values["latency_p99_s"][5] == pytest.approx(0.99, rel=0.05)
+    day = await telemetry.past("app", "Shop", 86_400, 60)
+    place = (minute_s - 7200 - day.start_ms // 1000) // 60
+    assert (day.step_s, day.values["events_in"][place], day.values["events_in"][-1]) == (60, 5, 2)
+    assert day.values["events_in"][0] is None
+    week = await telemetry.past("app", "Shop", 7 * 86_400, 1)
+    assert (week.step_s, {v for v in week.values["events_in"] if v}) == (600, {2.0, 5.0, 7.0})
+    # A time that was: its end is not now, and its steps are as long as what is kept of it.
+    then = await telemetry.past("app", "Shop", 1200, 10, now_s - 2 * 86_400 + 1200)
+    assert (then.step_s, then.values["events_in"]) == (600, [7.0, None])
+    assert (await telemetry.past_of_apps(["Shop", "None"], 600, 10)).values == (  # type: ignore[union-attr]
+        await telemetry.past("app", "Shop", 600, 10)
+    ).values
+    assert await telemetry.past_of_apps(["None"], 600, 10) is None
+
+
+def test_several_series_are_added_up() -> None:
+    one = Series(0, 1, {"events_in": [1.0, None, None], "backlog_s": [5.0, None, 1.0]})
+    other = Series(0, 1, {"events_in": [2.0, 3.0, None], "backlog_s": [4.0, 2.0, None]})
+    found = summed([one, other])
+    assert found.values == {"events_in": [3.0, 3.0, None], "backlog_s": [5.0, 2.0, 1.0]}
+
+
+@pytest.mark.nats
+async def test_the_history_outlives_its_managers(nats_server: NatsServer) -> None:
+    client = await nats.connect(nats_server.url)
+    store = MetricsHistoryStore(client, 1, 1_000_000)
+    assert [one async for one in store.read()] == []
+    rows = {("app", f"A{number}"): flow_row(float(number)) for number in range(1500)}
+    rows["node", "worker/w1"] = [0.5, math.nan, 3.0, 0.0, 1.0]
+    clock = Moment()
+    now_s = clock.now_ms // 1000
+    for _ in range(2):
+        # Two managers that both think they lead store it once.
+        await MetricsHistoryStore(client, 1, 1_000_000).put(60, 86_400, now_s - 120, rows)
+    await client.jetstream().publish("mesh._history.60", b"no history")
+    found = [one async for one in store.read()]
+    assert [(step_s, at_s) for step_s, at_s, _ in found] == [(60, now_s - 120)] * 2
+    read = {key: list(row) for _, _, some in found for key, row in some.items()}
+    assert read["app", "A1499"] == rows["app", "A1499"]
+    assert math.isnan(read["node", "worker/w1"][1])
+    telemetry = Telemetry(None, clock, ManagerSettings())  # type: ignore[arg-type]
+    assert await telemetry._load(store) == {60: now_s - 60}
+    day = await telemetry.past("app", "A7", 86_400, 60)
+    assert {value for value in day.values["events_in"] if value is not None} == {7.0}
+    # Without a bound nothing is stored.
+    await MetricsHistoryStore(client, 1, 0).put(60, 86_400, now_s, rows)
+    assert len([one async for one in store.read()]) == 2
+    await client.close()
 
 
 def test_longer_histories_are_those_of_prometheus(prometheus_url: str) -> None:

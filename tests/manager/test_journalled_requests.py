@@ -69,9 +69,9 @@ async def test_a_wildcard_lists_and_deletes_no_backup(
         made = await until_backed_up(have)
         for name in ("*", ">", "Pair.>"):
             with pytest.raises(MeshError, match="A404"):
-                await have.service.backups.known(name)
+                await have.service.backups.list_all(name)
             with pytest.raises(MeshError, match="A404"):
                 await have.service.backups.delete(name, None)
             with pytest.raises(MeshError, match="A404"):
                 await have.service.story(name)
-        assert await have.service.backups.known("Pair") == [made]
+        assert await have.service.backups.list_all("Pair") == [made]

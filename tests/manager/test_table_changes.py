@@ -15,7 +15,7 @@ from mesh.model import names
 from mesh.settings import ChannelSettings
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import Position
+from mesh.spark.local_state import InputPosition
 from mesh.store.engine import engine_of
 from pyspark_nats.source.rows import MARKED
 from tests.support.databases import new_database
@@ -248,7 +248,7 @@ async def test_a_task_that_runs_again_makes_a_change_once(
         # Messages that are no changes are markers.
         await js.publish(subject, b"{")
         await js.publish(f"{names.marker_subject(STREAM)}.p", b"{}")
-        position = Position.of({STREAM: {"sequence": 0, "time_ms": 1}}, [STREAM])
+        position = InputPosition.of({STREAM: {"sequence": 0, "time_ms": 1}}, [STREAM])
         assert at.shop.local.manifest(position) is not None
         await worker.work()
         first = await at.rows("from Prices")

@@ -13,13 +13,13 @@ from mesh.model import answers, backup, cluster
 PAIRS = [
     (answers.InstanceAnswer, lifecycle.InstanceView, set()),
     (answers.StatusAnswer, lifecycle.AppStatus, {"status"}),
-    (answers.DoorAnswer, cluster.DoorStatus, set()),
+    (answers.ConnectorAnswer, cluster.ConnectorStatus, set()),
     (answers.DeployAnswer, deployed.Deployed, {"type", "message"}),
     (answers.PlanAnswer, deployed.Preview, set()),
     (answers.NodeAnswer, nodes.NodeView, set()),
     (answers.StoryAnswer, journal.JournalEntry, set()),
     (answers.BackupAnswer, backup.BackupRecord, set()),
-    (answers.RestoreAnswer, backup.Restored, set()),
+    (answers.RestoreAnswer, backup.RestoreResult, set()),
 ]
 
 

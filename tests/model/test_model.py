@@ -20,7 +20,7 @@ from mesh.model.cluster import (
     InstanceStatus,
     LeaseRecord,
     NodeRecord,
-    Role,
+    NodeRole,
 )
 from mesh.model.partition import fnv1a_32, partitions
 from mesh.model.types import Attribute, AttributeType, StreamSchema
@@ -41,7 +41,7 @@ SPEC = AppSpec(
     "record",
     [
         LeaseRecord("m1", 3),
-        NodeRecord("w1", Role.WORKER, "x", "", 4),
+        NodeRecord("w1", NodeRole.WORKER, "x", "", 4),
         AppRecord(SPEC, "i1", 5, deleting=True),
         Assignment("App-g-1", "App", "g", 1, "i1", "w1", 2, 7),
         InstanceStatus("App-g-1", "App", "w1", 2, InstanceState.RETRYING, 9, error="x"),

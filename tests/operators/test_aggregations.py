@@ -16,19 +16,20 @@ from mesh.language.syntax import TimeUnit
 from mesh.model.types import AttributeType
 from mesh.operators.aggregations import late
 from mesh.operators.aggregations.cells import Cells
-from mesh.operators.aggregations.find import closed_cells, find, find_asked, groups_with
+from mesh.operators.aggregations.find import closed_cells, find, find_on_demand, groups_with
 from mesh.operators.aggregations.late import LateCellStore
 from mesh.operators.aggregations.rollup import Aggregation, Purging
 from mesh.operators.aggregations.times import time_of
 from mesh.operators.aggregations.values import BaseKind, BaseValue
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
-from mesh.operators.executor import Executor, Mode
+from mesh.operators.executor import ExecutionMode, Executor
 from mesh.operators.query.handlers import Failures
 from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
 from mesh.plan.bind.on_demand import bind_on_demand
 from mesh.plan.bound import Constant
 from mesh.testing.cases import batch
+from tests.support.examples import examples
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def recorders() -> dict[str, Recorder]:
     return {}
 
 
-def _recorder(text: str, mode: Mode = Mode.AUTO) -> Recorder:
+def _recorder(text: str, mode: ExecutionMode = ExecutionMode.AUTO) -> Recorder:
     recorder = Recorder(text)
     recorder.inputs = tuple(s for s in ("S", "T") if s in recorder.executor.input_schemas)
     recorder.outputs = ("O", "P")
@@ -104,7 +105,7 @@ def _recorder(text: str, mode: Mode = Mode.AUTO) -> Recorder:
     return recorder
 
 
-def _whole(text: str, log: Log, mode: Mode) -> list[Any]:
+def _whole(text: str, log: Log, mode: ExecutionMode) -> list[Any]:
     recorder = _recorder(text, mode)
     runs = [recorder.part(log, s, 0, len(log[s])) for s in recorder.inputs]
     recorder.run(runs, dict.fromkeys(recorder.inputs, _END_MS))
@@ -112,16 +113,16 @@ def _whole(text: str, log: Log, mode: Mode) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", APPS)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(EVENT, max_size=30), data=st.data())
 def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: Any) -> None:
     recorder = _recorder(APPS[name])
     log = _log(steps, recorder.inputs)
     run_in_pieces(recorder, log, data, 0)
     recorder.run([], dict.fromkeys(recorder.inputs, _END_MS))
-    expected = _whole(APPS[name], log, Mode.STEP)
+    expected = _whole(APPS[name], log, ExecutionMode.STEP)
     assert sorted(recorder.rows, key=lambda row: row[0]) == expected
-    assert _whole(APPS[name], log, Mode.AUTO) == expected
+    assert _whole(APPS[name], log, ExecutionMode.AUTO) == expected
 
 
 def _steps(count: int, seed: int = 3) -> list[Step]:
@@ -298,12 +299,12 @@ def test_an_on_demand_query_finds_the_rows_of_its_span() -> None:
     assert store is not None
     assert store.within is not None
     assert store.per is not None
-    found = find_asked(aggregation, store.within, store.per, now_ms=10**6)
+    found = find_on_demand(aggregation, store.within, store.per, now_ms=10**6)
     whole = find(aggregation, (0, 31 * 86_400_000), TimeUnit.HOUR, now_ms=10**6)
     assert found.equals(whole)
     decades = Constant("decades", AttributeType.STRING)
     with pytest.raises(ValueError, match="knows no 'decades'"):
-        find_asked(aggregation, store.within, decades, now_ms=10**6)
+        find_on_demand(aggregation, store.within, decades, now_ms=10**6)
 
 
 def test_a_question_about_groups_reads_these_alone() -> None:

@@ -17,6 +17,7 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.operators.merged import merge
 from mesh.plan.bind import bind
 from mesh.plan.bind.on_demand import bind_on_demand
+from tests.support.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,7 @@ def _rows(table: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("query", QUERIES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(parts=st.lists(st.lists(_ROW, max_size=8), min_size=1, max_size=4))
 def test_several_parts_answer_as_one(query: str, parts: list[list[tuple[Any, ...]]]) -> None:
     asked = bind_on_demand(parse_on_demand_query(query), bind(parse(APP)))

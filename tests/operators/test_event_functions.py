@@ -29,6 +29,7 @@ from mesh.operators.executor import Executor
 from mesh.plan.bind import bind
 from mesh.plan.build import plan
 from mesh.plan.supported import check_supported
+from tests.support.examples import examples
 from tests.support.paths import CASES
 from tests.support.recorder import DEFINE, END_MS, Log, Recorder, Step, at_once, log_of
 from tests.support.recorder import run_in_pieces as pieces
@@ -136,7 +137,7 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("name", QUERIES)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEP, max_size=30), data=st.data())
 def test_the_output_is_the_same_however_the_input_is_cut(
     name: str, steps: list[Step], data: Any
@@ -172,7 +173,7 @@ PARTITIONED = "partition with (s of R) begin {} end;"
 
 @pytest.mark.parametrize("place", ["{}", PARTITIONED])
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 9), data=st.data())
 def test_a_model_is_the_same_however_the_input_is_cut(
     name: str, place: str, seed: int, data: Any
@@ -340,7 +341,7 @@ def test_large_values_end_no_query(name: str) -> None:
     assert len(at_once(f"from S{COMPUTED[name]}", log)) > 10
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     sign=st.sampled_from([-1, 1]),
     count=st.integers(1, 3),

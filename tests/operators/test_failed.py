@@ -12,7 +12,7 @@ import pytest
 from mesh import client
 from mesh.language.parser import parse
 from mesh.logs import TextFormatter
-from mesh.operators.executor import Executor, InputRun, Mode
+from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
 from mesh.testing.cases import batch, values
@@ -79,7 +79,7 @@ Row = tuple[int, str, int, list[Any]]
 class Driver:
     """An executor fed with one fixed log, in any pieces."""
 
-    def __init__(self, app: str, count: int = 60, mode: Mode = Mode.AUTO) -> None:
+    def __init__(self, app: str, count: int = 60, mode: ExecutionMode = ExecutionMode.AUTO) -> None:
         chance = np.random.default_rng(5)
         self._app = bind(parse(DEFINE + APPS[app]))
         self._mode = mode
@@ -139,7 +139,7 @@ def test_failed_events_have_the_same_places_however_the_input_is_cut(app: str) -
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("app", APPS)
 def test_step_by_step_the_same_events_fail_in_the_same_places(app: str) -> None:
-    assert Driver(app, mode=Mode.STEP).whole() == Driver(app).whole()
+    assert Driver(app, mode=ExecutionMode.STEP).whole() == Driver(app).whole()
 
 
 def test_what_is_told_says_which_event_failed_in_which_query_and_why() -> None:

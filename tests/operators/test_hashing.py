@@ -11,7 +11,7 @@ import pytest
 
 from mesh.operators.patterns import match_index, memory_layout
 from mesh.operators.select import hashing
-from mesh.operators.select.hashing import Rows, Texts
+from mesh.operators.select.hashing import RowNumbers, TextNumbers
 
 _BITS = 2**64
 _KEYS = 4096
@@ -37,7 +37,7 @@ def colliding() -> list[int]:
 
 def test_numbers_chosen_to_collide_do_not() -> None:
     values = np.array([unscattered(hashed) for hashed in colliding()], dtype=np.uint64)
-    rows = Rows(3)
+    rows = RowNumbers(3)
     none = np.zeros(_KEYS, dtype=np.bool_)
     assert rows.number_longs(values.view(np.int64), none).tolist() == list(range(_KEYS))
     assert longest_run(rows._slots != 0) < 200
@@ -51,7 +51,7 @@ def test_texts_chosen_to_collide_do_not() -> None:
     data = b"".join(word.to_bytes(8, "big") for word in words)
     offsets: Any = np.arange(0, 8 * _KEYS + 1, 8, dtype=np.int32)
     given = pa.StringArray.from_buffers(_KEYS, pa.py_buffer(offsets), pa.py_buffer(data))
-    texts = Texts()
+    texts = TextNumbers()
     assert texts.number(given).tolist() == list(range(_KEYS))
     assert longest_run(texts._slots != 0) < 200
 
@@ -62,7 +62,9 @@ def test_numbers_do_not_depend_on_the_seed(monkeypatch: Any) -> None:
     none = np.zeros(len(values), dtype=np.bool_)
 
     def numbers() -> tuple[list[int], list[int]]:
-        return Rows(2).number_longs(values, none).tolist(), Texts().number(keys).tolist()
+        return RowNumbers(2).number_longs(values, none).tolist(), TextNumbers().number(
+            keys
+        ).tolist()
 
     first = numbers()
     monkeypatch.setattr(hashing, "SEED", hashing.SEED ^ np.uint64(0x1234567890ABCDEF))
@@ -88,7 +90,7 @@ def test_matches_of_a_pattern_by_keys_chosen_to_collide_do_not(way: str) -> None
 
 
 def test_texts_beyond_two_gigabytes_are_not_cut() -> None:
-    texts = Texts()
+    texts = TextNumbers()
     start = 2**31 + 10
     # Zeros take no memory until they are written.
     texts._arena = np.zeros(start + 3, dtype=np.uint8)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from mesh.operators.base import CURRENT, EXPIRED, RESET
 from mesh.operators.output_rate import live_rows
 from mesh.operators.output_rate.live_rows import LiveRows, Shows
+from tests.support.examples import examples
 
 FIELDS: list[tuple[str, pa.DataType]] = [
     ("k", pa.string()),
@@ -126,7 +127,7 @@ def kinds_of(shows: Shows, grouped: bool, kind: int) -> int:
     runs=st.lists(EVENTS, min_size=1, max_size=6),
     after=st.sampled_from(["nothing", "a restart", "an instance forgotten"]),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_it_is_as_a_list_would_be(
     shows: Shows, grouped: bool, runs: list[list[Event]], after: str
 ) -> None:

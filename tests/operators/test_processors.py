@@ -16,6 +16,7 @@ from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.bind import bind
 from mesh.plan.supported import check_supported
+from tests.support.examples import examples
 from tests.support.recorder import DEFINE, END_MS, Recorder, Step, at_once, log_of, run_in_pieces
 
 #: Events at rising times.
@@ -52,7 +53,7 @@ def pieces_of(text: str, steps: list[Step], data: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("text", QUERIES)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEP, max_size=30), data=st.data())
 def test_a_duplicate_within_the_time_is_dropped(text: str, steps: list[Step], data: Any) -> None:
     """ "Removes duplicate events that arrive within the time interval gap from one another." """
@@ -71,7 +72,7 @@ def test_a_duplicate_within_the_time_is_dropped(text: str, steps: list[Step], da
     assert pieces_of(text, steps, data) == found
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEP, max_size=30), data=st.data())
 def test_one_before_a_window_is_a_query_before_the_window(steps: list[Step], data: Any) -> None:
     found = pieces_of(IN_FRONT, steps, data)
@@ -102,7 +103,7 @@ def changes(batches: list[list[list[Any]]], *, rarest: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("side", ["Top", "Bottom"])
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEP, max_size=40), data=st.data())
 def test_the_ranks_of_a_batch_are_those_of_its_values(
     side: str, steps: list[Step], data: Any
@@ -127,7 +128,7 @@ SLACK = """from S select k, s, convert(v, 'long') as t insert into M;
 from M#reorder:kslack(t, 30L) select t insert into O;"""
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     late=st.lists(st.integers(0, 6), max_size=40),
     steps=st.lists(st.integers(0, 9), min_size=40, max_size=40),
@@ -200,7 +201,7 @@ def test_the_extremes_of_a_wave_are_found_once() -> None:
         ),
     ],
 )
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEP, max_size=40), data=st.data())
 def test_those_that_keep_events_are_cut_and_restored_anywhere(
     text: str, steps: list[Step], data: Any

@@ -14,6 +14,7 @@ from mesh.functions.vectors import Vector
 from mesh.model.types import AttributeType
 from mesh.operators.executor import Executor
 from mesh.operators.select.groups import Groups
+from tests.support.examples import examples
 from tests.support.recorder import Recorder, log_of
 
 SELECTS = {
@@ -76,7 +77,7 @@ def recorder_of(text: str) -> Recorder:
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", APPS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_EVENT, max_size=25), data=st.data())
 def test_cuts_and_restarts_change_nothing(name: str, steps: list[Any], data: Any) -> None:
     recorder, whole = recorder_of(APPS[name]), recorder_of(APPS[name])

@@ -12,7 +12,7 @@ from mesh.operators.executor import Executor
 from mesh.operators.on_demand import answer
 from mesh.operators.stored import stores_of
 from mesh.operators.tables.order import bucket, places_of_texts
-from mesh.plan.bound import Answer
+from mesh.plan.bound import AnswerOutput
 from mesh.testing.conformance import direct
 from tests.support.paths import CASES
 from tools import engine_answers
@@ -36,7 +36,7 @@ class Twice(Executor):
 
     def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
         found = super().ask(query, now_ms)
-        if isinstance(query.action, Answer):
+        if isinstance(query.action, AnswerOutput):
             state = direct._through_text(self.snapshot())
             stores = stores_of(self.app, state, self.places, query.reads)
             again = answer(query, stores, now_ms)

@@ -18,10 +18,11 @@ from mesh.language.syntax import TimeUnit
 from mesh.model.stored import rows_channel
 from mesh.operators.aggregations.find import find
 from mesh.operators.dataflow.aggregation_node import AggregationNode
-from mesh.operators.executor import Executor, Mode
+from mesh.operators.executor import ExecutionMode, Executor
 from mesh.plan.bind import bind
 from mesh.spark.store_output import StoreOutput
 from mesh.store.rows import merged, to_arrow
+from tests.support.examples import examples
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def _log(steps: list[Step], streams: tuple[str, ...]) -> Log:
 class StoredRecorder(Recorder):
     """A recorder that keeps the rows for tables as a database would."""
 
-    def __init__(self, text: str, mode: Mode = Mode.AUTO) -> None:
+    def __init__(self, text: str, mode: ExecutionMode = ExecutionMode.AUTO) -> None:
         super().__init__(text)
         self.inputs = ("S",)
         self.outputs = ("O",)
@@ -114,7 +115,7 @@ class StoredRecorder(Recorder):
         return to_arrow(found, table)
 
 
-def _whole(text: str, log: Log, mode: Mode) -> StoredRecorder:
+def _whole(text: str, log: Log, mode: ExecutionMode) -> StoredRecorder:
     recorder = StoredRecorder(text, mode)
     recorder.run([recorder.part(log, "S", 0, len(log["S"]))], {"S": _END_MS})
     return recorder
@@ -126,7 +127,7 @@ def _sorted(rows: list[Any]) -> list[Any]:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", APPS)
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(EVENT, max_size=30), data=st.data())
 def test_cuts_and_restarts_change_no_row_and_no_position(
     name: str, steps: list[Step], data: Any
@@ -135,13 +136,13 @@ def test_cuts_and_restarts_change_no_row_and_no_position(
     log = _log(steps, recorder.inputs)
     run_in_pieces(recorder, log, data, -_END_MS)
     recorder.run([], {"S": _END_MS})
-    expected = _sorted(_whole(APPS[name], log, Mode.STEP).rows)
+    expected = _sorted(_whole(APPS[name], log, ExecutionMode.STEP).rows)
     assert _sorted(recorder.rows) == expected
-    assert _sorted(_whole(APPS[name], log, Mode.AUTO).rows) == expected
+    assert _sorted(_whole(APPS[name], log, ExecutionMode.AUTO).rows) == expected
 
 
 @pytest.mark.parametrize("name", ["by arrival", "by event time", "hours", "in playback"])
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(EVENT, min_size=1, max_size=30), cut=st.integers(0, 30))
 def test_tables_and_state_are_together_the_whole(name: str, steps: list[Step], cut: int) -> None:
     text = APPS[name].replace(STORE, f"{STORE}@purge(enable='false') ")
@@ -213,4 +214,4 @@ def test_a_mesh_without_a_name_can_t_share_tables() -> None:
     app = bind(parse("define stream S (k int, v double, s string); " + text))
     with pytest.raises(MeshError, match="MESH-S144"):
         StoreOutput.of(Executor(app, ()), 1)
-    assert Executor(app, (), shard="n1").stores[0].own == ("SHARD_ID", "n1")
+    assert Executor(app, (), shard="n1").stores[0].shard == ("SHARD_ID", "n1")

@@ -15,11 +15,12 @@ from mesh.operators.base import subset
 from mesh.operators.dataflow.merge import CHANGE_SCHEMA, CHANGES
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.state_migration import remap
-from mesh.operators.table_changes import KEPT_MAX
+from mesh.operators.table_changes import OUTCOMES_MAX
 from mesh.plan.bind import bind
 from mesh.plan.bind.on_demand import bind_on_demand
 from mesh.plan.build import plan
 from mesh.testing.cases import batch, values
+from tests.support.examples import examples
 from tests.support.recorder import stored
 
 ONE = """
@@ -100,7 +101,7 @@ _EVENTS = st.one_of(
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", [ONE, TWO], ids=["one stream", "two streams"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=st.lists(_EVENTS, max_size=20), data=st.data())
 def test_a_change_has_its_place_however_the_input_is_cut(
     text: str, steps: list[tuple[str, int, Any]], data: Any
@@ -147,9 +148,9 @@ def test_outcomes_are_remembered_and_nothing_is_made_twice() -> None:
     refused = _change("r", QUERIES[0], "it is early")
     play.run([InputRun(CHANGES, np.array([10]), np.array([1000]), refused)])
     assert _outcomes(play)["r"]["error"]["code"] == "MESH-O111"
-    for sequence in range(11, 20 + KEPT_MAX):
+    for sequence in range(11, 20 + OUTCOMES_MAX):
         play.take(sequence, (CHANGES, 1000, QUERIES[4]))
-    assert len(_outcomes(play)) == KEPT_MAX
+    assert len(_outcomes(play)) == OUTCOMES_MAX
 
 
 def test_a_waiting_change_survives_an_edit() -> None:

@@ -48,8 +48,8 @@ def test_a_state_is_given_up_by_name_only() -> None:
 
 def test_a_group_may_be_reset_that_does_not_change() -> None:
     made = edit(ONE + TWO, ONE + TWO, "g")
-    assert made.found.fate("g") is GroupFate.RESTARTED
-    assert made.found.fate("h") is GroupFate.SAME
+    assert made.changes.fate("g") is GroupFate.RESTARTED
+    assert made.changes.fate("h") is GroupFate.SAME
     (group, other) = made.spec.groups
     assert (group.resets, group.text) == (1, spec(ONE + TWO).groups[0].text)
     assert other == spec(ONE + TWO).groups[1]

@@ -24,7 +24,7 @@ from S#window.length(3) select k, sum(v) as t insert into Sums;
 end;
 @dist(execGroup='big') from Sums[t > 5] select k, t insert into Big;
 """
-DOORS = """@App:name('A')
+CONNECTORS = """@App:name('A')
 @source(type='http', receiver.url='http://127.0.0.1:8280/s', @map(type='json'))
 define stream S (k string);
 @sink(type='http', publisher.url='http://127.0.0.1:8281/t', @map(type='json'))
@@ -66,7 +66,7 @@ def test_with_state_it_reads_the_apps_keyed_copies() -> None:
 
 
 def test_sources_triggers_and_sinks_are_the_apps() -> None:
-    of = plan(DOORS).spec
+    of = plan(CONNECTORS).spec
     made = fork(of)
     assert reads(made) == {"one": ["mesh-A-S"], "two": ["mesh-A-Tick"]}
     kinds = {group.kind for group in fork(of, sinks=True).groups}

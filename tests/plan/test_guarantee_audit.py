@@ -10,9 +10,9 @@ from mesh.connect.spec import Guarantee
 from mesh.plan.build import plan
 from mesh.plan.guarantee_audit import (
     NOTHING,
+    AuditPlace,
     Facts,
     Failure,
-    Place,
     StreamFacts,
     audit,
     refusal,
@@ -21,7 +21,7 @@ from mesh.plan.guarantee_audit import (
 from mesh.plan.guarantees import demanded_guarantee
 
 if TYPE_CHECKING:
-    from mesh.plan.guarantee_audit import Row
+    from mesh.plan.guarantee_audit import AuditRow
 
 TEXT = """@App:name('Shop')
 @source(type='http', @map(type='json'))
@@ -37,14 +37,14 @@ SPEC = plan(TEXT).spec
 
 def rows_of(
     stream: dict[str, Any] | None = None, bucket: dict[str, Any] | None = None, **facts: Any
-) -> list[Row]:
+) -> list[AuditRow]:
     """The audit of the app with the same configuration in all of its streams."""
     streams = {c.js_stream(): StreamFacts(c.js_stream(), **(stream or {})) for c in SPEC.channels}
     kept = StreamFacts("KV_mesh_control", **({"allows_atomic": False} | (bucket or {})))
     return audit(SPEC, Facts(streams, (kept,), **facts))
 
 
-def held(rows: list[Row], place: Place = Place.CHANNEL) -> dict[Failure, str]:
+def held(rows: list[AuditRow], place: AuditPlace = AuditPlace.CHANNEL) -> dict[Failure, str]:
     """The weakest of a kind of place, by failure."""
     order = [NOTHING, *(one.value for one in Guarantee)]
     found: dict[Failure, str] = {}
@@ -112,23 +112,23 @@ def test_channels_through_failures(
 )
 def test_states_through_failures(bucket: dict[str, Any], store: str, less: set[Failure]) -> None:
     rows = rows_of({"replicas": 3}, bucket, store=store)
-    found = held(rows, Place.STATE)
+    found = held(rows, AuditPlace.STATE)
     assert {failure for failure, holds in found.items() if holds == NOTHING} == less
     # Snapshots are read by nobody else, and have no age.
     assert READER not in found
-    told = [row.reason for row in rows if row.place is Place.STATE and row.holds == ONCE]
+    told = [row.reason for row in rows if row.place is AuditPlace.STATE and row.holds == ONCE]
     assert all(("if /mnt/states outlasts it" in reason) == bool(store) for reason in told)
 
 
 def test_a_border_gives_no_more_than_its_type_and_the_channel_beside_it() -> None:
     rows = rows_of({"replicas": 3}, {"replicas": 3}, sync_s=0.0)
-    assert set(held(rows, Place.SOURCE).values()) == {Guarantee.AT_LEAST_ONCE_WITH_KEY.value}
-    source = next(row for row in rows if row.place is Place.SOURCE)
+    assert set(held(rows, AuditPlace.SOURCE).values()) == {Guarantee.AT_LEAST_ONCE_WITH_KEY.value}
+    source = next(row for row in rows if row.place is AuditPlace.SOURCE)
     assert "within the channel's duplicate window (120 s)" in source.reason
-    sinks = held(rows, Place.SINK)
+    sinks = held(rows, AuditPlace.SINK)
     assert set(sinks) == set(Failure)
     # One copy: what the channel loses, its sink can't send.
-    weaker = held(rows_of({}, {"replicas": 3}, sync_s=0.0), Place.SINK)
+    weaker = held(rows_of({}, {"replicas": 3}, sync_s=0.0), AuditPlace.SINK)
     assert weaker[SERVER] == NOTHING
     assert {**weaker, SERVER: sinks[SERVER]} == sinks
 

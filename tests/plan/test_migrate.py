@@ -7,11 +7,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
+import yaml
 
 from mesh.errors import MeshError
 from mesh.language.naming import named
 from mesh.language.substitution import substitute
-from mesh.migrate import Kind, State, migrate_app
+from mesh.migrate import MigrationState, NoteKind, migrate_app
+from mesh.migrate.deployment import migrate_deployment
 from mesh.plan.build import plan
 from tests.support.paths import ROOT
 
@@ -52,17 +54,17 @@ def test_an_app_of_the_corpus_has_the_expected_outcome(case: Case) -> None:
     shown = "\n".join(error.render(made.text, case.title) for error in made.errors)
     match case.expected:
         case "as is":
-            assert made.state is State.AS_IS, shown
+            assert made.state is MigrationState.AS_IS, shown
             assert made.text == case.text
             assert not refusals(case.text)
         case "changed":
-            assert made.state is State.CHANGED, shown
+            assert made.state is MigrationState.CHANGED, shown
             assert refusals(case.text)
             assert not refusals(made.text)
-            assert any(note.kind is not Kind.DIFFERS for note in made.notes)
+            assert any(note.kind is not NoteKind.DIFFERS for note in made.notes)
         case _:
             assert case.expected == "refused"
-            assert made.state is State.REFUSED
+            assert made.state is MigrationState.REFUSED
             assert case.message in shown
             assert "hint:" in shown
 
@@ -92,7 +94,26 @@ define stream S (a string);
 from S select UUID() as id, time:currentTimestamp() as t, str:upper('UUID()') as u
 insert into T;
 """
-    notes = [note for note in migrate_app(text, "A").notes if note.kind is Kind.DIFFERS]
+    notes = [note for note in migrate_app(text, "A").notes if note.kind is NoteKind.DIFFERS]
     assert [(note.line, note.text.partition(" ")[0]) for note in notes] == [
         (4, "UUID()"), (4, "time:currentTimestamp()"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "expected"), [("true", True), ("false", False)])
+def test_the_permission_of_statements_becomes_a_setting(given: str, expected: bool) -> None:
+    made = migrate_deployment(
+        f"""siddhi:
+          extensions:
+            - extension:
+                name: cud
+                namespace: rdbms
+                properties:
+                  perform.CUD.operations: {given}
+            - extension:
+                name: cud
+                namespace: other
+        """
+    )
+    assert yaml.safe_load(made.files["mesh.yaml"]) == {"stores": {"cud_operations": expected}}
+    assert any("other:cud is left out" in note.text for note in made.notes)

@@ -17,6 +17,7 @@ from mesh.plan.picture import to_dot, to_svg
 from mesh.plan.picture.graph import graph_of
 from mesh.plan.picture.layers import layered
 from mesh.plan.picture.places import BOX_GAP, places
+from tests.support.examples import examples
 from tests.support.paths import EXAMPLE
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -37,7 +38,7 @@ def graphs(draw: st.DrawFn) -> list[tuple[str, str]]:
 
 
 @given(graphs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_edges_lead_from_layer_to_layer_and_boxes_do_not_overlap(
     edges: list[tuple[str, str]],
 ) -> None:

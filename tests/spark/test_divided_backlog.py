@@ -9,7 +9,7 @@ import pytest
 from mesh.spark.instance_io import ROUND_ROBIN_BLOCK
 from mesh.spark.shared_query import task
 from pyspark_nats.sink.exactly_once import ExactlyOncePublisher
-from pyspark_nats.sink.publish import Publisher
+from pyspark_nats.sink.publish import RowPublisher
 from pyspark_nats.source import fetch
 from pyspark_nats.source.ranges import Blocks
 from tests.support.shared_query import Hand, Instances
@@ -45,7 +45,7 @@ def test_an_instance_works_off_its_blocks_without_a_lost_ack(
     monkeypatch.setattr(ExactlyOncePublisher, "_requeue", counted)
     readers: list[Any] = []
     writers: list[Any] = []
-    read_range, publisher_of = fetch.read_range, Publisher
+    read_range, publisher_of = fetch.read_range, RowPublisher
 
     def reading(connection: Any, *given: Any, **named: Any) -> Any:
         readers.append(connection)
@@ -56,7 +56,7 @@ def test_an_instance_works_off_its_blocks_without_a_lost_ack(
         return publisher_of(connection, *given, **named)
 
     monkeypatch.setattr(fetch, "read_range", reading)
-    monkeypatch.setattr(task, "Publisher", publishing)
+    monkeypatch.setattr(task, "RowPublisher", publishing)
     hand = Hand(tmp_path, nats_server)
     try:
         hand.rows_first = COUNT
@@ -64,7 +64,7 @@ def test_an_instance_works_off_its_blocks_without_a_lost_ack(
         hand.make(app.spec)
         hand.publish("T", *range(1, COUNT + 1))
         app.by_group["w"].start()
-        blocks = Blocks(ROUND_ROBIN_BLOCK, 0, parallel).own(0, COUNT)
+        blocks = Blocks(ROUND_ROBIN_BLOCK, 0, parallel).sections(0, COUNT)
         own = [n for first, last in blocks for n in range(first, last + 1)]
         hand.until_rows("T", "Same", len(own))
         assert [row[0] for row in hand.rows("T", "Same")] == own

@@ -23,20 +23,20 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 def electing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Names without a leader: ``cluster``, which makes consumers, or JetStream streams."""
     found: set[str] = set()
-    honest_create, honest_look = jetstream.create_reader, offsets.Watch.latest_now
+    honest_create, honest_look = jetstream.create_reader, offsets.StreamWatch.latest_now
 
     def create(*arguments: Any, **options: Any) -> Any:
         if "cluster" in found:
             raise DisconnectedError("no leader")
         return honest_create(*arguments, **options)
 
-    def latest_now(self: offsets.Watch, start: Any, limits: Any) -> Any:
+    def latest_now(self: offsets.StreamWatch, start: Any, limits: Any) -> Any:
         if found & set(start):
             raise UnavailableError("no answer from NATS")
         return honest_look(self, start, limits)
 
     monkeypatch.setattr(jetstream, "create_reader", create)
-    monkeypatch.setattr(offsets.Watch, "latest_now", latest_now)
+    monkeypatch.setattr(offsets.StreamWatch, "latest_now", latest_now)
     return found
 
 
@@ -53,7 +53,7 @@ def test_messages_are_read_without_consumers_until_these_can_be_made(
     hand.publish("A", 1, 2, 3)
     hand.until_rows("A", "Sums", 3)
     tails = hand.serving._planner._tails
-    waiting = [place for place in places(hand) if place.is_to_follow]
+    waiting = [place for place in places(hand) if place in hand.serving._planner._to_follow]
     assert waiting
     assert not any(place in tails for place in places(hand))
     electing.clear()

@@ -136,7 +136,7 @@ def test_an_event_of_the_far_future_is_recorded_and_moves_no_clock(
         hand.step()
     (entry,) = hand.errors()
     assert entry["reason"].startswith("event time ")
-    assert error_entry.own_time_of(entry) is None
+    assert error_entry.resend_time_of(entry) is None
     assert error_entry.event_of(entry) == b'{"n":3}'
 
 

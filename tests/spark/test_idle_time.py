@@ -16,6 +16,7 @@ from mesh.spark import partition_task
 from mesh.spark.idle_time import IdleTime
 from mesh.spark.partition_task import MESSAGE, RANGE_END, RANGE_START
 from pyspark_nats.source.rows import MARKED
+from tests.support.examples import examples
 from tests.support.host_batches import APP, Batches
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def test_an_event_begins_the_idle_time_again(tmp_path: Path) -> None:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     gaps=st.lists(st.tuples(st.integers(0, 2_500), st.integers(0, 700)), min_size=1, max_size=8),
     cuts=st.lists(st.integers(10_000, 32_000), max_size=6),

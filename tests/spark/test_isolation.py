@@ -26,9 +26,9 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
     """Errors that reading a stream raises, by its name; add entries to cause them."""
     wrong: dict[str, Exception] = {}
-    honest, honest_take = offsets.Watch.latest_now, Tails.take
+    honest, honest_take = offsets.StreamWatch.latest_now, Tails.take
 
-    def latest_now(watch: offsets.Watch, start: Any, limits: Any) -> Any:
+    def latest_now(watch: offsets.StreamWatch, start: Any, limits: Any) -> Any:
         for stream in start:
             if stream in wrong:
                 raise wrong[stream]
@@ -40,7 +40,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Exception]:
                 raise wrong[stream]
         return honest_take(tails, key, at, most)
 
-    monkeypatch.setattr(offsets.Watch, "latest_now", latest_now)
+    monkeypatch.setattr(offsets.StreamWatch, "latest_now", latest_now)
     monkeypatch.setattr(Tails, "take", take)
     return wrong
 

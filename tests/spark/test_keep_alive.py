@@ -22,7 +22,7 @@ COUNT = 2
 def keep_alive(tmp_path: Path) -> KeepAlive:
     """Of a session that accepts no slots."""
     nats = connection_options({"servers": "nats://127.0.0.1:1"})
-    return KeepAlive(COUNT, str(tmp_path / "no-door"), str(tmp_path), nats)
+    return KeepAlive(COUNT, str(tmp_path / "no-listener"), str(tmp_path), nats)
 
 
 def test_a_batch_after_the_end_of_the_session_is_over_at_once(keep_alive: KeepAlive) -> None:

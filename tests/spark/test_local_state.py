@@ -13,15 +13,15 @@ from mesh.model.cluster import Assignment
 from mesh.operators.base import State
 from mesh.plan.build import plan
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import MANIFESTS_KEPT, LocalState, Manifest, Position
+from mesh.spark.local_state import MANIFESTS_MAX, InputPosition, LocalState, Manifest
 from mesh.spark.start_offsets import start_offsets
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def position(sequence: int) -> Position:
-    return Position.of({"s": {"sequence": sequence, "time_ms": sequence * 10}}, ["s"])
+def position(sequence: int) -> InputPosition:
+    return InputPosition.of({"s": {"sequence": sequence, "time_ms": sequence * 10}}, ["s"])
 
 
 def piece(*values: int) -> pa.RecordBatch:
@@ -57,8 +57,8 @@ def test_old_manifests_and_their_pieces_go(tmp_path: Path) -> None:
     local = LocalState(tmp_path / "0")
     for n in range(10):
         local.save(position(n), {}, State({f"w/{n}": piece(n), "kept": piece(0)}))
-    assert len(list(local.directory.glob("*.manifest"))) == MANIFESTS_KEPT
-    assert len(list(local.directory.glob("*.arrow"))) == MANIFESTS_KEPT + 1
+    assert len(list(local.directory.glob("*.manifest"))) == MANIFESTS_MAX
+    assert len(list(local.directory.glob("*.arrow"))) == MANIFESTS_MAX + 1
     newest = local.manifest(position(9))
     assert newest is not None
     assert local.load(newest).pieces["w/9"] == piece(9)
@@ -101,10 +101,10 @@ def io(index: int) -> InstanceIO:
     return InstanceIO(group, assignment)
 
 
-def reached(keyed: str, sequence: int, rates: int) -> Position:
+def reached(keyed: str, sequence: int, rates: int) -> InputPosition:
     places = {keyed: sequence, "mesh-Rates-Rates": rates}
     offsets = {name: {"sequence": n, "time_ms": n} for name, n in places.items()}
-    return Position.of(offsets, offsets)
+    return InputPosition.of(offsets, offsets)
 
 
 def test_a_stream_that_several_partitions_read_begins_where_the_last_of_them_is() -> None:

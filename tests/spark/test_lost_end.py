@@ -11,7 +11,7 @@ from mesh.model.cluster import InstanceState
 from mesh.operators.executor import Executor
 from mesh.plan.bind.group import bind_group
 from mesh.spark.dedicated_query.instance import DedicatedInstance
-from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
+from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.shared_query.work import FAILED, REMOVED, WORK
 from pyspark_nats.errors import DataLossError
 from pyspark_nats.source import offsets
@@ -53,7 +53,7 @@ def test_a_snapshot_of_other_messages_is_data_loss(hand: Hand, group: str, is_ot
 
 def test_a_manifest_of_an_earlier_version_is_read() -> None:
     found = {"S": {"sequence": 5, "time_ms": 7, "newest": 6, "newest_ns": 8}}
-    made = Manifest(Position.of(found, found), {}, {}, (), newest=newest_of(found))
+    made = Manifest(InputPosition.of(found, found), {}, {}, (), newest=newest_of(found))
     assert Manifest.from_bytes(made.to_bytes()).starts == found
     earlier = json.loads(made.to_bytes())
     del earlier["newest"]
@@ -69,23 +69,23 @@ def test_a_dedicated_query_compares_the_newest_message_at_its_start(
     app = begun(hand, "A")
     hand.publish("A", 1, 2)
     hand.until(WORK, group)
-    context = app.by_group[group]._given
+    context = app.by_group[group]._context
     given = {**hand.nats, "stream": "mesh-A-Numbers"}
-    read = offsets.Watch(source_options(given), hand.broker)
+    read = offsets.StreamWatch(source_options(given), hand.broker)
     ends = read.latest(read.initial(), None)
     ends["mesh-A-Numbers"]["newest_ns"] -= 5 * 10**9 * is_other
     dedicated = DedicatedInstance(None, context)  # type: ignore[arg-type]
     run = tmp_path / "run"
     (run / "0").mkdir(parents=True)
     if group == "sums":
-        position = Position.of(ends, ends)
+        position = InputPosition.of(ends, ends)
         LocalState(run / "0").save(
             position, {}, Executor(bind_group(context.io.group), []).snapshot()
         )
     assert dedicated._share(ends, run, None) is not None
     restored = dedicated._restore(tmp_path / "again")
     assert restored.restored == {0}
-    again = offsets.Watch(
+    again = offsets.StreamWatch(
         source_options({**given, "startingOffsets": json.dumps(restored.offsets)}), hand.broker
     )
     hand.publish("A", 3)

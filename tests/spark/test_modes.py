@@ -31,6 +31,7 @@ from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection import _local as connections
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.source import batches
+from pyspark_nats.source.messages import Messages
 from pyspark_nats.source.ranges import StreamRange
 from pyspark_nats.source.source_options import source_options as parsed_options
 
@@ -119,24 +120,23 @@ def typed_rows(io: InstanceIO, js_stream: str, directory: Path) -> pa.RecordBatc
     options = source_options(io, (js_stream,), NATS, BatchLimits(1000, query.BATCH_BYTES))
     schema = typed_schema(io.input_streams(0)[js_stream].channel.stream)
     assert batches.row_layout(parsed_options(options), schema) == part.form
-    messages: Any = _Messages(js_stream, payloads())
+    messages = _messages(js_stream, payloads())
     (batch,) = part.form.to_batches(messages)
     return batch
 
 
-class _Messages:
-    """Messages as the source gives them to the decoder; every third has a time of its own."""
-
-    def __init__(self, stream: str, data: list[bytes]) -> None:
-        own = frames.header_block({names.EVENT_TIME_HEADER: "1570442400000"})
-        self.stream = stream
-        self.sequence = np.arange(1, len(data) + 1)
-        self.data = pa.array(data, pa.binary())
-        self.header = pa.array([own if n % 3 else b"" for n in range(len(data))], pa.binary())
-        self.time_ns = self.sequence * 1_000_000_000
-
-    def __len__(self) -> int:
-        return len(self.sequence)
+def _messages(stream: str, data: list[bytes]) -> Messages:
+    """Messages as the source reads them; of three, two have a time of their own."""
+    own = frames.header_block({names.EVENT_TIME_HEADER: "1570442400000"})
+    sequence = np.arange(1, len(data) + 1)
+    return Messages(
+        stream,
+        sequence,
+        lambda: pa.array(data, pa.binary()),
+        lambda: pa.array([own if n % 3 else b"" for n in range(len(data))], pa.binary()),
+        lambda: pa.nulls(len(data), pa.string()),
+        lambda: sequence * 1_000_000_000,
+    )
 
 
 def by_producer(made: Iterator[pa.RecordBatch]) -> dict[str, list[dict[str, Any]]]:

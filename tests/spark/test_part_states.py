@@ -12,7 +12,7 @@ from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.spark import part_states
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import LocalState, Manifest, Position
+from mesh.spark.local_state import InputPosition, LocalState, Manifest
 from tests.support.shared_query import Snapshots
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def test_partitions_are_restored_side_by_side(io: InstanceIO, tmp_path: Path) ->
     numbers = io.partitions
     assert len(numbers) == part_states.PARTS_AT_ONCE
     store = Asked()
-    kept = {n: Manifest(Position(((f"stream of {n}", 7, 0),)), {}, {}, ()) for n in (2, 6)}
+    kept = {n: Manifest(InputPosition(((f"stream of {n}", 7, 0),)), {}, {}, ()) for n in (2, 6)}
     store.kept = {io.part(n): (manifest.to_bytes(), {}) for n, manifest in kept.items()}
     found = part_states.restore_parts(io, tmp_path, numbers, store, None)
     assert found == kept

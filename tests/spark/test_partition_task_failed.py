@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.spark import partition_task
-from mesh.testing.conformance.script import Sent
+from mesh.testing.conformance.script import StepCall
 from mesh.testing.conformance.spark_rows import marked_rows
 from tests.support.host_batches import Batches
 
@@ -37,7 +37,7 @@ def rows(batches: Batches, now_ms: int, *numbers: int) -> list[dict[str, Any]]:
     inputs = batches.io.input_streams(0)
     times = np.full(len(numbers), now_ms)
     events = pa.record_batch({"n": pa.array(numbers, pa.int32())})
-    sent = Sent(now_ms, "Sparks", times, events)
+    sent = StepCall(now_ms, "Sparks", times, events)
     batch, batches.position = marked_rows(inputs, batches.position, 0, sent)
     return [row for made in batches.task([batch]) for row in made.to_pylist()]
 

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.spark.shared_query import planner
 from pyspark_nats.source import tail
-from pyspark_nats.source.offsets import Watch
+from pyspark_nats.source.offsets import StreamWatch
 from tests.support.shared_query import Hand, Instances, admitted
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_a_message_is_found_that_the_server_stored_late(
     """Whether it passed the server after the slot had subscribed to its subject, or before."""
     monkeypatch.setattr(planner, "_LATE_S", LATE_S)
     hand = Hand(tmp_path, nats_server)
-    honest, doubt = Watch.latest_now, planner.RoundPlanner._doubt
+    honest, doubt = StreamWatch.latest_now, planner.RoundPlanner._doubt
     stored_s = math.inf
 
     def doubted(self: planner.RoundPlanner, stream: str, now_s: float, count: int) -> None:
@@ -87,7 +87,7 @@ def test_a_message_is_found_that_the_server_stored_late(
         if stream == "mesh-T-Others" and count == len(planner._DOUBT_S):
             stored_s = min(stored_s, now_s + LATE_S / 2)
 
-    def late(self: Watch, at: Any, limits: Any) -> Any:
+    def late(self: StreamWatch, at: Any, limits: Any) -> Any:
         return honest(self, at, limits) if time.monotonic() > stored_s else at
 
     try:
@@ -97,7 +97,7 @@ def test_a_message_is_found_that_the_server_stored_late(
             hand.publish("T", 1)
             hand.step()
         monkeypatch.setattr(planner.RoundPlanner, "_doubt", doubted)
-        monkeypatch.setattr(Watch, "latest_now", late)
+        monkeypatch.setattr(StreamWatch, "latest_now", late)
         if not is_heard:
             hand.make(app.spec)
             for number, stream in enumerate(("Numbers", "Others"), 1):

@@ -146,7 +146,7 @@ def test_the_message_is_recorded_and_the_rest_goes_on(
     monkeypatch.setattr(stateless_task._CompiledQuery, "run", run_query)
     app = begun(hand, "A")
     for one in app.by_group.values():
-        one._given.failures.process = Here
+        one._context.failures.process = Here
     hand.publish("A", *range(1, 11))
     hand.until_rows("A", "Sums", 10)
     hand.publish("A", *range(11, 31))
@@ -184,6 +184,7 @@ define stream Numbers (n int);
 
 @pytest.mark.slow
 @pytest.mark.nats
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("window", ["", "#window.length(2)"])
 def test_a_message_that_kills_the_process_is_found(
     hand: Hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from mesh.model.app import Channel, Format
@@ -21,7 +22,7 @@ def test_a_message_of_large_events_is_divided() -> None:
     texts = [f"{n:05d}" * 500 for n in range(1500)]
     texts[700] = "x" * 900_000
     rows = pa.RecordBatch.from_pydict({"s": texts}, channel.stream.arrow)
-    position = pa.array(range(10, 1510), pa.int64())
+    position = np.arange(10, 1510)
     (made,) = sink_rows.event_rows(channel, "p", rows, position, None)
     payloads: list[Any] = made.column("data").to_pylist()
     sizes = [len(data) for data in payloads]

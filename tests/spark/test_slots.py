@@ -304,9 +304,9 @@ def test_a_stay_is_over_before_its_slot_and_the_next_one_finds_it(
     mesh.publish("Numbers", {"n": 2})
     assert mesh.rows("Sums", 2) == [[1], [3]]
     assert [one.keep_alive(0.0).num_rows for one in slots].count(0) >= 1
-    slot._found = slots[0]
+    slot._slot = slots[0]
     assert of_this_process(slots[0].options) is slots[0]
-    slot._found = None
+    slot._slot = None
 
 
 def test_a_slot_that_no_task_finds_ends(

@@ -15,7 +15,7 @@ from mesh.plan.bind.group import bind_group
 from mesh.plan.build import plan
 from mesh.spark import snapshot_migration
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import LocalState, Manifest, Position
+from mesh.spark.local_state import InputPosition, LocalState, Manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ def stored(directory: Path, spec: GroupSpec, state: State) -> bytes:
     local = LocalState(directory)
     local.put_pieces(state)
     clocks = {"S": (1003, False, True)}
-    position = Position.of(PLACES, PLACES)
+    position = InputPosition.of(PLACES, PLACES)
     made = Manifest(position, clocks, dict(state.scalars), tuple(state.pieces))
     return snapshot_migration.sign_manifest(made, spec).to_bytes()
 
@@ -107,7 +107,7 @@ def test_a_changed_group_goes_on_from_what_the_earlier_text_stored(
 
 def test_a_group_that_begins_or_ends_to_keep_state_keeps_its_place(tmp_path: Path) -> None:
     plain, counts = group("from S select a insert into T;"), group(SUM)
-    position = Position.of(PLACES, PLACES)
+    position = InputPosition.of(PLACES, PLACES)
     data = snapshot_migration.sign_manifest(Manifest(position, {}, {}, ()), plain).to_bytes()
     local = LocalState(tmp_path / "0")
     manifest = snapshot_migration.adopt_manifest(wired(counts), 0, local, data, Forgets())

@@ -12,7 +12,7 @@ from mesh.jetstream import task_store
 from mesh.jetstream.task_store import JetStreamTaskStore
 from mesh.operators.base import State
 from mesh.spark import task_states
-from mesh.spark.local_state import LocalState, Position
+from mesh.spark.local_state import InputPosition, LocalState
 from mesh.spark.part_states import mirror
 from mesh.spark.task_states import RemoteState, TaskStates
 from pyspark_nats.protocol.connection_options import connection_options
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
 
-def at(sequence: int) -> Position:
-    return Position((("S", sequence, 10 * sequence),))
+def at(sequence: int) -> InputPosition:
+    return InputPosition((("S", sequence, 10 * sequence),))
 
 
 def piece(*values: int) -> pa.RecordBatch:
@@ -40,11 +40,11 @@ def states(store: JetStreamTaskStore, run: str, epoch: int = 1) -> RemoteState:
 
 def elsewhere() -> None:
     """From here on this process knows no more than one on another machine."""
-    task_states._known.clear()
+    task_states._cached_states.clear()
     task_states._records.clear()
 
 
-def load(state: RemoteState, position: Position) -> dict[str, list[Any]]:
+def load(state: RemoteState, position: InputPosition) -> dict[str, list[Any]]:
     manifest = state.manifest(position)
     assert manifest is not None
     loaded = state.load(manifest)
@@ -148,8 +148,10 @@ def test_a_piece_that_is_gone_is_an_error_and_no_gap(
     state.save(at(1), {}, State({"a": piece(1)}, {}))
     manifest = state.manifest(at(1))
     assert manifest is not None
-    assert state._found is not None
-    monkeypatch.setattr(state, "_found", task_states.Kept(manifest, {"a": "i/g/0/never-stored"}))
+    assert state._current is not None
+    monkeypatch.setattr(
+        state, "_current", task_states.StoredManifest(manifest, {"a": "i/g/0/never-stored"})
+    )
     with pytest.raises(MeshError, match="MESH-S100"):
         state.load(manifest)
 

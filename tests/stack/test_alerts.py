@@ -17,7 +17,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from mesh.api.metrics import ClusterValues, Own, exposition
+from mesh.api.metrics import ClusterValues, ManagerValues, exposition
 from mesh.api.routing import REQUEST_SECONDS
 from mesh.manager.prometheus import EXPRESSIONS
 from mesh.model.cluster import StatisticsLevel
@@ -73,7 +73,7 @@ def healthy() -> ClusterValues:
 def scrape(manager: str, leads: bool) -> str:
     # A process that has served no request has no sample of one.
     REQUEST_SECONDS.labels("GET", "/nodes").observe(0.001)
-    return exposition(Own(manager, leads, 4096), healthy() if leads else None).decode()
+    return exposition(ManagerValues(manager, leads, 4096), healthy() if leads else None).decode()
 
 
 def series_of(text: str) -> dict[str, float]:

@@ -230,6 +230,21 @@ def name_of(database: TestDatabase) -> str:
 
 
 @pytest.mark.parametrize("kept", ["true", "false"])
+def test_rows_are_not_written_to_a_table_without_their_key(
+    database: TestDatabase, kept: str
+) -> None:
+    """MySQL would insert them beside the rows of equal key."""
+    execute(database, f"create table {name_of(database)} (k varchar(9), v varchar(9))")
+    assert played(database, "string", kept, ("ask", "a", None)) == {"Known": [], "!": []}
+    with pytest.raises(MeshError, match="has no unique key of k"):
+        played(database, "string", kept, ("upsert", "a", "x"))
+    assert database.rows(f"select * from {name_of(database)}") == []
+    execute(database, f"alter table {name_of(database)} add unique (k)")
+    found = played(database, "string", kept, ("upsert", "a", "x"), ("ask", "a", None))
+    assert found["Known"] == [{"k": "a", "v": "x"}]
+
+
+@pytest.mark.parametrize("kept", ["true", "false"])
 def test_a_text_that_its_column_can_not_have_fails_its_event_alone(
     database: TestDatabase, kept: str
 ) -> None:

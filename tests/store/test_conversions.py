@@ -22,7 +22,7 @@ from tests.support.databases import has_xml, new_database
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_nats.conversions import Cell, Conversions
+    from pyspark_nats.conversions import ConversionCell, Conversions
     from tests.support.databases import DatabaseServer, TestDatabase
 
 FIVE = {"string": "5", "int": 5, "long": 5, "float": 5.0, "double": 5.0}
@@ -135,7 +135,7 @@ def writers() -> Iterator[list[StoreWriter]]:
 
 
 def compare(
-    database: TestDatabase, declared: str, column: str, cell: Cell, sample: Sample,
+    database: TestDatabase, declared: str, column: str, cell: ConversionCell, sample: Sample,
     writers: list[StoreWriter],
 ) -> None:  # fmt: skip
     def convert(value: str) -> Any:
@@ -165,7 +165,11 @@ def of_tables(table: Conversions) -> list[Any]:
 
 @pytest.mark.parametrize(("kind", "column", "cell"), of_tables(page.POSTGRESQL))
 def test_postgresql_is_as_the_table_says(
-    postgresql_cells: TestDatabase, kind: str, column: str, cell: Cell, writers: list[StoreWriter]
+    postgresql_cells: TestDatabase,
+    kind: str,
+    column: str,
+    cell: ConversionCell,
+    writers: list[StoreWriter],
 ) -> None:
     declared, sample = POSTGRESQL[kind]
     if declared == "xml" and not has_xml():
@@ -176,7 +180,11 @@ def test_postgresql_is_as_the_table_says(
 @pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "column", "cell"), of_tables(page.MYSQL))
 def test_mariadb_is_as_the_table_says(
-    mariadb_cells: TestDatabase, kind: str, column: str, cell: Cell, writers: list[StoreWriter]
+    mariadb_cells: TestDatabase,
+    kind: str,
+    column: str,
+    cell: ConversionCell,
+    writers: list[StoreWriter],
 ) -> None:
     declared, sample = MYSQL[kind]
     compare(mariadb_cells, declared, column, cell, sample, writers)
@@ -184,7 +192,7 @@ def test_mariadb_is_as_the_table_says(
 
 @pytest.mark.parametrize(("kind", "column", "cell"), of_tables(page.REDIS))
 def test_redis_is_as_the_table_says(
-    in_redis: TestDatabase, kind: str, column: str, cell: Cell
+    in_redis: TestDatabase, kind: str, column: str, cell: ConversionCell
 ) -> None:
     client = connected(in_redis.database)
 
@@ -203,7 +211,7 @@ def test_redis_is_as_the_table_says(
 
 @pytest.mark.parametrize(("kind", "column", "cell"), of_tables(page.SQLITE))
 def test_sqlite_is_as_the_table_says(
-    tmp_path_factory: pytest.TempPathFactory, kind: str, column: str, cell: Cell,
+    tmp_path_factory: pytest.TempPathFactory, kind: str, column: str, cell: ConversionCell,
     writers: list[StoreWriter],
 ) -> None:  # fmt: skip
     declared, sample = SQLITE[kind]

@@ -135,7 +135,7 @@ def arm(step: str, store: TestDatabase) -> None:
 
     sa.event.listen(engine, "before_cursor_execute", on_statement)
     committed = StoreOutput.commit
-    kept = partition_task.PartitionTask.kept
+    kept = partition_task.PartitionTask.end_batch
 
     def commit(self: StoreOutput, since_ms: int = 0) -> None:
         if step == "before the commit":
@@ -150,7 +150,7 @@ def arm(step: str, store: TestDatabase) -> None:
             die()
 
     StoreOutput.commit = commit  # type: ignore[method-assign]
-    partition_task.PartitionTask.kept = keep  # type: ignore[assignment, method-assign]
+    partition_task.PartitionTask.end_batch = keep  # type: ignore[assignment, method-assign]
 
 
 def attempt(node: Callable[[], Node], before: Callable[[int], None]) -> int:

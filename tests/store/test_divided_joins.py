@@ -16,7 +16,7 @@ from mesh.model.partition import partitions
 from mesh.plan.bind.group import bind_group
 from mesh.plan.build import plan
 from mesh.spark.partitioning import restrict_to_partition
-from tests.store.test_bucket_joins import Event, Life, events_of
+from tests.store.test_bucket_reads import Event, Life, events_of
 from tests.support.databases import new_database
 
 if TYPE_CHECKING:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from mesh.spark.store_output import StoreOutput
 from mesh.store.engine import engine_of
 from tests.store.test_tables import EVENT, Event, events_of, runs_of
 from tests.support.databases import new_database
+from tests.support.examples import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,7 +147,7 @@ def test_queries_find_what_they_find_in_the_state(
 
 
 @settings(
-    max_examples=8,
+    max_examples=examples(8),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -256,6 +258,44 @@ def test_the_keys_of_a_run_are_one_statement(any_store: TestDatabase, smalls: li
     small.clauses.clear()
     small.send(("k1", 1), ("k2", 1), ("k1", 1))
     assert [_keys(clause) for clause in small.clauses] == [(("k1",), ("k2",)), ((1, True),)]
+
+
+SUMS = """
+define stream S (k string, n int);
+{store} @PrimaryKey('k') define table T (k string, n int, flag bool);
+from S select k, n, n > 1 as flag update or insert into T set T.n = T.n + n on T.k == k;
+"""
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_set_changes_the_row_that_is_there(any_store: TestDatabase, is_kept: bool) -> None:
+    store = any_store.store() if is_kept else in_database(any_store)
+    executor = Executor(bind(parse(SUMS.replace("{store}", store))), ("!",), salt="s")
+    output = StoreOutput.of(executor, 1)
+    assert output is not None
+    for at, run in enumerate(([("a", 1), ("a", 2), ("b", 5)], [("a", 4), ("c", 1)])):
+        keys, numbers = zip(*run, strict=True)
+        columns: list[Any] = [pa.array(keys, pa.string()), pa.array(numbers, pa.int32())]
+        rows = pa.RecordBatch.from_arrays(columns, names=["k", "n"])
+        sequence = np.arange(len(run)) + 10 * at + 1
+        output.prepare()
+        output.take(executor.run([InputRun("S", sequence, sequence, rows)], {"S": 10 * at + 9}))
+        output.commit()
+
+    output.close()
+    # Another reader finds what has been written.
+    reader = Executor(
+        bind(parse(SUMS.replace("{store}", in_database(any_store)))), ("!",), salt="r"
+    )
+    with closing(cast("StoreOutput", StoreOutput.of(reader, 1))) as there:
+        there.prepare()
+        (table,) = reader.lookup_tables
+        found = sorted(table.rows().to_pylist(), key=lambda row: str(row["k"]))
+    assert found == [
+        {"k": "a", "n": 7, "flag": False},
+        {"k": "b", "n": 5, "flag": True},
+        {"k": "c", "n": 1, "flag": False},
+    ]
 
 
 def _keys(clause: Any) -> Any:

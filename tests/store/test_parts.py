@@ -19,8 +19,8 @@ from mesh.model.question import AnswerTask
 from mesh.plan.build import plan
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import LocalState, Position
-from mesh.testing.conformance.script import Sent
+from mesh.spark.local_state import InputPosition, LocalState
+from mesh.testing.conformance.script import StepCall
 from mesh.testing.conformance.spark_rows import marked_rows
 from mesh.worker.answering import answer_task
 from mesh.worker.questions import keys_of
@@ -93,10 +93,10 @@ class Parts:
             local.put_new()
         newest = local.newest()
         nothing = {stream: {"sequence": 0, "time_ms": 0} for stream in inputs}
-        position = Position.of(nothing, nothing) if newest is None else newest.position_of
-        sent = Sent(now_ms)
+        position = InputPosition.of(nothing, nothing) if newest is None else newest.position_of
+        sent = StepCall(now_ms)
         if rows.num_rows:
-            sent = Sent(now_ms, "TradeStream", np.full(rows.num_rows, now_ms), rows)
+            sent = StepCall(now_ms, "TradeStream", np.full(rows.num_rows, now_ms), rows)
         batch, _ = marked_rows(inputs, position, 0, sent)
         (group_input,) = inputs.values()
         subject = group_input.channel.subject(number)

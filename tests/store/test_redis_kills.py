@@ -57,7 +57,7 @@ def content(store: TestDatabase) -> Content:
 
 def arm(step: str) -> None:
     """Let this process end at a step of its next run that writes."""
-    commit, kept = StoreOutput.commit, partition_task.PartitionTask.kept
+    commit, kept = StoreOutput.commit, partition_task.PartitionTask.end_batch
     changes = redis_writer._changes
 
     def changed(*given: Any) -> Any:
@@ -82,7 +82,7 @@ def arm(step: str) -> None:
     vars(redis_writer)["_changes"] = changed
     redis_writer.RedisWriter._moved = moved  # type: ignore[method-assign]
     StoreOutput.commit = committed  # type: ignore[method-assign]
-    partition_task.PartitionTask.kept = keep  # type: ignore[assignment, method-assign]
+    partition_task.PartitionTask.end_batch = keep  # type: ignore[assignment, method-assign]
 
 
 @pytest.mark.sampled(2)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.model.lookup import AllOf, AnyKey, AnyOf, Compared, Comparison
-from mesh.model.stored import Merge, StoredColumn, StoredTable
+from mesh.model.stored import MergeRule, StoredColumn, StoredTable
 from mesh.model.types import AttributeType
 from mesh.store.redis_rows import Hashes, finder, text_of, value_of
 
@@ -28,7 +28,7 @@ VALUES: dict[AttributeType, st.SearchStrategy[Any]] = {
 
 def table(*types: AttributeType) -> Hashes:
     """A table whose columns are all of its key."""
-    columns = tuple(StoredColumn(f"c{at}", type, Merge.KEY) for at, type in enumerate(types))
+    columns = tuple(StoredColumn(f"c{at}", type, MergeRule.KEY) for at, type in enumerate(types))
     return Hashes(StoredTable("T", columns))
 
 
@@ -85,7 +85,10 @@ def test_texts_of_numbers_are_exact_or_none() -> None:
 
 
 def test_a_hash_without_fields_of_the_table_is_no_row() -> None:
-    columns = (StoredColumn("k", T.STRING, Merge.KEY), StoredColumn("n", T.INT, Merge.LATEST))
+    columns = (
+        StoredColumn("k", T.STRING, MergeRule.KEY),
+        StoredColumn("n", T.INT, MergeRule.LATEST),
+    )
     own = Hashes(StoredTable("T", columns))
     assert own.row_of(("a",), [None, None]) is None
     assert own.row_of(("a",), [None, b"5"]) == ("a", 5)

@@ -14,7 +14,7 @@ from mesh.errors import MeshError
 from mesh.model.stored import (
     DELETED,
     Backend,
-    Merge,
+    MergeRule,
     StoredColumn,
     StoredTable,
     changes_channel,
@@ -37,9 +37,9 @@ T = AttributeType
 TABLE = StoredTable(
     "T",
     (
-        StoredColumn("k", T.STRING, Merge.KEY, 20),
-        StoredColumn("n", T.INT, Merge.LATEST),
-        StoredColumn("text", T.STRING, Merge.LATEST, 100),
+        StoredColumn("k", T.STRING, MergeRule.KEY, 20),
+        StoredColumn("n", T.INT, MergeRule.LATEST),
+        StoredColumn("text", T.STRING, MergeRule.LATEST, 100),
     ),
 )
 #: A table that others have made, with rules of its own.
@@ -334,7 +334,7 @@ def test_rows_of_one_table_in_several_parts_are_copied_once(
     monkeypatch.setattr(writer, "COPY_ROWS", 1)
     table = StoredTable(
         "Sums",
-        (StoredColumn("at", T.LONG, Merge.KEY), StoredColumn("n", T.LONG, Merge.SUM)),
+        (StoredColumn("at", T.LONG, MergeRule.KEY), StoredColumn("n", T.LONG, MergeRule.SUM)),
         "at",
     )
     one = StoreWriter(store.database, "p", 1, [table])

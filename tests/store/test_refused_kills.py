@@ -19,11 +19,11 @@ import pytest
 import sqlalchemy as sa
 
 from mesh.spark import partition_task
-from mesh.spark.local_state import Position
+from mesh.spark.local_state import InputPosition
 from mesh.spark.store_output import StoreOutput
 from mesh.store import writer
 from mesh.store.engine import engine_of
-from mesh.testing.conformance.script import Sent
+from mesh.testing.conformance.script import StepCall
 from mesh.testing.conformance.spark_rows import marked_rows
 from tests.store.test_refused import RULES, colliding, refusing, rows_in, run_sql
 from tests.support.trades import Node, end_partitions
@@ -51,12 +51,12 @@ class Refusing(Node):
         )
 
     @property
-    def position(self) -> Position:
+    def position(self) -> InputPosition:
         """Behind the output that is published."""
         runs = self.published
         streams = list(self._io.input_streams(0))
         at = runs[-1]["at"] if runs else {s: {"sequence": 0, "time_ms": 0} for s in streams}
-        return Position.of(at, streams)
+        return InputPosition.of(at, streams)
 
     def publish(self, at: dict[str, Any], made: list[dict[str, Any]]) -> None:
         done = {(one["producer"], one["position"]) for run in self.published for one in run["rows"]}
@@ -76,7 +76,7 @@ class Refusing(Node):
         arrays = [pa.array(list(c), t) for c, t in zip(columns, types, strict=True)]
         rows = pa.RecordBatch.from_arrays(arrays, names=["k", "n", "v"])
         times = np.full(len(events), now_ms)
-        sent = Sent(now_ms, "S", times, rows) if events else Sent(now_ms)
+        sent = StepCall(now_ms, "S", times, rows) if events else StepCall(now_ms)
         task = partition_task.PartitionTask(self._io, str(self.run_directory), frozenset())
         batch, ends = marked_rows(self._io.input_streams(0), self.position, 0, sent)
         made = [
@@ -136,7 +136,7 @@ def arm(store: TestDatabase) -> None:
 
     sa.event.listen(engine, "before_cursor_execute", on_statement)
     sa.event.listen(engine, "savepoint", lambda _c, _n: reach("at a savepoint"))
-    committed, kept = StoreOutput.commit, partition_task.PartitionTask.kept
+    committed, kept = StoreOutput.commit, partition_task.PartitionTask.end_batch
 
     def commit(self: StoreOutput, since_ms: int = 0) -> None:
         committed(self, since_ms)
@@ -148,7 +148,7 @@ def arm(store: TestDatabase) -> None:
         reach("after the state")
 
     StoreOutput.commit = commit  # type: ignore[method-assign]
-    partition_task.PartitionTask.kept = keep  # type: ignore[assignment, method-assign]
+    partition_task.PartitionTask.end_batch = keep  # type: ignore[assignment, method-assign]
 
 
 def attempt(work: Callable[[], None]) -> bool:

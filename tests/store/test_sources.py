@@ -113,7 +113,7 @@ async def test_secrets_are_read_where_the_instance_runs(
     )
     for name, value in store_secrets.variables(settings).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(store_secrets, "_known", {})
+    monkeypatch.setattr(store_secrets, "_cache", {})
     monkeypatch.setattr(secrets, "_seen", set())
 
     written = f"jdbc.url='{store.url}', username='{USER}', password='${{secret:db.password}}'"

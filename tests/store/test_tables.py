@@ -18,6 +18,7 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind import bind
 from mesh.spark.store_output import StoreOutput
 from tests.support.databases import new_database
+from tests.support.examples import examples
 from tests.support.recorder import stored
 
 if TYPE_CHECKING:
@@ -283,7 +284,7 @@ def test_on_demand_changes_are_written_in_their_place(
 
 
 @settings(
-    max_examples=12,
+    max_examples=examples(12),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -12,7 +12,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.model.stored import (
     Backend,
-    Merge,
+    MergeRule,
     StoredColumn,
     StoredTable,
     purge_channel,
@@ -32,18 +32,18 @@ T = AttributeType
 TABLE = StoredTable(
     "A_SECONDS",
     (
-        StoredColumn("AGG_TIMESTAMP", T.LONG, Merge.KEY),
-        StoredColumn("AGG_EVENT_TIMESTAMP", T.LONG, Merge.KEY),
-        StoredColumn("symbol", T.STRING, Merge.KEY, 20),
-        StoredColumn("user", T.INT, Merge.KEY),
-        StoredColumn("is_open", T.BOOL, Merge.KEY),
-        StoredColumn("note", T.STRING, Merge.LATEST, 20),
-        StoredColumn("flag", T.BOOL, Merge.LATEST),
-        StoredColumn("AGG_LAST_EVENT_TIMESTAMP", T.LONG, Merge.LAST),
-        StoredColumn("AGG_SUM_x", T.DOUBLE, Merge.SUM),
-        StoredColumn("AGG_COUNT", T.LONG, Merge.SUM),
-        StoredColumn("AGG_MIN_f", T.FLOAT, Merge.MIN),
-        StoredColumn("AGG_MAX_k", T.INT, Merge.MAX),
+        StoredColumn("AGG_TIMESTAMP", T.LONG, MergeRule.KEY),
+        StoredColumn("AGG_EVENT_TIMESTAMP", T.LONG, MergeRule.KEY),
+        StoredColumn("symbol", T.STRING, MergeRule.KEY, 20),
+        StoredColumn("user", T.INT, MergeRule.KEY),
+        StoredColumn("is_open", T.BOOL, MergeRule.KEY),
+        StoredColumn("note", T.STRING, MergeRule.LATEST, 20),
+        StoredColumn("flag", T.BOOL, MergeRule.LATEST),
+        StoredColumn("AGG_LAST_EVENT_TIMESTAMP", T.LONG, MergeRule.LAST),
+        StoredColumn("AGG_SUM_x", T.DOUBLE, MergeRule.SUM),
+        StoredColumn("AGG_COUNT", T.LONG, MergeRule.SUM),
+        StoredColumn("AGG_MIN_f", T.FLOAT, MergeRule.MIN),
+        StoredColumn("AGG_MAX_k", T.INT, MergeRule.MAX),
     ),
     "AGG_EVENT_TIMESTAMP",
     (("symbol", "user"),),
@@ -126,7 +126,7 @@ def test_rows_of_keys_alone_are_written_once(
     store: TestDatabase, copy_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "COPY_ROWS", copy_rows)
-    table = StoredTable("Keys", (StoredColumn("k", AttributeType.STRING, Merge.KEY),))
+    table = StoredTable("Keys", (StoredColumn("k", AttributeType.STRING, MergeRule.KEY),))
     rows = pa.RecordBatch.from_pydict({"k": ["a", "b", "a"]}, table.arrow)
     one = StoreWriter(store.database, "keys", 1, [table])
     try:
@@ -144,8 +144,8 @@ def test_zeros_of_both_signs_and_each_nan_are_one_key(
 ) -> None:
     monkeypatch.setattr(writer, "COPY_ROWS", copy_rows)
     columns = (
-        StoredColumn("k", AttributeType.DOUBLE, Merge.KEY),
-        StoredColumn("n", AttributeType.LONG, Merge.SUM),
+        StoredColumn("k", AttributeType.DOUBLE, MergeRule.KEY),
+        StoredColumn("n", AttributeType.LONG, MergeRule.SUM),
     )
     table = StoredTable("Signs", columns)
     nans = np.array([0x7FF8000000000000, 0x7FF8000000000001], np.uint64).view(np.float64)
@@ -227,7 +227,7 @@ def test_a_table_that_lacks_columns_is_refused(store: TestDatabase) -> None:
     one.open()
     one.close()
     wider = StoredTable(
-        TABLE.name, (*TABLE.columns, StoredColumn("more", T.LONG, Merge.SUM)), TABLE.time
+        TABLE.name, (*TABLE.columns, StoredColumn("more", T.LONG, MergeRule.SUM)), TABLE.time
     )
     with pytest.raises(MeshError, match="lacks columns"):
         StoreWriter(store.database, "p", 1, [wider]).open()

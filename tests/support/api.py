@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -20,7 +19,7 @@ from mesh.manager.planning import view_of
 from mesh.manager.rates import Flow
 from mesh.manager.telemetry import Past
 from mesh.model.app import AppSpec, Channel
-from mesh.model.backup import BackupRecord, Restored
+from mesh.model.backup import BackupRecord, RestoreResult
 from mesh.model.fork import Forked, Promoted
 from mesh.model.history import Backfilled
 from mesh.model.types import Attribute, AttributeType, StreamSchema
@@ -114,7 +113,7 @@ class FakeTracer:
 class FakeTelemetry:
     """The history of one app."""
 
-    history = SimpleNamespace(bytes=4096)
+    bytes = 4096
 
     async def past(self, kind: str, name: str, seconds: int, step_s: int) -> Past:
         if name != "Shop":
@@ -136,7 +135,7 @@ class FakeBackups:
         self.kept.append(made)
         return made
 
-    async def known(self, app: str) -> list[BackupRecord]:
+    async def list_all(self, app: str) -> list[BackupRecord]:
         return self.kept
 
     async def delete(self, app: str, revision: str | None, *, by: str) -> int:
@@ -144,11 +143,13 @@ class FakeBackups:
         self.kept = [one for one in self.kept if one not in gone]
         return len(gone)
 
-    async def restore(self, app: str, **asked: Any) -> Restored:
+    async def restore(self, app: str, **asked: Any) -> RestoreResult:
         self.asked = asked
         if asked["revision"] == "lost":
             raise MeshError("MESH-A410", "what has come since is not there any more")
-        return Restored(asked["other"] or app, asked["revision"] or "r1", asked["replay"], 7, 2)
+        return RestoreResult(
+            asked["other"] or app, asked["revision"] or "r1", asked["replay"], 7, 2
+        )
 
 
 @dataclass
@@ -198,9 +199,15 @@ class FakePast:
         return {"stream": stream, "sequence": sequence, "index": index, "inputs": []}
 
     async def compare(
-        self, app: str, other: str, streams: Sequence[str], key: Sequence[str]
+        self,
+        app: str,
+        other: str,
+        streams: Sequence[str],
+        key: Sequence[str],
+        ignored: Sequence[str] = (),
     ) -> Any:
-        return {"app": app, "fork": other, "streams": list(streams), "key": list(key)}
+        asked = {"streams": list(streams), "key": list(key), "ignored": list(ignored)}
+        return {"app": app, "fork": other, **asked}
 
 
 @dataclass(frozen=True, slots=True)

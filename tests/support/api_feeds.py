@@ -57,7 +57,7 @@ class FakeFeeds:
             raise MeshError("MESH-A404", f'simulation "{name}" does not exist')
         return self.values.get(name, feed(name, "Other" if name == "Others" else "Shop"))
 
-    async def known(self) -> list[tuple[dict[str, Any], str]]:
+    async def list_all(self) -> list[tuple[dict[str, Any], str]]:
         return [
             (await self.configuration(name), "" if state is FeedState.RUN else "no app")
             for name, state in self.states.items()

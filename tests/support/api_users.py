@@ -13,7 +13,7 @@ from mesh.jetstream.directory import DirectoryUser
 from tests.support.api import TEXT, FakeService
 
 if TYPE_CHECKING:
-    from mesh.api.users import Credentials
+    from mesh.api.users import LoginCredentials
     from mesh.jetstream.audit_entries import AuditEntry
     from mesh.model.access import Grant
 
@@ -51,7 +51,7 @@ class FakeDirectory:
 class AnyPassword(Users):
     """Accepts every known user."""
 
-    def is_verified(self, given: Credentials) -> bool:
+    def is_verified(self, given: LoginCredentials) -> bool:
         self.refresh()
         return bool(self.grants(given.user))
 

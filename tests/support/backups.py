@@ -125,8 +125,8 @@ class Blind:
     async def put(self, name: str, data: bytes) -> None:
         raise AssertionError(name)
 
-    async def fetch(self, wanted: Mapping[str, Path]) -> None:
-        assert not wanted
+    async def fetch(self, paths: Mapping[str, Path]) -> None:
+        assert not paths
 
     async def delete(self, name: str) -> None:
         raise AssertionError(name)
@@ -140,5 +140,5 @@ class Blind:
     async def stored_ms(self, name: str) -> int | None:
         raise AssertionError(name)
 
-    async def made_at(self) -> datetime | None:
+    async def created_at(self) -> datetime | None:
         return None

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from playwright.async_api import Browser, ConsoleMessage, Page
+    from playwright.async_api import Browser, ConsoleMessage, Page, Request
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
@@ -64,7 +64,13 @@ async def look(
         if message.type in ("error", "warning"):
             told.append(f"{url} {width}: console says {message.text}")
 
+    def note(request: Request) -> None:
+        if not request.url.startswith((origin, "data:")):
+            told.append(f"{url} {width}: asks {request.url}")
+
+    origin = "/".join(url.split("/", 3)[:3])
     page.on("console", hear)
+    page.on("request", note)
     answer = await page.goto(url, timeout=1000 * ANSWER_S)
     assert answer is not None
     if answer.status != 200:
@@ -80,6 +86,7 @@ async def look(
     if is_axe:
         told += [f"{url} {width}: {one}" for one in await axe_problems(page)]
     page.remove_listener("console", hear)
+    page.remove_listener("request", note)
     return told
 
 

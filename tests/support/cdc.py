@@ -7,10 +7,10 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from mesh.connect.contract import Access, Context
+from mesh.connect.contract import Context, NodeAccess
 from mesh.language.parser import parse_app
 from mesh.plan.bind import bind
-from mesh.plan.doors import door_of, make_mapper
+from mesh.plan.connectors import connector_of, make_mapper
 from mesh.receiver.types.cdc_source import CdcSource
 from mesh.store.engine import engine_of
 from tests.support import databases
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _numbers = itertools.count(1)
 MODES = ("listening", "polling")
-ACCESS = Access(("/",))
+ACCESS = NodeAccess(("/",))
 
 
 def execute(database: TestDatabase, *statements: str) -> None:
@@ -53,8 +53,8 @@ class Case:
         )
         bound = bind(parse_app(text))
         ((name, annotation),) = bound.stream_annotations
-        door = door_of(annotation)
-        mapper = make_mapper(door, bound.stream(name))
+        connector = connector_of(annotation)
+        mapper = make_mapper(connector, bound.stream(name))
         login = {"url": self.database.url, "username": USER, "password": PASSWORD}
         values = {**given, **login, "polling.interval": 10}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mesh.control.placement import Admits, Candidate, Need
-from mesh.control.snapshot import ClusterSnapshot, Seen
+from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.model.app import AppSpec, Channel, GroupInput, GroupKind, GroupSpec, Strategy
 from mesh.model.cluster import (
     Admission,
@@ -17,8 +17,8 @@ from mesh.model.cluster import (
     LeaseRecord,
     NodeOrder,
     NodeRecord,
+    NodeRole,
     Retired,
-    Role,
     Standby,
     StandbyStatus,
 )
@@ -42,12 +42,12 @@ def listed(text: str) -> list[list[str]]:
     return [item.split(":") for item in text.split(",") if item]
 
 
-def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
+def node(name: str, seen_at_s: float, *options: str) -> Revisioned[NodeRecord]:
     """A worker; options are ``starting``, ``cold``, ``anew``, ``cap2``, ``+label`` and so on."""
     labels = tuple(o[1:] for o in options if o.startswith("+"))
     record = NodeRecord(
         id=name,
-        role=Role.WORKER,
+        role=NodeRole.WORKER,
         incarnation=f"{name}-{2 if 'anew' in options else 1}",
         address="",
         beat=1,
@@ -60,10 +60,10 @@ def node(name: str, seen_at_s: float, *options: str) -> Seen[NodeRecord]:
         takes_receivers="queries" not in options,
         takes_queries="receivers" not in options,
     )
-    return Seen(record, 1, seen_at_s)
+    return Revisioned(record, 1, seen_at_s)
 
 
-def app(name: str, *groups: str) -> Seen[AppRecord]:
+def app(name: str, *groups: str) -> Revisioned[AppRecord]:
     """``-A`` is being undeployed, ``^A`` restored, ``_A`` made, ``#A`` paused; groups as ``group``.
 
     ``?g`` is one of an earlier text, ``??g`` one that is being removed.
@@ -81,7 +81,7 @@ def app(name: str, *groups: str) -> Seen[AppRecord]:
         spec, f"{name}-1", 0, deleting=deleting, making=making, held=held, retired=retired,
         paused=paused,
     )  # fmt: skip
-    return Seen(record, 9, 0.0)
+    return Revisioned(record, 9, 0.0)
 
 
 def group(app: str, text: str) -> GroupSpec:
@@ -115,16 +115,16 @@ def group(app: str, text: str) -> GroupSpec:
     )
 
 
-def form(app: str, text: str) -> Seen[GroupForm]:
+def form(app: str, text: str) -> Revisioned[GroupForm]:
     """``g*2@3`` is the third form after the first; ``g*2@3^7`` begins after sequence 7."""
     spec, _, numbers = text.partition("@")
     number, _, start = numbers.partition("^")
     made = group(app, spec)
     begins = {"S": int(start)} if start else {}
-    return Seen(GroupForm(app, made.name, f"{app}-1", made, int(number or 0), begins), 5, 0.0)
+    return Revisioned(GroupForm(app, made.name, f"{app}-1", made, int(number or 0), begins), 5, 0.0)
 
 
-def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Seen[Assignment]:
+def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Revisioned[Assignment]:
     """``w1@5`` is placed, ``w1@5>w2`` withdrawn and on its way to w2, ``w1@5>`` only withdrawn.
 
     ``w1@5#2`` is of form 2, ``w1@5|7`` runs up to sequence 7, and ``w1@5<w2`` was on w2 before.
@@ -152,10 +152,10 @@ def assignment(instance: str, where: str, seen_at_s: float = 0.0) -> Seen[Assign
         until=({"S": int(until)} if until else {}) if ends else None,
         former=former,
     )
-    return Seen(made, 2, seen_at_s)
+    return Revisioned(made, 2, seen_at_s)
 
 
-def report(instance: str, worker: str, epoch: int, state: str) -> Seen[InstanceStatus]:
+def report(instance: str, worker: str, epoch: int, state: str) -> Revisioned[InstanceStatus]:
     """``settled7``: stopped, and settled at sequence 7; ``refused57``: by a writer of epoch 57.
 
     ``running*9`` has 9 MB of state.
@@ -172,34 +172,34 @@ def report(instance: str, worker: str, epoch: int, state: str) -> Seen[InstanceS
     )  # fmt: skip
     if settled:
         made = replace(made, settled=True, position={"S": int(position)})
-    return Seen(made, 3, 0.0)
+    return Revisioned(made, 3, 0.0)
 
 
-def stands_by(instance: str, worker: str, *options: str) -> Seen[Standby]:
+def stands_by(instance: str, worker: str, *options: str) -> Revisioned[Standby]:
     """``A-g-1:w2``; ``before`` for a process that has ended since."""
     name, group, index = instance.rsplit("-", 2)
     process = f"{worker}-{0 if 'before' in options else 1}"
-    return Seen(
+    return Revisioned(
         Standby(instance, name, group, int(index), 1, f"{name}-1", worker, process, 5), 2, 0.0
     )
 
 
-def holds(instance: str, worker: str, snapshots: str, size: str) -> Seen[StandbyStatus]:
+def holds(instance: str, worker: str, snapshots: str, size: str) -> Revisioned[StandbyStatus]:
     name = instance.rsplit("-", 2)[0]
-    return Seen(StandbyStatus(instance, name, worker, 0, int(snapshots), int(size)), 2, 0.0)
+    return Revisioned(StandbyStatus(instance, name, worker, 0, int(snapshots), int(size)), 2, 0.0)
 
 
-def order(name: str, admission: str) -> Seen[NodeOrder]:
-    return Seen(NodeOrder(name, Admission(admission), "ada"), 4, 0.0)
+def order(name: str, admission: str) -> Revisioned[NodeOrder]:
+    return Revisioned(NodeOrder(name, Admission(admission), "ada"), 4, 0.0)
 
 
 def snapshot(line: str) -> ClusterSnapshot:
     """The cluster that a script's lines describe."""
     given_words = words(line)
-    lease: Seen[LeaseRecord | None] | None = None
+    lease: Revisioned[LeaseRecord | None] | None = None
     if "lease" in given_words:
         holder, revision = given_words["lease"].split("@")
-        lease = Seen(LeaseRecord(holder, 1), int(revision), 0.0)
+        lease = Revisioned(LeaseRecord(holder, 1), int(revision), 0.0)
     reports = []
     for instance, where, state in listed(given_words.get("reports", "")):
         worker, epoch = where.split("@")
@@ -207,7 +207,7 @@ def snapshot(line: str) -> ClusterSnapshot:
     apps = tuple(app(name, *groups) for name, *groups in listed(given_words.get("apps", "")))
     # By default, groups are as desired.
     forms = {
-        (spec.app, spec.name): Seen(
+        (spec.app, spec.name): Revisioned(
             GroupForm(spec.app, spec.name, record.value.incarnation, spec, 0), 5, 0.0
         )
         for record in apps

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.model.stored import Merge, StoredColumn, StoredTable, changes_channel, changes_schema
+from mesh.model.stored import MergeRule, StoredColumn, StoredTable, changes_channel, changes_schema
 from mesh.model.types import AttributeType as A
 from mesh.store.engine import engine_of
 from mesh.store.writer import StoredRows
@@ -101,6 +101,7 @@ MARIADB = (
     ("time(2)", "'838:59:59'", "838:59:59.00"),
     ("year", "2026", "2026"),
     ("enum('a','it''s')", "'it''s'", "it's"),
+    (r"enum('a','b\\c')", r"'b\\c'", "b\\c"),
     ("set('x','y','z')", "'z,x'", "x,z"),
     ("set('x')", "''", ""),
     ("bit(5)", "b'00101'", "00101"),
@@ -147,7 +148,10 @@ def created(database: TestDatabase, name: str, declared: str, *values: str) -> N
 
 
 def table_of(name: str, attribute: A) -> StoredTable:
-    columns = (StoredColumn("k", A.STRING, Merge.KEY), StoredColumn("v", attribute, Merge.LATEST))
+    columns = (
+        StoredColumn("k", A.STRING, MergeRule.KEY),
+        StoredColumn("v", attribute, MergeRule.LATEST),
+    )
     return StoredTable(name, columns)
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_nats.conversions import Outcome
+from pyspark_nats.conversions import ConversionOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark_nats.conversions import Cell, Conversions
+    from pyspark_nats.conversions import ConversionCell, Conversions
 
 
 class EventRefusedError(Exception):
@@ -51,16 +51,16 @@ def cells(table: Conversions) -> list[Any]:
     ]
 
 
-def check(cell: Cell, sample: Sample, column: str, convert: Callable[[Any], Any]) -> None:
+def check(cell: ConversionCell, sample: Sample, column: str, convert: Callable[[Any], Any]) -> None:
     """Compare a cell with the outcome of ``convert``, which raises the errors of this module."""
     match cell.outcome:
-        case Outcome.NO:
+        case ConversionOutcome.NO:
             with pytest.raises(AppRefusedError):
                 convert(sample.value)
-        case Outcome.REFUSED:
+        case ConversionOutcome.REFUSED:
             with pytest.raises(EventRefusedError):
                 convert(sample.value)
-        case Outcome.EXACT | Outcome.TEXT:
+        case ConversionOutcome.EXACT | ConversionOutcome.TEXT:
             found, expected = convert(sample.value), sample.inside[column]
             assert type(found) is type(expected)
             assert _are_same(found, expected), f"{found!r} is not {expected!r}"

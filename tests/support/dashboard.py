@@ -19,7 +19,7 @@ from mesh.dashboard.server import Front, make_pages
 from mesh.jetstream import kv
 from mesh.jetstream.audit import Audit
 from mesh.jetstream.directory import Directory
-from mesh.jetstream.sessions import Sessions
+from mesh.jetstream.sessions import UserSessions
 from mesh.manager.manager import running
 from mesh.model import codec, names
 from mesh.model.cluster import (
@@ -27,7 +27,7 @@ from mesh.model.cluster import (
     InstanceStatus,
     NodeMetrics,
     NodeRecord,
-    Role,
+    NodeRole,
 )
 from mesh.settings import ManagerSettings, NatsSettings, OidcSettings, Settings
 from mesh.signals import end
@@ -55,7 +55,7 @@ class Site:
     url: str
     client: Client
     directory: Directory
-    sessions: Sessions
+    sessions: UserSessions
     #: Values of the reports of instances, by instance; others run and count.
     states: dict[str, dict[str, Any]] = field(default_factory=dict)
     _beats: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -86,14 +86,21 @@ class Site:
             "memory_percent": 41.0, "load_1m": 0.7, **metrics,
         }  # fmt: skip
         record = NodeRecord(
-            name, Role.WORKER, f"i-{name}", "", 0, pid=4242, ready=True, metrics=NodeMetrics(**load)
+            name,
+            NodeRole.WORKER,
+            f"i-{name}",
+            "",
+            0,
+            pid=4242,
+            ready=True,
+            metrics=NodeMetrics(**load),
         )
         beat = 0
         while True:
             beat += 1
             await self._put(
                 names.CONTROL_BUCKET,
-                names.node_key(Role.WORKER, name),
+                names.node_key(NodeRole.WORKER, name),
                 replace(record, beat=beat),
             )
             for seen in self.service._view.snapshot().assignments:
@@ -128,12 +135,12 @@ async def site(
         clock = SystemClock()
         js = service.client.jetstream()
         directory, audit = Directory(js), Audit(service.client)
-        sessions = Sessions(js, clock)
+        sessions = UserSessions(js, clock)
         following = [asyncio.create_task(one.follow()) for one in (directory, audit)]
         await directory.ready()
         api = ApiServer(
             service, made, listen(made),
-            lambda app, door: Front(app, make_pages(service, door, clock)),
+            lambda app, connector: Front(app, make_pages(service, connector, clock)),
             directory=directory, audit=audit, sessions=sessions,
             provider=make_provider(oidc, clock) if oidc is not None else None,
         )  # fmt: skip

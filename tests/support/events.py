@@ -15,14 +15,14 @@ from mesh.model import names
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 START_MS: Final = 1_700_000_000_000
 #: Number of keys in the events of ``load``.
 KEYS: Final = 13
 
 
-async def rows(view: View, app: str, stream: str, count: int) -> list[dict[str, Any]]:
+async def rows(view: MeshClusterView, app: str, stream: str, count: int) -> list[dict[str, Any]]:
     """The rows of a JSON stream, once there are ``count`` of them and nothing more is pending."""
     js_stream, subject = f"mesh-{app}-{stream}", f"mesh.{app}.{stream}"
 
@@ -35,7 +35,7 @@ async def rows(view: View, app: str, stream: str, count: int) -> list[dict[str, 
     return found
 
 
-async def row_values(view: View, app: str, stream: str, count: int) -> list[list[Any]]:
+async def row_values(view: MeshClusterView, app: str, stream: str, count: int) -> list[list[Any]]:
     """The rows of a JSON stream, once there are ``count`` of them and nothing more is pending."""
     js_stream, subject = f"mesh-{app}-{stream}", f"mesh.{app}.{stream}"
 
@@ -57,14 +57,14 @@ def events(count: int) -> list[tuple[int, dict[str, Any]]]:
     ]
 
 
-async def publish(view: View, app: str, sent: list[tuple[int, dict[str, Any]]]) -> None:
+async def publish(view: MeshClusterView, app: str, sent: list[tuple[int, dict[str, Any]]]) -> None:
     for time_ms, event in sent:
         header = {names.EVENT_TIME_HEADER: str(time_ms)}
         await view.js.publish(f"mesh.{app}.S", json.dumps(event).encode(), headers=header)
 
 
 @contextlib.asynccontextmanager
-async def load(view: View, app: str) -> AsyncIterator[list[int]]:
+async def load(view: MeshClusterView, app: str) -> AsyncIterator[list[int]]:
     """Events for stream Feed of ``app``, one after the other; the list holds the published ones."""
     sent: list[int] = []
     done = asyncio.Event()
@@ -85,13 +85,13 @@ async def load(view: View, app: str) -> AsyncIterator[list[int]]:
         await publishing
 
 
-async def more(view: View, sent: list[int], count: int) -> None:
+async def more(view: MeshClusterView, sent: list[int], count: int) -> None:
     """Until so many more have been published."""
     wanted = len(sent) + count
     await view.until("more events", lambda: len(sent) >= wanted)
 
 
-async def counts_are_continuous(view: View, app: str, total: int) -> None:
+async def counts_are_continuous(view: MeshClusterView, app: str, total: int) -> None:
     """Each key's events were counted 1, 2, 3 and so on: none lost, none doubled."""
     found: dict[str, list[int]] = defaultdict(list)
     for row in await rows(view, app, "Counts", total):

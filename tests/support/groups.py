@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 #: Files by the start of their path, with the group whose fixture they share.
 _SHARED: Final = {
     "tests/e2e/": "e2e",
-    "tests/connectors/test_spark_": "spark",
-    "tests/connectors/test_auth_spark": "spark",
-    "tests/connectors/test_standalone_cluster": "spark",
+    "tests/pyspark_nats/test_spark_": "spark",
+    "tests/pyspark_nats/test_auth_spark": "spark",
+    "tests/pyspark_nats/test_options": "spark",
+    "tests/pyspark_nats/test_sql_types": "spark",
+    "tests/pyspark_nats/test_typed_rows": "spark",
+    "tests/pyspark_nats/test_standalone_cluster": "spark",
 }
 #: The slowest groups, the slowest first: so the processes end at about the same time.
 _FIRST: Final = (
     "e2e",
     "spark",
-    "tests/connectors/faults/test_drivers.py",
-    "tests/connectors/faults/test_servers.py",
+    "tests/pyspark_nats/faults/test_drivers.py",
+    "tests/pyspark_nats/faults/test_servers.py",
     "tests/spark/test_conformance_spark.py",
     "tests/spark/test_modes.py",
     "tests/spark/test_temporary_files.py",

@@ -12,8 +12,8 @@ from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import Position
-from mesh.testing.conformance.script import Sent
+from mesh.spark.local_state import InputPosition
+from mesh.testing.conformance.script import StepCall
 from mesh.testing.conformance.spark_rows import marked_rows
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Batches:
         self.task = partition_task.PartitionTask(self.io, str(directory), restored)
         inputs = self.io.input_streams(0)
         nothing = {stream: {"sequence": 0, "time_ms": 0} for stream in inputs}
-        self.position = Position.of(nothing, nothing)
+        self.position = InputPosition.of(nothing, nothing)
 
     def run(self, now_ms: int, *numbers: int) -> list[Any]:
         """Run one batch with these events at ``now_ms``, or without events; its output."""
@@ -48,7 +48,7 @@ class Batches:
         times = np.full(len(numbers), now_ms)
         if numbers:
             rows = pa.record_batch({"n": pa.array(numbers, pa.int32())})
-        sent = Sent(now_ms, "Sparks", times, rows) if numbers else Sent(now_ms)
+        sent = StepCall(now_ms, "Sparks", times, rows) if numbers else StepCall(now_ms)
         inputs = self.io.input_streams(0)
         batch, self.position = marked_rows(inputs, self.position, 0, sent)
         out = [made for made in self.task([batch]) if made.num_rows]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.parser import parse_app
-from mesh.operators.executor import Executor, InputRun, Mode
+from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.plan.bind import bind
 
 DEFINITIONS = (
@@ -21,7 +21,7 @@ Row = tuple[int, str, tuple[object, ...]]
 
 
 def run(
-    app: str, steps: list[Row], mode: Mode, cuts: set[int], saves: bool = False
+    app: str, steps: list[Row], mode: ExecutionMode, cuts: set[int], saves: bool = False
 ) -> list[tuple[object, ...]]:
     """The output of ``app``, by position; ``cuts``: the events before which a new run begins."""
     bound = bind(parse_app(app))
@@ -29,7 +29,7 @@ def run(
     names = [s.name for s in bound.streams if s.name in {stream for _, stream, _ in steps}]
     out: list[tuple[object, ...]] = []
     pending: list[tuple[int, Row]] = []
-    for number, step in enumerate([*steps, (10_000, "", ())]):
+    for number, step in enumerate([*steps, (3_000, "", ())]):
         if number in cuts or number == len(steps):
             runs = []
             for name in names:

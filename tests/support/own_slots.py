@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mesh.spark.shared_query.slot_network import Door
+    from mesh.spark.shared_query.slot_network import SlotListener
     from mesh.spark.task_states import TaskStore
     from tests.support.shared_query import Hand
 
@@ -72,7 +72,7 @@ class QueryWithoutSpark(SharedQuery):
         self.hand = hand
         self.runs: list[Running] = []
 
-    def _start(self, run: Path, count: int, door: Door) -> Any:
+    def _start(self, run: Path, count: int, listener: SlotListener) -> Any:
         for number in range(2):
             (run / str(number)).mkdir()
         self.runs.append(
@@ -80,7 +80,10 @@ class QueryWithoutSpark(SharedQuery):
                 [
                     Slot(
                         SlotOptions(
-                            door.address, str(run / str(number)), self.hand.known, door.secret
+                            listener.address,
+                            str(run / str(number)),
+                            self.hand.known,
+                            listener.secret,
                         )
                     )
                     for number in range(count)

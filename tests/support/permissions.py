@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.jetstream.accounts import NatsUser, accounts
-from mesh.model.nats_roles import Client, Grant, Role, inbox
+from mesh.model.nats_roles import ClientGrant, NatsRole, StreamGrant, inbox
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 #: The app that clients have streams of.
 SHOP: Final = """@App:name('Shop') define stream Orders (item string, price double);
 from Orders[price > 100.0] select item, price insert into DearOrders;"""
-_READS: Final = (Grant("Shop", "DearOrders"),)
+_READS: Final = (StreamGrant("Shop", "DearOrders"),)
 #: By name: a role of the mesh, or what a client has.
-USERS: Final[dict[str, Role | Client]] = {
-    **{role: role for role in Role},
-    "till": Client(publish=(Grant("Shop", "Orders"),)),
-    "board": Client(read=_READS),
-    "desk": Client(query=("Shop",)),
-    "publisher": Client(publish=(Grant("*", "*"),)),
-    "reader": Client(read=(Grant("*", "*"),), query=("*",)),
+USERS: Final[dict[str, NatsRole | ClientGrant]] = {
+    **{role: role for role in NatsRole},
+    "till": ClientGrant(publish=(StreamGrant("Shop", "Orders"),)),
+    "board": ClientGrant(read=_READS),
+    "desk": ClientGrant(query=("Shop",)),
+    "publisher": ClientGrant(publish=(StreamGrant("*", "*"),)),
+    "reader": ClientGrant(read=(StreamGrant("*", "*"),), query=("*",)),
 }
 #: By user.
 PASSWORDS: Final = {user: f"of-{user}" for user in USERS}
@@ -37,4 +37,4 @@ def write_accounts(path: Path) -> list[str]:
 def inbox_of(name: str) -> str:
     """The prefix of a user's inboxes."""
     of = USERS[name]
-    return inbox(of) if isinstance(of, Role) else "_INBOX"
+    return inbox(of) if isinstance(of, NatsRole) else "_INBOX"

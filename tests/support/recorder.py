@@ -97,7 +97,8 @@ class Recorder:
         self.executor.restore(state)
 
 
-END_MS = 10_000_000
+#: After the timers of all events, and soon: some windows have one each few milliseconds.
+END_MS = 200_000
 
 
 def at_once(text: str, log: Log) -> list[Any]:

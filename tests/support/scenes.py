@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from mesh.jetstream.connection import close, connect
-from mesh.testing.cluster import MeshCluster, View, watching
+from mesh.testing.cluster import MeshCluster, MeshClusterView, watching
 from tests.support.secured import (
     ASKER,
     FEEDER,
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-Scene = Callable[[View], Awaitable[None]]
+Scene = Callable[[MeshClusterView], Awaitable[None]]
 #: A scene that is half-way at its first wait for the ``Kill``.
-KilledScene = Callable[[View, "Kill"], Awaitable[None]]
+KilledScene = Callable[[MeshClusterView, "Kill"], Awaitable[None]]
 Outcome = BaseException | None
 
 #: Maximum time of the scenes of a kind together, seconds.
@@ -43,7 +43,7 @@ DEADLINE_S: Final = 240.0
 
 
 @asynccontextmanager
-async def viewing(cluster: MeshCluster, *workers: str) -> AsyncIterator[View]:
+async def viewing(cluster: MeshCluster, *workers: str) -> AsyncIterator[MeshClusterView]:
     """Connections of its own to a cluster with workers ready, w1 and w2 by default."""
     async with AsyncExitStack() as stack:
 
@@ -54,7 +54,7 @@ async def viewing(cluster: MeshCluster, *workers: str) -> AsyncIterator[View]:
 
         nats = cluster.settings("manager")
         client, records = await stack.enter_async_context(watching(nats, cluster.channels))
-        view = View(cluster, client, records)
+        view = MeshClusterView(cluster, client, records)
         view.deadline_s = DEADLINE_S
         if isinstance(cluster, SecuredCluster):
             view.publisher = await connected(PUBLISHER)
@@ -67,7 +67,7 @@ async def viewing(cluster: MeshCluster, *workers: str) -> AsyncIterator[View]:
 class Kill:
     """One kill that several scenes wait for: of one worker, and of the other one's session."""
 
-    def __init__(self, view: View, scenes: int) -> None:
+    def __init__(self, view: MeshClusterView, scenes: int) -> None:
         self._view = view
         self._scenes = scenes
         self._waiting = 0

@@ -18,9 +18,9 @@ from nats.js import JetStreamContext
 
 from mesh.cli.nats_config import nats_config
 from mesh.model import names
-from mesh.model.nats_roles import Role, inbox
+from mesh.model.nats_roles import NatsRole, inbox
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.testing.cluster import MeshCluster, View, watching
+from mesh.testing.cluster import MeshCluster, MeshClusterView, watching
 from tests.support.certificates import Authority, Pair
 from tests.support.nats_cluster import Cluster
 from tests.support.planted import (
@@ -48,7 +48,7 @@ _PUBLISH_S: Final = 60.0
 _HERE: Final = "127.0.0.1"
 #: A worker without Spark.
 _HOST: Final = "r1"
-_ROLES: Final = frozenset({*Role, FEEDER})
+_ROLES: Final = frozenset({*NatsRole, FEEDER})
 #: A sink that sends a secret to nobody: its worker knows the value, and reports a failure.
 _SPY: Final = """@App:name('Spy')
 define stream Read (a int);
@@ -97,7 +97,7 @@ class Secured:
         _quietly(write)
         state = self._folder / "roles.json"
         known = json.loads(state.read_text())
-        known["users"][FEEDER] = {"role": Role.WORKER, "keys": [], "sinks": list(outside)}
+        known["users"][FEEDER] = {"role": NatsRole.WORKER, "keys": [], "sinks": list(outside)}
         state.write_text(json.dumps(known))
         _quietly(write)
         self.certificates: dict[str, Pair] = {}
@@ -145,11 +145,11 @@ class Secured:
     def settings(self, user: str, url: str, process: str = "") -> NatsSettings:
         """The connection of a user; ``process`` names the certificate, the user by default."""
         pair = self.pair(process or user)
-        role = Role.WORKER if user == FEEDER else user
+        role = NatsRole.WORKER if user == FEEDER else user
         return NatsSettings(
             url=url.replace("nats://", "tls://"),
             nkey_seed_file=str(self._folder / "keys" / f"{user}.nk"),
-            inbox_prefix=inbox(Role(role)) if user in _ROLES else "",
+            inbox_prefix=inbox(NatsRole(role)) if user in _ROLES else "",
             tls_ca=str(self.ca),
             tls_cert=str(pair.cert),
             tls_key=str(pair.key),
@@ -226,7 +226,7 @@ class SecuredCluster(MeshCluster):
 
     def settings(self, user: str, process: str = "") -> NatsSettings:
         """The connection of a user with its credentials."""
-        user = str(Role.RECEIVER) if process == _HOST else user
+        user = str(NatsRole.RECEIVER) if process == _HOST else user
         return self.servers.secured.settings(user, self.servers.urls(), process)
 
     def stop(self) -> None:
@@ -246,8 +246,8 @@ class SecuredCluster(MeshCluster):
     async def _look(self, planted: Planted) -> None:
         """Have an app use a secret, and look at command lines and all routes while it runs."""
         planted.values["secret of an app"] = value = secrets.token_urlsafe(18)
-        async with watching(self.settings(Role.MANAGER)) as (client, records):
-            view = View(self, client, records)
+        async with watching(self.settings(NatsRole.MANAGER)) as (client, records):
+            view = MeshClusterView(self, client, records)
             api = await address(view)
             async with httpx.AsyncClient(base_url=api, timeout=60) as http:
 

@@ -146,6 +146,14 @@ class Hand:
         for _ in range(5):
             self.pool.submit(int).result()
 
+    def report_at(self, at_s: float) -> None:
+        """Have the next report of each part be due at a time, monotonic, seconds."""
+        for parts in self.serving._served.values():
+            for one in parts.values():
+                one.due_s = at_s
+                if one in self.serving._reports:
+                    self.serving._reports.set(one, at_s)
+
     def step(self, wait_s: float = 5.0) -> list[tuple[str, str]]:
         """Run the next round; kind and instance of each outcome."""
         self.until_idle()

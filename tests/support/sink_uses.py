@@ -23,7 +23,7 @@ from aiosmtpd.controller import Controller
 from grpc import StatusCode
 from moto.server import ThreadedMotoServer
 
-from mesh.connect.contract import Access
+from mesh.connect.contract import NodeAccess
 from mesh.jetstream.server import free_port
 from mesh.model import names
 from mesh.receiver.http_server import HttpServers, Request, Response
@@ -31,8 +31,8 @@ from mesh.receiver.tcp_server import TcpServers
 from mesh.receiver.types.calls import NO_STATUS
 from mesh.receiver.types.in_memory import subject_of
 from mesh.store.engine import engine_of
-from tests.doors.test_mail_and_objects import Mailbox
-from tests.doors.test_mqtt import client
+from tests.receiver.test_mail_and_objects import Mailbox
+from tests.receiver.test_mqtt import client
 from tests.support import databases
 from tests.support.databases import PASSWORD, USER
 from tests.support.grpc_ends import Failure, grpc_end
@@ -63,7 +63,7 @@ class Use:
     #: Value of ``k`` of the good ones.
     good: str = "a"
     before: Callable[[Stage], Awaitable[None]] | None = None
-    access: Access = field(default_factory=lambda: Access(listen=("127.0.0.1:0-65535",)))
+    access: NodeAccess = field(default_factory=lambda: NodeAccess(listen=("127.0.0.1:0-65535",)))
 
 
 def take(found: list[int], payload: bytes | str) -> None:
@@ -84,7 +84,7 @@ async def file_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
 
     # Names of files have at most 255 bytes.
     sink = f"@sink(type='file', file.uri='{root}/{{{{k}}}}.txt', {JSON})"
-    yield Use(sink, "x" * 300, "name too long", arrived, access=Access((str(root),)))
+    yield Use(sink, "x" * 300, "name too long", arrived, access=NodeAccess((str(root),)))
 
 
 @contextlib.asynccontextmanager
@@ -396,7 +396,7 @@ async def websocket_client_use(request: pytest.FixtureRequest) -> AsyncIterator[
     async with websockets.asyncio.server.serve(listen, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         given = f"url='ws://127.0.0.1:{port}/in', {CHECKED}"
-        access = Access(egress=(f"127.0.0.1:{port}",))
+        access = NodeAccess(egress=(f"127.0.0.1:{port}",))
         yield Use(f"@sink(type='websocket', {given})", "{", "JSON", arrived, "1", access=access)
 
 
@@ -411,7 +411,7 @@ async def tcp_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
 
     servers = TcpServers()
     port = await servers.open("127.0.0.1", 0, "c", listen, 9)
-    access = Access(egress=(f"127.0.0.1:{port}",))
+    access = NodeAccess(egress=(f"127.0.0.1:{port}",))
     given = f"url='tcp://127.0.0.1:{port}/c', {CHECKED}"
     yield Use(f"@sink(type='tcp', {given})", "{", "JSON", arrived, "1", access=access)
     await servers.close("127.0.0.1", port, "c")
@@ -431,3 +431,26 @@ async def rdbms_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     sink = f"@sink(type='rdbms', {given}, password='{PASSWORD}', @map(type='keyvalue'))"
     good = "123e4567-e89b-12d3-a456-426614174000"
     yield Use(sink, "\x00", "is uuid", arrived, good)
+
+
+async def rdbms_call_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    path: Path = request.getfixturevalue("tmp_path")
+    database = databases.new_database(request.getfixturevalue("postgresql"), path, "bad_calls")
+    with engine_of(database.database).begin() as connection:
+        connection.execute(sa.text("create table calls (k uuid, n int)"))
+
+    async def stored(message: Any) -> None:
+        await message.respond(b"{}")
+
+    async def before(stage: Stage) -> None:
+        await stage.client.subscribe(names.call_subject("Bad", "c", NO_STATUS), cb=stored)
+
+    async def arrived(_: Stage) -> list[int]:
+        return [n for (n,) in database.rows("select n from calls order by n")]
+
+    given = f"jdbc.url='{database.url}', username='{USER}', password='{PASSWORD}', sink.id='c'"
+    statement = "statement='insert into calls values (cast(? as uuid), ?)', parameters='k,n'"
+    good = "123e4567-e89b-12d3-a456-426614174000"
+    access = NodeAccess(changes_databases=True)
+    sink = f"@sink(type='rdbms-call', {given}, {statement})"
+    yield Use(sink, "x", "uuid", arrived, good, before, access)

@@ -12,22 +12,24 @@ from typing import TYPE_CHECKING, Any
 import aio_pika
 import httpx
 import sqlalchemy as sa
+import websockets.asyncio.client
 import websockets.asyncio.server
 
-from mesh.connect.contract import Access
+from mesh.connect.contract import NodeAccess
 from mesh.jetstream.server import free_port
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.receiver.tcp_server import message_of
 from mesh.receiver.types.in_memory import subject_of
+from mesh.receiver.types.listeners import sse_event
 from mesh.store.engine import engine_of
-from tests.doors.test_mqtt import client
+from tests.receiver.test_mqtt import client
 from tests.support import databases
+from tests.support.connectors import first_position
 from tests.support.databases import PASSWORD, USER
-from tests.support.doors import first_position
 from tests.support.grpc_ends import grpc_end, status
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     import pytest
@@ -54,7 +56,7 @@ class Use:
     reason: str = "n"
     attributes: str = "n int"
     more: str = ""
-    access: Access = field(default_factory=lambda: Access(listen=("127.0.0.1:0-65535",)))
+    access: NodeAccess = field(default_factory=lambda: NodeAccess(listen=("127.0.0.1:0-65535",)))
 
 
 async def file_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
@@ -71,12 +73,13 @@ async def file_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     async def send(stage: Stage) -> None:
         await asyncio.to_thread(write)
         await stage.until(
-            "the name", lambda: "no UTF-8" in str([d.error for r in stage.reports for d in r.doors])
+            "the name",
+            lambda: "no UTF-8" in str([d.error for r in stage.reports for d in r.connectors]),
         )
 
     await asyncio.to_thread(os.mkdir, root)
     given = f"dir.uri='{root}', tailing='false', file.polling.interval='20', @map(type='csv')"
-    yield Use(f"@source(type='file', {given})", send, access=Access((str(root),)))
+    yield Use(f"@source(type='file', {given})", send, access=NodeAccess((str(root),)))
 
 
 async def file_events_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
@@ -94,7 +97,7 @@ async def file_events_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     given = f"dir.uri='{root}', monitoring.interval='20'"
     fields = "@map(type='keyvalue', implicit.cast.enable='true', @attributes(n='filename'))"
     source = f"@source(type='fileeventlistener', {given}, {fields})"
-    yield Use(source, send, access=Access((str(root),)))
+    yield Use(source, send, access=NodeAccess((str(root),)))
 
 
 async def http_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
@@ -158,6 +161,22 @@ async def grpc_call_response_use(request: pytest.FixtureRequest) -> AsyncIterato
         yield Use(source, send, "the answer can't be read", more=more)
 
 
+async def rdbms_call_response_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    root: Path = request.getfixturevalue("tmp_path")
+
+    async def send(stage: Stage) -> None:
+        # An int of a stream has 32 bits.
+        await stage.publish("U", {"n": 1}, {"n": 1 << 40}, {"n": 3})
+        stage.start("sink-U")
+
+    given = f"jdbc.url='jdbc:sqlite:{root}/calls.db', statement='select ?', parameters='n'"
+    more = f"@sink(type='rdbms-call', sink.id='c', {given}, columns='n long') "
+    more += "define stream U (n long);"
+    source = "@source(type='rdbms-call-response', sink.id='c')"
+    access = NodeAccess((str(root),))
+    yield Use(source, send, "the rows can't be read", more=more, access=access)
+
+
 async def prometheus_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     ready = asyncio.Event()
 
@@ -177,7 +196,7 @@ async def prometheus_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     url = f"http://127.0.0.1:{port}/metrics"
     given = f"target.url='{url}', metric.name='m', metric.type='gauge', scrape.interval='20 ms'"
     fields = "@map(type='keyvalue', @attributes(n='value'))"
-    access = Access(egress=(f"127.0.0.1:{port}",))
+    access = NodeAccess(egress=(f"127.0.0.1:{port}",))
     yield Use(f"@source(type='prometheus', {given}, {fields})", send, access=access)
     await servers.close("127.0.0.1", port, "/metrics")
 
@@ -263,7 +282,7 @@ async def email_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
 
     given = f"host='127.0.0.1', port='{dovecot.port}', ssl.enable='false', username='bad-values'"
     given += f", tls.ca='{dovecot.authority}', password='secret', polling.interval='20 ms', {MAP}"
-    access = Access((str(dovecot.directory),), egress=(f"127.0.0.1:{dovecot.port}",))
+    access = NodeAccess((str(dovecot.directory),), egress=(f"127.0.0.1:{dovecot.port}",))
     yield Use(f"@source(type='email', {given})", send, access=access)
 
 
@@ -293,6 +312,46 @@ async def websocket_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     async with websockets.asyncio.server.serve(serve, "127.0.0.1", 0) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         yield Use(f"@source(type='websocket', url='ws://127.0.0.1:{port}', {MAP})", send)
+
+
+async def websocket_server_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    port = free_port()
+
+    async def send(_: Stage) -> None:
+        uri = f"ws://127.0.0.1:{port}"
+        async with websockets.asyncio.client.connect(uri, proxy=None) as connection:
+            for payload in PAYLOADS:
+                await connection.send(payload)
+
+    given = f"host='127.0.0.1', port='{port}'"
+    yield Use(f"@source(type='websocket-server', {given}, {MAP})", send)
+
+
+async def sse_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    ready, servers = asyncio.Event(), HttpServers()
+
+    async def stream(last: str) -> AsyncGenerator[bytes]:
+        yield b": listening\n\n"
+        await ready.wait()
+        for number, payload in enumerate(PAYLOADS, 1):
+            if number > int(last or 0):
+                yield sse_event(str(number), payload)
+        await asyncio.Event().wait()
+
+    async def answer(asked: Request) -> Response:
+        last = asked.headers.get("last-event-id", "")
+        headers = ((b"content-type", b"text/event-stream"),)
+        return Response(200, b"", headers, stream(last))
+
+    async def send(_: Stage) -> None:
+        ready.set()
+
+    port = await servers.open("127.0.0.1", 0, "/events", answer)
+    try:
+        url = f"http://127.0.0.1:{port}/events"
+        yield Use(f"@source(type='sse', event.source.url='{url}', {MAP})", send)
+    finally:
+        await servers.close("127.0.0.1", port, "/events")
 
 
 async def tcp_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.control.snapshot import ClusterSnapshot, Seen
+from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.model.cluster import AppRecord, Assignment
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.group import bind_group
 from mesh.plan.build import plan
-from mesh.spark.local_state import LocalState, Position
+from mesh.spark.local_state import InputPosition, LocalState
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,7 +69,7 @@ class StoredShop:
 
     def store(self) -> None:
         at = {STREAM: {"sequence": self.count, "time_ms": self.count * 10}}
-        self.local.save(Position.of(at, [STREAM]), {}, self.executor.snapshot())
+        self.local.save(InputPosition.of(at, [STREAM]), {}, self.executor.snapshot())
 
     @property
     def assignment(self) -> Assignment:
@@ -86,8 +86,8 @@ class Records:
     unreadable: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def snapshot(self) -> ClusterSnapshot:
-        def seen(value: Any) -> Seen[Any]:
-            return Seen(value, 1, 0.0)
+        def seen(value: Any) -> Revisioned[Any]:
+            return Revisioned(value, 1, 0.0)
 
         return ClusterSnapshot(
             0.0,

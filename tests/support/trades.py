@@ -16,8 +16,8 @@ from mesh.model.stored import Backend
 from mesh.plan.build import plan
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import LocalState, Position
-from mesh.testing.conformance.script import Sent
+from mesh.spark.local_state import InputPosition, LocalState
+from mesh.testing.conformance.script import StepCall
 from mesh.testing.conformance.spark_rows import marked_rows
 from mesh.worker.answering import answer_task
 from tests.support.databases import PASSWORD, USER
@@ -78,7 +78,7 @@ class Node:
         return self.directory / str(self._io.assignment.instance) / f"{self.epoch}-1"
 
     @property
-    def position(self) -> Position:
+    def position(self) -> InputPosition:
         """That of the stored state."""
         local = LocalState(self.run_directory / "0")
         if local.is_empty():
@@ -87,7 +87,7 @@ class Node:
         if newest is not None:
             return newest.position_of
         nothing = {stream: {"sequence": 0, "time_ms": 0} for stream in self._io.input_streams(0)}
-        return Position.of(nothing, nothing)
+        return InputPosition.of(nothing, nothing)
 
     def run(self, now_ms: int, *trades: Trade) -> None:
         """Process one message of trades after the stored position, or let time pass."""
@@ -99,7 +99,7 @@ class Node:
             arrays = [pa.array(list(c), t) for c, t in zip(columns, types, strict=True)]
             rows = pa.RecordBatch.from_arrays(arrays, names=names)
         times = np.full(len(trades), now_ms)
-        sent = Sent(now_ms, "TradeStream", times, rows) if trades else Sent(now_ms)
+        sent = StepCall(now_ms, "TradeStream", times, rows) if trades else StepCall(now_ms)
         task = partition_task.PartitionTask(self._io, str(self.run_directory), frozenset())
         batch, _ = marked_rows(self._io.input_streams(0), self.position, 0, sent)
         for _ in task([batch]):

@@ -19,7 +19,7 @@ CASES = engine_answers.load(DIRECTORY)
 DIFFERENCES = engine_answers.differences(DIRECTORY)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 def test_an_app_answers_as_the_reference_engine(case: engine_answers.Recorded) -> None:
     ours = compact(direct.answer(case.case))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.testing.conformance.pool import Pool
+from mesh.testing.conformance.pool import CasePool
 from tools.fuzz import __main__ as fuzz
 from tools.fuzz.timer_ties import apart
 
@@ -67,7 +67,7 @@ def test_what_times_apart_end_is_explained_and_nothing_else(
     engine = tmp_path / "engine.py"
     engine.write_text(ENGINE.format(words=words, others=others))
     case = one(app, sent(1), {"sleep_ms": 50}, sent(2), {"sleep_ms": 2000})
-    with Pool(1) as pool:
+    with CasePool(1) as pool:
         search = fuzz.Search(engine, pool, deadline_s=float("inf"))
         found = list(search.round([case]))
     assert bool(found) != is_of_ties

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.testing.conformance.pool import Pool
+from mesh.testing.conformance.pool import CasePool
 from tools.fuzz import __main__ as fuzz
 from tools.fuzz.restarts import REASON, without_restarts
 
@@ -65,7 +65,7 @@ def test_what_a_restart_changes_in_the_engine_is_explained_and_nothing_else(
     monkeypatch.setattr(fuzz, "reduce", lambda case, shows: case)
     engine = tmp_path / "engine.py"
     engine.write_text(ENGINE.format(changes=changes))
-    with Pool(1) as pool:
+    with CasePool(1) as pool:
         search = fuzz.Search(engine, pool, deadline_s=float("inf"))
         found = list(search.round([CASE]))
     assert dict(search.explained) == ({REASON: 1} if is_the_restarts else {})

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def test_tests_of_one_expensive_fixture_are_one_group() -> None:
     assert group_of("tests/e2e/test_keys.py::test_a") == group_of("tests/e2e/test_edits.py::test_b")
-    assert group_of("tests/plan/test_plan.py::test_a[x::y]") == "tests/plan/test_plan.py"
-    assert rank_of("tests/e2e/test_keys.py::test_a") < rank_of("tests/plan/test_plan.py::test_a")
+    assert group_of("tests/plan/test_build.py::test_a[x::y]") == "tests/plan/test_build.py"
+    assert rank_of("tests/e2e/test_keys.py::test_a") < rank_of("tests/plan/test_build.py::test_a")
 
 
 def test_a_group_runs_in_one_process(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from mesh.testing.simulator.load_days import LOADS, Tally, play
+from mesh.testing.simulator.load_days import LOADS, DayTally, play
 
 #: Seconds for which messages may wait: half a minute, three changes with their rests, the drain.
 WAIT_MAX_S = 900.0
@@ -26,8 +26,8 @@ def days(request: pytest.FixtureRequest) -> float:
     return float(request.param)
 
 
-def seen(name: str, days: float) -> Tally:
-    draw, tally = Random(5), Tally()
+def seen(name: str, days: float) -> DayTally:
+    draw, tally = Random(5), DayTally()
     while tally.days < days:
         tally.add(play(LOADS[name](draw), 1.0, draw))
     return tally

@@ -189,7 +189,9 @@ def test_a_kept_test_passes(seed: int, tmp_path: Path) -> None:
     assert case.differences() == []
     assert len(case.send) == len(events)
     assert sum(map(len, case.expect.values())) >= len(found["outputs"]) / 2
-    wrong = payload_cases.Case("w", text, case.send, {**case.expect, "Dear": []}, start=case.start)
+    wrong = payload_cases.PayloadCase(
+        "w", text, case.send, {**case.expect, "Dear": []}, start=case.start
+    )
     assert wrong.differences()
 
 

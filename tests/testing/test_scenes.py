@@ -11,7 +11,7 @@ from tests.support.scenes import Kill
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.testing.cluster import View
+    from mesh.testing.cluster import MeshClusterView
 
 
 class FakeView:
@@ -35,7 +35,7 @@ def played(*scenes: Any) -> tuple[list[tuple[str, str]], list[Any]]:
     view = FakeView()
 
     async def run() -> list[Any]:
-        kill = Kill(cast("View", view), len(scenes))
+        kill = Kill(cast("MeshClusterView", view), len(scenes))
 
         async def play(scene: Any) -> None:
             try:

@@ -12,7 +12,7 @@ import pytest
 
 from mesh.control import membership, reconcile
 from mesh.control.cluster_state import ClusterState
-from mesh.control.election import Candidate
+from mesh.control.election import ManagerCandidate
 from mesh.control.manager_state import ManagerState
 from mesh.control.records import Records
 from mesh.testing.simulator import run
@@ -196,7 +196,7 @@ def test_a_scenario_is_read_back_as_it_is_printed() -> None:
     assert str(read(text)) == text
 
 
-def _first_failure(seeds: range) -> run.Outcome:
+def _first_failure(seeds: range) -> run.RunOutcome:
     for seed in seeds:
         outcome = run.play(draw(Random(seed), hours=2, bursts_per_hour=8), seed)
         if outcome.violation is not None:
@@ -243,7 +243,7 @@ def test_a_leader_that_is_not_fenced_is_noticed(monkeypatch: pytest.MonkeyPatch)
 def test_two_processes_with_one_id_do_not_lead_together(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(4):
         assert run.play(read(TWINS), seed).violation is None
-    monkeypatch.setattr(Candidate, "has", lambda self, lease: self.id == lease.holder)
+    monkeypatch.setattr(ManagerCandidate, "has", lambda self, lease: self.id == lease.holder)
     assert re.search("took a standing lease|leads", run.play(read(TWINS), 0).violation or "")
 
 

@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from pathlib import Path
 
-INSTALL, TEST = "make .venv/.installed", "make test-ci"
+INSTALL, TEST, THOROUGH = "make .venv/.installed", "make test", "make test-thorough"
 STACK = "python -m pytest -m docker and not extended tests/stack"
 
 
@@ -21,19 +21,10 @@ def images(base: str) -> str:
     return f"make images BASE={base} MESH_BUILD_NETWORK=host PROFILES=idp"
 
 
-@pytest.mark.parametrize(
-    ("user", "engine", "docker", "calls"),
-    [
-        (0, 0, 0, ["engine", images("local/debian:base"), STACK, "engine --down"]),
-        # Whatever the program says, the tests before it have passed.
-        (0, 1, 0, ["engine", "engine --down"]),
-        (1000, 1, 0, [images("local/debian:base"), STACK]),
-        (1000, 1, 1, []),
-    ],
-)
-def test_the_stack_is_tested_where_an_engine_answers(
-    tmp_path: Path, user: int, engine: int, docker: int, calls: list[str]
-) -> None:
+def runs(
+    tmp_path: Path, user: int, engine: int, docker: int, **variables: str
+) -> tuple[list[str], str]:
+    """The programs that `.ci/run` calls, and what it says of what it leaves out."""
     programs, log = tmp_path / "bin", tmp_path / "log"
     venv = tmp_path / "a b" / ".venv" / "bin"
     for directory in (programs, venv, tmp_path / "a b" / ".ci"):
@@ -50,10 +41,34 @@ def test_the_stack_is_tested_where_an_engine_answers(
         (programs / name).chmod(0o755)
     done = subprocess.run(
         [tmp_path / "a b" / ".ci" / "run"],
-        env={"PATH": str(programs), "MESH_TEST_ENGINE": str(programs / "engine")},
+        env={"PATH": str(programs), "MESH_TEST_ENGINE": str(programs / "engine"), **variables},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, log.read_text().splitlines()) == (0, [INSTALL, TEST, *calls])
-    assert ("no Docker engine here" in done.stderr) == (STACK not in calls)
+    assert done.returncode == 0
+    return log.read_text().splitlines(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("user", "engine", "docker", "calls"),
+    [
+        (0, 0, 0, ["engine", images("local/debian:base"), STACK, "engine --down"]),
+        # Whatever the program says, the tests before it have passed.
+        (0, 1, 0, ["engine", "engine --down"]),
+        (1000, 1, 0, [images("local/debian:base"), STACK]),
+        (1000, 1, 1, []),
+    ],
+)
+def test_the_stack_is_tested_where_an_engine_answers(
+    tmp_path: Path, user: int, engine: int, docker: int, calls: list[str]
+) -> None:
+    called, said = runs(tmp_path, user, engine, docker)
+    assert called == [INSTALL, TEST, THOROUGH, *calls]
+    assert ("no Docker engine here" in said) == (STACK not in calls)
+
+
+def test_a_slow_machine_runs_the_default_tests_alone(tmp_path: Path) -> None:
+    called, said = runs(tmp_path, 1000, 1, 0, MESH_CI_THOROUGH_S="0", MESH_CI_STACK_S="0")
+    assert called == [INSTALL, TEST]
+    assert said.count("this machine is slow, 0 s so far") == 2

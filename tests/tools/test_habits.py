@@ -11,7 +11,8 @@ import yaml
 from tests.support.paths import ROOT
 
 GITHUB = ROOT / ".github"
-TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+TARGETS = set(re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE))
 
 
 def read(path: str) -> Any:
@@ -26,12 +27,23 @@ def test_workflows_run_what_a_developer_runs() -> None:
     assert (ROOT / ".ci" / "run").exists()
 
 
+def test_folders_of_the_quick_check_exist() -> None:
+    (folders,) = re.findall(r"^PURE = \$\(addprefix tests/,(.*)\)$", MAKEFILE, re.MULTILINE)
+    assert [one for one in folders.split() if not (ROOT / "tests" / one).is_dir()] == []
+
+
+def test_options_of_commands_are_no_variables_of_the_file() -> None:
+    options = set(re.findall(r"\$\(if \$\(([A-Z_]+)\)", MAKEFILE))
+    assigned = set(re.findall(r"^([A-Z_]+) *:?=", MAKEFILE, re.MULTILINE))
+    assert "RUNS" in options
+    assert options & assigned == set()
+
+
 def test_hooks_are_the_linters_of_make() -> None:
     (local,) = read(".pre-commit-config.yaml")["repos"]
     entries = [hook["entry"].split() for hook in local["hooks"]]
-    recipe = re.search(r"^LINT = (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    assert recipe is not None
-    linters = [part.split("/")[1].split()[0] for part in recipe[1].split(" && ")]
+    (recipe,) = re.findall(r"^LINT = (.*)$", MAKEFILE, re.MULTILINE)
+    linters = [part.split("/")[1].split()[0] for part in recipe.split(" && ")]
     assert [entry[0].rpartition("/")[2] for entry in entries] == linters
 
 

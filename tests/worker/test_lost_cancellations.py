@@ -16,7 +16,7 @@ from mesh.clock import SystemClock
 from mesh.jetstream.mirror import Mirror
 from mesh.model.app import GroupKind, GroupSpec
 from mesh.model.cluster import Assignment, Standby
-from mesh.receiver.instance import DoorInstance
+from mesh.receiver.instance import ConnectorInstance
 from mesh.settings import Settings
 from mesh.worker.questions import Questions
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NONE: Any = None
 
 
-class Door(DoorInstance):
+class Connector(ConnectorInstance):
     async def _run(self) -> None:
         """Nothing is run."""
 
@@ -40,11 +40,11 @@ def mirror(directory: Path, task: asyncio.Task[None]) -> Callable[[], Awaitable[
     return made.stop
 
 
-def door(_: Path, task: asyncio.Task[None]) -> Callable[[], Awaitable[None]]:
+def connector(_: Path, task: asyncio.Task[None]) -> Callable[[], Awaitable[None]]:
     group = GroupSpec("A", "g", 1, "", (), (), stateful=False, kind=GroupKind.SINK)
     environment: Any = SimpleNamespace(of_app=lambda *_: NONE)
     assignment = Assignment("A-g-1", "A", "g", 1, "i1", "w1", 1, lease_revision=1)
-    made = Door(environment, group, assignment)
+    made = Connector(environment, group, assignment)
     made._task = task
     return made.abandon
 
@@ -55,7 +55,7 @@ def questions(directory: Path, task: asyncio.Task[None]) -> Callable[[], Awaitab
     return made.stop
 
 
-@pytest.mark.parametrize("of", [mirror, door, questions])
+@pytest.mark.parametrize("of", [mirror, connector, questions])
 async def test_it_ends(
     of: Callable[[Path, asyncio.Task[None]], Callable[[], Awaitable[None]]], tmp_path: Path
 ) -> None:

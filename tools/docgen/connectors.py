@@ -19,4 +19,4 @@ def connectors_document(root: Path) -> str:
     text = (root / "docs" / "connectors.md").read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{markdown(registry.own())}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{markdown(registry.builtin_specs())}\n\n{END}{after}"

@@ -15,7 +15,7 @@ from mesh.functions.catalogue import (
     SCALARS,
     STREAM_FUNCTIONS,
     WINDOWS,
-    Origin,
+    EntryOrigin,
     describe,
 )
 from tools.docgen.behaviour import behaviour_list
@@ -116,8 +116,10 @@ def _namespace_table() -> str:
 def _extension_table() -> str:
     items = []
     for role, kinds in EXTENSIONS.items():
-        engine = [f"`{kind.name}`" for kind in kinds.values() if kind.origin is Origin.ENGINE]
-        others = [f"`{kind.name}`" for kind in kinds.values() if kind.origin is not Origin.ENGINE]
+        engine = [f"`{kind.name}`" for kind in kinds.values() if kind.origin is EntryOrigin.ENGINE]
+        others = [
+            f"`{kind.name}`" for kind in kinds.values() if kind.origin is not EntryOrigin.ENGINE
+        ]
         runs = [f"`{kind.name}`" for kind in kinds.values() if kind.runs]
         one, two, three = (", ".join(names) or "none" for names in (engine, others, runs))
         text = f"**{role}**: of the engine: {one}; of extensions: {two}"

@@ -15,8 +15,8 @@ from mesh.functions.catalogue import (
     DOCUMENTED_STREAM_FUNCTIONS,
     TRAINED_BY,
     Argument,
-    Form,
-    Kind,
+    ArgumentForm,
+    NameKind,
     Resolution,
     resolve,
 )
@@ -129,6 +129,8 @@ _CONSTANTS: Final[dict[AttributeType, tuple[str, int | float | bool | str]]] = {
     AttributeType.STRING: ("'0 0 * * * ?'", "0 0 * * * ?"),
     AttributeType.BOOL: ("true", True),
 }
+#: Constants of parameters for which that text is wrong.
+_TEXTS: Final = {"attribute.definition.list": "x int", "query": "select 1"}
 
 
 def try_call(signature: Signature) -> Support:
@@ -143,11 +145,11 @@ def try_call(signature: Signature) -> Support:
     if trained is not None:
         definition += f"from S#{trained[0]} select * insert into Trained;\n"
     match signature.kind:
-        case Kind.SCALAR | Kind.AGGREGATOR:
+        case NameKind.SCALAR | NameKind.AGGREGATOR:
             query = f"from S select {call} as x insert into Out;"
-        case Kind.WINDOW:
+        case NameKind.WINDOW:
             query = f"from S#window.{call} select * insert into Out;"
-        case Kind.STREAM_FUNCTION | Kind.STREAM_PROCESSOR:
+        case NameKind.STREAM_FUNCTION | NameKind.STREAM_PROCESSOR:
             query = f"from S#{call} select * insert into Out;"
     return try_app(definition + query)
 
@@ -171,7 +173,7 @@ def _example_call(signature: Signature) -> tuple[str, Sequence[AttributeType]] |
             arguments = [argument for _, argument in written]
             found = resolve({signature.name: signature}, signature.name, arguments)
             if isinstance(found, Resolution) and found.fails is None:
-                used = [a.type for a in arguments if a.form is Form.ATTRIBUTE]
+                used = [a.type for a in arguments if a.form is ArgumentForm.ATTRIBUTE]
                 return f"{signature.name}({', '.join(text for text, _ in written)})", used
     return None
 
@@ -182,13 +184,16 @@ def _example_argument(parameter: Parameter, start: int, overload: Overload) -> t
     typed = parameter if same_as is None else overload.parameters[same_as]
     fitting = [one for one in _ATTRIBUTES if one in typed.types]
     chosen = fitting[start % len(fitting)]
-    if Form.ATTRIBUTE in parameter.forms and not parameter.choices:
-        return _ATTRIBUTES[chosen], Argument(chosen, Form.ATTRIBUTE)
+    if ArgumentForm.ATTRIBUTE in parameter.forms and not parameter.choices:
+        return _ATTRIBUTES[chosen], Argument(chosen, ArgumentForm.ATTRIBUTE)
     if parameter.choices:
         choice = parameter.choices[0]
-        return f"'{choice}'", Argument(AttributeType.STRING, Form.CONSTANT, choice)
+        return f"'{choice}'", Argument(AttributeType.STRING, ArgumentForm.CONSTANT, choice)
+    if parameter.name in _TEXTS:
+        written = _TEXTS[parameter.name]
+        return f"'{written}'", Argument(chosen, ArgumentForm.CONSTANT, written)
     text, value = _CONSTANTS[chosen]
-    return text, Argument(chosen, Form.CONSTANT, value)
+    return text, Argument(chosen, ArgumentForm.CONSTANT, value)
 
 
 def namespaces(signatures: dict[str, Signature]) -> Iterator[tuple[str, list[Signature]]]:

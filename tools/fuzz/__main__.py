@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines
-from mesh.testing.conformance.pool import Pool
+from mesh.testing.conformance.pool import CasePool
 from tools.engine_answers import ask
 from tools.fuzz import restarts
 from tools.fuzz.explanations import explain
@@ -51,7 +51,7 @@ class Search:
     """A search for differences; ``found`` holds the smallest case of each outline."""
 
     oracle: Path
-    pool: Pool
+    pool: CasePool
     streams_only: bool = False
     deadline_s: float = 0.0
     counts: dict[str, Counter[str]] = field(default_factory=dict)
@@ -190,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     categories = given.only.split(",") if given.only else list(CATEGORIES)
     deadline_s = time.monotonic() + 60 * given.minutes
-    with Pool(given.jobs, unchecked=given.unchecked) as pool:
+    with CasePool(given.jobs, unchecked=given.unchecked) as pool:
         search = Search(given.oracle, pool, given.streams, deadline_s)
         for number in itertools.count():
             first = given.seed + number * _CASES_PER_ROUND

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.testing.conformance.cases import Mode, case
+from mesh.testing.conformance.cases import TimeMode, case
 from tools.fuzz.app_features import (
     AGGREGATE,
     begins_and_ends_with_nothing,
@@ -55,7 +55,7 @@ class Evidence:
         return cls(
             app=asked["app"],
             said=json.dumps(told),
-            plays_back=case(asked).mode is Mode.PLAYBACK,
+            plays_back=case(asked).mode is TimeMode.PLAYBACK,
             has_nulls="null" in json.dumps(asked["inputs"]),
             has_arrays=any(len(step.get("events") or ()) > 1 for step in asked["inputs"]),
             has_ties=len(set(times)) < len(times),

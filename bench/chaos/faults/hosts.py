@@ -11,10 +11,10 @@ from bench.chaos.stage import PAST_TERMS_S
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from bench.chaos.door_scene import DoorScene
+    from bench.chaos.connector_scene import ConnectorScene
 
 
-async def host_killed(scene: DoorScene) -> None:
+async def host_killed(scene: ConnectorScene) -> None:
     """The hosts die, their agents live and start others; twice."""
     for _ in range(2):
         scene.signal_hosts(signal.SIGKILL)
@@ -22,7 +22,7 @@ async def host_killed(scene: DoorScene) -> None:
         await scene.arrived(100)
 
 
-async def host_paused(scene: DoorScene) -> None:
+async def host_paused(scene: ConnectorScene) -> None:
     """The hosts are frozen for a while, and wake up."""
     scene.signal_hosts(signal.SIGSTOP)
     await scene.passing(PAST_TERMS_S)
@@ -30,18 +30,18 @@ async def host_paused(scene: DoorScene) -> None:
     await scene.arrived(100)
 
 
-async def worker_paused(scene: DoorScene) -> None:
+async def worker_paused(scene: ConnectorScene) -> None:
     """The worker with the sink is frozen past its term; it wakes up when another has the sink."""
     await _away(scene, scene.pause, scene.wake)
 
 
-async def worker_cut(scene: DoorScene) -> None:
+async def worker_cut(scene: ConnectorScene) -> None:
     """The worker with the sink is cut off from NATS, and not from the destinations."""
     await _away(scene, scene.cut, scene.heal)
 
 
 async def _away(
-    scene: DoorScene, leave: Callable[[str], None], come_back: Callable[[str], None]
+    scene: ConnectorScene, leave: Callable[[str], None], come_back: Callable[[str], None]
 ) -> None:
     leave(scene.holder)
     await scene.outside.until("another sink", lambda: scene.worker_of("sink-S-1") == scene.other)
@@ -50,10 +50,10 @@ async def _away(
     await scene.arrived(100)
 
 
-def destination_is(manner: Manner) -> Callable[[DoorScene], Awaitable[None]]:
+def destination_is(manner: Manner) -> Callable[[ConnectorScene], Awaitable[None]]:
     """One of two destinations fails for a while; the other one gets its events all the same."""
 
-    async def play(scene: DoorScene) -> None:
+    async def play(scene: ConnectorScene) -> None:
         scene.hit()
         await scene.far.become(manner)
         await scene.arrived(300, scene.near)
@@ -63,7 +63,7 @@ def destination_is(manner: Manner) -> Callable[[DoorScene], Awaitable[None]]:
     return play
 
 
-async def broker_full(scene: DoorScene) -> None:
+async def broker_full(scene: ConnectorScene) -> None:
     """The channel accepts no more bytes for some seconds: neither events nor positions."""
     scene.hit()
     held = await scene.stored_bytes()

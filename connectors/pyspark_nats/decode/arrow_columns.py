@@ -33,20 +33,20 @@ class WrongRowsError(UnreadableError):
 
 def as_kind(array: Array, kind: DataType, missing: str, path: str) -> Array:
     """An array as one of ``kind``; an error names the ``path`` that can't be converted."""
-    types, given = pa.types, array.type
-    if types.is_null(given):
+    types, source = pa.types, array.type
+    if types.is_null(source):
         return pa.nulls(len(array), kind)
-    if types.is_dictionary(given):
+    if types.is_dictionary(source):
         return as_kind(kernels.dictionary_decode(array), kind, missing, path)
-    if types.is_run_end_encoded(given):
+    if types.is_run_end_encoded(source):
         return as_kind(kernels.run_end_decode(array), kind, missing, path)
-    if types.is_struct(kind) and types.is_struct(given):
+    if types.is_struct(kind) and types.is_struct(source):
         return _as_struct(array, kind, missing, path)
-    if types.is_list(kind) and is_list(given):
-        lists = array.cast(pa.list_(given.value_type))
+    if types.is_list(kind) and is_list(source):
+        lists = array.cast(pa.list_(source.value_type))
         items = _inside(lists.values, kind.value_type, missing, f"{path}[]")
         return _rebuilt(lists, kind, [items])
-    if types.is_map(kind) and types.is_map(given):
+    if types.is_map(kind) and types.is_map(source):
         entries = arrow.StructArray.from_arrays(
             [
                 _inside(array.keys, kind.key_type, missing, f"{path}.key"),
@@ -55,18 +55,18 @@ def as_kind(array: Array, kind: DataType, missing: str, path: str) -> Array:
             fields=[kind.key_field, kind.item_field],
         )
         return _rebuilt(array, kind, [entries])
-    if given == kind:
+    if source == kind:
         return _checked(array)
-    if not _widens(given, kind):
+    if not _widens(source, kind):
         raise UnreadableError(
-            f'attribute "{path}" is of Arrow type {given}, not {article(type_name(kind))}'
+            f'attribute "{path}" is of Arrow type {source}, not {article(type_name(kind))}'
         )
-    if types.is_timestamp(kind) and types.is_timestamp(given):
+    if types.is_timestamp(kind) and types.is_timestamp(source):
         # Digits beyond microseconds are cut, and a time without a zone is UTC.
         return _checked(array.cast(pa.timestamp("us"), safe=False).cast(pa.int64()).cast(kind))
     if types.is_timestamp(kind):
         return _checked(array.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind))
-    if types.is_integer(given) and types.is_floating(kind):
+    if types.is_integer(source) and types.is_floating(kind):
         try:
             return columns.column(array.to_pylist(), kind, missing)
         except WrongValueError:
@@ -129,32 +129,32 @@ def _rebuilt(array: Array, kind: pa.DataType, children: list[Array]) -> Array:
     )
 
 
-def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
+def _widens(source: pa.DataType, target: pa.DataType) -> bool:
     """Whether every value of a type is valid in another, apart from digits below a microsecond."""
     types = pa.types
-    if types.is_string(wanted):
-        return types.is_large_string(given) or types.is_string_view(given)
-    if types.is_binary(wanted):
+    if types.is_string(target):
+        return types.is_large_string(source) or types.is_string_view(source)
+    if types.is_binary(target):
         return (
-            types.is_large_binary(given)
-            or types.is_binary_view(given)
-            or types.is_fixed_size_binary(given)
+            types.is_large_binary(source)
+            or types.is_binary_view(source)
+            or types.is_fixed_size_binary(source)
         )
-    if types.is_floating(wanted):
-        return types.is_integer(given) or (
-            types.is_floating(given) and given.bit_width <= wanted.bit_width
+    if types.is_floating(target):
+        return types.is_integer(source) or (
+            types.is_floating(source) and source.bit_width <= target.bit_width
         )
-    if types.is_signed_integer(wanted):
-        if types.is_unsigned_integer(given):
-            return bool(given.bit_width < wanted.bit_width)
-        return bool(types.is_signed_integer(given) and given.bit_width <= wanted.bit_width)
-    if types.is_decimal(wanted):
-        whole = wanted.precision - wanted.scale
-        if types.is_decimal(given):
-            return bool(given.scale <= wanted.scale and given.precision - given.scale <= whole)
-        return bool(types.is_integer(given) and len(str(2**given.bit_width)) <= whole)
-    if types.is_timestamp(wanted):
-        if types.is_timestamp(given):
-            return bool(wanted.tz) or not given.tz
-        return types.is_date(given)
-    return types.is_date(wanted) and types.is_date(given)
+    if types.is_signed_integer(target):
+        if types.is_unsigned_integer(source):
+            return bool(source.bit_width < target.bit_width)
+        return bool(types.is_signed_integer(source) and source.bit_width <= target.bit_width)
+    if types.is_decimal(target):
+        whole = target.precision - target.scale
+        if types.is_decimal(source):
+            return bool(source.scale <= target.scale and source.precision - source.scale <= whole)
+        return bool(types.is_integer(source) and len(str(2**source.bit_width)) <= whole)
+    if types.is_timestamp(target):
+        if types.is_timestamp(source):
+            return bool(target.tz) or not source.tz
+        return types.is_date(source)
+    return types.is_date(target) and types.is_date(source)

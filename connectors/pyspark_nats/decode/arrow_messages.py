@@ -23,7 +23,7 @@ from pyspark_nats.decode.arrow_sizes import (
     is_bounded,
 )
 from pyspark_nats.decode.limits import row_bytes, width
-from pyspark_nats.decode.result import Part
+from pyspark_nats.decode.result import DecodedPart
 from pyspark_nats.decode.values import article, type_name
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def decode_arrow(
     missing: str,
     errors: list[Unreadable],
     limits: MessageLimits,
-) -> tuple[list[Part], int]:
+) -> tuple[list[DecodedPart], int]:
     """Decode Arrow messages, as many as fit into ``limits.batch_bytes_max``, at least one.
 
     Args:
@@ -59,7 +59,7 @@ def decode_arrow(
     Returns:
         The rows, and the number of messages that were decoded.
     """
-    parts: list[Part] = []
+    parts: list[DecodedPart] = []
     numbers: list[int] = []
     tables: list[pa.Table] = []
     streams = _Streams(schema, limits)
@@ -101,7 +101,7 @@ class _Streams:
     """Reader of streams, which remembers the schema of the last one."""
 
     def __init__(self, schema: pa.Schema, limits: MessageLimits) -> None:
-        self._wanted = schema
+        self._target = schema
         self._limits = limits
         self._row_bytes = row_bytes(schema) + width(pa.int64())
         #: The first frame of a stream, and the schema in it; empty for none.
@@ -119,7 +119,7 @@ class _Streams:
         octets = memoryview(payload).cast("B")
         if self._frame and octets[: len(self._frame)] == self._frame:
             try:
-                return self._measured(*self._of_known(payload))
+                return self._measured(*self._of_last_schema(payload))
             except MemoryError:
                 raise
             # The reason for a message must not depend on the messages around it.
@@ -132,7 +132,7 @@ class _Streams:
             table = stream.read_all()
         return self._measured(table, size)
 
-    def _of_known(self, payload: pa.Buffer) -> tuple[pa.Table, int]:
+    def _of_last_schema(self, payload: pa.Buffer) -> tuple[pa.Table, int]:
         """The table in a stream of the last schema, and the bytes of its messages."""
         assert self._schema is not None
         batches, size = self._batches(payload.slice(len(self._frame)))
@@ -161,7 +161,10 @@ class _Streams:
             try:
                 message = pa.ipc.read_message(source)
             except EOFError:
-                break  # The stream has an end marker.
+                # The stream has an end marker.
+                if source.tell() < source.size():
+                    raise UnreadableError("octets follow the end of the Arrow stream") from None
+                break
             size += decompressed_bytes(message) or len(message.body or b"")
             self._check(0, size)
             batches.append(message)
@@ -172,18 +175,18 @@ class _Streams:
         if reason is not None:
             raise UnreadableError(reason)
 
-    def _has_bounded_columns(self, given: pa.Schema) -> bool:
+    def _has_bounded_columns(self, schema: pa.Schema) -> bool:
         return all(
-            is_bounded(given.field(n).type)
-            for n, name in enumerate(given.names)
-            if name in self._wanted.names
+            is_bounded(schema.field(n).type)
+            for n, name in enumerate(schema.names)
+            if name in self._target.names
         )
 
     def _converted_bytes(self, table: pa.Table) -> int:
-        names = [name for name in self._wanted.names if name in table.column_names]
+        names = [name for name in self._target.names if name in table.column_names]
         table.select(names).validate(full=True)
         return table.num_rows * self._row_bytes + sum(
-            converted_bytes(chunk, self._wanted.field(name).type)
+            converted_bytes(chunk, self._target.field(name).type)
             for name in names
             for chunk in table.column(name).chunks
         )
@@ -219,7 +222,7 @@ def _part(
     schema: pa.Schema,
     missing: str,
     errors: list[Unreadable],
-) -> list[Part]:
+) -> list[DecodedPart]:
     try:
         rows, times = _rows(pa.concat_tables(tables), schema, missing)
     except MemoryError:
@@ -241,12 +244,12 @@ def _part(
     message = np.repeat(np.array(numbers, np.int64), counts)
     indexes = np.arange(max(counts))
     index = np.concatenate([indexes[:count] for count in counts])
-    return [Part(rows, message, index, times)] if len(message) else []
+    return [DecodedPart(rows, message, index, times)] if len(message) else []
 
 
 def _good_rows(
     number: int, table: pa.Table, schema: pa.Schema, missing: str, errors: list[Unreadable]
-) -> list[Part]:
+) -> list[DecodedPart]:
     """The rows of a message without those that have wrong values; each of these is an error."""
     index = np.arange(table.num_rows)
     while table.num_rows:
@@ -263,34 +266,34 @@ def _good_rows(
             errors.append((number, 0, _reason(error)))
             break
         else:
-            return [Part(rows, np.full(len(index), number, np.int64), index, times)]
+            return [DecodedPart(rows, np.full(len(index), number, np.int64), index, times)]
     return []
 
 
 def _rows(table: pa.Table, schema: pa.Schema, missing: str) -> tuple[pa.RecordBatch, Array]:
     """The rows of a table and the events' own times."""
     has_times = EVENT_TIME in table.column_names and EVENT_TIME not in schema.names
-    wanted = [*schema.names, EVENT_TIME] if has_times else schema.names
-    present = [name for name in wanted if name in table.column_names]
+    names = [*schema.names, EVENT_TIME] if has_times else schema.names
+    present = [name for name in names if name in table.column_names]
     try:
         chosen = table.select(present)
         chosen.validate(full=True)
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise UnreadableError(_reason(error)) from error
-    found: list[Array] = []
+    arrays: list[Array] = []
     for field in schema:
         if field.name in present:
-            found.append(_column(chosen, field.name, field.type, missing))
+            arrays.append(_column(chosen, field.name, field.type, missing))
         elif missing == "error":
             raise UnreadableError(f'attribute "{field.name}" is missing')
         else:
-            found.append(pa.nulls(table.num_rows, field.type))
+            arrays.append(pa.nulls(table.num_rows, field.type))
     times = (
         _column(chosen, EVENT_TIME, pa.int64(), missing)
         if has_times
         else pa.nulls(table.num_rows, pa.int64())
     )
-    return pa.RecordBatch.from_arrays(found, schema=schema), times
+    return pa.RecordBatch.from_arrays(arrays, schema=schema), times
 
 
 def _column(table: pa.Table, name: str, kind: pa.DataType, missing: str) -> Array:

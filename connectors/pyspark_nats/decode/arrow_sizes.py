@@ -95,35 +95,35 @@ def is_bounded(kind: DataType) -> bool:
 
 def converted_bytes(array: Array, kind: DataType) -> int:
     """Bytes of a valid array after its conversion to ``kind``, at most."""
-    types, given, count = pa.types, array.type, len(array)
-    if types.is_dictionary(given):
+    types, source, count = pa.types, array.type, len(array)
+    if types.is_dictionary(source):
         chosen = kernels.drop_null(array.indices)
         return _repeated(array.dictionary, kind, count, lambda sizes: _taken(sizes, chosen))
-    if types.is_run_end_encoded(given):
+    if types.is_run_end_encoded(source):
         ends = np.minimum(array.run_ends.to_numpy().astype(np.int64), count + array.offset)
         lengths = np.diff(ends, prepend=0)
         return _repeated(array.values, kind, count, lambda sizes: int(sizes @ lengths))
-    if types.is_struct(given) and types.is_struct(kind):
+    if types.is_struct(source) and types.is_struct(kind):
         total = count
         for n in range(kind.num_fields):
             field = kind.field(n)
-            at = given.get_field_index(field.name)
+            at = source.get_field_index(field.name)
             inner = array.field(at) if at >= 0 else None
             total += count * width(field.type) if inner is None else _of(inner, field.type)
         return total
-    if types.is_map(given) and types.is_map(kind):
+    if types.is_map(source) and types.is_map(kind):
         inner = _of(array.keys, kind.key_type) + _of(array.items, kind.item_type)
         return count * width(kind) + inner
-    if is_list(given) and types.is_list(kind):
-        if types.is_list_view(given) or types.is_large_list_view(given):
+    if is_list(source) and types.is_list(kind):
+        if types.is_list_view(source) or types.is_large_list_view(source):
             items = int(kernels.sum(kernels.list_value_length(array)).as_py() or 0)
             if items > len(array.values):
                 raise ValueError("items of lists overlap")
         return count * width(kind) + _of(array.values, kind.value_type)
-    if types.is_nested(given):
+    if types.is_nested(source):
         # It can't be converted.
         return 0
-    return count * width(kind) + (int(_lengths(array).sum()) if _is_text(given) else 0)
+    return count * width(kind) + (int(_lengths(array).sum()) if _is_text(source) else 0)
 
 
 _of = converted_bytes
@@ -175,5 +175,5 @@ def _lengths(array: Array) -> Ints:
         views = np.frombuffer(array.buffers()[1], np.int32)[::4]
         lengths = views[array.offset : array.offset + len(array)].astype(np.int64)
         return np.where(array.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
-    found = kernels.fill_null(kernels.binary_length(array), 0)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+    octets = kernels.fill_null(kernels.binary_length(array), 0)
+    return np.asarray(octets.to_numpy(zero_copy_only=False), np.int64)

@@ -59,28 +59,28 @@ def column(
 ) -> Array:
     """``values``, None for null, as an array of ``kind``; raises as ``columns`` does."""
     types = pa.types
-    given = set(map(type, values))
-    given.discard(_NONE)
-    if not given:
+    classes = set(map(type, values))
+    classes.discard(_NONE)
+    if not classes:
         return pa.nulls(len(values), kind)
     if types.is_nested(kind):
-        return _nested(values, given, kind, missing)
+        return _nested(values, classes, kind, missing)
     try:
-        if given == {str}:
+        if classes == {str}:
             if types.is_string(kind):
                 return pa.array(values, kind)
             if types.is_timestamp(kind) or types.is_date(kind) or types.is_binary(kind):
                 return text_columns.of_type(pa.array(values, pa.string()), kind)
         elif (
-            (given == {int} and types.is_integer(kind))
-            or (given == {bool} and types.is_boolean(kind))
-            or (given == {bytes} and types.is_binary(kind))
+            (classes == {int} and types.is_integer(kind))
+            or (classes == {bool} and types.is_boolean(kind))
+            or (classes == {bytes} and types.is_binary(kind))
         ):
             return pa.array(values, kind)
-        elif given <= _NUMBERS and types.is_floating(kind):
-            found = pa.array(values, kind)
-            if kind.bit_width == 64 or _are_finite(found):
-                return found
+        elif classes <= _NUMBERS and types.is_floating(kind):
+            array = pa.array(values, kind)
+            if kind.bit_width == 64 or _are_finite(array):
+                return array
     except (pa.ArrowInvalid, OverflowError, UnicodeEncodeError):
         pass  # The rule accepts more than Arrow does, or gives the reason of the error.
     if convert is not None:
@@ -94,9 +94,9 @@ def _are_finite(floats: Array) -> bool:
     return bool(np.isfinite(np.frombuffer(floats.buffers()[1], np.float32)[: len(floats)]).all())
 
 
-def _nested(values: list[Any], given: set[type], kind: DataType, missing: str) -> Array:
+def _nested(values: list[Any], classes: set[type], kind: DataType, missing: str) -> Array:
     types = pa.types
-    if given != ({list} if types.is_list(kind) else {dict}):
+    if classes != ({list} if types.is_list(kind) else {dict}):
         raise WrongValueError(None, kind)
     is_null = np.fromiter((value is None for value in values), bool, len(values))
     mask = pa.array(is_null) if is_null.any() else None

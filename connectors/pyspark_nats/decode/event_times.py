@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def with_event_times(
-    decoded: DecodeResult, own_ms: Array, broker_ms: Callable[[], Ints], limits: MessageLimits
+    decoded: DecodeResult, message_ms: Array, broker_ms: Callable[[], Ints], limits: MessageLimits
 ) -> DecodeResult:
     """``decoded`` with the messages' times for events that have none.
 
@@ -33,13 +33,13 @@ def with_event_times(
 
     Args:
         decoded: of n messages or more.
-        own_ms: int64[n], the messages' event times, ms since 1970; null if absent.
+        message_ms: int64[n], the messages' event times, ms since 1970; null if absent.
         broker_ms: gives the server's times, int64[n]; called only if they are needed.
         limits: how far ahead a time may be; below 0 none is accepted.
     """
     times = decoded.event_time_ms
-    if own_ms.null_count < len(own_ms):
-        times = kernels.coalesce(times, own_ms.take(rows_at(decoded.message)))
+    if message_ms.null_count < len(message_ms):
+        times = kernels.coalesce(times, message_ms.take(rows_at(decoded.message)))
     ahead_ms = limits.event_time_ahead_ms
     if ahead_ms is None or times.null_count == len(times):
         return replace(decoded, event_time_ms=times)

@@ -84,12 +84,12 @@ def decode_alike(texts: Array, schema: pa.Schema) -> pa.RecordBatch | None:
         block = _Block(whole, bounds.astype(np.int64) - int(bounds[0]), quotes, layout)
         if not block.has_pieces():
             return None
-        found: dict[str, Array] = {
+        columns: dict[str, Array] = {
             name: block.column(n, schema) for n, name in enumerate(layout.names)
         }
     except pa.ArrowInvalid:
         return None
-    return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _layout_of(text: bytes, schema: pa.Schema) -> _Layout | None:
@@ -104,19 +104,19 @@ def _layout_of(text: bytes, schema: pa.Schema) -> _Layout | None:
     is_text: list[bool] = []
     at = quotes = 0
     before = b""
-    while found := _KEY.match(text, at):
-        at = found.end()
+    while key := _KEY.match(text, at):
+        at = key.end()
         value = _PLAIN.match(text, at)
         if text[at : at + 1] == b'"':
-            piece, end = before + found[0] + b'"', text.find(b'"', at + 1)
+            piece, end = before + key[0] + b'"', text.find(b'"', at + 1)
             before, at = b'"', end + 1
         elif value is not None:
-            piece, before, at = before + found[0], b"", value.end()
+            piece, before, at = before + key[0], b"", value.end()
         else:
             return None
         pieces.append(_Piece(piece, quotes))
         quotes += piece.count(b'"')
-        names.append(found[1].decode())
+        names.append(key[1].decode())
         is_text.append(value is None)
     ending = _END.fullmatch(text, at)
     if ending is None or not names or len(set(names)) < len(names):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark_nats.arrow import Array, DataType
     from pyspark_nats.decode.limits import MessageLimits
-    from pyspark_nats.decode.result import Ints, Part, Unreadable
+    from pyspark_nats.decode.result import DecodedPart, Ints, Unreadable
 
     Flags = npt.NDArray[np.bool_]
 
@@ -56,7 +56,7 @@ def decode_json(
     missing: str,
     errors: list[Unreadable],
     limits: MessageLimits,
-) -> list[Part]:
+) -> list[DecodedPart]:
     """Decode JSON messages.
 
     Args:
@@ -67,7 +67,7 @@ def decode_json(
         errors: receives what can't be read.
         limits: of one message.
     """
-    parts: list[Part] = []
+    parts: list[DecodedPart] = []
     odd: list[Ints] = []
     if len(data) > _FEW and len(schema) and all(_is_parsed(field.type) for field in schema):
         blocks = _Blocks(schema, missing == "error", at, parts, odd)
@@ -105,7 +105,12 @@ class _Blocks:
     """Decoder of blocks of messages; cases that the parser may misread are left to the rules."""
 
     def __init__(
-        self, schema: pa.Schema, is_strict: bool, at: Ints, parts: list[Part], odd: list[Ints]
+        self,
+        schema: pa.Schema,
+        is_strict: bool,
+        at: Ints,
+        parts: list[DecodedPart],
+        odd: list[Ints],
     ) -> None:
         self._schema = schema
         #: Whether a missing attribute is an error.
@@ -173,16 +178,16 @@ class _Blocks:
 
     def _rows_of_lines(self, lines: Array) -> pa.RecordBatch | None:
         """One row for each line, by a common layout if possible; None if some are unreadable."""
-        found: list[pa.RecordBatch] = []
+        batches: list[pa.RecordBatch] = []
         together = _alike_together(lines)
         for first in range(0, len(lines) if self._may_be_alike else 0, together):
             rows = json_layout.decode_alike(lines.slice(first, together), self._schema)
             if rows is None:
                 break
-            found.append(rows)
+            batches.append(rows)
         else:
-            if found:
-                return concat_batches(found)
+            if batches:
+                return concat_batches(batches)
         return self._parsed(lines) if json_text.are_plain(lines).all() else None
 
     def _parsed(self, texts: Array) -> pa.RecordBatch | None:
@@ -316,8 +321,8 @@ def _converted(column: Array, kind: DataType) -> Array:
         else:
             fields: Iterable[Any] = arrow.schema(kind)
             children = [_converted(column.field(n), f.type) for n, f in enumerate(fields)]
-        own = column.buffers()[: 2 if types.is_list(kind) else 1]
-        return pa.Array.from_buffers(kind, len(column), own, children=children)
+        buffers = column.buffers()[: 2 if types.is_list(kind) else 1]
+        return pa.Array.from_buffers(kind, len(column), buffers, children=children)
     if types.is_timestamp(kind) and kind.tz:
         return text_columns.checked_times(column)
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_binary(kind):

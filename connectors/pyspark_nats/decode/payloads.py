@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark_nats.arrow import Array
-    from pyspark_nats.decode.result import Ints, Part, Unreadable
+    from pyspark_nats.decode.result import DecodedPart, Ints, Unreadable
 
 JSON, MSGPACK, ARROW = "json", "msgpack", "arrow"
 
@@ -70,7 +70,7 @@ def decode_messages(
     if data.null_count:
         data = kernels.fill_null(data, b"")
     errors: list[Unreadable] = []
-    parts: list[Part] = []
+    parts: list[DecodedPart] = []
     taken = len(data)
     # Arrow comes first: it decides how many messages are taken.
     for kind, at in sorted(_by_kind(content_type, errors)):
@@ -108,12 +108,12 @@ def _small_enough(data: Array, at: Ints, limits: MessageLimits, errors: list[Unr
 
 
 def _guarded(
-    decode: Callable[..., list[Part]], data: Array, at: Ints, errors: list[Unreadable]
-) -> list[Part]:
+    decode: Callable[..., list[DecodedPart]], data: Array, at: Ints, errors: list[Unreadable]
+) -> list[DecodedPart]:
     """The parts by ``decode``; if it fails, an error for the messages that make it fail."""
-    found: list[Unreadable] = []
+    new_errors: list[Unreadable] = []
     try:
-        parts = decode(data, at, errors=found)
+        parts = decode(data, at, errors=new_errors)
     except MemoryError:
         # The limits bound the memory for a message, so this says nothing about it.
         raise
@@ -129,7 +129,7 @@ def _guarded(
             *_guarded(decode, data.slice(0, middle), at[:middle], errors),
             *_guarded(decode, data.slice(middle), at[middle:], errors),
         ]
-    errors += found
+    errors += new_errors
     return parts
 
 
@@ -148,5 +148,5 @@ def _by_kind(content_type: Array, errors: list[Unreadable]) -> list[tuple[str, I
         (int(at), 0, f'content type "{content_type[int(at)].as_py()}" is not known')
         for at in np.flatnonzero(by_code == "")
     ]
-    found = [(kind, np.flatnonzero(by_code == kind)) for kind in (JSON, MSGPACK, ARROW)]
-    return [(kind, at) for kind, at in found if len(at)]
+    groups = [(kind, np.flatnonzero(by_code == kind)) for kind in (JSON, MSGPACK, ARROW)]
+    return [(kind, at) for kind, at in groups if len(at)]

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from pyspark_nats.decode.few_values import readers_of
 from pyspark_nats.decode.limits import row_bytes
 
 if TYPE_CHECKING:
     from pyspark_nats.arrow import DataType
+    from pyspark_nats.decode.few_values import Reader
 
-_PLANS_MAX: Final = 1024
+_PLANS_MAX: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +28,29 @@ class Plan:
     row_bytes: int
     #: Whether numbers have to keep all their digits.
     holds_decimals: bool
+    #: See ``few_values.readers_of``.
+    readers: tuple[tuple[str, Reader], ...] | None
 
 
 def of(schema: pa.Schema) -> Plan:
     """The plan of a schema."""
     # By identity: to hash a schema takes as long as to decode a message.  The entry keeps the
     # schema alive, so no other one has its identity.
-    found = _plans.get(id(schema))
-    if found is None:
+    entry = _plans.get(id(schema))
+    if entry is None:
         if len(_plans) >= _PLANS_MAX:
             _plans.clear()
+            _equal.clear()
         plain = pa.schema([pa.field(field.name, field.type) for field in schema])
-        fields = tuple(plain)
-        is_exact = any(_holds_decimal(field.type) for field in fields)
-        plan = Plan(plain, fields, row_bytes(plain), is_exact)
+        plan = _equal.get(plain)
+        if plan is None:
+            fields = tuple(plain)
+            is_exact = any(_holds_decimal(field.type) for field in fields)
+            plan = Plan(plain, fields, row_bytes(plain), is_exact, readers_of(fields))
+            _plans[id(plain)], _equal[plain] = (plain, plan), plan
         _plans[id(schema)] = schema, plan
-        _plans[id(plain)] = plain, plan
         return plan
-    return found[1]
+    return entry[1]
 
 
 def _holds_decimal(kind: DataType) -> bool:
@@ -53,3 +60,5 @@ def _holds_decimal(kind: DataType) -> bool:
 
 
 _plans: dict[int, tuple[pa.Schema, Plan]] = {}
+#: By schemas without metadata: apps of one query have equal ones, and share what depends on them.
+_equal: dict[pa.Schema, Plan] = {}

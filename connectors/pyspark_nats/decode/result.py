@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -14,6 +14,8 @@ from pyspark_nats.arrow import concat_batches, rows_at
 from pyspark_nats.decode.limits import ERRORS_MAX, REASON_MAX
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from pyspark_nats.arrow import Array
@@ -42,7 +44,7 @@ class DecodeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DecodedPart:
     """Rows of some of the messages, in order."""
 
     rows: pa.RecordBatch
@@ -51,15 +53,15 @@ class Part:
     event_time_ms: Array
 
 
-def part(rows: pa.RecordBatch, message: Ints, index: Ints) -> Part:
+def part(rows: pa.RecordBatch, message: Ints, index: Ints) -> DecodedPart:
     """Rows without times of their own."""
-    return Part(rows, message, index, pa.nulls(rows.num_rows, pa.int64()))
+    return DecodedPart(rows, message, index, pa.nulls(rows.num_rows, pa.int64()))
 
 
 def bounded(errors: list[Unreadable]) -> list[Unreadable]:
     """Errors in order, at most ``ERRORS_MAX`` of a message, with reasons of bounded length."""
     errors.sort(key=lambda error: error[:2])
-    kept: list[Unreadable] = []
+    result: list[Unreadable] = []
     for _, group in groupby(errors, key=itemgetter(0)):
         of_message = list(group)
         some = [(number, index, _cut(reason)) for number, index, reason in of_message[:ERRORS_MAX]]
@@ -67,8 +69,28 @@ def bounded(errors: list[Unreadable]) -> list[Unreadable]:
         if more:
             number, index, reason = some[-1]
             some[-1] = number, index, f"{reason} (and {more} more events of the message)"
-        kept += some
-    return kept
+        result += some
+    return result
+
+
+def without(result: DecodeResult, reasons: Mapping[int, str]) -> DecodeResult:
+    """A result without some rows, by their numbers; each of them is an error with its reason."""
+    if not reasons:
+        return result
+    keep = np.ones(len(result.message), bool)
+    keep[list(reasons)] = False
+    mask = pa.array(keep)
+    errors = [
+        (int(result.message[row]), int(result.index[row]), why) for row, why in reasons.items()
+    ]
+    return replace(
+        result,
+        rows=result.rows.filter(mask),
+        message=result.message[keep],
+        index=result.index[keep],
+        event_time_ms=result.event_time_ms.filter(mask),
+        errors=bounded([*result.errors, *errors]),
+    )
 
 
 def _cut(reason: str) -> str:
@@ -78,7 +100,7 @@ def _cut(reason: str) -> str:
 
 
 def assembled(
-    parts: list[Part], schema: pa.Schema, errors: list[Unreadable], taken: int
+    parts: list[DecodedPart], schema: pa.Schema, errors: list[Unreadable], taken: int
 ) -> DecodeResult:
     """The parts as one, in order."""
     errors = bounded(errors)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark_nats.arrow import Array, DataType
     from pyspark_nats.decode.columns import Conversion
     from pyspark_nats.decode.limits import MessageLimits
-    from pyspark_nats.decode.result import Ints, Part, Unreadable
+    from pyspark_nats.decode.result import DecodedPart, Ints, Unreadable
 
 #: (attribute, rule of its values).
 Rule = tuple[str, "Callable[[Any], Any]"]
@@ -65,7 +65,7 @@ def decode_each(
     events_of: Callable[[bytes], list[Any]],
     limits: MessageLimits,
     convert: Conversion | None = None,
-) -> list[Part]:
+) -> list[DecodedPart]:
     """Decode message by message, by the rules themselves.
 
     Args:
@@ -78,7 +78,7 @@ def decode_each(
         limits: of one message.
         convert: for values that the rules do not know.
     """
-    parts: list[Part] = []
+    parts: list[DecodedPart] = []
     row_size = plans.of(schema).row_bytes
     for first, last in _together(data):
         events: list[Any] = []
@@ -86,12 +86,12 @@ def decode_each(
         index: list[int] = []
         payloads = data.slice(first, last - first).to_pylist()
         for number, payload in zip(at[first:last].tolist(), payloads, strict=True):
-            found = events_of(payload)
-            reason = limits.reason(len(found), len(found) * row_size)
+            items = events_of(payload)
+            reason = limits.reason(len(items), len(items) * row_size)
             if reason is not None:
                 errors.append((number, 0, reason))
                 continue
-            for place, event in enumerate(found):
+            for place, event in enumerate(items):
                 if isinstance(event, str):
                     errors.append((number, place, event))
                     continue
@@ -127,10 +127,10 @@ def _rows(
     missing: str,
     errors: list[Unreadable],
     convert: Conversion | None,
-) -> list[Part]:
+) -> list[DecodedPart]:
     numbers, places = np.array(message, np.int64), np.array(index, np.int64)
     try:
-        found = columns.columns(events, plans.of(schema).fields, missing, convert)
+        arrays = columns.columns(events, plans.of(schema).fields, missing, convert)
     except MemoryError:
         raise
     # The rules name the event that fails here, in whatever way.
@@ -148,14 +148,14 @@ def _rows(
         if not good:
             return []
         numbers, places = numbers[good], places[good]
-        found = [
+        arrays = [
             pa.array(column, field.type)
             for column, field in zip(zip(*values, strict=True), schema, strict=True)
         ]
-    if not found:
+    if not arrays:
         # Without a schema there are no columns to count rows by.
         return []
-    return [part(pa.RecordBatch.from_arrays(found, schema=schema), numbers, places)]
+    return [part(pa.RecordBatch.from_arrays(arrays, schema=schema), numbers, places)]
 
 
 def reader_of_json(schema: pa.Schema) -> Callable[[bytes], list[Any]]:
@@ -227,13 +227,13 @@ class _Budget:
     def __init__(self, left: int) -> None:
         self._left = left
 
-    def charge(self, made: Any) -> Any:
+    def charge(self, container: Any) -> Any:
         """Charge a container and the objects of its items, without their text; return it."""
-        items = len(made) if isinstance(made, list) else 2 * len(made)
-        self._left -= getsizeof(made) + _OBJECT_BYTES * items
+        items = len(container) if isinstance(container, list) else 2 * len(container)
+        self._left -= getsizeof(container) + _OBJECT_BYTES * items
         if self._left < 0:
             raise _BudgetError
-        return made
+        return container
 
 
 def _object(value: Any) -> Any:
@@ -242,20 +242,20 @@ def _object(value: Any) -> Any:
 
 def rules(schema: pa.Schema, missing: str, convert: Conversion | None = None) -> list[Rule]:
     """The rule of each attribute of ``schema``; it is for values after their conversion."""
-    found = [(field.name, reader_of(field.type, missing)) for field in schema]
+    readers = [(field.name, reader_of(field.type, missing)) for field in schema]
     if convert is None:
-        return found
+        return readers
     return [
         (name, partial(_read_converted, read, convert, field.type))
-        for (name, read), field in zip(found, schema, strict=True)
+        for (name, read), field in zip(readers, schema, strict=True)
     ]
 
 
 def _read_converted(
     read: Callable[[Any], Any], convert: Conversion, kind: DataType, value: Any
 ) -> Any:
-    made = convert(value, kind)
-    return None if made is None else read(made)
+    result = convert(value, kind)
+    return None if result is None else read(result)
 
 
 def row_of(event: dict[str, Any], rows: list[Rule], missing: str) -> tuple[Any, ...] | str:

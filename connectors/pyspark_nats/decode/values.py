@@ -73,23 +73,23 @@ _NAMES: Final = {
 class WrongValueError(ValueError):
     """A value, or one inside of it, is missing or of a wrong type."""
 
-    def __init__(self, value: Any, wanted: pa.DataType | None, path: str = "") -> None:
+    def __init__(self, value: Any, expected: pa.DataType | None, path: str = "") -> None:
         super().__init__()
         self.value = value
         #: None for a missing value.
-        self.wanted = wanted
+        self.expected = expected
         self.path = path
 
     def reason(self, name: str) -> str:
         """The error text for attribute ``name``."""
         place = f'attribute "{name}{self.path}"'
-        if self.wanted is None:
+        if self.expected is None:
             return f"{place} is missing"
-        return f"{place} is {shown(self.value)}, not {article(type_name(self.wanted))}"
+        return f"{place} is {shown(self.value)}, not {article(type_name(self.expected))}"
 
     def inside(self, step: str) -> WrongValueError:
         """The same error, with its path extended by one level."""
-        return WrongValueError(self.value, self.wanted, step + self.path)
+        return WrongValueError(self.value, self.expected, step + self.path)
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -169,12 +169,12 @@ def reader_of(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
         return _list(kind, missing)
     if pa.types.is_struct(kind):
         return _struct(kind, missing)
-    wanted = str if pa.types.is_string(kind) else bool
-    return lambda value: _instance(value, wanted, kind)
+    expected = str if pa.types.is_string(kind) else bool
+    return lambda value: _instance(value, expected, kind)
 
 
-def _instance(value: Any, wanted: type, kind: pa.DataType) -> Any:
-    if not isinstance(value, wanted):
+def _instance(value: Any, expected: type, kind: pa.DataType) -> Any:
+    if not isinstance(value, expected):
         raise WrongValueError(value, kind)
     return value
 
@@ -194,10 +194,10 @@ def _real(value: Any, kind: pa.DataType) -> float:
     # A Decimal represents a JSON number with all of its digits.
     if type(value) not in (int, float, Decimal):
         raise WrongValueError(value, kind)
-    found = real_of(value, kind)
-    if found is None:
+    number = real_of(value, kind)
+    if number is None:
         raise WrongValueError(value, kind)
-    return found
+    return number
 
 
 def real_of(value: int | float | Decimal, kind: pa.DataType) -> float | None:
@@ -267,16 +267,16 @@ _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 def _iso(value: Any, kind: pa.DataType) -> tuple[int, str | None]:
     """Microseconds since 1970 by the text's own clock, and its zone."""
-    found = _ISO.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _ISO.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise WrongValueError(value, kind)
-    year, month, day, hour, minute, second = (int(found[n] or 0) for n in range(1, 7))
+    year, month, day, hour, minute, second = (int(match[n] or 0) for n in range(1, 7))
     try:
         whole = datetime(year, month, day, hour, minute, second) - _EPOCH  # noqa: DTZ001
     except ValueError:
         raise WrongValueError(value, kind) from None
-    fraction = int((found[7] or "0")[:6].ljust(6, "0"))
-    return (whole.days * 86_400 + whole.seconds) * 1_000_000 + fraction, found[8]
+    fraction = int((match[7] or "0")[:6].ljust(6, "0"))
+    return (whole.days * 86_400 + whole.seconds) * 1_000_000 + fraction, match[8]
 
 
 def _instant(value: Any, kind: pa.DataType) -> int:
@@ -308,10 +308,10 @@ _DAY: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 
 
 def _day(value: Any, kind: pa.DataType) -> int:
-    found = _DAY.fullmatch(value) if isinstance(value, str) else None
+    match = _DAY.fullmatch(value) if isinstance(value, str) else None
     try:
-        if found is not None:
-            return date(int(found[1]), int(found[2]), int(found[3])).toordinal() - _EPOCH_DAY
+        if match is not None:
+            return date(int(match[1]), int(match[2]), int(match[3])).toordinal() - _EPOCH_DAY
     except ValueError:
         pass  # The day does not exist.
     raise WrongValueError(value, kind)
@@ -334,13 +334,13 @@ def _list(kind: DataType, missing: str) -> Callable[[Any], Any]:
     def read(value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise WrongValueError(value, kind)
-        found: list[Any] = []
+        items: list[Any] = []
         for place, item in enumerate(value):
             try:
-                found.append(None if item is None else read_one(item))
+                items.append(None if item is None else read_one(item))
             except WrongValueError as wrong:
                 raise wrong.inside(f"[{place}]") from None
-        return found
+        return items
 
     return read
 
@@ -351,13 +351,13 @@ def _map(kind: DataType, missing: str) -> Callable[[Any], Any]:
     def read(value: Any) -> list[tuple[str, Any]]:
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
             raise WrongValueError(value, kind)
-        found: list[tuple[str, Any]] = []
+        entries: list[tuple[str, Any]] = []
         for key, item in value.items():
             try:
-                found.append((key, None if item is None else read_one(item)))
+                entries.append((key, None if item is None else read_one(item)))
             except WrongValueError as wrong:
                 raise wrong.inside(f".{key}") from None
-        return found
+        return entries
 
     return read
 
@@ -368,18 +368,18 @@ def _struct(kind: DataType, missing: str) -> Callable[[Any], Any]:
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise WrongValueError(value, kind)
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for name, read_one in readers:
             item = value.get(name)
             if item is None:
                 if missing == "error" and name not in value:
                     raise WrongValueError(None, None, f".{name}")
-                found[name] = None
+                fields[name] = None
                 continue
             try:
-                found[name] = read_one(item)
+                fields[name] = read_one(item)
             except WrongValueError as wrong:
                 raise wrong.inside(f".{name}") from None
-        return found
+        return fields
 
     return read

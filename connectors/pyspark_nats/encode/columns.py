@@ -39,7 +39,7 @@ _ERRORS: Final = ("_error", "_data")
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class ColumnRoles:
     """Roles of the columns; it pickles."""
 
     #: Columns of the event; empty in the raw form.
@@ -56,7 +56,7 @@ class Columns:
         return self.has_source or "position" in self.parts
 
 
-def columns(options: SinkOptions, schema: StructType) -> Columns:
+def columns(options: SinkOptions, schema: StructType) -> ColumnRoles:
     """Assign roles to the columns of ``schema``.
 
     Raises:
@@ -72,36 +72,36 @@ def columns(options: SinkOptions, schema: StructType) -> Columns:
     templates.check_columns(
         options.subject, {field.name: field.dataType.simpleString() for field in schema.fields}
     )
-    made = (
+    roles = (
         _raw(options, names, has_source=has_source)
         if options.format == "raw"
         else _typed(options, schema, has_source=has_source)
     )
-    if "subject" not in made.parts and not options.subject.text:
+    if "subject" not in roles.parts and not options.subject.text:
         raise SchemaError(
             'neither a column nor an option "subject" says where rows go',
             hint='Set option "subject", for example to "events.{deviceID}".',
         )
-    return made
+    return roles
 
 
 def _check_source(schema: StructType) -> None:
-    for name, wanted in (
+    for name, expected in (
         (STREAM, ("string",)),
         (SEQUENCE, ("bigint",)),
         (INDEX, ("bigint", "int")),
     ):
-        found = [field.dataType.simpleString() for field in schema.fields if field.name == name]
-        if found and found[0] not in wanted:
+        types = [field.dataType.simpleString() for field in schema.fields if field.name == name]
+        if types and types[0] not in expected:
             raise SchemaError(
-                f'column "{name}" is of type {found[0]}, not {wanted[0]}',
+                f'column "{name}" is of type {types[0]}, not {expected[0]}',
                 hint="It gives a row's position, as the source's metadata does; or drop it.",
             )
 
 
-def _raw(options: SinkOptions, names: list[str], *, has_source: bool) -> Columns:
-    known = {*_RAW, *_SOURCE, *options.subject.columns}
-    extra = [name for name in names if name not in known]
+def _raw(options: SinkOptions, names: list[str], *, has_source: bool) -> ColumnRoles:
+    valid_names = {*_RAW, *_SOURCE, *options.subject.columns}
+    extra = [name for name in names if name not in valid_names]
     if extra:
         raise SchemaError(
             f'column "{extra[0]}" is not one the raw form writes',
@@ -118,14 +118,14 @@ def _raw(options: SinkOptions, names: list[str], *, has_source: bool) -> Columns
         raise SchemaError('the columns "producer" and "position" go together')
     if "first_position" in names and "position" not in names:
         raise SchemaError('column "first_position" needs the column "position"')
-    return Columns(
+    return ColumnRoles(
         event=(),
         parts={name: name for name in names if name in _RAW},
         has_source=has_source and "position" not in names,
     )
 
 
-def _typed(options: SinkOptions, schema: StructType, *, has_source: bool) -> Columns:
+def _typed(options: SinkOptions, schema: StructType, *, has_source: bool) -> ColumnRoles:
     names = schema.fieldNames()
     for name in names:
         if name in _ERRORS:
@@ -149,4 +149,4 @@ def _typed(options: SinkOptions, schema: StructType, *, has_source: bool) -> Col
     if not event:
         raise SchemaError("there is no column that an event could be made of")
     sql_types.event_schema([field for field in schema.fields if field.name in event])
-    return Columns(event=event, parts=parts, has_source=has_source)
+    return ColumnRoles(event=event, parts=parts, has_source=has_source)

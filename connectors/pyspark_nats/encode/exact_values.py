@@ -70,5 +70,5 @@ def _check_finite(name: str, values: Array) -> None:
 def _are_readable(times: Array) -> bool:
     is_day = pa.types.is_date32(times.type)
     low, high = (DAYS_MIN, DAYS_MAX) if is_day else (TIMES_MIN, TIMES_MAX)
-    found = kernels.min_max(times.view(pa.int32() if is_day else pa.int64())).as_py()
-    return found["min"] is None or (low <= found["min"] and found["max"] <= high)
+    bounds = kernels.min_max(times.view(pa.int32() if is_day else pa.int64())).as_py()
+    return bounds["min"] is None or (low <= bounds["min"] and bounds["max"] <= high)

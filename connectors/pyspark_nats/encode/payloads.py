@@ -11,7 +11,7 @@ import json
 import math
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import orjson
@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from pyspark_nats.arrow import FEW, kernels, sizes_of
 from pyspark_nats.decode import EVENT_TIME
+from pyspark_nats.few_rows import values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
     from pyspark_nats.arrow import Array
 
     Ints = npt.NDArray[np.int64]
+    #: From rows and the name of a column to its texts.
+    _Writer = Callable[[pa.RecordBatch, str], list[str]]
 
+#: Schemas whose writers are kept.
+_WRITERS_MAX: Final = 1024
 #: Characters to escape in a JSON string: quote, backslash and control characters.
 _ESCAPED = r'["\\\x00-\x1f]'
 
@@ -46,10 +51,9 @@ def to_json(rows: pa.RecordBatch) -> Array:
     """
     if rows.num_columns == 0:
         return pa.array([b"{}"] * rows.num_rows, pa.binary())
-    leads = _leads(tuple(rows.schema.names))
     if rows.num_rows <= FEW:
-        values = zip(*(_texts(column) for column in rows.columns), strict=True)
-        return pa.array([_object(leads, texts) for texts in values], pa.binary())
+        return pa.array(few_to_json(rows), pa.binary())
+    leads = _leads(tuple(rows.schema.names))
     pieces: list[Array] = []
     for lead, column in zip(leads, rows.columns, strict=True):
         pieces += [pa.scalar(lead), _values(column)]
@@ -67,6 +71,57 @@ def _leads(names: tuple[str, ...]) -> tuple[str, ...]:
 def _object(leads: tuple[str, ...], texts: tuple[str, ...]) -> bytes:
     pieces = [piece for pair in zip(leads, texts, strict=True) for piece in pair]
     return "".join((*pieces, "}")).encode()
+
+
+def few_to_json(rows: pa.RecordBatch) -> list[bytes]:
+    """``to_json`` of few rows with a column: a loop costs less than the kernels' calls."""
+    written = [(lead, write(rows, name)) for name, lead, write in _writers(rows.schema)]
+    leads, texts = zip(*written, strict=True)
+    return [_object(leads, row) for row in zip(*texts, strict=True)]
+
+
+def _writers(
+    schema: pa.Schema,
+) -> list[tuple[str, str, _Writer]]:
+    """By column, its name, the text before its values, and the writer of their texts."""
+    # By identity: to hash a schema takes as long as to write a row.  The entry keeps it alive.
+    entry = _writer_cache.get(id(schema))
+    if entry is None:
+        if len(_writer_cache) >= _WRITERS_MAX:
+            _writer_cache.clear()
+        leads = _leads(tuple(schema.names))
+        writers = [(f.name, lead, _writer(f.type)) for f, lead in zip(schema, leads, strict=True)]
+        entry = _writer_cache[id(schema)] = schema, writers
+    return entry[1]
+
+
+_writer_cache: dict[int, Any] = {}
+
+
+def _writer(kind: Any) -> _Writer:
+    """A writer of the texts of ``_values`` for columns of a type."""
+    if pa.types.is_floating(kind):
+        is_double = kind.bit_width == 64
+        return lambda rows, name: _numbers(rows, name, is_double)
+    if pa.types.is_string(kind) or pa.types.is_integer(kind):
+        return lambda rows, name: [orjson.dumps(v).decode() for v in values_of(rows, name)]
+    return lambda rows, name: _values(rows.column(name)).to_pylist()
+
+
+def _numbers(rows: pa.RecordBatch, name: str, is_double: bool) -> list[str]:
+    values = values_of(rows, name)
+    if is_double and all(map(_is_plain, values)):
+        return [*map(repr, values)]
+    texts: list[Any] = rows.column(name).cast(pa.string()).to_pylist()
+    written = zip(values, texts, strict=True)
+    return [
+        "null"
+        if value is None or not math.isfinite(value)
+        else f"{text}.0"
+        if text.removeprefix("-").isdigit()
+        else text
+        for value, text in written
+    ]
 
 
 def _values(column: Array) -> Array:
@@ -94,28 +149,6 @@ def _values(column: Array) -> Array:
         # Arrow prints truth values as true and false.
         texts = column.cast(pa.string())
     return kernels.fill_null(texts, "null") if texts.null_count else texts
-
-
-def _texts(column: Array) -> list[str]:
-    """``_values`` of few rows, for which a loop costs less than the kernels' calls."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        values = column.to_pylist()
-        if kind.bit_width == 64 and all(map(_is_plain, values)):
-            return [*map(repr, values)]
-        written = zip(values, column.cast(pa.string()).to_pylist(), strict=True)
-        return [
-            "null"
-            if value is None or not math.isfinite(value)
-            else f"{text}.0"
-            if text.removeprefix("-").isdigit()
-            else text
-            for value, text in written
-        ]
-    if pa.types.is_string(kind) or pa.types.is_integer(kind):
-        return [orjson.dumps(value).decode() for value in column.to_pylist()]
-    texts: list[str] = _values(column).to_pylist()
-    return texts
 
 
 def _is_plain(value: float | None) -> bool:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyspark_nats.arrow import Array
-    from pyspark_nats.encode.columns import Columns
+    from pyspark_nats.encode.columns import ColumnRoles
     from pyspark_nats.sink.sink_options import SinkOptions
 
     Ints = npt.NDArray[np.int64]
@@ -78,7 +78,7 @@ class RowMapper:
     """Maps the rows of one task to messages."""
 
     options: SinkOptions
-    columns: Columns
+    columns: ColumnRoles
     task: Task
     #: The JetStream stream that captures a subject.
     stream_of: Callable[[str], str]
@@ -106,8 +106,8 @@ class RowMapper:
         if self.options.stream or self._stream:
             return self.options.stream or self._stream
         subject = self.options.subject
-        is_known = subject.text and not subject.columns and "subject" not in said
-        return self.stream_of(subject.text) if is_known else ""
+        is_fixed = subject.text and not subject.columns and "subject" not in said
+        return self.stream_of(subject.text) if is_fixed else ""
 
     def push(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Accept rows; gives messages, columns as ``messages_out.SCHEMA``."""

@@ -92,25 +92,25 @@ def check_subject(subject: str, said: str) -> None:
         )
 
 
-def check_columns(made: Template, types: Mapping[str, str]) -> None:
+def check_columns(subject: Template, types: Mapping[str, str]) -> None:
     """Check that a template's columns exist and have text that can be a token.
 
     Args:
-        made: the template.
+        subject: the template.
         types: Spark's names of the types of all columns, by column.
 
     Raises:
         SchemaError: naming the nearest column that exists.
     """
-    for name in made.columns:
+    for name in subject.columns:
         if name not in types:
             raise SchemaError(
-                f'column "{name}" of the subject "{made.text}" is missing',
+                f'column "{name}" of the subject "{subject.text}" is missing',
                 hint=nearest(name, tuple(types)),
             )
         if types[name] not in _TOKENS and not types[name].startswith("string collate"):
             raise SchemaError(
-                f'column "{name}" of the subject "{made.text}" is of type {types[name]}',
+                f'column "{name}" of the subject "{subject.text}" is of type {types[name]}',
                 detail="A subject is made of strings, whole numbers, booleans and dates.",
                 hint=f"Make a string without dots of it, for example with date_format({name}, "
                 "'yyyyMMdd-HHmm')."

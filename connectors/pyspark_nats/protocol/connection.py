@@ -22,7 +22,7 @@ from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.answers import Reply as Reply
 from pyspark_nats.protocol.answers import refusal as refusal
 from pyspark_nats.protocol.link import Link
-from pyspark_nats.protocol.servers import Pool
+from pyspark_nats.protocol.servers import ServerPool
 from pyspark_nats.protocol.transport import DisconnectedError as DisconnectedError
 from pyspark_nats.protocol.transport import NoRoomError
 
@@ -40,6 +40,8 @@ REQUEST_S: Final = 2.0
 #: Interval at which a request without an answer is repeated: while servers elect a leader none of
 #: them answers, and the new leader does not know of earlier requests.
 _REPEAT_S: Final = 0.4
+#: Octets that are sent although more may follow.
+_TOGETHER_BYTES: Final = 64 << 10
 
 
 class Connection:
@@ -48,14 +50,19 @@ class Connection:
     def __init__(self, options: ConnectionOptions) -> None:
         self._options = options
         self._timeout_s = options.timeout_s
-        self._pool = Pool(options.servers)
+        self._pool = ServerPool(options.servers)
         self._open: Link | None = None
         self._sids = 1
         self._info: dict[str, Any] = {}
         #: Number of consecutive unreachable servers.
         self._missed = 0
         #: Number of times it was opened: subscriptions end with each.
-        self.made = 0
+        self.open_count = 0
+        #: Called with subject, header and data of a message that comes while another is awaited.
+        self.on_other: Callable[[str, bytes, bytes], object] = lambda *_: None
+        #: Pieces to be sent together; None if each is sent at once.
+        self._held: list[bytes] | None = None
+        self._held_bytes = 0
 
     def __repr__(self) -> str:
         return f"Connection({self._pool.current}, {'open' if self._open else 'closed'})"
@@ -125,6 +132,7 @@ class Connection:
         if self._open is not None:
             self._open.close()
         self._open = None
+        self._drop_held()
 
     def _leave(self) -> None:
         self.close()
@@ -140,7 +148,7 @@ class Connection:
         if self._open is not None:
             if self._open.is_leaving and len(self._pool) > 1:
                 self._leave()
-            elif self._open.is_alive():
+            elif self._open.is_alive(self.on_other):
                 return
         self.close()
         refused: RefusedError | None = None
@@ -160,7 +168,7 @@ class Connection:
                 self._missed = 0
                 self._pool.mark_connected()
                 self._sids = 1
-                self.made += 1
+                self.open_count += 1
                 return
             self._pool.advance()
         assert refused is not None
@@ -209,7 +217,47 @@ class Connection:
         Raises:
             DisconnectedError: the server read nothing for long, or closed the connection.
         """
-        self._link.send(data)
+        link = self._link
+        if self._held is None:
+            link.send(data)
+            return
+        self._held.append(data)
+        self._held_bytes += len(data)
+        if self._held_bytes > _TOGETHER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what is held back; a failure closes the connection, and is raised as by ``send``.
+
+        So who has sent something finds that the connection is not that any more (``open_count``).
+        """
+        if not self._held:
+            return
+        data = b"".join(self._held)
+        self._drop_held()
+        try:
+            self._link.send(data)
+        except BaseException:
+            self.close()
+            raise
+
+    def _drop_held(self) -> None:
+        self._held_bytes = 0
+        if self._held is not None:
+            self._held.clear()
+
+    def hold(self) -> None:
+        """Hold back what is sent, until ``flush`` or a wait for the server, and until ``release``.
+
+        To send many small pieces takes longer than to make them: each wakes the server.
+        """
+        self._held = []
+
+    def release(self) -> None:
+        """``flush``, and send each piece at once from now on; a failure closes the connection."""
+        with contextlib.suppress(DisconnectedError, OSError, RefusedError):
+            self.flush()
+        self._held = None
 
     def receive(self, deadline_s: float) -> None:
         """Wait for bytes until ``deadline_s`` (monotonic) and keep them.
@@ -217,6 +265,7 @@ class Connection:
         Raises:
             DisconnectedError: none arrived, or the server closed the connection.
         """
+        self.flush()
         self._link.receive(deadline_s)
 
     def gather(self, count: int, pause_s: float) -> None:
@@ -225,6 +274,7 @@ class Connection:
         Raises:
             DisconnectedError: the server closed the connection.
         """
+        self.flush()
         self._link.gather(count, pause_s)
 
     def receive_now(self) -> bool:
@@ -242,6 +292,8 @@ class Connection:
 
     def is_readable(self, wait_s: float = 0.0) -> bool:
         """Whether bytes wait in the socket, or arrive within ``wait_s``."""
+        if wait_s > 0:
+            self.flush()
         return self._open is not None and self._open.is_readable(wait_s)
 
     @property
@@ -287,9 +339,9 @@ class Connection:
         """Subscribe to new inboxes; returns (sid, subject) of each, with consecutive sids."""
         first = self._sids + 1
         self._sids += count
-        made = [(sid, f"{self._link.inbox}.{sid}.m") for sid in range(first, first + count)]
-        self.send("".join(f"SUB {inbox} {sid}\r\n" for sid, inbox in made).encode())
-        return made
+        inboxes = [(sid, f"{self._link.inbox}.{sid}.m") for sid in range(first, first + count)]
+        self.send("".join(f"SUB {inbox} {sid}\r\n" for sid, inbox in inboxes).encode())
+        return inboxes
 
     def new_inbox_tree(self, below: str = "*") -> tuple[int, str]:
         """Subscribe to a token below a new inbox, or to ``>``; returns (sid, inbox)."""
@@ -327,7 +379,8 @@ class Connection:
         Raises:
             DisconnectedError: an answer was late, or no responder serves the request.
         """
-        wanted = {subject: at for at, subject in enumerate(subjects)}
+        self.flush()
+        indexes = {subject: at for at, subject in enumerate(subjects)}
         answers: dict[int, Reply] = {}
         deadline_s = time.monotonic() + min(timeout_s, self._timeout_s)
         repeat_s = time.monotonic() + _REPEAT_S
@@ -340,14 +393,16 @@ class Connection:
                 else:
                     repeat_s += _REPEAT_S
                     self.send(b"".join(r for at, r in enumerate(requests) if at not in answers))
+                    self.flush()
                 continue
             _, subject, header, data = frame
-            if subject not in wanted:
+            if subject not in indexes:
+                self.on_other(subject, header, data)
                 continue
             said = frames.status(header) if header else None
             if said is not None and said[0] == 503:
                 raise DisconnectedError("no responders: JetStream is not there")
-            answers[wanted[subject]] = Reply(header, data)
+            answers[indexes[subject]] = Reply(header, data)
         return [answers[at] for at in range(len(subjects))]
 
     def requests(self, calls: list[tuple[str, bytes]], timeout_s: float = REQUEST_S) -> list[Reply]:
@@ -365,6 +420,7 @@ class Connection:
 
     def wait_for_message(self, sids: set[int], timeout_s: float) -> bool:
         """Wait until a message arrives for one of ``sids``; False if none arrived in time."""
+        self.flush()
         deadline_s = time.monotonic() + timeout_s
         while True:
             frame = self._link.next_frame()
@@ -391,21 +447,39 @@ def shared(options: ConnectionOptions, purpose: str = "") -> Connection:
         purpose: a call that waits for its answer drops all others.  So publishing, which is under
             way while rows are read, has a connection of its own.
     """
-    # A forked worker must not use its parent's socket.
-    if getattr(_local, "pid", None) != os.getpid():
-        _local.pid = os.getpid()
-        _local.connections = {}
     # Every task calls this function, and Spark collects garbage after every task.
     freeze_imported()
-    connections: dict[tuple[ConnectionOptions, str], Connection] = _local.connections
-    found = connections.get((options, purpose))
-    if found is None:
-        found = connections[options, purpose] = Connection(options)
-    return found
+    connections = _shared()
+    connection = connections.get((options, purpose))
+    if connection is None:
+        connection = connections[options, purpose] = Connection(options)
+    return connection
+
+
+@contextlib.contextmanager
+def together(purpose: str) -> Iterator[None]:
+    """Hold back what is sent over this thread's connections of a purpose: ``Connection.hold``."""
+    connections = [one for (_, use), one in _shared().items() if use == purpose]
+    for one in connections:
+        one.hold()
+    try:
+        yield
+    finally:
+        for one in connections:
+            one.release()
 
 
 def close_shared() -> None:
     """Close the connections that ``shared`` keeps for this thread."""
-    if getattr(_local, "pid", None) == os.getpid():
-        for connection in _local.connections.values():
-            connection.close()
+    for connection in _shared().values():
+        connection.close()
+
+
+def _shared() -> dict[tuple[ConnectionOptions, str], Connection]:
+    connections: dict[tuple[ConnectionOptions, str], Connection]
+    connections = _local.__dict__.setdefault("connections", {})
+    return connections
+
+
+# A forked worker must not use its parent's socket.
+os.register_at_fork(after_in_child=lambda: _local.__dict__.clear())

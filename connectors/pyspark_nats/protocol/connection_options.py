@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 from pyspark_nats.errors import OptionError
 from pyspark_nats.options import OptionReader
 from pyspark_nats.protocol import context, credentials, servers, tls
-from pyspark_nats.protocol.context import Setting
+from pyspark_nats.protocol.context import ContextSetting
 from pyspark_nats.protocol.credentials import Credentials
 from pyspark_nats.protocol.tls import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark_nats.protocol.servers import Server
+    from pyspark_nats.protocol.servers import ServerAddress
 
-    Settings = dict[str, Setting]
+    Settings = dict[str, ContextSetting]
 
 #: Options that a context may also set.
 _SETTINGS: Final = (
@@ -42,7 +42,7 @@ _TOGETHER: Final = (_WHO, ("tlsCert", "tlsKey"), ("jsDomain", "jsApiPrefix"))
 class ConnectionOptions:
     """Servers, credentials and timeouts of a connection."""
 
-    servers: tuple[Server, ...]
+    servers: tuple[ServerAddress, ...]
     #: Credentials for servers with a URL that has none.
     credentials: Credentials = credentials.NOBODY
     tls: Tls = tls.DEFAULT
@@ -59,23 +59,23 @@ class ConnectionOptions:
         return hash((self.client_name, self.inbox_prefix, self.js_api_prefix))
 
 
-def connection_options(given: Mapping[str, str]) -> ConnectionOptions:
+def connection_options(options: Mapping[str, str]) -> ConnectionOptions:
     """The options of a connection alone.
 
     Raises:
         OptionError: an unknown name, a missing or a malformed value or file.
     """
-    return read_connection(OptionReader(given, NAMES, "connection"))
+    return read_connection(OptionReader(options, NAMES, "connection"))
 
 
 def read_connection(read: OptionReader) -> ConnectionOptions:
     """The connection's part of the options of a source or a sink; OptionError as above."""
-    given = _given(read)
+    explicit = _explicit_settings(read)
     named = read.text("context")
-    found = context.read(named, os.environ) if named else {}
-    settings = merged(given, found)
+    defaults = context.read(named, os.environ) if named else {}
+    settings = merged(explicit, defaults)
     return ConnectionOptions(
-        servers=_servers(given, settings, named),
+        servers=_servers(explicit, settings, named),
         credentials=_credentials(settings),
         tls=_tls(settings),
         inbox_prefix=_subject(settings, "inboxPrefix", "_INBOX"),
@@ -85,45 +85,45 @@ def read_connection(read: OptionReader) -> ConnectionOptions:
     )
 
 
-def _given(read: OptionReader) -> Settings:
-    given = {name: Setting(read.text(name), f'option "{name}"') for name in _SETTINGS}
-    if given["tlsFirst"].value:
+def _explicit_settings(read: OptionReader) -> Settings:
+    settings = {name: ContextSetting(read.text(name), f'option "{name}"') for name in _SETTINGS}
+    if settings["tlsFirst"].value:
         flag = "true" if read.flag("tlsFirst", False) else "false"
-        given["tlsFirst"] = Setting(flag, given["tlsFirst"].label)
-    return {name: one for name, one in given.items() if one.value}
+        settings["tlsFirst"] = ContextSetting(flag, settings["tlsFirst"].label)
+    return {name: one for name, one in settings.items() if one.value}
 
 
-def merged(given: Settings, found: Settings) -> Settings:
+def merged(explicit: Settings, defaults: Settings) -> Settings:
     """The given options, completed by the context's settings."""
-    left = dict(found)
+    left = dict(defaults)
     for names in _TOGETHER:
-        by_hand = set(names) & set(given)
-        if names is _WHO and "servers" in given and "@" in given["servers"].value:
+        by_hand = set(names) & set(explicit)
+        if names is _WHO and "servers" in explicit and "@" in explicit["servers"].value:
             by_hand.add("servers")
         # A password option is used with the context's user.
         dropped = set(names) - ({"user"} if by_hand == {"password"} else set())
         if by_hand:
             left = {name: one for name, one in left.items() if name not in dropped}
-    return {**left, **given}
+    return {**left, **explicit}
 
 
-def _servers(given: Settings, settings: Settings, named: str) -> tuple[Server, ...]:
+def _servers(explicit: Settings, settings: Settings, named: str) -> tuple[ServerAddress, ...]:
     if "servers" not in settings:
         missing = f'option "servers" is missing, and context "{named}" has no "url"'
         raise OptionError(
             missing if named else 'option "servers" is missing', hint='Give "nats://host:4222".'
         )
     value, label = settings["servers"].value, settings["servers"].label
-    found = [servers.parse(part.strip(), label) for part in value.split(",") if part.strip()]
-    if not found:
+    addresses = [servers.parse(part.strip(), label) for part in value.split(",") if part.strip()]
+    if not addresses:
         raise OptionError(f"{label} names no server", hint='Give "nats://host:4222".')
     others = [name for name in _WHO if name in settings]
-    if any(server.credentials.is_given for server in found) and others:
-        if "servers" in given:
+    if any(server.credentials.is_present for server in addresses) and others:
+        if "servers" in explicit:
             raise _contradiction(settings["servers"], settings[others[0]])
         # Explicit options have precedence over the context's URLs.
-        found = [replace(server, credentials=Credentials()) for server in found]
-    return tuple(dict.fromkeys(found))
+        addresses = [replace(server, credentials=Credentials()) for server in addresses]
+    return tuple(dict.fromkeys(addresses))
 
 
 def _credentials(settings: Settings) -> Credentials:
@@ -167,7 +167,7 @@ def _seed(settings: Settings) -> str:
     return ""
 
 
-def _contradiction(one: Setting, other: Setting) -> OptionError:
+def _contradiction(one: ContextSetting, other: ContextSetting) -> OptionError:
     return OptionError(
         f"{one.label} and {other.label} contradict each other",
         hint="Say in one way who the user is.",
@@ -176,21 +176,21 @@ def _contradiction(one: Setting, other: Setting) -> OptionError:
 
 def _tls(settings: Settings) -> Tls:
     is_first = settings.get("tlsFirst", _EMPTY).value == "true"
-    given = [settings.get(name, _EMPTY) for name in ("tlsCa", "tlsCert", "tlsKey")]
-    _, cert, key = given
+    sources = [settings.get(name, _EMPTY) for name in ("tlsCa", "tlsCert", "tlsKey")]
+    _, cert, key = sources
     if bool(cert.value) != bool(key.value):
         label, other = (cert.label, "tlsKey") if cert.value else (key.label, "tlsCert")
         raise OptionError(f'{label} is given without "{other}"')
-    contents = [_content(one) if one.value else ("", "") for one in given]
+    contents = [_content(one) if one.value else ("", "") for one in sources]
     ca, cert_text, key_text = (text for text, _ in contents)
-    made = Tls(ca, cert_text, key_text, is_first)
-    if made.ca or made.cert:
+    result = Tls(ca, cert_text, key_text, is_first)
+    if result.ca or result.cert:
         (_, ca_label), (_, cert_label), (_, key_label) = contents
-        tls.check(made, (ca_label, cert_label, key_label))
-    return made
+        tls.check(result, (ca_label, cert_label, key_label))
+    return result
 
 
-def _content(setting: Setting) -> tuple[str, str]:
+def _content(setting: ContextSetting) -> tuple[str, str]:
     """Content of the file that ``setting`` names, and the name of both for errors."""
     if setting.is_content:
         return setting.value, setting.label
@@ -208,7 +208,7 @@ def _content(setting: Setting) -> tuple[str, str]:
 
 def _subject(settings: Settings, name: str, default: str) -> str:
     """A prefix of subjects, without a trailing dot."""
-    setting = settings.get(name, Setting(default, ""))
+    setting = settings.get(name, ContextSetting(default, ""))
     prefix = setting.value.removesuffix(".>").removesuffix(".")
     if not all(token and not set(token) & set(" \t\r\n*>") for token in prefix.split(".")):
         raise OptionError(f'{setting.label} is "{setting.value}", which no subject can start with')
@@ -231,4 +231,4 @@ def _js_api_prefix(settings: Settings) -> str:
     return of_domain
 
 
-_EMPTY: Final = Setting("", "")
+_EMPTY: Final = ContextSetting("", "")

@@ -42,7 +42,7 @@ _PROGRAMS: Final = {"op": "1Password", "nsc": "nsc"}
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ContextSetting:
     """A value of a connection, and its name in errors."""
 
     value: str = field(repr=False)
@@ -52,7 +52,7 @@ class Setting:
     is_content: bool = False
 
 
-def read(context: str, environment: Mapping[str, str]) -> dict[str, Setting]:
+def read(context: str, environment: Mapping[str, str]) -> dict[str, ContextSetting]:
     """Settings of a context by the names of our options, without empty ones.
 
     Args:
@@ -66,11 +66,11 @@ def read(context: str, environment: Mapping[str, str]) -> dict[str, Setting]:
     try:
         fields = json.loads(path.read_text())
     except FileNotFoundError as error:
-        known = tuple(sorted(found.stem for found in path.parent.glob("*.json")))
+        names = tuple(sorted(file.stem for file in path.parent.glob("*.json")))
         raise OptionError(
             f'option "context": there is no context "{context}"',
             detail=f"Looked for {path}.",
-            hint=nearest(path.stem, known) if known else "",
+            hint=nearest(path.stem, names) if names else "",
         ) from error
     except (OSError, ValueError) as error:
         raise OptionError(
@@ -79,7 +79,7 @@ def read(context: str, environment: Mapping[str, str]) -> dict[str, Setting]:
         ) from error
     if not isinstance(fields, dict):
         raise OptionError(f'option "context" names "{path}", which is no JSON object')
-    settings: dict[str, Setting] = {}
+    settings: dict[str, ContextSetting] = {}
     for name, hint in _REFUSED.items():
         if fields.get(name):
             raise OptionError(
@@ -110,7 +110,7 @@ def _text(value: Any, label: str) -> str:
     raise OptionError(f"{label} is no string")
 
 
-def _setting(name: str, value: str, label: str, environment: Mapping[str, str]) -> Setting:
+def _setting(name: str, value: str, label: str, environment: Mapping[str, str]) -> ContextSetting:
     scheme, is_split, rest = value.partition("://" if "://" in value else ":")
     if name in _REFERENCES and is_split:
         if scheme in _PROGRAMS:
@@ -121,12 +121,12 @@ def _setting(name: str, value: str, label: str, environment: Mapping[str, str]) 
         if scheme == "env" and "://" in value:
             if not environment.get(rest):
                 raise OptionError(f'{label}: environment variable "{rest}" is not set')
-            return Setting(environment[rest].strip(), label, is_content=True)
+            return ContextSetting(environment[rest].strip(), label, is_content=True)
         if scheme == "data" and ";base64," in rest:
-            return Setting(_of_data(rest, label), label, is_content=True)
+            return ContextSetting(_of_data(rest, label), label, is_content=True)
         if scheme == "file" and name in _PATHS:
             value = rest
-    return Setting(_expanded(value, environment) if name in _PATHS else value, label)
+    return ContextSetting(_expanded(value, environment) if name in _PATHS else value, label)
 
 
 def _of_data(rest: str, label: str) -> str:
@@ -149,7 +149,7 @@ def _expanded(path: str, environment: Mapping[str, str]) -> str:
     return path
 
 
-def _without_doubled_token(settings: dict[str, Setting]) -> dict[str, Setting]:
+def _without_doubled_token(settings: dict[str, ContextSetting]) -> dict[str, ContextSetting]:
     """Drop one of two equal texts: older ``nats`` versions saved the user as the token too."""
     user, token = settings.get("user"), settings.get("token")
     if user is not None and token is not None and user.value == token.value:

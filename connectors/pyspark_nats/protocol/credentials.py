@@ -35,7 +35,7 @@ class Credentials:
     seed: str = field(default="", repr=False)
 
     @property
-    def is_given(self) -> bool:
+    def is_present(self) -> bool:
         """Whether there are any credentials."""
         return self != NOBODY
 

@@ -108,14 +108,19 @@ class Frames:
         words = self.head(at)
         return words[3] if len(words) == (6 if words[0] == b"HMSG" else 5) else b""
 
+    @cached_property
+    def has_headers(self) -> bool:
+        """Whether any of the messages has headers."""
+        return bool(self._layout.has_header.any())
+
     @property
     def is_status(self) -> Bools:
         """Mask of the frames that are status answers of the server without data."""
-        found = np.zeros(len(self), bool)
+        mask = np.zeros(len(self), bool)
         at = np.flatnonzero(self._layout.has_header)
         behind = self._layout.line_end[at] + 2 + len(_VERSION)
-        found[at] = np.frombuffer(self._buffer, np.uint8)[behind] == ord(" ")
-        return found
+        mask[at] = np.frombuffer(self._buffer, np.uint8)[behind] == ord(" ")
+        return mask
 
     def heartbeat_sids(self) -> list[int | None]:
         """By frame, its subscription if it is an idle heartbeat of a consumer; else None."""
@@ -133,21 +138,34 @@ class Frames:
         return _slices(self._buffer, layout.payload, layout.end - 2, pa.binary())
 
     @cached_property
+    def few(self) -> list[tuple[bytes, bytes]] | None:
+        """Header block, empty without one, and payload of each message; None for many messages."""
+        if len(self) > FEW:
+            return None
+        buffer, layout = memoryview(self._buffer), self._layout
+        bounds = zip(*(part.tolist() for part in (layout.line_end, layout.payload, layout.end)),
+                     strict=True)  # fmt: skip
+        return [
+            (bytes(buffer[line_end + 2 : payload]), bytes(buffer[payload : end - 2]))
+            for line_end, payload, end in bounds
+        ]
+
+    @cached_property
     def header(self) -> Array:
         """The header blocks, binary, with their first line and their empty last one.
 
         Null or empty where there is none.
         """
         layout = self._layout
-        if not layout.has_header.any():
+        if not self.has_headers:
             return pa.nulls(len(self), pa.binary())
         return _slices(self._buffer, layout.line_end + 2, layout.payload, pa.binary())
 
     @cached_property
     def subject(self) -> Array:
         """The subjects, string."""
-        if self._heads is not None:
-            return pa.array([w[1].decode(errors="replace") for w in self._heads], pa.string())
+        if self.few_subjects is not None:
+            return pa.array(self.few_subjects, pa.string())
         layout = self._layout
         if len(self):
             # Mostly all have one length; then no search is needed.
@@ -160,6 +178,13 @@ class Frames:
                     return texts
         values, bounds = self._words
         return as_text(values.take(rows_at(bounds[:-1] + 1)).cast(pa.binary()))
+
+    @cached_property
+    def few_subjects(self) -> list[str] | None:
+        """The subjects; None for many messages."""
+        if self._heads is None:
+            return None
+        return [words[1].decode(errors="replace") for words in self._heads]
 
     @cached_property
     def sid(self) -> Ints:
@@ -310,21 +335,21 @@ def _eight_digits(buffer: Buffer, starts: Ints) -> Ints | None:
         return None
     pairs = digits * np.uint64(10) + (digits >> np.uint64(8))
     mask = np.uint64(0x000000FF000000FF)
-    found = (pairs & mask) * np.uint64(1_000_000 << 32 | 100)
-    found += ((pairs >> np.uint64(16)) & mask) * np.uint64(10_000 << 32 | 1)
-    return (found >> np.uint64(32)).astype(np.int64)
+    numbers = (pairs & mask) * np.uint64(1_000_000 << 32 | 100)
+    numbers += ((pairs >> np.uint64(16)) & mask) * np.uint64(10_000 << 32 | 1)
+    return (numbers >> np.uint64(32)).astype(np.int64)
 
 
 def _layout_by_walking(buffer: Buffer) -> _Layout:
     rows: list[tuple[int, int, int, int, bool]] = []
     at = 0
-    while found := _HEAD.match(buffer, at):
-        line_end = found.end() - 2
-        header = int(found[2] or 0)
-        end = found.end() + int(found[1] or found[3]) + 2
+    while head := _HEAD.match(buffer, at):
+        line_end = head.end() - 2
+        header = int(head[2] or 0)
+        end = head.end() + int(head[1] or head[3]) + 2
         if end > len(buffer):
             break
-        rows.append((at, line_end, found.end() + header, end, found[2] is not None))
+        rows.append((at, line_end, head.end() + header, end, head[2] is not None))
         at = end
     if not rows:
         return _EMPTY

@@ -14,7 +14,7 @@ from pyspark_nats.version import VERSION
 
 if TYPE_CHECKING:
     from pyspark_nats.protocol.credentials import Credentials
-    from pyspark_nats.protocol.servers import Server
+    from pyspark_nats.protocol.servers import ServerAddress
     from pyspark_nats.protocol.tls import Tls
 
 _DENIED = re.compile(r'permissions violation for (publish|subscription)[^"]*"([^"]*)"', re.I)
@@ -29,7 +29,7 @@ _LASTING = {
 }
 
 
-def wants_tls(server: Server, info: dict[str, Any], tls: Tls) -> bool:
+def wants_tls(server: ServerAddress, info: dict[str, Any], tls: Tls) -> bool:
     """Whether to start TLS after the server's first line.
 
     Raises:
@@ -74,7 +74,7 @@ def connect_line(client_name: str, credentials: Credentials, info: dict[str, Any
     return b"CONNECT " + json.dumps(fields).encode() + b"\r\n"
 
 
-def meaning(text: str, server: Server, credentials: Credentials) -> Exception:
+def meaning(text: str, server: ServerAddress, credentials: Credentials) -> Exception:
     """The exception for an ``-ERR`` that ends a connection.
 
     Args:
@@ -129,10 +129,10 @@ def denial(text: str, inbox: str) -> ConnectorError | None:
         RefusedError for a subject that we publish to, or wait on for answers.  None for any other,
         such as a stream's subject, which is subscribed only for notification.
     """
-    found = _DENIED.match(text)
-    if found is None:
+    match = _DENIED.match(text)
+    if match is None:
         return None
-    is_publish, subject = found[1].lower() == "publish", found[2]
+    is_publish, subject = match[1].lower() == "publish", match[2]
     if is_publish:
         return RefusedError(
             f'we may not publish to "{subject}"',

@@ -11,6 +11,8 @@ from pyspark_nats.arrow import FEW, kernels
 from pyspark_nats.protocol.frames import as_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark_nats.arrow import Array
 
 _CRLF = b"\r\n"
@@ -32,7 +34,7 @@ def header_values(headers: Array, name: str, *, is_servers: bool = False) -> Arr
         return pa.nulls(len(headers), pa.string())
     key = f"\r\n{name}:".encode()
     if len(headers) <= FEW:
-        return _header_values_of_few(headers.to_pylist(), key, is_servers)
+        return pa.array(few_header_values(headers.to_pylist(), name, is_servers), pa.string())
     has = kernels.fill_null(kernels.match_substring(headers, key.decode()), False)
     at = np.flatnonzero(np.asarray(has.to_numpy(zero_copy_only=False), bool))
     texts = pa.nulls(len(headers), pa.string())
@@ -43,8 +45,8 @@ def header_values(headers: Array, name: str, *, is_servers: bool = False) -> Arr
     )
     behind = halves.values.take(pa.array(halves.offsets.to_numpy()[:-1] + 1))
     cut = kernels.split_pattern(behind, _CRLF, max_splits=1)
-    found = cut.values.take(cut.offsets[:-1])
-    trimmed = kernels.utf8_trim_whitespace(as_text(found))
+    values = cut.values.take(cut.offsets[:-1])
+    trimmed = kernels.utf8_trim_whitespace(as_text(values))
     if len(at) == len(headers):
         return trimmed
     place = np.zeros(len(headers), np.int64)
@@ -54,7 +56,11 @@ def header_values(headers: Array, name: str, *, is_servers: bool = False) -> Arr
     return trimmed.take(pa.array(place, mask=absent))
 
 
-def _header_values_of_few(headers: list[bytes | None], key: bytes, is_servers: bool) -> Array:
+def few_header_values(
+    headers: Iterable[bytes | None], name: str, is_servers: bool = False
+) -> list[str | None]:
+    """``header_values`` of few messages, as a list."""
+    key = f"\r\n{name}:".encode()
     values: list[str | None] = []
     for header in headers:
         at = -1
@@ -65,4 +71,4 @@ def _header_values_of_few(headers: list[bytes | None], key: bytes, is_servers: b
             continue
         value = header[at + len(key) :].split(_CRLF, 1)[0]
         values.append(value.decode(errors="replace").strip())
-    return pa.array(values, pa.string())
+    return values

@@ -74,7 +74,7 @@ class StreamInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredMessage:
     """A message as stored in a stream."""
 
     subject: str
@@ -95,12 +95,12 @@ def time_ms(text: str) -> int:
 
 def time_ns(text: str) -> int:
     """Nanoseconds since 1970 of an RFC 3339 time."""
-    found = _TIME.match(text)
-    if found is None:
+    match = _TIME.match(text)
+    if match is None:
         raise ValueError(f"not a time: {text!r}")
-    zone = "+00:00" if found[3] == "Z" else found[3]
-    seconds = int(datetime.fromisoformat(found[1] + zone).timestamp())
-    return seconds * 1_000_000_000 + int((found[2] or "0").ljust(9, "0")[:9])
+    zone = "+00:00" if match[3] == "Z" else match[3]
+    seconds = int(datetime.fromisoformat(match[1] + zone).timestamp())
+    return seconds * 1_000_000_000 + int((match[2] or "0").ljust(9, "0")[:9])
 
 
 def stream_infos(connection: Connection, streams: Sequence[str]) -> dict[str, StreamInfo]:
@@ -192,7 +192,7 @@ def stream_of(connection: Connection, subject: str) -> str | None:
 
 def next_message(
     connection: Connection, stream: str, sequence: int, subject: str = ">"
-) -> Stored | None:
+) -> StoredMessage | None:
     """The first message at or after ``sequence`` on ``subject``, according to the stream's leader.
 
     Args:
@@ -204,12 +204,12 @@ def next_message(
     return _get(connection, stream, {"seq": max(1, sequence), "next_by_subj": subject})
 
 
-def message(connection: Connection, stream: str, sequence: int) -> Stored | None:
+def message(connection: Connection, stream: str, sequence: int) -> StoredMessage | None:
     """The message at ``sequence``, according to the stream's leader; None if it is deleted."""
     return _get(connection, stream, {"seq": sequence})
 
 
-def message_at(connection: Connection, stream: str, moment_ms: int) -> Stored | None:
+def message_at(connection: Connection, stream: str, moment_ms: int) -> StoredMessage | None:
     """The first message that is not older than ``moment_ms`` (ms since 1970)."""
     moment_ms = min(moment_ms, TIME_MAX_MS)
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
@@ -218,7 +218,9 @@ def message_at(connection: Connection, stream: str, moment_ms: int) -> Stored | 
     return _get(connection, stream, {"start_time": text})
 
 
-def last_messages(connection: Connection, wanted: Sequence[tuple[str, str]]) -> list[Stored | None]:
+def last_messages(
+    connection: Connection, pairs: Sequence[tuple[str, str]]
+) -> list[StoredMessage | None]:
     """The last message of each (stream, subject), as the stream's leader knows it."""
     replies = connection.requests(
         [
@@ -226,25 +228,25 @@ def last_messages(connection: Connection, wanted: Sequence[tuple[str, str]]) -> 
                 connection.api(f"STREAM.MSG.GET.{stream}"),
                 json.dumps({"last_by_subj": subject}).encode(),
             )
-            for stream, subject in wanted
+            for stream, subject in pairs
         ]
     )
-    return [_stored(reply, stream) for (stream, _), reply in zip(wanted, replies, strict=True)]
+    return [_stored(reply, stream) for (stream, _), reply in zip(pairs, replies, strict=True)]
 
 
-def _get(connection: Connection, stream: str, query: dict[str, Any]) -> Stored | None:
+def _get(connection: Connection, stream: str, query: dict[str, Any]) -> StoredMessage | None:
     call = (connection.api(f"STREAM.MSG.GET.{stream}"), json.dumps(query).encode())
     return _stored(connection.requests([call])[0], stream)
 
 
-def _stored(reply: Reply, stream: str) -> Stored | None:
+def _stored(reply: Reply, stream: str) -> StoredMessage | None:
     try:
         message = answered(reply, stream)["message"]
     except RefusedError as error:
         if error.err_code == NO_MESSAGE:
             return None
         raise
-    return Stored(
+    return StoredMessage(
         subject=message["subject"],
         sequence=int(message["seq"]),
         time_ns=time_ns(message["time"]),
@@ -259,7 +261,7 @@ def purge(connection: Connection, stream: str, subject: str, *, keep: int = 0) -
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ReadConsumer:
     """A consumer for one read."""
 
     name: str
@@ -275,7 +277,7 @@ def create_reader(
     sequence: int,
     subjects: Sequence[str] = (),
     timeout_s: float = REQUEST_S,
-) -> Reader:
+) -> ReadConsumer:
     """Create a consumer that reads from ``sequence`` on without acks.
 
     It is in memory and expires half a minute after its last use.
@@ -305,7 +307,7 @@ def create_reader(
         subject = f"{subject}.{subjects[0]}"
     answer = answered(connection.requests([(subject, call)], timeout_s)[0], stream)
     server = (answer.get("cluster") or {}).get("leader", "")
-    return Reader(name, int(answer.get("num_pending", 0)), str(server))
+    return ReadConsumer(name, int(answer.get("num_pending", 0)), str(server))
 
 
 def delete_reader(connection: Connection, stream: str, name: str) -> None:

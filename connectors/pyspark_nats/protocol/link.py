@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark_nats.protocol.connection_options import ConnectionOptions
-    from pyspark_nats.protocol.servers import Server
+    from pyspark_nats.protocol.servers import ServerAddress
 
 #: Most time of a handshake.
 _HANDSHAKE_S: Final = 5.0
@@ -39,7 +39,7 @@ class Link:
 
     def __init__(
         self,
-        server: Server,
+        server: ServerAddress,
         options: ConnectionOptions,
         on_info: Callable[[dict[str, Any]], None],
         *,
@@ -59,7 +59,7 @@ class Link:
         """
         self.server = server
         self._on_info = on_info
-        self._who = server.credentials if server.credentials.is_given else options.credentials
+        self._who = server.credentials if server.credentials.is_present else options.credentials
         self._stall_s = min(_STALL_S, options.timeout_s)
         self._buffer = bytearray()
         #: Bytes needed until the next message is whole, as far as is known.
@@ -136,18 +136,19 @@ class Link:
         """Close the connection."""
         self._transport.close()
 
-    def is_alive(self) -> bool:
+    def is_alive(self, on_message: Callable[[str, bytes, bytes], object]) -> bool:
         """Whether the server is still reachable, after processing what it sent meanwhile.
 
-        Messages among it are dropped: they are leftovers without a reader.
+        ``on_message`` gets subject, header and data of each message.
         """
         try:
             while self._transport.wait(0) and self._take_in():
                 pass
             while True:
                 try:
-                    if self.next_frame() is None:
+                    if (frame := self.next_frame()) is None:
                         return True
+                    on_message(*frame[1:])
                 except ConnectorError:
                     # The denial concerns a step that did not wait for it.
                     continue
@@ -298,24 +299,24 @@ class Link:
             RefusedError: the server denied a subject; DisconnectedError: it ends the connection.
         """
         while len(self._buffer) >= self._needed:
-            found = frames.split(self._buffer)
-            if found.consumed:
+            messages = frames.split(self._buffer)
+            if messages.consumed:
                 # The frames keep the buffer, and cut their columns out of it.
-                self._buffer = self._buffer[found.consumed :]
+                self._buffer = self._buffer[messages.consumed :]
                 self._needed = 0
-                return found
+                return messages
             if not self._take_other_frame():
                 self._needed = self._size_of_next()
-                return found
+                return messages
         # Part of a large message: scanning it again would take long.
         return _NO_FRAMES
 
     def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
         """Number of acks on each of ``replies``; None if not all are plain: use ``take_frames``."""
-        found = acks.counted(self._buffer, replies)
-        if found is None:
+        result = acks.counted(self._buffer, replies)
+        if result is None:
             return None
-        counts, size = found
+        counts, size = result
         if size:
             del self._buffer[:size]
             self._needed = 0

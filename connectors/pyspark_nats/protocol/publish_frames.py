@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import count, repeat
+from itertools import accumulate, count, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.arrow import FEW, kernels, sizes_of
+from pyspark_nats.few_rows import as_batch, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -50,7 +51,7 @@ def atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -
     numbers, sizes = _numbers(rows.num_rows, len(batch_id))
     data = rows.column("data")
     lines = header_lines(rows, event_time_header)
-    own = () if lines is None else (lines,)
+    extra = () if lines is None else (lines,)
     if lines is not None:
         sizes = kernels.add(sizes, kernels.binary_length(lines))
     total = kernels.add(sizes, kernels.binary_length(data))
@@ -58,7 +59,7 @@ def atomic_frames(rows: pa.RecordBatch, batch_id: str, event_time_header: str) -
         _joined(
             b"HPUB ", rows.column("subject").cast(pa.binary()), b"  ", _text(sizes), b" ",
             _text(total), f"\r\nNATS/1.0\r\n{_BATCH}{batch_id}\r\n{_NUMBER}".encode(), numbers,
-            b"\r\n", *own, b"\r\n", data, b"\r\n",
+            b"\r\n", *extra, b"\r\n", data, b"\r\n",
         )
     )  # fmt: skip
 
@@ -67,7 +68,7 @@ def _few_frames(
     rows: pa.RecordBatch, replies: Iterable[str], heads: Iterable[str], event_time_header: str
 ) -> Iterator[bytes]:
     """The frame of each row, with its reply subject, or "", and its first header lines."""
-    columns = [rows.column(name).to_pylist() for name in _COLUMNS]
+    columns = [values_of(rows, name) for name in _COLUMNS]
     for reply, head, row in zip(replies, heads, zip(*columns, strict=True), strict=False):
         subject, *_, data = row
         block = _block(head, row[:4], event_time_header)
@@ -78,10 +79,10 @@ def _few_frames(
 def _block(head: str, row: tuple[Any, ...], event_time_header: str) -> bytes:
     """Header block of a row: ``head`` and its own lines."""
     _, content_type, event_time_ms, lines = row
-    own = f"Content-Type: {content_type}\r\n" if content_type is not None else ""
+    headers = f"Content-Type: {content_type}\r\n" if content_type is not None else ""
     if event_time_ms is not None:
-        own += f"{event_time_header}: {event_time_ms}\r\n"
-    return f"NATS/1.0\r\n{head}{own}".encode() + (lines or b"") + b"\r\n"
+        headers += f"{event_time_header}: {event_time_ms}\r\n"
+    return f"NATS/1.0\r\n{head}{headers}".encode() + (lines or b"") + b"\r\n"
 
 
 @lru_cache(maxsize=8)
@@ -114,7 +115,7 @@ def ingest_frames(
     tags: bytes,
     event_time_header: str,
     fence: str = "",
-) -> tuple[bytes, Ints]:
+) -> tuple[bytes, Sequence[int] | Ints]:
     """``rows`` as messages of an ingest batch, ready to send, and the end of each message.
 
     Args:
@@ -129,33 +130,34 @@ def ingest_frames(
     Source:
         github.com/nats-io/nats-architecture-and-design, ADR-50, "fast-ingest".
     """
-    total, positions = rows.num_rows, rows.column("position")
+    total = rows.num_rows
     width = len(tags) // total
     if total <= FEW:
         each = range(first, first + total)
         replies = (f"{batch}.{number}.{int(number > 1)}.$FI" for number in each)
-        own_lines = zip(positions.to_pylist(), each, count(width, width), strict=False)
+        entries = zip(values_of(rows, "position"), each, count(width, width), strict=False)
         heads = (
             f"{begin}{position} {number} {tags[end - width : end].decode()}\r\n{fence}"
-            for position, number, end in own_lines
+            for position, number, end in entries
         )
         few = list(_few_frames(rows, replies, heads, event_time_header))
-        return b"".join(few), np.cumsum([len(one) for one in few])
+        return b"".join(few), [*accumulate(map(len, few))]
+    rows = as_batch(rows)
     numbers = _text(pa.array(np.arange(first, first + total)))
     bounds = pa.py_buffer(np.arange(0, len(tags) + 1, width, dtype=np.int32).data)
-    own_tags = pa.Array.from_buffers(pa.binary(), total, [None, bounds, pa.py_buffer(tags)])
-    data, position = rows.column("data"), _text(positions)
+    tag_column = pa.Array.from_buffers(pa.binary(), total, [None, bounds, pa.py_buffer(tags)])
+    data, position = rows.column("data"), _text(rows.column("position"))
     lines = header_lines(rows, event_time_header)
-    own = () if lines is None else (lines,)
+    extra = () if lines is None else (lines,)
     fixed = len(f"NATS/1.0\r\n{begin}  \r\n\r\n") + width
     size = kernels.add(kernels.binary_length(numbers), pa.scalar(fixed, pa.int32()))
-    for part in (position, *own):
+    for part in (position, *extra):
         size = kernels.add(size, kernels.binary_length(part))
     whole = _joined(
         b"HPUB ", rows.column("subject").cast(pa.binary()), f" {batch}.".encode(), numbers,
         b".1.$FI ", _text(size), b" ", _text(kernels.add(size, kernels.binary_length(data))),
-        f"\r\nNATS/1.0\r\n{begin}".encode(), position, b" ", numbers, b" ", own_tags, b"\r\n",
-        *own, b"\r\n", data, b"\r\n",
+        f"\r\nNATS/1.0\r\n{begin}".encode(), position, b" ", numbers, b" ", tag_column, b"\r\n",
+        *extra, b"\r\n", data, b"\r\n",
     )  # fmt: skip
     return _octets(whole), np.cumsum(sizes_of(whole))
 

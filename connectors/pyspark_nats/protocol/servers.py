@@ -16,7 +16,7 @@ _DEFAULT_PORT = 4222
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerAddress:
     """A server's address, with the credentials in its URL."""
 
     host: str
@@ -40,7 +40,7 @@ class Server:
         return self.host, self.port
 
 
-def parse(text: str, label: str) -> Server:
+def parse(text: str, label: str) -> ServerAddress:
     """Parse the URL of a server such as ``nats://user:password@host:4222``; the scheme is optional.
 
     Raises:
@@ -61,7 +61,9 @@ def parse(text: str, label: str) -> Server:
         raise OptionError(
             f'{label} names "{shown}", which is no server', hint='Give "nats://host:4222".'
         )
-    return Server(url.hostname, port, url.scheme == "tls", _of_url(url.username, url.password))
+    return ServerAddress(
+        url.hostname, port, url.scheme == "tls", _of_url(url.username, url.password)
+    )
 
 
 def _of_url(user: str | None, password: str | None) -> Credentials:
@@ -72,32 +74,32 @@ def _of_url(user: str | None, password: str | None) -> Credentials:
 
 
 #: The server of each configured list that this process, or its parent before a fork, reached last.
-_reached: dict[tuple[Server, ...], Server] = {}
+_reached: dict[tuple[ServerAddress, ...], ServerAddress] = {}
 
 
-class Pool:
+class ServerPool:
     """The servers in the order of attempts, with the current one.
 
     It begins with the server that was reached last: the first may be lost, and not answer for long.
     """
 
-    def __init__(self, given: Sequence[Server]) -> None:
-        self._given = tuple(given)
-        self._learned: tuple[Server, ...] = ()
-        self.current = _reached.get(self._given, given[0])
+    def __init__(self, servers: Sequence[ServerAddress]) -> None:
+        self._configured = tuple(servers)
+        self._learned: tuple[ServerAddress, ...] = ()
+        self.current = _reached.get(self._configured, servers[0])
 
     def __len__(self) -> int:
         return len(self.servers)
 
     @property
-    def servers(self) -> tuple[Server, ...]:
+    def servers(self) -> tuple[ServerAddress, ...]:
         """All servers, configured ones first."""
-        return (*self._given, *self._learned)
+        return (*self._configured, *self._learned)
 
     def mark_connected(self) -> None:
         """Record that the current server is reachable: the next pool of these begins with it."""
-        if self.current in self._given:
-            _reached[self._given] = self.current
+        if self.current in self._configured:
+            _reached[self._configured] = self.current
 
     def advance(self) -> None:
         """Move to the next server."""
@@ -107,17 +109,17 @@ class Pool:
 
     def learn(self, info: dict[str, Any]) -> None:
         """Add the cluster's servers from the ``INFO`` of the current one."""
-        told = info.get("connect_urls")
-        if not told:
+        addresses = info.get("connect_urls")
+        if not addresses:
             return
-        found: dict[tuple[str, int], Server] = {}
-        for address in told:
-            server = self._told(str(address))
-            if all(server.address != known.address for known in self._given):
-                found.setdefault(server.address, server)
-        self._learned = tuple(found.values())
+        servers: dict[tuple[str, int], ServerAddress] = {}
+        for address in addresses:
+            server = self._server_of(str(address))
+            if all(server.address != other.address for other in self._configured):
+                servers.setdefault(server.address, server)
+        self._learned = tuple(servers.values())
 
-    def _told(self, address: str) -> Server:
+    def _server_of(self, address: str) -> ServerAddress:
         url = urlsplit(f"nats://{address.rpartition('://')[2]}")
         current = self.current
         host = url.hostname or current.host

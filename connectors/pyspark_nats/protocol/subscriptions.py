@@ -71,10 +71,10 @@ class MessageListener:
                 pass
 
         self._retrying(step)
-        found, self._notified = self._notified, set()
+        names, self._notified = self._notified, set()
         if not self._may_listen:
-            found |= self._listening.keys()
-        return found
+            names |= self._listening.keys()
+        return names
 
     def wait(self, wait_s: float) -> None:
         """Return when a message arrives, or after ``wait_s``."""
@@ -113,8 +113,8 @@ class MessageListener:
 
     def _retrying(self, step: Callable[[], T]) -> T:
         def whole() -> T:
-            if self._connection.made != self._connection_number:
-                self._connection_number = self._connection.made
+            if self._connection.open_count != self._connection_number:
+                self._connection_number = self._connection.open_count
                 self._sids.clear()
                 self._listening.clear()
                 self._echo = self._connection.new_inbox()
@@ -138,11 +138,11 @@ class MessageListener:
 
     def _take(self) -> bool:
         """Record the messages that have arrived, and return whether there were any."""
-        found = False
+        has_any = False
         while (frame := self._connection.next_frame()) is not None:
             self._note(frame[0])
-            found = True
-        return found
+            has_any = True
+        return has_any
 
     def _note(self, sid: int) -> None:
         name = self._sids.get(sid)

@@ -83,21 +83,21 @@ def context(tls: Tls) -> ssl.SSLContext:
     """The context of connections with ``tls``; loading the system's authorities takes a while."""
     import ssl
 
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    made.minimum_version = ssl.TLSVersion.TLSv1_2
+    ssl_context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    ssl_context.minimum_version = ssl.TLSVersion.TLSv1_2
     if tls.ca:
-        made.load_verify_locations(cadata=tls.ca)
+        ssl_context.load_verify_locations(cadata=tls.ca)
     else:
-        made.load_default_certs()
+        ssl_context.load_default_certs()
     if tls.cert:
-        _load_pair(made, tls)
-    return made
+        _load_pair(ssl_context, tls)
+    return ssl_context
 
 
-def _load_pair(made: ssl.SSLContext, tls: Tls) -> None:
+def _load_pair(ssl_context: ssl.SSLContext, tls: Tls) -> None:
     with _file(tls.cert) as cert, _file(tls.key) as key:
         # Without a password OpenSSL would prompt for one on the terminal.
-        made.load_cert_chain(cert, key, password="")
+        ssl_context.load_cert_chain(cert, key, password="")
 
 
 @contextlib.contextmanager

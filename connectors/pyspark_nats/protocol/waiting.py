@@ -25,7 +25,7 @@ def wait_any(
         Those that are readable; empty after ``wait_s``.
     """
     poll = select.poll()
-    found: dict[int, Connection | int] = {}
+    by_fd: dict[int, Connection | int] = {}
     # Encrypted bytes may have been received already.
     ready: list[Connection | int] = []
     for connection in connections:
@@ -33,10 +33,10 @@ def wait_any(
         if connection.has_received:
             ready.append(connection)
         elif descriptor is not None:
-            found[descriptor] = connection
-    found.update((descriptor, descriptor) for descriptor in others)
-    for descriptor in found:
+            by_fd[descriptor] = connection
+    by_fd.update((descriptor, descriptor) for descriptor in others)
+    for descriptor in by_fd:
         poll.register(descriptor, select.POLLIN)
     # Rounded up, so that a short wait is not zero.
     wait_ms = 0 if ready else max(0, -int(-wait_s * 1000 // 1))
-    return [*ready, *(found[at] for at, _ in poll.poll(wait_ms))]
+    return [*ready, *(by_fd[at] for at, _ in poll.poll(wait_ms))]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_nats.arrow import kernels
 from pyspark_nats.errors import RefusedError
+from pyspark_nats.few_rows import as_batch
 from pyspark_nats.protocol import publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
 from pyspark_nats.sink import messages_out
@@ -60,9 +61,9 @@ class AtLeastOncePublisher:
         """None: there are no markers."""
         return ()
 
-    def add(self, rows: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Publish rows; up to a window of them are in flight when this returns."""
-        at = 0
+        rows, at = as_batch(batch), 0
         while at < rows.num_rows:
             count = messages_out.fitting(rows, at, _CHUNK_ROWS, _CHUNK_BYTES)
             chunk = rows.slice(at, count)
@@ -136,16 +137,16 @@ class AtLeastOncePublisher:
             for waiting, count in zip(by_reply.values(), counts, strict=True):
                 waiting.missing -= count
             return any(counts)
-        found = self._connection.take_frames()
-        if not len(found):
+        replies = self._connection.take_frames()
+        if not len(replies):
             return False
         taken = False
-        for entry in found.subject.value_counts():
+        for entry in replies.subject.value_counts():
             chunk = by_reply.get(entry["values"].as_py())
             if chunk is not None:
                 chunk.missing -= entry["counts"].as_py()
                 taken = True
-        for subject, ack in _refusals(found):
+        for subject, ack in _refusals(replies):
             if subject in by_reply:
                 by_reply[subject].is_refused = True
                 _check_busy(ack)

@@ -21,13 +21,13 @@ class BatchBound:
 
     def admits(self, stream: str, batches: Iterable[PendingBatch]) -> bool:
         """Whether another batch may be sent to a stream; those that are not sent don't count."""
-        found = _by_stream(batch for batch in batches if batch.batch_id)
-        return found[stream] < self.in_stream and found.total() < self.total
+        counts = _by_stream(batch for batch in batches if batch.batch_id)
+        return counts[stream] < self.in_stream and counts.total() < self.total
 
     def holds(self, batches: Iterable[PendingBatch]) -> bool:
         """Whether no more batches are pending than may be open."""
-        found = _by_stream(batches)
-        return max(found.values(), default=0) <= self.in_stream and found.total() <= self.total
+        counts = _by_stream(batches)
+        return max(counts.values(), default=0) <= self.in_stream and counts.total() <= self.total
 
 
 def _by_stream(batches: Iterable[PendingBatch]) -> Counter[str]:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_nats.errors import RefusedError
+from pyspark_nats.few_rows import as_batch, last_of
 from pyspark_nats.protocol import frames, jetstream, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
 from pyspark_nats.sink import batch_bound, marker_purge, markers, messages_out, producer_state
@@ -101,8 +102,7 @@ class ExactlyOncePublisher:
         for pair, mine in messages_out.groups(rows):
             state = self._state_of(pair)
             messages_out.check_growing(pair, state.last, mine)
-            first, last = mine.column("first_position")[-1], mine.column("position")[-1]
-            state.last = (first.as_py(), last.as_py())
+            state.last = last_of(mine, "first_position"), last_of(mine, "position")
             state.waiting.append(mine)
             if sum(part.num_rows for part in state.waiting) >= self._rows_max + self._is_counted:
                 self._cut(state, is_last=False)
@@ -115,11 +115,30 @@ class ExactlyOncePublisher:
         """Send the rest; whether all is acknowledged: rows in ingest batches may not be."""
         for state in self._states.values():
             self._cut(state, is_last=True)
-        ingest = self._ingest
-        if ingest is not None and ingest.is_under_way and ingest.has_room and not self._pending:
+        if not self._is_deferrable() and self._ingest is not None and self._ingest.is_under_way:
+            self._ingested(IngestPath.look)
+        if self._is_deferrable():
             return False
         self.finish()
         return True
+
+    def _is_deferrable(self) -> bool:
+        """Whether what is sent may be confirmed later."""
+        ingest = self._ingest
+        is_open = ingest is not None and ingest.is_under_way and ingest.has_room
+        return is_open and not self._pending
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether rows wait for the beginning of their ingest batch."""
+        return self._ingest is not None and self._ingest.is_beginning
+
+    def proceed(self) -> None:
+        """Send such rows."""
+        if self._ingest is not None:
+            self._ingested(IngestPath.proceed)
+        if self._pending:
+            self.finish()
 
     def finish(self) -> None:
         """Send the rest, and wait until all of it is acknowledged."""
@@ -131,6 +150,24 @@ class ExactlyOncePublisher:
                 producer_state.check_whole(state, self._origin.batch_id)
         prefix = self._options.marker_prefix
         marker_purge.purge_old(self._connection, self._cache, prefix, self._states)
+
+    def ask(self) -> bool:
+        """The first step of ``finish``, without a wait; False if that will find a failure."""
+        return self._ahead(IngestPath.ask)
+
+    def mark(self) -> bool:
+        """The second step, after ``ask``; no rows may follow before ``finish``."""
+        return self._ahead(IngestPath.mark)
+
+    def _ahead(self, step: Callable[[IngestPath], None]) -> bool:
+        if self._ingest is None or not self._ingest.is_under_way:
+            return True
+        try:
+            step(self._ingest)
+        except (DisconnectedError, OSError, RefusedError) as error:
+            self._ingest.fail(str(error))
+            return False
+        return True
 
     def out(self, pair: Pair) -> int:
         """The position up to which ``pair`` is published, according to the stream's leader."""
@@ -167,26 +204,26 @@ class ExactlyOncePublisher:
             return
         if self._ingest is not None and self._is_ingested(self._ingest, state):
             return
-        whole = state.whole()
+        rows = as_batch(state.whole())
         at = 0
-        while at < whole.num_rows:
-            count = messages_out.fitting(whole, at, self._rows_max, _BYTES_MAX)
-            is_end = at + count == whole.num_rows
+        while at < rows.num_rows:
+            count = messages_out.fitting(rows, at, self._rows_max, _BYTES_MAX)
+            is_end = at + count == rows.num_rows
             if is_end and not is_last and (self._is_counted or count < self._rows_max):
                 break
-            self._append(state, whole.slice(at, count), is_last=is_end and is_last)
+            self._append(state, rows.slice(at, count), is_last=is_end and is_last)
             at += count
-        state.waiting = [whole.slice(at)] if at < whole.num_rows else []
+        state.waiting = [rows.slice(at)] if at < rows.num_rows else []
 
     def _is_ingested(self, ingest: IngestPath, state: ProducerState) -> bool:
         """Send the waiting rows in an ingest batch if possible; whether none waits any more."""
-        whole = state.whole()
-        if ingest.takes(state, whole):
-            messages_out.check_sizes(whole, messages_out.room(self._connection))
+        rows = state.whole()
+        if ingest.takes(state, rows, self._since_ms):
+            messages_out.check_sizes(rows, messages_out.room(self._connection))
             state.waiting = []
             self._settle()
             since_ms = self._since_ms
-            self._ingested(lambda ingest: ingest.send(state, whole, since_ms))
+            self._ingested(lambda ingest: ingest.send(state, rows, since_ms))
         else:
             self._confirm()
         return not state.waiting

@@ -18,8 +18,8 @@ from pyspark_nats.protocol import connection_options, frames, jetstream
 from pyspark_nats.protocol.connection import Connection, DisconnectedError, Reply
 from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.sink import markers, row_tags
-from pyspark_nats.sink.kept import without_sequence
 from pyspark_nats.sink.marker import PREFIX, replaced
+from pyspark_nats.sink.target_check import without_sequence
 from pyspark_nats.source.fetch import read_range
 from pyspark_nats.source.ranges import Blocks, StreamRange
 
@@ -37,16 +37,16 @@ _FAR: Final = 1 << 40
 
 
 def positions(
-    given: Mapping[str, str],
-    wanted: Sequence[tuple[str, str]],
+    options: Mapping[str, str],
+    producers: Sequence[tuple[str, str]],
     *,
     prefix: str = PREFIX,
 ) -> dict[tuple[str, str], Marker]:
     """The markers of producers with their last positions, read over a connection of its own.
 
     Args:
-        given: the connection's options, as for the source: ``servers``, ``user`` and so on.
-        wanted: pairs of (JetStream stream, producer).
+        options: the connection's options, as for the source: ``servers``, ``user`` and so on.
+        producers: pairs of (JetStream stream, producer).
         prefix: the sink's ``markerPrefix``.
 
     Returns:
@@ -55,25 +55,25 @@ def positions(
     Raises:
         UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
     """
-    with Connection(connection_options.connection_options(given)) as connection:
-        return advanced(connection, prefix, wanted)
+    with Connection(connection_options.connection_options(options)) as connection:
+        return advanced(connection, prefix, producers)
 
 
 def advanced(
-    connection: Connection, prefix: str, wanted: Sequence[tuple[str, str]]
+    connection: Connection, prefix: str, producers: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Marker]:
     """See ``positions``; over an open connection."""
 
     def read() -> dict[tuple[str, str], Marker]:
-        found = markers.read(connection, prefix, wanted)
-        return {pair: _advanced(connection, pair[0], marker) for pair, marker in found.items()}
+        current = markers.read(connection, prefix, producers)
+        return {pair: _advanced(connection, pair[0], marker) for pair, marker in current.items()}
 
     return connection.retry_while_unavailable("reading markers", read)
 
 
 def fenced(
-    given: Mapping[str, str],
-    wanted: Sequence[tuple[str, str]],
+    options: Mapping[str, str],
+    producers: Sequence[tuple[str, str]],
     epoch: int,
     *,
     prefix: str = PREFIX,
@@ -84,8 +84,8 @@ def fenced(
     writer then expects the wrong sequence: whatever it has not stored yet is refused.
 
     Args:
-        given: the connection's options, as for the source: ``servers``, ``user`` and so on.
-        wanted: pairs of (JetStream stream, producer).
+        options: the connection's options, as for the source: ``servers``, ``user`` and so on.
+        producers: pairs of (JetStream stream, producer).
         epoch: of the calling writer.
         prefix: the sink's ``markerPrefix``.
 
@@ -93,20 +93,20 @@ def fenced(
         StaleWriterError: a writer with a newer epoch has written a marker.
         UnavailableError: no answer within ``timeoutS``; RefusedError: a stream does not exist.
     """
-    pairs = list(dict.fromkeys(wanted))
+    pairs = list(dict.fromkeys(producers))
     seen: dict[tuple[str, str], Marker] = {}
-    with Connection(connection_options.connection_options(given)) as connection:
+    with Connection(connection_options.connection_options(options)) as connection:
         while True:
-            found = markers.read(connection, prefix, pairs)
+            current = markers.read(connection, prefix, pairs)
             # A stream that is purged in between holds none of them any more.
-            gone = {p: without_sequence(m) for p, m in seen.items() if not found[p].sequence}
-            seen = found = found | gone
-            for pair, marker in found.items():
+            gone = {p: without_sequence(m) for p, m in seen.items() if not current[p].sequence}
+            seen = current = current | gone
+            for pair, marker in current.items():
                 if marker.epoch > epoch:
                     raise replaced(pair, marker, epoch)
-            older = {p: m for p, m in found.items() if m.epoch < epoch or m.ingest is not None}
+            older = {p: m for p, m in current.items() if m.epoch < epoch or m.ingest is not None}
             if not older:
-                return found
+                return current
             for pair, marker in older.items():
                 if marker.ingest is not None:
                     older[pair] = connection.retry_while_unavailable(
@@ -165,9 +165,9 @@ def _advanced(connection: Connection, stream: str, marker: Marker) -> Marker:
     if batch is None:
         return marker
     info = jetstream.stream_infos(connection, [stream])[stream]
-    wanted = StreamRange(stream, batch.since or marker.sequence, info.last, 0, 0)
+    span = StreamRange(stream, batch.since or marker.sequence, info.last, 0, 0)
     rows = batch.rows
-    for part in read_range(connection, wanted, Blocks(), is_loss_error=False):
+    for part in read_range(connection, span, Blocks(), is_loss_error=False):
         headers = header_values(part.header, row_tags.HEADER).to_pylist()
         last = row_tags.last_row(batch.key, rows, headers)
         if last is not None:

@@ -29,16 +29,16 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from pyspark_nats.errors import RefusedError
+from pyspark_nats.few_rows import first_of, last_of
 from pyspark_nats.protocol import frames, publish_frames
-from pyspark_nats.protocol.connection import DisconnectedError, Reply
+from pyspark_nats.protocol.connection import DisconnectedError
 from pyspark_nats.sink import markers, messages_out, row_tags
 from pyspark_nats.sink.marker import IngestBatch
-from pyspark_nats.sink.open_batch import FLOW, PINGS, OpenBatch
+from pyspark_nats.sink.open_batch import PINGS, OpenBatch
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from pyspark_nats.protocol.connection import Connection
@@ -56,13 +56,14 @@ _ACKS: Final = 2
 _ANSWER_S: Final = 5.0
 #: The server ends a batch without messages for ten seconds.
 _BATCH_S: Final = 5.0
-#: A producer begins a batch if it has published within so many seconds, or has so many rows.
+#: A producer begins a batch if it has published, or its input was stored, within so many seconds
+#: of each other, or if it has so many rows.
 _BUSY_S: Final = 4.0
 _MANY_ROWS: Final = 500
 #: Pause after a failure, in which a producer publishes atomic batches, seconds.
 _PAUSE_S: Final = 10.0
 #: Octets of rows that are kept here unconfirmed while others follow.
-_KEPT_BYTES: Final = 1 << 20
+_HELD_BYTES: Final = 1 << 20
 #: Purpose of the inbox for acks of rows.
 _ROWS: Final = "rows"
 
@@ -80,6 +81,13 @@ class _Sent:
     size: int = 0
     #: Number of the connection that they were sent over.
     connection_number: int = 0
+    #: Number of the last row that a ping covers, and the reply subject of the marker after it;
+    #: empty before it is sent.
+    pinged: int = 0
+    mark: str = ""
+    #: Reply subject of the marker that names the batch, until it is acknowledged; the rows of the
+    #: runs wait for that.
+    begins: str = ""
 
 
 class IngestPath:
@@ -93,19 +101,24 @@ class IngestPath:
         self._origin = origin
         self._cache = cache
         self._sent: dict[Pair, _Sent] = {}
-        #: Reply subjects of markers.
-        self._marked: dict[str, OpenBatch] = {}
+        # A call of the API must not drop what other publishers of this connection wait for.
+        connection.on_other = cache.acks.take
 
-    def takes(self, state: ProducerState, rows: pa.RecordBatch) -> bool:
-        """Whether rows of a producer can be published here; its batch is over if not."""
+    def takes(self, state: ProducerState, rows: pa.RecordBatch, since_ms: int) -> bool:
+        """Whether rows of a run can be published here; its producer's batch is over if not.
+
+        ``since_ms`` is as for ``send``.
+        """
         pair, marker, now_s = state.pair, state.marker, time.monotonic()
         info = self._cache.streams[pair[0]]
+        earlier_ms = self._cache.input_ms.get(pair, 0)
+        self._cache.input_ms[pair] = since_ms
         ingest = self._cache.ingests.pop(pair, None)
         if marker is None or not marker.sequence or not (info.allow_ingest and info.keeps_recent):
             return False
-        if rows.column("first_position")[0].as_py() <= self._last(state):
+        if first_of(rows, "first_position") <= self._last(state):
             return False
-        if rows.num_rows > 1 and (np.diff(messages_out.positions(rows)) <= 0).any():
+        if rows.num_rows > 1 and not messages_out.are_growing(rows, -1):
             # A block with several subjects is stored as a whole.
             return False
         if pair in self._sent:
@@ -113,7 +126,11 @@ class IngestPath:
         if ingest is not None and now_s - ingest.used_s < _BATCH_S and not ingest.failure:
             self._cache.ingests[pair] = ingest
             return True
-        is_busy = now_s - self._cache.published_s.get(pair, -_BUSY_S) < _BUSY_S
+        # Among many busy ones a run may be late.  Atomic batches would make all of them later.
+        is_busy = (
+            now_s - self._cache.published_s.get(pair, -_BUSY_S) < _BUSY_S
+            or 0 < earlier_ms <= since_ms < earlier_ms + _BUSY_S * 1000
+        )
         is_paused = now_s < self._cache.paused_s.get(pair, 0.0)
         return (is_busy or rows.num_rows >= _MANY_ROWS) and not is_paused
 
@@ -129,15 +146,29 @@ class IngestPath:
         return bool(self._sent)
 
     @property
+    def is_beginning(self) -> bool:
+        """Whether rows wait for ``proceed``."""
+        return any(sent.begins for sent in self._sent.values())
+
+    @property
     def has_room(self) -> bool:
         """Whether another run may follow before this one is confirmed, without waiting for acks."""
         return all(
-            sent.ingest.sent - sent.ingest.acked < sent.ingest.flow and sent.size < _KEPT_BYTES
+            bool(sent.begins)
+            or (sent.ingest.sent - sent.ingest.acked < sent.ingest.flow and sent.size < _HELD_BYTES)
             for sent in self._sent.values()
         )
 
+    def look(self) -> None:
+        """Process the answers that have arrived; errors as for ``send``."""
+        self._connection.receive_now()
+        while (frame := self._connection.next_frame()) is not None:
+            self._cache.acks.take(*frame[1:])
+
     def send(self, state: ProducerState, rows: pa.RecordBatch, since_ms: int) -> None:
         """Send rows of a run; the last of them may be on their way when this returns.
+
+        The first ones of a batch wait for ``proceed``, or for what follows.
 
         Args:
             state: of their producer.
@@ -148,6 +179,10 @@ class IngestPath:
             DisconnectedError, OSError, RefusedError: what was sent is in doubt; see ``abandon``.
         """
         sent = self._sent.get(state.pair)
+        if sent is not None and sent.mark:
+            # Its marker has the position of the rows before.
+            self.finish()
+            sent = None
         if sent is None:
             with self._cache.lock:
                 ingest = self._cache.ingests.pop(state.pair, None) or OpenBatch()
@@ -157,9 +192,31 @@ class IngestPath:
             self._begin(sent)
         else:
             sent.runs.append((rows, since_ms))
+            self._proceed(sent)
             self._check(sent)
-        sent.size += rows.column("data").nbytes
-        sent.last = rows.column("position")[-1].as_py()
+        sent.size += messages_out.payload_bytes(rows)
+        sent.last = last_of(rows, "position")
+        if not sent.begins:
+            self._send_rows(sent, rows)
+
+    def proceed(self) -> None:
+        """Wait until the batches that were begun are there, and send their rows."""
+        for sent in self._sent.values():
+            self._proceed(sent)
+
+    def _proceed(self, sent: _Sent) -> None:
+        if not sent.begins:
+            return
+        marker = sent.state.marker
+        assert marker is not None
+        self._await(sent, sent.begins)
+        sent.begins = ""
+        self._acknowledge(sent, marker.position)
+        # More come after this.
+        ((rows, _), *_) = sent.runs
+        self._send_rows(sent, rows)
+
+    def _send_rows(self, sent: _Sent, rows: pa.RecordBatch) -> None:
         ingest, at = sent.ingest, 0
         while at < rows.num_rows:
             # The server takes no other row if it refuses the first.
@@ -168,7 +225,7 @@ class IngestPath:
             at += some.num_rows
         ingest.used_s = time.monotonic()
 
-    def _send(self, ingest: OpenBatch, octets: bytes, ends: Ints) -> None:
+    def _send(self, ingest: OpenBatch, octets: bytes, ends: Sequence[int] | Ints) -> None:
         """Send messages, as many at a time as the server allows."""
         at, begin = 0, 0
         while at < len(ends):
@@ -189,25 +246,41 @@ class IngestPath:
         Raises:
             DisconnectedError: some of those may be lost.
         """
-        if sent.connection_number != self._connection.made:
+        if sent.connection_number != self._connection.open_count:
             raise DisconnectedError("the connection is not that of the rows before")
-        if sent.ingest.failure:
-            raise DisconnectedError(sent.ingest.failure)
+        self._check_taken(sent.ingest)
 
-    def finish(self) -> None:
-        """Return when all rows are stored; errors as for ``send``."""
-        if not self._sent:
-            return
+    def ask(self) -> None:
+        """Ask the server for all rows that are sent, without waiting; errors as for ``send``."""
+        self.proceed()
         for sent in self._sent.values():
             self._check(sent)
-        self._connection.send(b"".join(self._ping(sent) for sent in self._sent.values()))
+        pending = [sent for sent in self._sent.values() if sent.pinged < sent.ingest.sent]
+        if pending:
+            self._connection.send(b"".join(self._ping(sent) for sent in pending))
+        for sent in pending:
+            sent.pinged = sent.ingest.sent
+
+    def mark(self) -> None:
+        """Send markers after all rows once they are taken, without waiting for their acks.
+
+        No rows may follow before ``finish``.  Errors are as for ``send``.
+        """
+        self.ask()
         while any(sent.ingest.taken < sent.ingest.sent for sent in self._sent.values()):
             self._receive()
         for pair, sent in self._sent.items():
-            self._cache.stored[pair] = sent.last
-            self._mark(sent, sent.last)
-        while self._marked:
-            self._receive()
+            # Another publisher may have received what ended the batch.
+            self._check(sent)
+            if not sent.mark:
+                self._cache.stored[pair] = sent.last
+                sent.mark = self._mark(sent, sent.last)
+
+    def finish(self) -> None:
+        """Return when all rows are stored; errors as for ``send``."""
+        self.mark()
+        for sent in self._sent.values():
+            self._await(sent, sent.mark)
         now_s = time.monotonic()
         for pair, sent in self._sent.items():
             state, ingest = sent.state, sent.ingest
@@ -217,6 +290,11 @@ class IngestPath:
             self._cache.ingests[pair] = ingest
         self._sent.clear()
 
+    def fail(self, reason: str) -> None:
+        """Have ``finish`` find that what was sent is in doubt."""
+        for sent in self._sent.values():
+            sent.ingest.failure = reason
+
     def abandon(self) -> list[tuple[ProducerState, list[tuple[pa.RecordBatch, int]]]]:
         """Give up what is not confirmed, and return it: it has to be published in another way.
 
@@ -224,29 +302,35 @@ class IngestPath:
             For each producer the rows of its runs in order, with their times as for ``send``.
         """
         runs = [(sent.state, sent.runs) for sent in self._sent.values()]
-        for pair in self._sent:
+        for pair, sent in self._sent.items():
             self._cache.paused_s[pair] = time.monotonic() + _PAUSE_S
+            for reply in (sent.mark, sent.begins):
+                self._cache.acks.marked.pop(reply, None)
         self._sent.clear()
-        self._marked.clear()
         return runs
 
     # --- sending
 
     def _begin(self, sent: _Sent) -> None:
-        """Write the marker that names a new batch, and wait for its sequence."""
+        """Send the marker that names a new batch."""
         ingest, marker = sent.ingest, sent.state.marker
         assert marker is not None
         if not self._connection.is_open:
             self._connection.retry_while_unavailable("publishing", lambda: None)
-        sent.connection_number = self._connection.made
-        for purpose in (_ROWS, PINGS):
-            self._cache.by_inbox[ingest.reply(self._inbox(purpose))] = ingest
+        sent.connection_number = self._connection.open_count
+        ingest.pings = ingest.reply(self._inbox(PINGS))
+        for inbox in (ingest.reply(self._inbox(_ROWS)), ingest.pings):
+            self._cache.acks.by_inbox[inbox] = ingest
         if not ingest.sequence:
             ingest.sequence = marker.sequence
-            self._mark(sent, marker.position)
-            while self._marked:
-                self._receive()
-            self._acknowledge(sent, marker.position)
+            sent.begins = self._mark(sent, marker.position)
+
+    def _await(self, sent: _Sent, reply: str) -> None:
+        """Wait for the ack of a marker."""
+        while reply in self._cache.acks.marked:
+            self._receive()
+        # Another publisher may have received that it was refused.
+        self._check(sent)
 
     def _acknowledge(self, sent: _Sent, position: int) -> Marker:
         """Remember the marker that the server has acknowledged, with the batch that follows it."""
@@ -257,19 +341,20 @@ class IngestPath:
         self._cache.acknowledged[pair] = replace(stored, ingest=batch)
         return stored
 
-    def _mark(self, sent: _Sent, position: int) -> None:
-        """Send a marker, which replaces the one before."""
+    def _mark(self, sent: _Sent, position: int) -> str:
+        """Send a marker, which replaces the one before; its reply subject."""
         ingest, marker = sent.ingest, sent.state.marker
         assert marker is not None
         batch = IngestBatch(ingest.batch_id, ingest.key, ingest.sent)
         ours = replace(self._marker(marker, position), ingest=batch)
         reply = self._connection.reply_subjects(1)[0]
-        self._marked[reply] = ingest
+        self._cache.acks.marked[reply] = ingest
         header = markers.replacing(ingest.sequence)
         self._connection.send(
             frames.publish(self._subject(sent), markers.payload(ours), reply=reply, header=header)
         )
         self._cache.written[sent.state.pair] += 1
+        return reply
 
     def _marker(self, before: Marker, position: int) -> Marker:
         return replace(
@@ -282,7 +367,7 @@ class IngestPath:
             time_ms=0,
         )
 
-    def _frames(self, sent: _Sent, rows: pa.RecordBatch) -> tuple[bytes, Ints]:
+    def _frames(self, sent: _Sent, rows: pa.RecordBatch) -> tuple[bytes, Sequence[int] | Ints]:
         ingest, first = sent.ingest, sent.ingest.sent + 1
         fence = (
             f"Nats-Expected-Last-Subject-Sequence: {ingest.sequence}\r\n"
@@ -300,7 +385,7 @@ class IngestPath:
 
     def _ping(self, sent: _Sent) -> bytes:
         """A request for an answer after all rows; readers of the rows do not learn its inbox."""
-        reply = f"{sent.ingest.reply(self._inbox(PINGS))}.{sent.ingest.sent}.4.$FI"
+        reply = f"{sent.ingest.pings}.{sent.ingest.sent}.4.$FI"
         return frames.publish(self._subject(sent), b"", reply=reply)
 
     def _subject(self, sent: _Sent) -> str:
@@ -314,50 +399,14 @@ class IngestPath:
         while (frame := self._connection.next_frame()) is None:
             self._connection.receive(deadline_s)
         _, subject, header, data = frame
-        marked = self._marked.pop(subject, None)
-        if marked is not None:
-            if not data:
-                raise DisconnectedError(f"no responders: {header[:40]!r}")
-            marked.sequence = int(Reply(header, data).json()["seq"])
-            return
-        inbox, *rest = subject.rsplit(".", 3)
-        ingest = self._cache.by_inbox.get(inbox)
-        if ingest is None:
-            # A late answer, which is not needed any more.
-            return
-        try:
-            self._acked(ingest, inbox, rest, header, data)
-        except (DisconnectedError, RefusedError) as error:
-            if not any(sent.ingest is ingest for sent in self._sent.values()):
-                # It concerns the rows of another publisher of this thread.
-                ingest.failure = str(error)
-                return
-            raise
+        ingest = self._cache.acks.take(subject, header, data)
+        # A failure of another publisher's batch is noted for that one.
+        if ingest is not None and any(sent.ingest is ingest for sent in self._sent.values()):
+            self._check_taken(ingest)
 
-    def _acked(
-        self, ingest: OpenBatch, inbox: str, rest: list[str], header: bytes, data: bytes
-    ) -> None:
-        """Process the answer to a row or to a ping.
-
-        Raises:
-            DisconnectedError, RefusedError: the server takes no more rows of the batch.
-        """
-        if not data:
-            raise DisconnectedError(f"no responders: {header[:40]!r}")
-        try:
-            told = Reply(header, data).json()
-            is_ack, seq, flow = told["type"] == "ack", int(told["seq"]), int(told["msgs"])
-            number, operation, _ = rest
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            # The end of the batch; or no answer of the server: readers of the rows see the inbox.
-            raise DisconnectedError(f"not an ack: {data[:80]!r}") from error
-        if not is_ack:
-            raise DisconnectedError(f"not an ack: {told}")
-        if operation == "4" and inbox == ingest.reply(self._inbox(PINGS)):
-            ingest.acked = ingest.taken = int(number)
-        else:
-            ingest.acked = max(ingest.acked, min(seq, ingest.sent))
-            ingest.flow = max(1, min(flow, FLOW))
+    def _check_taken(self, ingest: OpenBatch) -> None:
+        if ingest.failure:
+            raise DisconnectedError(ingest.failure)
 
     def _inbox(self, purpose: str) -> str:
         return self._cache.inbox(self._connection, purpose)

@@ -34,13 +34,13 @@ class LeaderWatch:
 
     connection: Connection
     #: The streams as they were when their leader was last known, by name; kept up to date.
-    known: dict[str, StreamInfo]
+    infos: dict[str, StreamInfo]
     #: Those of the batches that have no ack.
     streams: Collection[str]
     _deadline_s: float = field(init=False)
     _ask_s: float = field(init=False)
     #: Streams by the reply subject of a request.
-    _asked: dict[str, str] = field(default_factory=dict)
+    _requests: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         now_s = time.monotonic()
@@ -57,9 +57,9 @@ class LeaderWatch:
             self.connection.receive(self._deadline_s)
             return
         self._ask_s += _ASK_S
-        clustered = [name for name in self.streams if self.known[name].leader]
+        clustered = [name for name in self.streams if self.infos[name].leader]
         replies = self.connection.reply_subjects(len(clustered))
-        self._asked |= zip(replies, clustered, strict=True)
+        self._requests |= zip(replies, clustered, strict=True)
         for reply, name in zip(replies, clustered, strict=True):
             subject = self.connection.api(f"STREAM.INFO.{name}")
             self.connection.send(frames.publish(subject, b"", reply=reply))
@@ -70,7 +70,7 @@ class LeaderWatch:
         Raises:
             DisconnectedError: a stream has another leader than before.
         """
-        name = self._asked.pop(subject, None)
+        name = self._requests.pop(subject, None)
         if name is None:
             return
         try:
@@ -78,6 +78,6 @@ class LeaderWatch:
         except (RefusedError, DisconnectedError):
             # The ack, or its absence, tells more.
             return
-        if info.leader != self.known[name].leader:
-            self.known[name] = info
+        if info.leader != self.infos[name].leader:
+            self.infos[name] = info
             raise DisconnectedError(f'stream "{name}" has another leader')

@@ -31,6 +31,30 @@ _local = threading.local()
 
 
 @dataclass
+class _Acks:
+    """Ingest batches of a thread that wait for answers.
+
+    All caches of a thread have the same, as publishers that share a connection receive each other's
+    answers.
+    """
+
+    #: By the beginnings of the subjects of their acks, and by the reply subjects of markers that
+    #: are not acknowledged.
+    by_inbox: WeakValueDictionary[str, OpenBatch] = field(default_factory=WeakValueDictionary)
+    marked: dict[str, OpenBatch] = field(default_factory=dict)
+
+    def take(self, subject: str, header: bytes, data: bytes) -> OpenBatch | None:
+        """Process an answer for any publisher of the thread; the batch that it is for.
+
+        None for a late one, which is not needed any more, and for the answer to something else.
+        """
+        batch = self.marked.pop(subject, None) or self.by_inbox.get(subject.rsplit(".", 3)[0])
+        if batch is not None:
+            batch.take(subject, header, data)
+        return batch
+
+
+@dataclass
 class MarkerCache:
     """Markers and streams known to writers of the same connection, marker prefix and epoch."""
 
@@ -50,22 +74,22 @@ class MarkerCache:
     #: no batch after a failure; monotonic, seconds.
     ingests: dict[Pair, OpenBatch] = field(default_factory=dict)
     published_s: dict[Pair, float] = field(default_factory=dict)
+    #: The server's time of the input of each producer's last small run, ms since 1970.
+    input_ms: dict[Pair, int] = field(default_factory=dict)
     paused_s: dict[Pair, float] = field(default_factory=dict)
     #: Inboxes for acks of such batches: of a connection, the number of times it was opened, and a
     #: purpose.
     inboxes: dict[tuple[Connection, int, str], str] = field(default_factory=dict)
-    #: The batches by the beginnings of the subjects of these acks.  Publishers that share a
-    #: connection receive each other's.
-    by_inbox: WeakValueDictionary[str, OpenBatch] = field(default_factory=WeakValueDictionary)
+    acks: _Acks = field(default_factory=lambda: _acks())
     #: Held when a batch is taken from ``ingests``, with its marker.
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def inbox(self, connection: Connection, purpose: str) -> str:
         """An inbox for acks of ingest batches, which lasts as long as the connection is open."""
-        key = (connection, connection.made, purpose)
+        key = (connection, connection.open_count, purpose)
         if key not in self.inboxes:
             for other in list(self.inboxes):
-                if other[0] is connection and other[1] != connection.made:
+                if other[0] is connection and other[1] != connection.open_count:
                     del self.inboxes[other]
             self.inboxes[key] = connection.new_inbox_tree(">")[1]
         return self.inboxes[key]
@@ -84,12 +108,25 @@ def caches() -> Iterator[tuple[ConnectionOptions, str, MarkerCache]]:
 
 
 def _caches() -> dict[tuple[ConnectionOptions, str, int], MarkerCache]:
-    if getattr(_local, "pid", None) != os.getpid():
-        _local.pid, _local.caches = os.getpid(), {}
-    found: dict[tuple[ConnectionOptions, str, int], MarkerCache] = _local.caches
-    return found
+    _begin_process()
+    by_key: dict[tuple[ConnectionOptions, str, int], MarkerCache] = _local.caches
+    return by_key
+
+
+def _acks() -> _Acks:
+    _begin_process()
+    acks: _Acks = _local.acks
+    return acks
+
+
+def _begin_process() -> None:
+    if "caches" not in _local.__dict__:
+        _local.caches, _local.acks = {}, _Acks()
 
 
 def clear() -> None:
     """Clear the cache of this thread, as in a new process."""
     _local.__dict__.clear()
+
+
+os.register_at_fork(after_in_child=clear)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_nats.protocol.connection import Connection, Reply
-    from pyspark_nats.protocol.jetstream import Stored
+    from pyspark_nats.protocol.jetstream import StoredMessage
 
 
 def subject(prefix: str, stream: str, producer: str) -> str:
@@ -76,7 +76,7 @@ def _record(batch_id: int, rows: int, checksum: int, is_whole: int | None = None
     return BatchRecord(batch_id, rows, checksum, None if is_whole is None else bool(is_whole))
 
 
-def parse(stored: Stored | None) -> Marker:
+def parse(stored: StoredMessage | None) -> Marker:
     """The marker in a message; ``NONE`` for none.
 
     Raises:
@@ -106,26 +106,26 @@ def parse(stored: Stored | None) -> Marker:
 
 
 def read(
-    connection: Connection, prefix: str, wanted: Sequence[tuple[str, str]]
+    connection: Connection, prefix: str, producers: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], Marker]:
     """The markers of (stream, producer) pairs according to the leaders; one round trip."""
-    pairs = list(dict.fromkeys(wanted))
+    pairs = list(dict.fromkeys(producers))
     if not pairs:
         return {}
-    asked = [(stream, subject(prefix, stream, producer)) for stream, producer in pairs]
-    found = connection.retry_while_unavailable(
-        "reading markers", lambda: jetstream.last_messages(connection, asked)
+    requests = [(stream, subject(prefix, stream, producer)) for stream, producer in pairs]
+    messages = connection.retry_while_unavailable(
+        "reading markers", lambda: jetstream.last_messages(connection, requests)
     )
-    return {pair: parse(stored) for pair, stored in zip(pairs, found, strict=True)}
+    return {pair: parse(stored) for pair, stored in zip(pairs, messages, strict=True)}
 
 
-def purge(connection: Connection, prefix: str, wanted: Sequence[tuple[str, str]]) -> None:
+def purge(connection: Connection, prefix: str, producers: Sequence[tuple[str, str]]) -> None:
     """Delete all markers of (stream, producer) pairs but the newest.
 
     Raises:
         RefusedError: it is not permitted; DisconnectedError, OSError: no answer.
     """
-    for stream, producer in wanted:
+    for stream, producer in producers:
         jetstream.purge(connection, stream, subject(prefix, stream, producer), keep=1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from pyspark_nats.arrow import FEW, arrow, ipc_stream, kernels, sizes_of
 from pyspark_nats.errors import OrderError, RefusedError, SchemaError
+from pyspark_nats.few_rows import FewRows, as_batch, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -44,6 +46,9 @@ SCHEMA: Final = arrow.schema(
         pa.field("header_lines", pa.binary()),
     ]
 )
+
+_LINES: Final = "header_lines"
+_OTHERS: Final = tuple(name for name in SCHEMA.names if name != _LINES)
 
 # Not from a list: the first array that pyarrow creates from Python values imports pandas.
 NO_ROWS: Final = pa.RecordBatch.from_arrays(
@@ -113,6 +118,10 @@ def with_header_line(rows: pa.RecordBatch, line: bytes | None) -> pa.RecordBatch
     Their first columns are the others of ``SCHEMA``; what follows is left out.  The caller vouches
     for the values, as for rows that a program made.
     """
+    if isinstance(rows, FewRows):
+        lists = {name: rows.lists[name] for name in _OTHERS}
+        lists[_LINES] = [line] * rows.num_rows
+        return FewRows(SCHEMA, lists, rows.num_rows)
     lines = pa.nulls(rows.num_rows, pa.binary())
     if line is not None:
         lines = pa.repeat(pa.scalar(line, pa.binary()), rows.num_rows)
@@ -158,12 +167,12 @@ def _lines(headers: list[tuple[str, str | list[str] | None]], left_out: set[str]
 def groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBatch]]:
     """The rows of each (stream, producer), in their order."""
     if batch.num_rows <= FEW:
-        names = [batch.column(name).to_pylist() for name in ("stream", "producer")]
-        pairs = list(zip(*names, strict=True))
+        pairs = list(zip(values_of(batch, "stream"), values_of(batch, "producer"), strict=True))
         for pair in sorted(set(pairs)):
             keep = [one == pair for one in pairs]
             yield pair, batch if all(keep) else batch.filter(pa.array(keep))
         return
+    batch = as_batch(batch)
     streams = batch.column("stream").dictionary_encode()
     producers = batch.column("producer").dictionary_encode()
     codes = streams.indices.to_numpy().astype(np.int64) * len(producers.dictionary)
@@ -177,7 +186,18 @@ def groups(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, str], pa.RecordBa
 
 def positions(rows: pa.RecordBatch, name: str = "position") -> Ints:
     """A column of positions as numbers."""
+    if isinstance(rows, FewRows):
+        return np.array(rows.lists[name], np.int64)
     return np.asarray(rows.column(name).to_numpy(zero_copy_only=False), np.int64)
+
+
+def are_growing(rows: pa.RecordBatch, last: int) -> bool:
+    """Whether each position is greater than the one before, and the first than ``last``."""
+    if isinstance(rows, FewRows):
+        few: list[int] = rows.lists["position"]
+        return few[0] > last and all(one < other for one, other in pairwise(few))
+    at = positions(rows)
+    return bool(at[0] > last and (at[1:] > at[:-1]).all())
 
 
 def check_growing(pair: tuple[str, str], last: tuple[int, int], rows: pa.RecordBatch) -> None:
@@ -193,9 +213,9 @@ def check_growing(pair: tuple[str, str], last: tuple[int, int], rows: pa.RecordB
     Raises:
         OrderError: a position does not grow.
     """
-    at = positions(rows)
-    if at[0] > last[1] and (at[1:] > at[:-1]).all():
+    if are_growing(rows, last[1]):
         return
+    at = positions(rows)
     first = positions(rows, "first_position")
     before = np.concatenate(([last[1]], at[:-1]))
     first_before = np.concatenate(([last[0]], first[:-1]))
@@ -226,9 +246,9 @@ def trimmed(rows: pa.RecordBatch, at: int, position: int) -> pa.RecordBatch | No
         return None
     if POSITION not in table.schema.names:
         return None
-    kept = table.filter(kernels.greater(table.column(POSITION), position))
+    events = table.filter(kernels.greater(table.column(POSITION), position))
     data = rows.column("data")
-    payload = pa.array([ipc_stream(kept)], pa.binary())
+    payload = pa.array([ipc_stream(events)], pa.binary())
     replaced = pa.concat_arrays([data.slice(0, at), payload, data.slice(at + 1)])
     return rows.set_column(rows.schema.get_field_index("data"), rows.schema.field("data"), replaced)
 
@@ -257,9 +277,23 @@ def room(connection: Connection) -> int:
     return int(connection.info.get("max_payload", 1 << 20)) - HEAD_ROOM
 
 
+def largest_size(rows: pa.RecordBatch) -> int:
+    """Octets of the largest payload; 0 without rows."""
+    if isinstance(rows, FewRows):
+        return max(map(len, rows.lists["data"]), default=0)
+    return int(sizes_of(rows.column("data")).max(initial=0))
+
+
+def payload_bytes(rows: pa.RecordBatch) -> int:
+    """Octets of all payloads, about."""
+    if isinstance(rows, FewRows):
+        return sum(map(len, rows.lists["data"]))
+    return int(rows.column("data").nbytes)
+
+
 def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:
     """RefusedError if a payload is larger than the server accepts."""
-    largest = int(sizes_of(rows.column("data")).max(initial=0))
+    largest = largest_size(rows)
     if largest > bytes_max:
         raise RefusedError(
             f"a message of {largest} bytes is larger than the server takes",
@@ -270,10 +304,10 @@ def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:
 
 def matches(pattern: str, subject: str) -> bool:
     """Whether NATS delivers ``subject`` to a subscription to ``pattern``."""
-    wanted, tokens = pattern.split("."), subject.split(".")
-    for at, token in enumerate(wanted):
+    parts, tokens = pattern.split("."), subject.split(".")
+    for at, token in enumerate(parts):
         if token == ">":
             return len(tokens) > at
         if at >= len(tokens) or token not in ("*", tokens[at]):
             return False
-    return len(wanted) == len(tokens)
+    return len(parts) == len(tokens)

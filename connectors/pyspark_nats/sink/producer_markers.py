@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_nats.errors import ConnectorError, SchemaError
 from pyspark_nats.protocol import jetstream
-from pyspark_nats.sink import fencing, kept, markers, producer_state
+from pyspark_nats.sink import fencing, markers, producer_state, target_check
 from pyspark_nats.sink.producer_state import ProducerState
 
 if TYPE_CHECKING:
@@ -48,20 +48,20 @@ class ProducerMarkers:
         self._check(state)
         return state
 
-    def read(self, wanted: list[ProducerState]) -> None:
+    def read(self, states: list[ProducerState]) -> None:
         """Read the markers of producers; of an ingest batch that is newer, its last position too.
 
         Raises:
             DisconnectedError, OSError: as any step under ``Connection.retry_while_unavailable``;
-                others as ``producer_state.check_marker`` and ``kept``.
+                others as ``producer_state.check_marker`` and ``target_check``.
         """
         prefix = self._options.marker_prefix
-        asked = [(state.pair[0], markers.subject(prefix, *state.pair)) for state in wanted]
-        stored = jetstream.last_messages(self._connection, asked)
-        for state, message in zip(wanted, stored, strict=True):
+        requests = [(state.pair[0], markers.subject(prefix, *state.pair)) for state in states]
+        stored = jetstream.last_messages(self._connection, requests)
+        for state, message in zip(states, stored, strict=True):
             marker = markers.parse(message)
             if message is None:
-                marker = kept.vanished(self._connection, self._cache, prefix, state.pair)
+                marker = target_check.vanished(self._connection, self._cache, prefix, state.pair)
             if marker.ingest is not None:
                 epoch = self._options.epoch
                 marker = fencing.settled(self._connection, prefix, state.pair, marker, epoch)
@@ -81,9 +81,11 @@ class ProducerMarkers:
             prefix, marker = self._options.marker_prefix, state.marker
             assert marker is not None
             if is_stored:
-                kept.check_acknowledged(self._connection, self._cache, prefix, state.pair, marker)
+                target_check.check_acknowledged(
+                    self._connection, self._cache, prefix, state.pair, marker
+                )
             if not state.sequence:
-                kept.check_first(self._connection, state.pair, self._origin.began_ms)
+                target_check.check_first(self._connection, state.pair, self._origin.began_ms)
         except ConnectorError:
             self.forget(state)
             raise

@@ -17,6 +17,7 @@ from pyspark_nats.errors import (
     OrderError,
     RefusedError,
 )
+from pyspark_nats.few_rows import as_batch
 from pyspark_nats.sink import batch_digest, messages_out
 from pyspark_nats.sink.batch_digest import BatchDigest
 from pyspark_nats.sink.marker import Marker, replaced
@@ -52,7 +53,9 @@ class ProducerState:
 
     def whole(self) -> pa.RecordBatch:
         """The rows that wait, of which there is at least one, as one batch."""
-        return self.waiting[0] if len(self.waiting) == 1 else concat_batches(self.waiting)
+        if len(self.waiting) == 1:
+            return self.waiting[0]
+        return concat_batches([as_batch(rows) for rows in self.waiting])
 
 
 @dataclass

@@ -9,6 +9,8 @@ from pyspark_nats.sink.exactly_once import ExactlyOncePublisher
 from pyspark_nats.sink.origin import Origin
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import pyarrow as pa
 
     from pyspark_nats.protocol.connection import Connection
@@ -28,7 +30,7 @@ class _Path(Protocol):
     def finish(self) -> None: ...
 
 
-class Publisher:
+class RowPublisher:
     """Publishes the rows of one task; a producer's rows must be in the order of positions."""
 
     def __init__(
@@ -89,8 +91,21 @@ class Publisher:
         Returns:
             Whether everything is acknowledged.  Otherwise it is kept here until ``finish`` has
             found it stored, or published it again; rows of further runs may be added before that.
+            If ``is_waiting``, ``proceed`` has to be called soon.
         """
         return self._path.send()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether something waits for an answer of the server since ``send``."""
+        return self._path is self._atomic and self._atomic.is_waiting
+
+    def proceed(self) -> None:
+        """Wait for that answer, and send it; errors as for ``add``.
+
+        Several publishers of a thread that sent before any of them proceeds wait together.
+        """
+        self._atomic.proceed()
 
     def finish(self) -> None:
         """Return when everything is acknowledged; errors as for ``add``.
@@ -115,3 +130,14 @@ class Publisher:
         with rows is refused.  If some are already published, ``finish`` raises DivergedError.
         """
         self._atomic.expect(pair)
+
+
+def prepare_finish(publishers: Collection[RowPublisher]) -> None:
+    """Do what ``finish`` of each publisher would wait for, at once for several of one thread.
+
+    Two answers of the server are then awaited for all of them, and not for each.  ``finish`` has to
+    be called for each afterwards; it raises the errors.
+    """
+    steps = ExactlyOncePublisher.ask, ExactlyOncePublisher.mark
+    # After a failure, as of the connection, each of the others would wait as long.
+    _ = all(step(one._atomic) for step in steps for one in publishers if one._path is one._atomic)

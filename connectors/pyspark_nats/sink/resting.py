@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 #: Producer, its batch, and its marker.
 _Idle: TypeAlias = "tuple[Pair, OpenBatch, Marker]"
 
+#: Purpose of the connection over which they are published.
+PUBLISHING: Final = "publishing"
 #: Time without rows after which a marker ends a batch, seconds.
 _REST_S: Final = 4.0
 
@@ -60,14 +62,14 @@ def end_of(producers: Collection[str]) -> None:
 
 def _end_where(is_due: Callable[[Pair, OpenBatch], bool]) -> None:
     for options, prefix, cache in caches():
-        if not (found := _taken(cache, is_due)):
+        if not (batches := _taken(cache, is_due)):
             continue
-        connection = shared(options, "publishing")
+        connection = shared(options, PUBLISHING)
         if not connection.is_open:
             # A server that is away is no reason to wait.
             continue
         try:
-            _end(connection, cache, prefix, found)
+            _end(connection, cache, prefix, batches)
         except (ConnectorError, DisconnectedError, OSError) as error:
             log.info("ingest batches not ended: %s", error)
             connection.close()
@@ -75,28 +77,28 @@ def _end_where(is_due: Callable[[Pair, OpenBatch], bool]) -> None:
 
 def _taken(cache: MarkerCache, is_due: Callable[[Pair, OpenBatch], bool]) -> list[_Idle]:
     """The batches that are due, which no run uses from now on."""
-    found: list[_Idle] = []
+    batches: list[_Idle] = []
     with cache.lock:
         for pair, ingest in list(cache.ingests.items()):
             if is_due(pair, ingest):
                 del cache.ingests[pair]
                 marker = cache.markers.get(pair)
                 if marker is not None:
-                    found.append((pair, ingest, marker))
-    return found
+                    batches.append((pair, ingest, marker))
+    return batches
 
 
-def _end(connection: Connection, cache: MarkerCache, prefix: str, found: list[_Idle]) -> None:
+def _end(connection: Connection, cache: MarkerCache, prefix: str, batches: list[_Idle]) -> None:
     inbox = cache.inbox(connection, PINGS)
-    for pair, ingest, _ in found:
+    for pair, ingest, _ in batches:
         # Nothing waits for this answer; the marker counts.
         reply = f"{ingest.reply(inbox)}.{ingest.sent + 1}.3.$FI"
         connection.send(frames.publish(markers.subject(prefix, *pair), b"", reply=reply))
     calls = [
         (markers.subject(prefix, *pair), markers.payload(marker), marker.sequence)
-        for pair, _, marker in found
+        for pair, _, marker in batches
     ]
-    for (pair, _, marker), sequence in zip(found, markers.put(connection, calls), strict=True):
+    for (pair, _, marker), sequence in zip(batches, markers.put(connection, calls), strict=True):
         cache.written[pair] += 1
         with cache.lock:
             # A run may have begun meanwhile.

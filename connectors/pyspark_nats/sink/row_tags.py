@@ -66,7 +66,8 @@ def tags(key: bytes, first: int, count: int) -> bytes:
     return b"".join(_tags(key, piece) for piece in pieces)[start : start + count * SIZE]
 
 
-@lru_cache(maxsize=256)
+#: As many as a slot may have producers, with the others of its machine some megabytes.
+@lru_cache(maxsize=1024)
 def _tags(key: bytes, piece: int) -> bytes:
     digest = hashlib.shake_128(key + piece.to_bytes(8, "big"))
     return digest.hexdigest(_PIECE * SIZE // 2).encode()
@@ -83,7 +84,7 @@ def last_row(key: bytes, rows: int, headers: Iterable[str | None]) -> tuple[int,
     Returns:
         Number in the batch, position, and index in ``headers``; None if there is none.
     """
-    found = None
+    last = None
     for at, text in enumerate(headers):
         row = parse(text)
         if row is None or not rows < row.number <= rows + _AHEAD:
@@ -91,5 +92,5 @@ def last_row(key: bytes, rows: int, headers: Iterable[str | None]) -> tuple[int,
         # A later message with a number is a copy.
         if row.tag.encode() == tags(key, row.number, 1):
             rows = row.number
-            found = rows, row.position, at
-    return found
+            last = rows, row.position, at
+    return last

@@ -64,9 +64,9 @@ class SinkOptions:
         return self.guarantee == EXACTLY_ONCE
 
 
-def sink_options(given: Mapping[str, str]) -> SinkOptions:
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
     """Check and read the options of a sink; OptionError as for a source."""
-    read = OptionReader(given, NAMES, "sink")
+    read = OptionReader(options, NAMES, "sink")
     form = read.one_of("format", FORMATS, "raw")
     rows = read.integer("rowsPerMessage", _ARROW_ROWS if form == "arrow" else 1, least=1)
     if form == "raw" and rows > 1:

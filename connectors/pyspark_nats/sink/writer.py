@@ -24,7 +24,7 @@ from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection, shared
 from pyspark_nats.sink import markers
 from pyspark_nats.sink.origin import Origin
-from pyspark_nats.sink.publish import Publisher
+from pyspark_nats.sink.publish import RowPublisher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_nats.encode.columns import Columns
+    from pyspark_nats.encode.columns import ColumnRoles
     from pyspark_nats.sink.sink_options import SinkOptions
 
 
@@ -103,7 +103,7 @@ class NatsWriter(DataSourceArrowWriter):
         self._run = uuid.uuid4().hex
         self._producer = options.producer or f"write-{self._run}"
         #: Whether the producer's name is unknown to other writers.
-        self._is_own = not options.producer and "producer" not in self._columns.parts
+        self._is_private = not options.producer and "producer" not in self._columns.parts
 
     def write(  # type: ignore[override]  # an Arrow writer takes batches
         self, iterator: Iterator[pa.RecordBatch]
@@ -112,11 +112,11 @@ class NatsWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None
         task = Task(self._producer, context.partitionId(), batch_id=0, run=self._run[:12])
-        return _write(self._options, self._columns, task, iterator, is_own=self._is_own)
+        return _write(self._options, self._columns, task, iterator, is_private=self._is_private)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete the markers of this write; they are not read again."""
-        if not self._is_own:
+        if not self._is_private:
             return
         pairs = {pair for m in messages if isinstance(m, CommitResult) for pair in m.pairs}
         with Connection(self._options.connection) as connection:
@@ -134,15 +134,15 @@ class NatsWriter(DataSourceArrowWriter):
 
 def _write(
     options: SinkOptions,
-    what: Columns,
+    what: ColumnRoles,
     task: Task,
     batches: Iterator[pa.RecordBatch],
     *,
-    is_own: bool = False,
+    is_private: bool = False,
 ) -> WriterCommitMessage:
     connection = shared(options.connection)
     is_counted = not what.has_positions
-    publisher = Publisher(
+    publisher = RowPublisher(
         connection,
         options,
         Origin(task.run, task.partition, task.batch_id if is_counted else None),
@@ -158,7 +158,7 @@ def _write(
             publisher.add(messages)
     for messages in shaper.finish():
         publisher.add(messages)
-    if is_counted and options.is_exact and not is_own:
+    if is_counted and options.is_exact and not is_private:
         stream = shaper.only_stream
         if stream:
             publisher.expect((stream, shaper.counted_producer))
@@ -168,12 +168,12 @@ def _write(
 
 def _stream_of(connection: Connection, subject: str) -> str:
     """The stream that captures a subject."""
-    found = connection.retry_while_unavailable(
+    stream = connection.retry_while_unavailable(
         "looking for the stream", lambda: jetstream.stream_of(connection, subject)
     )
-    if found is None:
+    if stream is None:
         raise RefusedError(
             f'no JetStream stream takes the subject "{subject}"',
             hint='Create one, or name it with the column or option "stream".',
         )
-    return found
+    return stream

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.ranges import StreamRange
     from pyspark_nats.source.source_options import SourceOptions
-    from pyspark_nats.source.task_reports import Address
+    from pyspark_nats.source.task_reports import ReportAddress
 
 #: Bounds of a batch for Spark.
 _ROWS_MAX = 64 * 1024
@@ -66,24 +66,24 @@ def row_layout(options: SourceOptions, schema: StructType) -> RowLayout:
     if options.format != "raw":
         return RowLayout(typed_rows.typed(options, schema), False, options.metadata)
     is_marked, has_headers = options.range_markers, options.include_headers
-    own = rows.marked_schema(has_headers) if is_marked else rows.raw_schema(has_headers)
-    if [field.name for field in schema.fields] != own.names:
+    expected = rows.marked_schema(has_headers) if is_marked else rows.raw_schema(has_headers)
+    if [field.name for field in schema.fields] != expected.names:
         raise SchemaError(
             'the format "raw" has its own schema',
-            detail=f"Its columns are {', '.join(own.names)}.",
+            detail=f"Its columns are {', '.join(expected.names)}.",
             hint='Leave ".schema(...)" out, or set option "format" to "json" or "auto".',
         )
     if is_marked:
         to_batches = _WithRangeMarkers(options.event_time_header, has_headers)
         return RowLayout(to_batches, True, include_headers=has_headers)
-    return RowLayout(_Raw(options.include_headers), False, tuple(own.names))
+    return RowLayout(_Raw(options.include_headers), False, tuple(expected.names))
 
 
 def read(
     options: SourceOptions,
     shape: RowLayout,
     ranges: Sequence[StreamRange],
-    address: Address | None = None,
+    address: ReportAddress | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of ``ranges``, stream after stream, between range markers if requested.
 
@@ -98,11 +98,11 @@ def read(
     blocks = options.blocks
 
     def parts() -> Iterator[Messages]:
-        for wanted in ranges:
-            found = fetch.read_range(
-                connection, wanted, blocks, is_loss_error=options.fail_on_data_loss
+        for span in ranges:
+            read_parts = fetch.read_range(
+                connection, span, blocks, is_loss_error=options.fail_on_data_loss
             )
-            yield from _bounded(fetched.counting(found, time.monotonic))
+            yield from _bounded(fetched.counting(read_parts, time.monotonic))
 
     yield from shaped(shape, ranges, parts())
     if address is not None:

@@ -63,14 +63,14 @@ def read(connection: Connection, stream: str, stretches: list[tuple[int, int]]) 
         # An answer may contain messages after its section, if some of the section are deleted.
         ends = np.array([last for _, last in todo], np.int64)
         reached = np.array([first - 1 for first, _ in todo], np.int64)
-        for found in received:
-            got = messages.of_direct_get(stream, found)
+        for batch in received:
+            got = messages.of_direct_get(stream, batch)
             # Sids are assigned in order, so they identify the section.
-            stretch = found.sid - sids[0]
+            stretch = batch.sid - sids[0]
             np.maximum.at(reached, stretch, got.sequence)
-            kept = got.take(got.sequence <= ends[stretch])
-            if len(kept):
-                parts.append(kept)
+            part = got.take(got.sequence <= ends[stretch])
+            if len(part):
+                parts.append(part)
         rests = [
             rest(connection, stream, int(at) + 1, int(end))
             for at, end in zip(reached, ends, strict=True)
@@ -84,21 +84,21 @@ def rest(
     connection: Connection, stream: str, first: int, last: int, subjects: tuple[str, ...] = ()
 ) -> tuple[int, int] | None:
     """The unread part of first..last, according to the leader; None for none."""
-    found = [
+    candidates = [
         jetstream.next_message(connection, stream, first, subject) for subject in subjects or (">",)
     ]
-    nearest = min((one.sequence for one in found if one is not None), default=last + 1)
+    nearest = min((one.sequence for one in candidates if one is not None), default=last + 1)
     return (nearest, last) if nearest <= last else None
 
 
 def _until_done(connection: Connection, open_sids: set[int]) -> list[frames.Frames]:
     """The messages for ``open_sids``, until each has received its closing status."""
     received: list[frames.Frames] = []
-    wanted = list(open_sids)
+    sids = list(open_sids)
     deadline_s = time.monotonic() + _SILENCE_S
     while True:
-        found = connection.take_frames()
-        mine = found.where(np.isin(found.sid, wanted))
+        batch = connection.take_frames()
+        mine = batch.where(np.isin(batch.sid, sids))
         is_status = mine.is_status
         for at in np.flatnonzero(is_status):
             _check_status(mine.header[int(at)].as_py())
@@ -109,7 +109,7 @@ def _until_done(connection: Connection, open_sids: set[int]) -> list[frames.Fram
             received.append(mine)
         if not open_sids:
             return received
-        if len(found):
+        if len(batch):
             deadline_s = time.monotonic() + _SILENCE_S
         connection.receive(deadline_s)
         # Many small parses cost more than a few large ones; but nothing follows a final status.
@@ -135,7 +135,7 @@ def _check_status(header: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SubjectRun:
     """The messages of one subject, from the first that the stream holds."""
 
     subject: str
@@ -145,8 +145,8 @@ class Run:
     size: int
 
 
-def read_runs(connection: Connection, stream: str, wanted: Sequence[Run]) -> list[list[bytes]]:
-    """The payloads of each of ``wanted``, which are few and large; all are requested at once.
+def read_runs(connection: Connection, stream: str, runs: Sequence[SubjectRun]) -> list[list[bytes]]:
+    """The payloads of each of ``runs``, which are few and large; all are requested at once.
 
     A replica answers, and a replica that lags returns fewer messages than exist: the caller counts.
 
@@ -154,7 +154,7 @@ def read_runs(connection: Connection, stream: str, wanted: Sequence[Run]) -> lis
         DisconnectedError: as any step under ``Connection.retry_while_unavailable``.
         NoDirectGetResponderError: also for a stream without ``allow_direct``.
     """
-    inboxes = connection.new_inboxes(len(wanted))
+    inboxes = connection.new_inboxes(len(runs))
     connection.send(
         b"".join(
             frames.publish(
@@ -169,12 +169,12 @@ def read_runs(connection: Connection, stream: str, wanted: Sequence[Run]) -> lis
                 ).encode(),
                 reply=inbox,
             )
-            for one, (_, inbox) in zip(wanted, inboxes, strict=True)
+            for one, (_, inbox) in zip(runs, inboxes, strict=True)
         )
     )
-    found: list[list[bytes]] = [[] for _ in wanted]
+    payloads: list[list[bytes]] = [[] for _ in runs]
     first_sid = inboxes[0][0]
-    left = len(wanted)
+    left = len(runs)
     deadline_s = time.monotonic() + _SILENCE_S
     while left:
         frame = connection.next_frame()
@@ -183,12 +183,12 @@ def read_runs(connection: Connection, stream: str, wanted: Sequence[Run]) -> lis
             deadline_s = time.monotonic() + _SILENCE_S
             continue
         sid, _, header, data = frame
-        if not first_sid <= sid < first_sid + len(wanted):
+        if not first_sid <= sid < first_sid + len(runs):
             continue
         if frames.status(header) is None:
-            found[sid - first_sid].append(data)
+            payloads[sid - first_sid].append(data)
             continue
         _check_status(header)
         left -= 1
     connection.unsubscribe(*(sid for sid, _ in inboxes))
-    return found
+    return payloads

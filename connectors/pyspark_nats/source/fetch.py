@@ -20,7 +20,7 @@ from pyspark_nats.protocol.connection import DisconnectedError
 from pyspark_nats.protocol.jetstream import stream_infos
 from pyspark_nats.source import direct_get
 from pyspark_nats.source.pull import Pull
-from pyspark_nats.source.subjects import matching, overlap
+from pyspark_nats.source.subjects import overlap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,15 +34,15 @@ _DIRECT_MAX = 4096
 
 
 def read_range(
-    connection: Connection, wanted: StreamRange, blocks: Blocks, *, is_loss_error: bool = True
+    connection: Connection, span: StreamRange, blocks: Blocks, *, is_loss_error: bool = True
 ) -> Iterator[Messages]:
-    """The messages of ``wanted`` that belong to the reader by ``blocks``, in order, in parts.
+    """The messages of ``span`` that belong to the reader by ``blocks``, in order, in parts.
 
     Temporary failures shorter than ``timeoutS`` are retried from the last emitted message.
 
     Args:
         connection: to a server.
-        wanted: sequences and subjects.
+        span: sequences and subjects.
         blocks: selects the reader's sequences.
         is_loss_error: whether to check, at the end, if missing messages were deleted on purpose or
             expired during the read.
@@ -51,27 +51,27 @@ def read_range(
         UnavailableError: the servers remained unavailable; RefusedError: the stream is gone;
             DataLossError: messages expired, or were purged, or the stream was created again.
     """
-    if wanted.is_empty:
+    if span.is_empty:
         return
     sequences = []
-    for part in _parts(connection, wanted, blocks):
+    for part in _parts(connection, span, blocks):
         sequences.append(part.sequence)
-        kept = part.take(matching(part.subject, wanted.subjects)) if wanted.subjects else part
-        if len(kept):
-            yield kept
+        messages = part.matching(span.subjects) if span.subjects else part
+        if len(messages):
+            yield messages
     if is_loss_error:
         came = np.concatenate(sequences) if sequences else np.zeros(0, np.int64)
-        _check_whole(connection, wanted, blocks.first_hole(wanted.start, wanted.end, came))
+        _check_whole(connection, span, blocks.first_hole(span.start, span.end, came))
 
 
-def _parts(connection: Connection, wanted: StreamRange, blocks: Blocks) -> Iterator[Messages]:
-    stretches = list(blocks.own(wanted.start, wanted.end))
-    if len(stretches) == 1 and wanted.end - wanted.start > _DIRECT_MAX:
+def _parts(connection: Connection, span: StreamRange, blocks: Blocks) -> Iterator[Messages]:
+    stretches = list(blocks.sections(span.start, span.end))
+    if len(stretches) == 1 and span.end - span.start > _DIRECT_MAX:
         # The server accepts no overlapping filters; the messages are filtered again anyway.
-        subjects = wanted.subjects
+        subjects = span.subjects
         if any(overlap(a, b) for n, a in enumerate(subjects) for b in subjects[:n]):
             subjects = ()
-        yield from _by_consumer(connection, wanted.stream, *stretches[0], subjects)
+        yield from _by_consumer(connection, span.stream, *stretches[0], subjects)
         return
     # Every section is one request; several are in flight at a time.
     window = max(1, min(64, 16_384 // blocks.size)) if blocks.count > 1 else 1
@@ -80,16 +80,16 @@ def _parts(connection: Connection, wanted: StreamRange, blocks: Blocks) -> Itera
 
         def read(some: list[tuple[int, int]] = some) -> list[Messages]:
             try:
-                return direct_get.read(connection, wanted.stream, some)
+                return direct_get.read(connection, span.stream, some)
             except direct_get.NoDirectGetResponderError as error:
-                if stream_infos(connection, [wanted.stream])[wanted.stream].allow_direct:
+                if stream_infos(connection, [span.stream])[span.stream].allow_direct:
                     raise
                 raise _NoDirectGetError from error
 
         try:
-            parts = connection.retry_while_unavailable(f'reading stream "{wanted.stream}"', read)
+            parts = connection.retry_while_unavailable(f'reading stream "{span.stream}"', read)
         except _NoDirectGetError:
-            yield from _own_by_consumer(connection, wanted.stream, stretches)
+            yield from _sections_by_consumer(connection, span.stream, stretches)
             return
         yield from parts
 
@@ -98,16 +98,16 @@ class _NoDirectGetError(Exception):
     """The stream has no ``allow_direct``, as is possible for streams that others created."""
 
 
-def _own_by_consumer(
+def _sections_by_consumer(
     connection: Connection, stream: str, stretches: list[tuple[int, int]]
 ) -> Iterator[Messages]:
     """Read sections, in order, by reading the messages between them too."""
     first, last = np.array(stretches).T
     for part in _by_consumer(connection, stream, int(first[0]), int(last[-1]), ()):
         at = np.searchsorted(first, part.sequence, side="right") - 1
-        kept = part.take(part.sequence <= last[at])
-        if len(kept):
-            yield kept
+        messages = part.take(part.sequence <= last[at])
+        if len(messages):
+            yield messages
 
 
 def _by_consumer(
@@ -151,7 +151,7 @@ def _by_consumer(
             reader.close()
 
 
-def _check_whole(connection: Connection, wanted: StreamRange, hole: int | None) -> None:
+def _check_whole(connection: Connection, span: StreamRange, hole: int | None) -> None:
     """Find the reason why ``hole`` is missing, and check that the stream is still the same.
 
     A gap inside a stream consists of deleted messages, or of other subjects.  If the stream now
@@ -159,17 +159,17 @@ def _check_whole(connection: Connection, wanted: StreamRange, hole: int | None) 
     cases can't be distinguished, and a batch that can't be read again must not count as read.
     """
     info = connection.retry_while_unavailable(
-        "checking for data loss", lambda: stream_infos(connection, [wanted.stream])[wanted.stream]
+        "checking for data loss", lambda: stream_infos(connection, [span.stream])[span.stream]
     )
-    if wanted.end_created_ms not in (0, info.created_ms):
+    if span.end_created_ms not in (0, info.created_ms):
         raise DataLossError(
-            f'stream "{wanted.stream}" was deleted and made again while it was read',
+            f'stream "{span.stream}" was deleted and made again while it was read',
             hint='Set option "failOnDataLoss" to "false" to continue with the existing messages.',
         )
     if hole is not None and info.first > hole:
-        last = min(info.first - 1, wanted.end)
+        last = min(info.first - 1, span.end)
         raise DataLossError(
-            f'stream "{wanted.stream}" does not hold sequences {hole} to {last} any more',
+            f'stream "{span.stream}" does not hold sequences {hole} to {last} any more',
             detail="They expired, or were purged, while they were being read.",
             hint='Set option "failOnDataLoss" to "false" to continue with the existing messages.',
         )

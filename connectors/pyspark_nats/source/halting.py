@@ -32,10 +32,10 @@ def ask(halt_path: Path, until: Mapping[str, int] | None = None) -> None:
 def halted_positions(halt_path: Path) -> dict[str, dict[str, int]] | None:
     """The offset at which the query has halted; None as long as it runs."""
     try:
-        found: dict[str, dict[str, int]] = json.loads(halted_path(halt_path).read_text())
+        positions: dict[str, dict[str, int]] = json.loads(halted_path(halt_path).read_text())
     except FileNotFoundError:
         return None
-    return found
+    return positions
 
 
 def halted_path(halt_path: Path) -> Path:
@@ -48,20 +48,20 @@ def is_halt_requested(halt_path: str) -> bool:
     return bool(halt_path) and Path(halt_path).exists()
 
 
-def wanted(halt_path: str) -> dict[str, int] | None:
+def last_sequences(halt_path: str) -> dict[str, int] | None:
     """The last sequences that a halting query may read; None without a request."""
     if not halt_path:
         return None
     try:
-        found: dict[str, int] = json.loads(Path(halt_path).read_text())
+        sequences: dict[str, int] = json.loads(Path(halt_path).read_text())
     except FileNotFoundError:
         return None
-    return found
+    return sequences
 
 
 def tell(halt_path: str, until: Mapping[str, int], start: Offset) -> None:
     """Report that all messages up to ``start`` are processed, unless the request has changed."""
-    if wanted(halt_path) == until:
+    if last_sequences(halt_path) == until:
         _replace(halted_path(Path(halt_path)), json.dumps({**start}))
 
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 from pyspark_nats.arrow import FEW, int64s, kernels, rows_at
 from pyspark_nats.protocol.connection import DisconnectedError
 from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.source import subjects
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -43,6 +44,8 @@ class Messages:
         subject: Callable[[], Array],
         time_ns: Callable[[], Ints],
         some: Callable[[Bools | slice], Messages] | None = None,
+        few: Callable[[], list[tuple[bytes, bytes]] | None] = lambda: None,
+        few_subjects: Callable[[], list[str] | None] = lambda: None,
     ) -> None:
         """Create from the columns below, or from functions that return them.
 
@@ -55,6 +58,8 @@ class Messages:
         self._subject = subject
         self._time_ns = time_ns
         self._some = some
+        self._few = few
+        self._few_subjects = few_subjects
 
     def __len__(self) -> int:
         return len(self.sequence)
@@ -63,6 +68,11 @@ class Messages:
     def data(self) -> Array:
         """The payloads, binary."""
         return self._data()
+
+    @cached_property
+    def few(self) -> list[tuple[bytes, bytes]] | None:
+        """Header block, empty without one, and payload of each; None where only columns are."""
+        return self._few()
 
     @cached_property
     def header(self) -> Array:
@@ -78,6 +88,11 @@ class Messages:
     def time_ns(self) -> Ints:
         """Broker times, ns since 1970."""
         return self._time_ns()
+
+    def matching(self, patterns: Sequence[str]) -> Messages:
+        """The messages whose subject one of the patterns matches."""
+        few = self._few_subjects()
+        return self.take(subjects.matching(self.subject if few is None else few, patterns))
 
     def slice(self, first: int, end: int) -> Messages:
         """The messages from index ``first`` to before ``end``."""
@@ -118,16 +133,16 @@ def concatenated(parts: list[Messages]) -> Messages:
         return parts[0]
 
     def some(which: Bools | slice) -> Messages:
-        found, begin = [], 0
+        slices, begin = [], 0
         for part in parts:
             end = begin + len(part)
             if isinstance(which, slice):
                 first, last = (min(max(at, begin), end) for at in (which.start, which.stop))
-                found.append(part.slice(first - begin, last - begin))
+                slices.append(part.slice(first - begin, last - begin))
             else:
-                found.append(part.take(which[begin:end]))
+                slices.append(part.take(which[begin:end]))
             begin = end
-        return concatenated([part for part in found if len(part)] or found[:1])
+        return concatenated([part for part in slices if len(part)] or slices[:1])
 
     return Messages(
         parts[0].stream,
@@ -156,11 +171,11 @@ def in_order(messages: Messages) -> Messages:
     )
 
 
-def of_direct_get(stream: str, found: frames.Frames) -> Messages:
+def of_direct_get(stream: str, batch: frames.Frames) -> Messages:
     """Messages from Direct Get, which carries their positions in headers."""
 
     def value(name: str) -> Array:
-        return header_values(found.header, name, is_servers=True)
+        return header_values(batch.header, name, is_servers=True)
 
     def time_ns() -> Ints:
         texts = value("Nats-Time-Stamp")
@@ -170,8 +185,8 @@ def of_direct_get(stream: str, found: frames.Frames) -> Messages:
     return Messages(
         stream,
         int64s(value("Nats-Sequence")),
-        lambda: found.data,
-        lambda: found.header,
+        lambda: batch.data,
+        lambda: batch.header,
         lambda: value("Nats-Subject"),
         time_ns,
     )
@@ -189,7 +204,7 @@ class _Place:
 
 
 def of_consumer(
-    stream: str, consumer: str, delivered: int, found: frames.Frames
+    stream: str, consumer: str, delivered: int, batch: frames.Frames
 ) -> tuple[Messages, int]:
     """Messages from a consumer, which carries their positions in reply subjects.
 
@@ -197,7 +212,7 @@ def of_consumer(
         stream: the stream.
         consumer: the consumer's name.
         delivered: number of earlier messages.
-        found: at least one message.
+        batch: at least one message.
 
     Returns:
         The messages, and the number that remained when it sent the last of them.
@@ -205,26 +220,30 @@ def of_consumer(
     Raises:
         DisconnectedError: these are not the consumer's next messages.
     """
-    count = len(found)
-    first, last = (_place(stream, consumer, found.reply_at(at)) for at in (0, count - 1))
+    count = len(batch)
+    first = last = _place(stream, consumer, batch.reply_at(0))
+    if count > 1:
+        last = _place(stream, consumer, batch.reply_at(count - 1))
     # Reads are not acknowledged, so no other check would detect a lost message.
     if first.delivered != delivered + 1 or last.delivered != delivered + count:
         raise DisconnectedError(
             f"messages {first.delivered} to {last.delivered} came as {count} after {delivered}"
         )
-    sequence = _sequences(found, stream, consumer, first.sequence, last.sequence)
-    return _delivered(stream, sequence, found), last.pending
+    sequence = _sequences(batch, stream, consumer, first.sequence, last.sequence)
+    return _delivered(stream, sequence, batch), last.pending
 
 
-def _delivered(stream: str, sequence: Ints, found: frames.Frames) -> Messages:
+def _delivered(stream: str, sequence: Ints, batch: frames.Frames) -> Messages:
     return Messages(
         stream,
         sequence,
-        lambda: found.data,
-        lambda: found.header,
-        lambda: found.subject,
-        lambda: _times_ns(found),
-        lambda which: _delivered(stream, sequence[which], found.of(which)),
+        lambda: batch.data,
+        lambda: batch.header,
+        lambda: batch.subject,
+        lambda: _times_ns(batch),
+        lambda which: _delivered(stream, sequence[which], batch.of(which)),
+        lambda: batch.few,
+        lambda: batch.few_subjects,
     )
 
 
@@ -237,10 +256,12 @@ def _place(stream: str, consumer: str, reply: bytes) -> _Place:
     return _Place(int(words[at]), int(words[at + 1]), int(words[at + 3]))
 
 
-def _sequences(found: frames.Frames, stream: str, consumer: str, first: int, last: int) -> Ints:
-    """The sequences of ``found``: consecutive except for gaps, which are searched."""
-    count = len(found)
+def _sequences(batch: frames.Frames, stream: str, consumer: str, first: int, last: int) -> Ints:
+    """The sequences of ``batch``: consecutive except for gaps, which are searched."""
+    count = len(batch)
     sequences = np.arange(first, first + count)
+    if last - first == count - 1:
+        return sequences
     budget = count // _GAP_DISTANCE
     todo = [(0, count - 1, first, last)]
     while todo:
@@ -252,26 +273,26 @@ def _sequences(found: frames.Frames, stream: str, consumer: str, first: int, las
             sequences[low], sequences[high] = low_sequence, high_sequence
             continue
         if budget <= 0:
-            return _reply_numbers(found, 0)
+            return _reply_numbers(batch, 0)
         budget -= 1
         middle = (low + high) // 2
-        sequence = _place(stream, consumer, found.reply_at(middle)).sequence
+        sequence = _place(stream, consumer, batch.reply_at(middle)).sequence
         todo.append((low, middle, low_sequence, sequence))
         todo.append((middle, high, sequence, high_sequence))
     return sequences
 
 
-def _times_ns(found: frames.Frames) -> Ints:
+def _times_ns(batch: frames.Frames) -> Ints:
     """Broker times of a consumer's messages."""
-    times = found.reply_times_ns() if len(found) > FEW else None
-    return _reply_numbers(found, 2) if times is None else times
+    times = batch.reply_times_ns() if len(batch) > FEW else None
+    return _reply_numbers(batch, 2) if times is None else times
 
 
-def _reply_numbers(found: frames.Frames, which: int) -> Ints:
+def _reply_numbers(batch: frames.Frames, which: int) -> Ints:
     """Number ``which`` of every reply subject, counted from the stream sequence, which is 0."""
-    if len(found) <= FEW:
-        return np.array([_word(found.reply_at(at), which) for at in range(len(found))], np.int64)
-    words = kernels.split_pattern(found.reply, ".")
+    if len(batch) <= FEW:
+        return np.array([_word(batch.reply_at(at), which) for at in range(len(batch))], np.int64)
+    words = kernels.split_pattern(batch.reply, ".")
     bounds = words.offsets.to_numpy().astype(np.int64)
     at = bounds[:-1] + np.where(np.diff(bounds) >= 11, 7, 5) + which
     return int64s(words.values.take(rows_at(at)))

@@ -16,16 +16,16 @@ from pyspark_nats.protocol import jetstream
 from pyspark_nats.source import halting, ranges
 from pyspark_nats.source.polling import DataWaiter, Probe
 from pyspark_nats.source.ranges import Backlog, admitted
-from pyspark_nats.source.source_options import AtTime, Place
+from pyspark_nats.source.source_options import AtTime, StreamPoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.protocol.jetstream import StreamInfo
-    from pyspark_nats.source.pushdown import Bounds
+    from pyspark_nats.source.pushdown import ReadBounds
     from pyspark_nats.source.ranges import Offset
-    from pyspark_nats.source.source_options import Bound, Limits, SourceOptions
+    from pyspark_nats.source.source_options import Bound, ReadLimits, SourceOptions
 
     Places = dict[str, dict[str, int]]
 
@@ -45,7 +45,7 @@ def earliest(info: StreamInfo) -> dict[str, int]:
 _HALTED_S = 0.02
 
 
-class Watch:
+class StreamWatch:
     """Observes the streams of one query: ends, batches and waits."""
 
     def __init__(
@@ -59,21 +59,21 @@ class Watch:
         self._waiter = DataWaiter(options, connection, wakeup_ms)
         #: The last known state of the streams, and the end of the batch planned from it.
         self._seen: dict[str, StreamInfo] = {}
-        self._given: Places = {}
+        self._batch_end: Places = {}
         #: The end of a query with the trigger "available now".
         self._frozen: Places | None = None
         self._has_answered = False
         #: The connection, by number, on which the streams were compared with a start offset.
         self._compared = 0
         #: Time of the last batch, monotonic; the first batch does not wait for a minimum size.
-        self._given_s = -float("inf")
+        self._batch_s = -float("inf")
 
     def initial(self) -> Places:
         """The start offset of a query without a checkpoint, by ``startingOffsets`` and the like."""
         places = self._bounds(self._options.starting)
         for name, info in self._seen.items():
             bound = self._options.starting.get(name)
-            is_written = isinstance(bound, Place) and not (bound.time_ms or bound.created_ms)
+            is_written = isinstance(bound, StreamPoint) and not (bound.time_ms or bound.created_ms)
             if is_written and places[name]["sequence"] > info.last:
                 raise OptionError(
                     f'option "startingOffsets" is after the end of stream "{name}"',
@@ -87,7 +87,7 @@ class Watch:
         """The end offset of a batch query, by ``endingOffsets`` and the like."""
         return self._bounds(self._options.ending)
 
-    def narrowed(self, start: Places, end: Places, bounds: Bounds) -> tuple[Places, Places]:
+    def narrowed(self, start: Places, end: Places, bounds: ReadBounds) -> tuple[Places, Places]:
         """The part of start..end within ``bounds``."""
         first: Places = {}
         last: Places = {}
@@ -106,16 +106,16 @@ class Watch:
         return first, last
 
     def _sequence_before(self, name: str, moment_ms: int, default: int) -> int:
-        found = self.connection.retry_while_unavailable(
+        message = self.connection.retry_while_unavailable(
             "looking for a time", lambda: jetstream.message_at(self.connection, name, moment_ms)
         )
-        return default if found is None else found.sequence - 1
+        return default if message is None else message.sequence - 1
 
     def freeze(self) -> None:
         """Make the present ends the ends of the query."""
         self._frozen = self._ends(self._infos())
 
-    def latest(self, start: Offset, limits: Limits | None) -> Places:
+    def latest(self, start: Offset, limits: ReadLimits | None) -> Places:
         """The end offset of the batch that starts at ``start``.
 
         A new offset only if there is something to read, or the wakeup is due.  Otherwise ``start``
@@ -133,7 +133,7 @@ class Watch:
                 for name, end in self._frozen.items()
             }
             return self._admitted(start, infos, ends, limits)
-        until = halting.wanted(self._options.halt_path)
+        until = halting.last_sequences(self._options.halt_path)
         if until is not None:
             return self._halting(start, until, limits)
         look = self._waiter.look(start)
@@ -141,11 +141,11 @@ class Watch:
         if self._has_answered and not self._is_due(look, limits):
             look = self._waiter.wait(start, look, lambda new: self._is_due(new, limits))
         self._has_answered = True
-        return self._given_at(start, look, limits)
+        return self._next_end(start, look, limits)
 
-    def latest_now(self, start: Offset, limits: Limits | None) -> Places:
+    def latest_now(self, start: Offset, limits: ReadLimits | None) -> Places:
         """``latest`` without waiting, for callers that wait for many queries at once."""
-        return self._given_at(start, self._waiter.look(start), limits)
+        return self._next_end(start, self._waiter.look(start), limits)
 
     @property
     def clock_ms(self) -> int:
@@ -157,13 +157,13 @@ class Watch:
         """Whether a stream copies other streams, which sends no notification."""
         return any(info.is_copy for info in self._seen.values())
 
-    def _given_at(self, start: Offset, look: Probe, limits: Limits | None) -> Places:
+    def _next_end(self, start: Offset, look: Probe, limits: ReadLimits | None) -> Places:
         self._seen = dict(look.infos)
         self._compare(start, look.infos)
         if not self._is_due(look, limits):
-            self._given = {name: dict(end) for name, end in start.items()}
-            return self._given
-        self._given_s = time.monotonic()
+            self._batch_end = {name: dict(end) for name, end in start.items()}
+            return self._batch_end
+        self._batch_s = time.monotonic()
         return self._admitted(start, look.infos, self._ends(look.infos), limits)
 
     def report(self) -> dict[str, dict[str, int]] | None:
@@ -172,8 +172,8 @@ class Watch:
             return None
         report: dict[str, dict[str, int]] = {}
         for name, info in self._seen.items():
-            given = self._given.get(name)
-            behind = info.last - given["sequence"] if given else 0
+            end = self._batch_end.get(name)
+            behind = info.last - end["sequence"] if end else 0
             behind = max(0, min(behind, info.messages))
             report[name] = place(info, info.last, info.time_ms) | {
                 "messages_behind": behind,
@@ -181,7 +181,9 @@ class Watch:
             }
         return report
 
-    def _halting(self, start: Offset, until: Mapping[str, int], limits: Limits | None) -> Places:
+    def _halting(
+        self, start: Offset, until: Mapping[str, int], limits: ReadLimits | None
+    ) -> Places:
         """The next offset up to ``until``; ``start`` if it is reached, which is reported."""
         ends = self.towards(start, until, limits)
         if ends is not None:
@@ -192,7 +194,7 @@ class Watch:
         return {name: dict(place) for name, place in start.items()}
 
     def towards(
-        self, start: Offset, until: Mapping[str, int], limits: Limits | None
+        self, start: Offset, until: Mapping[str, int], limits: ReadLimits | None
     ) -> Places | None:
         """The next offset towards ``until``; None if nothing is left to read.
 
@@ -234,9 +236,9 @@ class Watch:
         Raises:
             DataLossError: a stream did; ``failOnDataLoss`` is true.
         """
-        if self.connection.made == self._compared or not self._options.fail_on_data_loss:
+        if self.connection.open_count == self._compared or not self._options.fail_on_data_loss:
             return
-        made = self.connection.made
+        open_count = self.connection.open_count
         for name, at in start.items():
             info = infos.get(name)
             if info is None or "newest" not in at or _is_another(at, place(info, 0, 0)):
@@ -253,7 +255,7 @@ class Watch:
                     "not read. This happens when a server loses power.",
                     hint='Set option "failOnDataLoss" to "false", or another start, to continue.',
                 )
-        self._compared = made
+        self._compared = open_count
 
     def _ends(self, earlier: Mapping[str, StreamInfo]) -> Places:
         """The present ends of the streams, with the time of an earlier answer."""
@@ -275,32 +277,36 @@ class Watch:
             before = self._sequence_before(info.name, bound.time_ms, end["sequence"])
             # After the last message this is the present end, and time continues from there.
             return place(info, before, min(bound.time_ms, end["time_ms"]))
-        if isinstance(bound, Place):
+        if isinstance(bound, StreamPoint):
             # An offset written by a person refers to the present stream; an old offset may not.
             created_ms = bound.created_ms or (0 if bound.time_ms else info.created_ms)
-            given = {"sequence": bound.sequence, "time_ms": bound.time_ms}
+            offset = {"sequence": bound.sequence, "time_ms": bound.time_ms}
             if bound.newest:
-                given |= {"newest": bound.newest, "newest_ns": bound.newest_ns}
-            return given | ({"created_ms": created_ms} if created_ms else {})
+                offset |= {"newest": bound.newest, "newest_ns": bound.newest_ns}
+            return offset | ({"created_ms": created_ms} if created_ms else {})
         return earliest(info) if bound == "earliest" else end
 
     # --- admission
 
-    def _is_due(self, look: Probe, limits: Limits | None) -> bool:
+    def _is_due(self, look: Probe, limits: ReadLimits | None) -> bool:
         if look.is_woken:
             return True
         if not look.fresh:
             return False
         if limits is None or look.sequences >= limits.offsets_min:
             return True
-        return time.monotonic() - self._given_s >= limits.delay_max_ms / 1000
+        return time.monotonic() - self._batch_s >= limits.delay_max_ms / 1000
 
     def _admitted(
-        self, start: Offset, infos: Mapping[str, StreamInfo], ends: Places, limits: Limits | None
+        self,
+        start: Offset,
+        infos: Mapping[str, StreamInfo],
+        ends: Places,
+        limits: ReadLimits | None,
     ) -> Places:
         """Cut each stream's part of the batch, so that all together stay within the limits."""
         if limits is None or limits.are_none:
-            self._given = ends
+            self._batch_end = ends
             return ends
         firsts = {name: first_of(start.get(name), end) for name, end in ends.items()}
         backlogs = {
@@ -308,11 +314,11 @@ class Watch:
             for name, end in ends.items()
         }
         takes = admitted(backlogs, limits.offsets_max, limits.bytes_max)
-        self._given = {
+        self._batch_end = {
             name: self._cut(infos[name], start.get(name), firsts[name] + takes[name], end)
             for name, end in ends.items()
         }
-        return self._given
+        return self._batch_end
 
     def _cut(
         self, info: StreamInfo, start: Mapping[str, int] | None, last: int, end: dict[str, int]
@@ -323,8 +329,8 @@ class Watch:
         if not self._options.range_markers:
             # No range markers need the time, and the earlier bound is still valid.  To look the
             # message up would have the server load a block of its file that is read only later.
-            known = start is not None and start.get("created_ms", 0) == info.created_ms
-            return place(info, last, start["time_ms"] if start and known else info.first_ms)
+            is_same = start is not None and start.get("created_ms", 0) == info.created_ms
+            return place(info, last, start["time_ms"] if start and is_same else info.first_ms)
         cut = self.connection.retry_while_unavailable(
             "cutting a batch",
             lambda: jetstream.next_message(self.connection, info.name, last),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.source.ranges import StreamRange
     from pyspark_nats.source.source_options import SourceOptions
-    from pyspark_nats.source.task_reports import Address
+    from pyspark_nats.source.task_reports import ReportAddress
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class NatsPartition(InputPartition):
 
     ranges: tuple[StreamRange, ...]
     #: Receives the report of the amount read; None for no report.
-    address: Address | None = None
+    address: ReportAddress | None = None
 
 
 def partitions(
@@ -32,7 +32,7 @@ def partitions(
     connection: Connection,
     start: ranges.Offset,
     end: ranges.Offset,
-    address: Address | None = None,
+    address: ReportAddress | None = None,
 ) -> list[InputPartition]:
     """Plan the batch between two offsets.
 
@@ -43,8 +43,8 @@ def partitions(
         "planning a batch", lambda: jetstream.stream_infos(connection, options.streams)
     )
     # A stream without a start is new to this query: it starts at its first message.
-    known = {name: start.get(name, offsets.earliest(infos[name])) for name in options.streams}
-    whole = ranges.plan(_pairs(options), known, end)
+    starts = {name: start.get(name, offsets.earliest(infos[name])) for name in options.streams}
+    whole = ranges.plan(_pairs(options), starts, end)
     checked = [[_checked(one, infos[one.stream], options) for one in group] for group in whole]
     groups = ranges.split(checked, options.partitions_min, options.partition_records_max)
     return [NatsPartition(group, address) for group in groups]
@@ -61,15 +61,13 @@ def _pairs(options: SourceOptions) -> list[list[tuple[str, tuple[str, ...]]]]:
     return [[(stream, options.subjects_of(stream)) for stream in g] for g in options.partitions]
 
 
-def _checked(
-    wanted: StreamRange, info: jetstream.StreamInfo, options: SourceOptions
-) -> StreamRange:
+def _checked(span: StreamRange, info: jetstream.StreamInfo, options: SourceOptions) -> StreamRange:
     state = ranges.StreamState(info.first, info.last, info.created_ms, info.is_copy)
-    lost = ranges.loss(wanted, state)
+    lost = ranges.loss(span, state)
     if lost is None:
-        return wanted
+        return span
     if not options.fail_on_data_loss:
-        return ranges.without_loss(wanted, state)
+        return ranges.without_loss(span, state)
     raise DataLossError(
         f'stream "{lost.stream}" does not hold sequences {lost.first} to {lost.last} any more',
         detail=f"It holds {info.first} to {info.last}: {lost.why}.",

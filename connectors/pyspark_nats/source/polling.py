@@ -136,11 +136,11 @@ class DataWaiter:
         if not subjects or before is None or info.last < before["sequence"]:
             return True
         first = before["sequence"] + 1
-        found = (
+        candidates = (
             jetstream.next_message(self._connection, info.name, first, subject)
             for subject in subjects
         )
-        return any(one is not None and one.sequence <= info.last for one in found)
+        return any(one is not None and one.sequence <= info.last for one in candidates)
 
     def _settled(self, start: Offset, is_due: Callable[[Probe], bool]) -> Probe:
         look = self._probe(start)

@@ -62,7 +62,7 @@ class Pull:
         #: Number of received messages.
         self._delivered = 0
         #: Number of messages that open requests may still return.
-        self._asked = 0
+        self._expected = 0
         self._requests = 0
         self._bytes_max = _REQUEST_BYTES
         #: False when it has no more messages.
@@ -77,12 +77,12 @@ class Pull:
         """
         while self.is_good:
             self._ask()
-            found = self._received()
-            is_status = found.is_status
-            data = found.where(~is_status) if is_status.any() else found
-            self._asked -= len(data)
+            batch = self._received()
+            is_status = batch.is_status
+            data = batch.where(~is_status) if is_status.any() else batch
+            self._expected -= len(data)
             for at in np.flatnonzero(is_status):
-                self._ended(found.header[int(at)].as_py(), bool(len(data)))
+                self._ended(batch.header[int(at)].as_py(), bool(len(data)))
             if not len(data):
                 continue
             got, pending = messages.of_consumer(self._stream, self._name, self._delivered, data)
@@ -90,14 +90,14 @@ class Pull:
             self._at = int(got.sequence[-1])
             # No message is pending after the last one: the rest of the range is deleted.
             self.is_good = self._at < self._last and pending > 0
-            kept = got.take(got.sequence <= self._last)
-            return [kept] if len(kept) else []
+            part = got.take(got.sequence <= self._last)
+            return [part] if len(part) else []
         return []
 
     def _ask(self) -> None:
         """Keep requests open until they cover the range."""
-        while self._asked <= _ASK_AT:
-            batch = min(_REQUEST_MESSAGES, self._last - self._at - self._asked)
+        while self._expected <= _ASK_AT:
+            batch = min(_REQUEST_MESSAGES, self._last - self._at - self._expected)
             if batch <= 0:
                 return
             self._requests += 1
@@ -109,16 +109,16 @@ class Pull:
                     reply=f"{self._inbox}.{self._requests}",
                 )
             )
-            self._asked += batch
+            self._expected += batch
 
     def _received(self) -> frames.Frames:
         connection = self._connection
         while True:
             # Many small parses cost more than one large one.
             connection.gather(_PARSE_BYTES, _PAUSE_S)
-            found = connection.take_frames()
-            if len(found):
-                return found
+            batch = connection.take_frames()
+            if len(batch):
+                return batch
             connection.receive(time.monotonic() + _SILENCE_S)
 
     def _ended(self, header: bytes, has_data: bool) -> None:
@@ -128,7 +128,7 @@ class Pull:
         code, text = said
         left = header_values(pa.array([header]), "Nats-Pending-Messages")[0].as_py()
         # Messages that are not known to be in flight are requested again; some may then be surplus.
-        self._asked = max(0, self._asked - int(left)) if left else 0
+        self._expected = max(0, self._expected - int(left)) if left else 0
         if code == 409 and text.startswith("Message Size") and not has_data:
             # One message may be larger than the requested size.
             self._bytes_max *= 4
@@ -149,7 +149,7 @@ class Pull:
 
 def _reader(
     connection: Connection, stream: str, first: int, subjects: tuple[str, ...]
-) -> jetstream.Reader:
+) -> jetstream.ReadConsumer:
     """Create the cheapest consumer that reads ``subjects``."""
     if not subjects:
         return jetstream.create_reader(connection, stream, first)

@@ -24,7 +24,7 @@ _TIME_MS: Final = ("_timestamp_ms",)
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ReadBounds:
     """Bounds of the rows to read; every bound is inclusive."""
 
     first: int = 1
@@ -36,26 +36,26 @@ class Bounds:
     #: Names; None for all.
     streams: tuple[str, ...] | None = None
 
-    def at_least(self, sequence: int) -> Bounds:
+    def at_least(self, sequence: int) -> ReadBounds:
         """Without sequences below."""
         return replace(self, first=max(self.first, sequence))
 
-    def at_most(self, sequence: int) -> Bounds:
+    def at_most(self, sequence: int) -> ReadBounds:
         """Without sequences above."""
         return replace(self, last=sequence if self.last is None else min(self.last, sequence))
 
-    def since(self, time_ms: int) -> Bounds:
+    def since(self, time_ms: int) -> ReadBounds:
         """Without messages that are older."""
-        known = [one for one in (self.first_ms, time_ms) if one is not None]
-        return replace(self, first_ms=max(known))
+        times_ms = [one for one in (self.first_ms, time_ms) if one is not None]
+        return replace(self, first_ms=max(times_ms))
 
-    def until(self, time_ms: int) -> Bounds:
+    def until(self, time_ms: int) -> ReadBounds:
         """Without messages that are newer than that millisecond."""
-        known = [one for one in (self.last_ms, time_ms) if one is not None]
-        return replace(self, last_ms=min(known))
+        times_ms = [one for one in (self.last_ms, time_ms) if one is not None]
+        return replace(self, last_ms=min(times_ms))
 
 
-def bounds(filters: Iterable[ds.Filter], columns: Iterable[str]) -> Bounds:
+def bounds(filters: Iterable[ds.Filter], columns: Iterable[str]) -> ReadBounds:
     """The bounds that ``filters`` imply; all filters must hold.
 
     Args:
@@ -63,30 +63,30 @@ def bounds(filters: Iterable[ds.Filter], columns: Iterable[str]) -> Bounds:
         columns: the source's own columns of positions and times; a column of the events may have
             the name of one.
     """
-    known = set(columns)
-    found = Bounds()
+    names = set(columns)
+    current = ReadBounds()
     for one in filters:
         path: tuple[str, ...] = getattr(one, "attribute", ())
-        if len(path) == 1 and path[0] in known:
-            found = _narrowed(found, one, path[0])
-    return found
+        if len(path) == 1 and path[0] in names:
+            current = _narrowed(current, one, path[0])
+    return current
 
 
-def _narrowed(found: Bounds, one: ds.Filter, column: str) -> Bounds:
+def _narrowed(current: ReadBounds, one: ds.Filter, column: str) -> ReadBounds:
     value: Any = getattr(one, "value", None)
     if column in _SUBJECT or column in _STREAM:
-        return _named(found, one, column in _SUBJECT)
+        return _named(current, one, column in _SUBJECT)
     if column in _SEQUENCE:
         low, high = _closed(one, value) if isinstance(value, int) else (None, None)
-        found = found if low is None else found.at_least(low)
-        return found if high is None else found.at_most(high)
+        current = current if low is None else current.at_least(low)
+        return current if high is None else current.at_most(high)
     moment_ms = _moment_ms(value) if column in _TIME else value
     if column in _TIME + _TIME_MS and isinstance(moment_ms, int):
         # A millisecond holds many messages: both of its bounds are inclusive.
         low, high = _closed(_not_strict(one), moment_ms)
-        found = found if low is None else found.since(low)
-        return found if high is None else found.until(high)
-    return found
+        current = current if low is None else current.since(low)
+        return current if high is None else current.until(high)
+    return current
 
 
 def _not_strict(one: ds.Filter) -> ds.Filter:
@@ -116,7 +116,7 @@ def _closed(one: ds.Filter, value: int) -> tuple[int | None, int | None]:
             return None, None
 
 
-def _named(found: Bounds, one: ds.Filter, is_subject: bool) -> Bounds:
+def _named(current: ReadBounds, one: ds.Filter, is_subject: bool) -> ReadBounds:
     names: tuple[Any, ...]
     match one:
         case ds.EqualTo(_, value) | ds.EqualNullSafe(_, value):
@@ -130,13 +130,13 @@ def _named(found: Bounds, one: ds.Filter, is_subject: bool) -> Bounds:
         case _:
             names = ()
     if not names or not all(isinstance(name, str) for name in names):
-        return found
+        return current
     if is_subject:
         # A name with a wildcard is not a subject of any message, but would be a pattern.
         plain = [n for n in names if n.endswith(".>") or not set(n) & set("*> \t\r\n")]
-        usable = found.subjects is None and len(plain) == len(names) and all(plain)
-        return replace(found, subjects=tuple(dict.fromkeys(plain))) if usable else found
-    return replace(found, streams=names) if found.streams is None else found
+        usable = current.subjects is None and len(plain) == len(names) and all(plain)
+        return replace(current, subjects=tuple(dict.fromkeys(plain))) if usable else current
+    return replace(current, streams=names) if current.streams is None else current
 
 
 def _moment_ms(value: Any) -> int | None:

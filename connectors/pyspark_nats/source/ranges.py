@@ -57,7 +57,7 @@ class Blocks:
     index: int = 0
     count: int = 1
 
-    def own(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+    def sections(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The sections (first, last), inclusive, of (start, end] that belong to this reader.
 
         Sequence s belongs to reader ``(s // size) % count``.
@@ -75,7 +75,7 @@ class Blocks:
 
     def number_in(self, start: int, end: int) -> int:
         """Number of the sequences in (start, end] that belong to this reader."""
-        return sum(last - first + 1 for first, last in self.own(start, end))
+        return sum(last - first + 1 for first, last in self.sections(start, end))
 
     def owned(self, sequences: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of ``sequences`` belong to this reader."""
@@ -90,7 +90,7 @@ class Blocks:
             sequences: this reader's, growing.
         """
         at = 0
-        for first, last in self.own(start, end):
+        for first, last in self.sections(start, end):
             mine = sequences[at : at + last - first + 1]
             wrong = np.flatnonzero(mine != first + np.arange(len(mine)))
             if len(wrong):
@@ -207,43 +207,39 @@ def is_reused(at: Mapping[str, int], last: int, stored_ns: int | None) -> bool:
     return last < newest or stored_ns not in (None, at["newest_ns"])
 
 
-_MADE_AGAIN = "the stream was deleted and made again"
+_RECREATED = "the stream was deleted and made again"
 
 
-def loss(wanted: StreamRange, state: StreamState) -> Loss | None:
-    """The missing part of ``wanted``.  Gaps inside a stream are normal and no loss."""
-    if is_another(wanted.end_created_ms, state.created_ms):
-        return Loss(wanted.stream, wanted.start + 1, wanted.end, _MADE_AGAIN)
-    if _start_is_of_another(wanted, state):
-        return Loss(wanted.stream, 1, wanted.start, _MADE_AGAIN)
-    if wanted.start > state.last or wanted.end > state.last:
+def loss(span: StreamRange, state: StreamState) -> Loss | None:
+    """The missing part of ``span``.  Gaps inside a stream are normal and no loss."""
+    if is_another(span.end_created_ms, state.created_ms):
+        return Loss(span.stream, span.start + 1, span.end, _RECREATED)
+    if _start_is_of_another(span, state):
+        return Loss(span.stream, 1, span.start, _RECREATED)
+    if span.start > state.last or span.end > state.last:
         return Loss(
-            wanted.stream, state.last + 1, max(wanted.start, wanted.end),
+            span.stream, state.last + 1, max(span.start, span.end),
             "the stream was cut short or made again",
         )  # fmt: skip
-    if not wanted.is_empty and state.first > wanted.start + 1:
+    if not span.is_empty and state.first > span.start + 1:
         return Loss(
-            wanted.stream, wanted.start + 1, min(state.first - 1, wanted.end),
+            span.stream, span.start + 1, min(state.first - 1, span.end),
             "they expired, or were purged, before they were read",
         )  # fmt: skip
     return None
 
 
-def without_loss(wanted: StreamRange, state: StreamState) -> StreamRange:
-    """The part of ``wanted`` that still exists, for readers that accept loss."""
-    if is_another(wanted.end_created_ms, state.created_ms):
+def without_loss(span: StreamRange, state: StreamState) -> StreamRange:
+    """The part of ``span`` that still exists, for readers that accept loss."""
+    if is_another(span.end_created_ms, state.created_ms):
         # No message of the range is left; the next range begins with the new stream.
-        return replace(wanted, end=wanted.start)
-    if (
-        wanted.end < wanted.start
-        or wanted.start > state.last
-        or _start_is_of_another(wanted, state)
-    ):
+        return replace(span, end=span.start)
+    if span.end < span.start or span.start > state.last or _start_is_of_another(span, state):
         # Created again: its present messages were never read.
-        wanted = replace(wanted, start=0)
-    start = max(wanted.start, min(state.first - 1, wanted.end))
-    end = max(start, min(wanted.end, state.last))
-    return replace(wanted, start=start, end=end)
+        span = replace(span, start=0)
+    start = max(span.start, min(state.first - 1, span.end))
+    end = max(start, min(span.end, state.last))
+    return replace(span, start=start, end=end)
 
 
 def is_another(created_ms: int, other_ms: int) -> bool:
@@ -251,11 +247,11 @@ def is_another(created_ms: int, other_ms: int) -> bool:
     return 0 not in (created_ms, other_ms) and created_ms != other_ms
 
 
-def _start_is_of_another(wanted: StreamRange, state: StreamState) -> bool:
-    if wanted.start_created_ms:
-        return wanted.start > 0 and is_another(wanted.start_created_ms, state.created_ms)
+def _start_is_of_another(span: StreamRange, state: StreamState) -> bool:
+    if span.start_created_ms:
+        return span.start > 0 and is_another(span.start_created_ms, state.created_ms)
     # An offset without ``created_ms`` is older than the stream if its time is.
-    return wanted.start > 0 and not state.is_copy and 0 < wanted.start_ms < state.created_ms
+    return span.start > 0 and not state.is_copy and 0 < span.start_ms < state.created_ms
 
 
 @dataclass(frozen=True, slots=True)

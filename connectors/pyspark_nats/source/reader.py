@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from pyspark_nats.source.pushdown import Bounds
+    from pyspark_nats.source.pushdown import ReadBounds
     from pyspark_nats.source.source_options import SourceOptions
 
 
@@ -41,7 +41,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._form = batches.row_layout(options, schema)
         #: Both exist only in the planner: a task uses the connection of its own process.
-        self._watch: offsets.Watch | None = None
+        self._watch: offsets.StreamWatch | None = None
         self._inbox: Inbox | None = None
 
     def initialOffset(self) -> dict[str, dict[str, int]]:
@@ -114,10 +114,10 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._inbox.close()
             self._inbox = None
 
-    def _watched(self) -> offsets.Watch:
+    def _watched(self) -> offsets.StreamWatch:
         if self._watch is None:
             planner_process.end_with_jvm()
-            self._watch = offsets.Watch(self._options, Connection(self._options.connection))
+            self._watch = offsets.StreamWatch(self._options, Connection(self._options.connection))
         return self._watch
 
 
@@ -132,9 +132,9 @@ class NatsReader(DataSourceReader):
         """The ranges to read."""
         return self._partitions(None)
 
-    def _partitions(self, bounds: Bounds | None) -> Sequence[InputPartition]:
+    def _partitions(self, bounds: ReadBounds | None) -> Sequence[InputPartition]:
         connection = shared(self._options.connection)
-        watch = offsets.Watch(self._options, connection)
+        watch = offsets.StreamWatch(self._options, connection)
         start, end = watch.initial(), watch.final()
         options = self._options
         if bounds is not None:
@@ -152,7 +152,7 @@ class NatsReader(DataSourceReader):
 class NatsFilteringReader(NatsReader):
     """``NatsReader`` for a session that pushes filters down; see ``is_pushing_filters``."""
 
-    _bounds: Bounds | None = None
+    _bounds: ReadBounds | None = None
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Narrow the range to read; Spark still evaluates all filters."""

@@ -11,11 +11,16 @@ import pyarrow as pa
 from pyspark_nats.arrow import arrow, constant, kernels, rows_at
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.source.few_messages import decode_few
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy.typing as npt
+
     from pyspark_nats.arrow import Array
+    from pyspark_nats.decode.limits import MessageLimits
+    from pyspark_nats.decode.result import DecodeResult
     from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.ranges import StreamRange
 
@@ -175,12 +180,12 @@ class MessageRows:
 
     def column(self, name: str) -> Array:
         """A column of ``MARKED``."""
-        found = self._columns.get(name)
-        if found is None:
-            found = self._columns[name] = self._made(name)
-        return found
+        array = self._columns.get(name)
+        if array is None:
+            array = self._columns[name] = self._computed(name)
+        return array
 
-    def _made(self, name: str) -> Array:
+    def _computed(self, name: str) -> Array:
         messages = self.messages
         match name:
             case "sequence":
@@ -197,6 +202,16 @@ class MessageRows:
                 return messages.data
             case _:
                 return self.whole().column(name)
+
+    def numbers(self, name: str) -> npt.NDArray[np.int64]:
+        """Column ``sequence`` or ``time_ms`` as an array of NumPy."""
+        if name == "sequence":
+            return self.messages.sequence
+        return self.messages.time_ns // 1_000_000
+
+    def decode_few(self, schema: pa.Schema, limits: MessageLimits) -> DecodeResult | None:
+        """See ``few_messages.decode_few``."""
+        return decode_few(self.messages, schema, self._header, limits)
 
     def slice(self, first: int, count: int | None = None) -> MessageRows:
         """The rows from index ``first`` on, at most ``count``."""
@@ -265,8 +280,8 @@ def header_maps(headers: Array) -> Array:
         kernels.is_in(names, value_set=_bookkeeping()),
         kernels.match_substring_regex(names, _NO_NAME),
     )
-    own = ~left_out.to_numpy(zero_copy_only=False)
-    at, names = at[own], names.filter(pa.array(own))
+    mask = ~left_out.to_numpy(zero_copy_only=False)
+    at, names = at[mask], names.filter(pa.array(mask))
     values = kernels.utf8_trim_whitespace(
         parts.take(rows_at(bounds[at].astype(np.int64) - int(bounds[0]) + 1))
     )

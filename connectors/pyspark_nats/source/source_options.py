@@ -24,8 +24,9 @@ NAMES: Final = (
     "endingOffsets", "endingTimestamp", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "maxBytesPerTrigger", "minPartitions", "maxRecordsPerPartition",
     "failOnDataLoss", "includeHeaders", "format", "schema", "metadata", "corrupt", "missing",
-    "eventTimeHeader", "blockSize", "blockIndex", "blockCount", "rangeMarkers", "wakeupPath",
-    "haltPath", "idleWaitMs", "maxEventsPerMessage", "maxBytesPerMessage", "maxEventTimeAheadMs",
+    "decoder", "eventTimeHeader", "blockSize", "blockIndex", "blockCount", "rangeMarkers",
+    "wakeupPath", "haltPath", "idleWaitMs", "maxEventsPerMessage", "maxBytesPerMessage",
+    "maxEventTimeAheadMs",
 )  # fmt: skip
 
 FORMATS: Final = ("raw", "json", "msgpack", "arrow", "auto")
@@ -45,7 +46,7 @@ _UNIT_MS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPoint:
     """A point of a stream, as in an offset."""
 
     #: Last sequence that counts as read.
@@ -67,11 +68,11 @@ class AtTime:
 
 
 #: Start or end of a read: "earliest", "latest", a point, or a time.
-Bound = str | Place | AtTime
+Bound = str | StreamPoint | AtTime
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ReadLimits:
     """Size limits of one batch, over all streams together."""
 
     #: Most sequences; None for all.
@@ -102,7 +103,7 @@ class SourceOptions:
     #: By stream; key "" means every other stream.
     starting: Mapping[str, Bound]
     ending: Mapping[str, Bound]
-    limits: Limits
+    limits: ReadLimits
     #: Bounds for splitting ranges into more Spark partitions.
     partitions_min: int
     partition_records_max: int | None
@@ -115,6 +116,8 @@ class SourceOptions:
     corrupt: str
     #: The meaning of a missing attribute.
     missing: str
+    #: ``module:function`` that decodes messages in place of ``decode_messages``; "" for that.
+    decoder: str
     event_time_header: str
     block_size: int
     block_index: int
@@ -141,13 +144,13 @@ class SourceOptions:
         return self.subjects.get(stream, self.subjects.get("", ()))
 
 
-def source_options(given: Mapping[str, str]) -> SourceOptions:
+def source_options(options: Mapping[str, str]) -> SourceOptions:
     """Check and read the options of a source.
 
     Raises:
         OptionError: an unknown name, a missing or a malformed value, or two that contradict.
     """
-    read = OptionReader(given, NAMES, "source")
+    read = OptionReader(options, NAMES, "source")
     metadata = _metadata(read)
     chosen = read.one_of("format", FORMATS, "raw")
     corrupt = read.one_of("corrupt", CORRUPT, "column" if "_error" in metadata else "fail")
@@ -155,7 +158,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
     block_index = read.integer("blockIndex", 0, least=0)
     if block_index >= block_count:
         raise OptionError(f'option "blockIndex" is {block_index}, of {block_count} blocks')
-    options = SourceOptions(
+    result = SourceOptions(
         connection=connection_options.read_connection(read),
         partitions=_partitions(read),
         subjects=_subjects(read.text("subject")),
@@ -172,6 +175,7 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         metadata=metadata,
         corrupt=corrupt,
         missing=read.one_of("missing", MISSING, "null"),
+        decoder=read.text("decoder"),
         event_time_header=read.text("eventTimeHeader"),
         block_size=read.integer("blockSize", 256, least=1),
         block_index=block_index,
@@ -182,13 +186,13 @@ def source_options(given: Mapping[str, str]) -> SourceOptions:
         idle_wait_ms=read.integer("idleWaitMs", 500, least=0),
         message=_message_limits(read),
     )
-    _check_together(options)
-    return options
+    _check_together(result)
+    return result
 
 
-def check_streaming(given: Mapping[str, str]) -> None:
+def check_streaming(options: Mapping[str, str]) -> None:
     """OptionError for options of batch reads only: a streaming query has no end."""
-    for name in given:
+    for name in options:
         if name.lower() in ("endingoffsets", "endingtimestamp"):
             raise OptionError(
                 f'option "{name}" does not go with a streaming query',
@@ -307,9 +311,9 @@ def _bound(name: str, value: Any) -> Bound:
         return _word(name, value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         # As in Spark's Kafka source: the first to read, or the first not to read any more.
-        return Place(value - 1)
+        return StreamPoint(value - 1)
     try:
-        return Place(
+        return StreamPoint(
             int(value["sequence"]),
             *(int(value.get(key, 0)) for key in ("time_ms", "created_ms", "newest", "newest_ns")),
         )
@@ -356,7 +360,7 @@ def _message_limits(read: OptionReader) -> MessageLimits:
     )
 
 
-def _limits(read: OptionReader) -> Limits:
+def _limits(read: OptionReader) -> ReadLimits:
     least = read.integer("minOffsetsPerTrigger", 0, least=1)
     most = _optional(read, "maxOffsetsPerTrigger")
     if most is not None and least > most:
@@ -364,16 +368,16 @@ def _limits(read: OptionReader) -> Limits:
             f'option "minOffsetsPerTrigger" is {least}, above "maxOffsetsPerTrigger", {most}'
         )
     text = read.text("maxTriggerDelay", "15m")
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise OptionError(
             f'option "maxTriggerDelay" is "{text}", not a duration', hint='Give "500ms" or "15m".'
         )
-    return Limits(
+    return ReadLimits(
         offsets_max=most,
         bytes_max=_optional(read, "maxBytesPerTrigger"),
         offsets_min=least,
-        delay_max_ms=int(float(found[1]) * _UNIT_MS[found[2]]),
+        delay_max_ms=int(float(match[1]) * _UNIT_MS[match[2]]),
     )
 
 

@@ -34,15 +34,18 @@ def overlap(one: str, other: str) -> bool:
     return len(one.split(".")) == len(other.split("."))
 
 
-def matching(subjects: Array, patterns: Sequence[str]) -> npt.NDArray[np.bool_]:
+def matching(subjects: Array | list[str], patterns: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Mask of the ``subjects`` (length n, string, no nulls) that one of ``patterns`` matches."""
     exact, wild = _matchers(tuple(patterns))
     if len(subjects) <= FEW and not wild:
-        return np.array([subject in patterns for subject in subjects.to_pylist()], bool)
-    found = kernels.is_in(subjects, value_set=exact)
+        texts = subjects if isinstance(subjects, list) else subjects.to_pylist()
+        return np.array([subject in patterns for subject in texts], bool)
+    if isinstance(subjects, list):
+        subjects = pa.array(subjects, pa.string())
+    mask = kernels.is_in(subjects, value_set=exact)
     if wild:
-        found = kernels.or_(found, kernels.match_substring_regex(subjects, wild))
-    return np.asarray(found.to_numpy(zero_copy_only=False), bool)
+        mask = kernels.or_(mask, kernels.match_substring_regex(subjects, wild))
+    return np.asarray(mask.to_numpy(zero_copy_only=False), bool)
 
 
 @lru_cache(maxsize=1024)

@@ -56,7 +56,9 @@ _ANSWERS_S: Final = 2.0
 #: Time in which the server sends the next of the messages that a stream has, seconds.
 _SOON_S: Final = 0.1
 #: The server ends a request after this time, seconds; no signs of life follow one that it lost.
+#: After this part of it another one is open: the server may delete a consumer without one at once.
 _EXPIRES_S: Final = 120.0
+_RENEWED: Final = 0.75
 #: A request that every consumer refuses, as its signs of life would come too late; and the code of
 #: the answer.
 _PROBE: Final = b'{"expires":1000000,"idle_heartbeat":1000000}'
@@ -74,8 +76,10 @@ class _Tail(Generic[K]):
     inbox: str
     #: Number of messages that it has sent, and that open requests may still bring.
     delivered: int = 0
-    asked: int = 0
+    expected: int = 0
     requests: int = 0
+    #: When the last one was opened, monotonic, seconds.
+    request_s: float = 0.0
     messages_max: int = _MESSAGES_FIRST
     bytes_max: int = _BYTES_FIRST
     #: When it was last heard of, monotonic, seconds.
@@ -100,6 +104,13 @@ class Tails(Generic[K]):
         self._by_key: dict[K, _Tail[K]] = {}
         self._by_sid: dict[int, _Tail[K]] = {}
         self._connection_number = 0
+        #: The keys with messages, and those whose readers have broken since the last ``receive``.
+        self._ready: dict[K, None] = {}
+        self._broken: set[K] = set()
+        #: Whether a reader has its consumer in a server of a cluster.
+        self._is_clustered = False
+        #: When the readers were last looked at, monotonic, seconds.
+        self._looked_s = 0.0
         #: When the server was last asked for a sign of life, monotonic, seconds.
         self._pinged_s = 0.0
         #: When probes were last sent, monotonic, seconds, and the servers probed in full since.
@@ -114,6 +125,9 @@ class Tails(Generic[K]):
     def __contains__(self, key: object) -> bool:
         return key in self._by_key
 
+    def __len__(self) -> int:
+        return len(self._by_key)
+
     def follow(self, key: K, stream: str, at: int, within_s: float = jetstream.REQUEST_S) -> None:
         """Read ``stream`` after sequence ``at`` from now on.
 
@@ -125,7 +139,7 @@ class Tails(Generic[K]):
         self.forget(key)
         self._asks.retry_while_unavailable("following a stream", lambda: None)
         try:
-            made = jetstream.create_reader(self._asks, stream, at + 1, timeout_s=within_s)
+            reader = jetstream.create_reader(self._asks, stream, at + 1, timeout_s=within_s)
         except (DisconnectedError, OSError) as error:
             raise DisconnectedError(f"no consumer was made: {error}") from error
 
@@ -133,9 +147,17 @@ class Tails(Generic[K]):
             self._drop_lost()
             sid, inbox = self._connection.new_inbox_tree()
             tail = _Tail(
-                key, stream, made.name, made.server, sid, inbox, last_activity_s=time.monotonic()
+                key,
+                stream,
+                reader.name,
+                reader.server,
+                sid,
+                inbox,
+                last_activity_s=time.monotonic(),
             )
             self._by_key[key] = self._by_sid[sid] = tail
+            self._is_clustered |= bool(reader.server)
+            self._broken.discard(key)
             self._ask(tail)
 
         self._connection.retry_while_unavailable("following a stream", step, is_under_way=True)
@@ -146,6 +168,7 @@ class Tails(Generic[K]):
         if tail is None:
             return
         self._by_sid.pop(tail.sid, None)
+        self._ready.pop(key, None)
         if self._connection.is_open:
             try:
                 self._connection.unsubscribe(tail.sid)
@@ -158,8 +181,7 @@ class Tails(Generic[K]):
         if not self._by_key:
             # Bytes that are not read would wake every wait.
             self._connection.close()
-            return set()
-        before = set(self._by_key)
+            return self._lost()
         try:
             while self._take_in():
                 pass
@@ -168,15 +190,31 @@ class Tails(Generic[K]):
             self._connection.close()
         self._drop_lost()
         now_s = time.monotonic()
+        if now_s - self._looked_s >= _PROBE_S:
+            self._looked_s = now_s
+            self._look(now_s)
+        return self._lost()
+
+    def _look(self, now_s: float) -> None:
+        """End the readers that are silent, and open requests before the present ones end."""
         silent_s = _SILENT_BEATS * self._beat_s
         for tail in list(self._by_key.values()):
             if now_s - tail.last_activity_s > silent_s:
-                self.forget(tail.key)
-        return before - self._by_key.keys()
+                self._break(tail)
+            elif now_s - tail.request_s > _RENEWED * _EXPIRES_S:
+                self._open_request(tail)
+
+    def _break(self, tail: _Tail[K]) -> None:
+        self._broken.add(tail.key)
+        self.forget(tail.key)
+
+    def _lost(self) -> set[K]:
+        keys, self._broken = self._broken, set()
+        return keys
 
     def ready(self) -> list[K]:
-        """The keys with messages."""
-        return [key for key, tail in self._by_key.items() if tail.waiting]
+        """The keys with messages, in the order of their arrival."""
+        return list(self._ready)
 
     def take(self, key: K, at: int, most: int) -> tuple[Messages, int] | None:
         """Messages of a reader, and how many wait after them.
@@ -192,15 +230,17 @@ class Tails(Generic[K]):
         tail = self._by_key[key]
         if not tail.waiting:
             return None
-        found = messages.concatenated(tail.waiting)
-        first = int(np.searchsorted(found.sequence, at, side="right"))
-        last = min(len(found), first + most)
-        tail.waiting = [found.slice(last, len(found))] if last < len(found) else []
-        if tail.asked + len(found) - last <= tail.messages_max // 2:
+        queue = messages.concatenated(tail.waiting)
+        first = int(np.searchsorted(queue.sequence, at, side="right"))
+        last = min(len(queue), first + most)
+        tail.waiting = [queue.slice(last, len(queue))] if last < len(queue) else []
+        if not tail.waiting:
+            del self._ready[key]
+        if tail.expected + len(queue) - last <= tail.messages_max // 2:
             self._renew(tail)
         if first == last:
             return None
-        return found.slice(first, last), tail.pending + len(found) - last
+        return queue.slice(first, last), tail.pending + len(queue) - last
 
     def expects_until_s(self, key: K) -> float:
         """Time until which a reader expects further messages, monotonic, seconds; 0 for none.
@@ -208,15 +248,14 @@ class Tails(Generic[K]):
         The stream may have lost what it had after the last message that came.
         """
         tail = self._by_key.get(key)
-        if tail is None or not (tail.waiting or (tail.pending and tail.asked)):
+        if tail is None or not (tail.waiting or (tail.pending and tail.expected)):
             return 0.0
         return tail.last_activity_s + _SOON_S
 
     @property
     def check_s(self) -> float:
         """Time of the next ``receive`` even if nothing arrives, monotonic, seconds."""
-        is_clustered = any(tail.server for tail in self._by_key.values())
-        return self._probed_s + _PROBE_S if is_clustered else float("inf")
+        return self._probed_s + _PROBE_S if self._is_clustered else float("inf")
 
     def _check(self) -> None:
         """Check that the server is there, if it has been quiet.
@@ -267,6 +306,10 @@ class Tails(Generic[K]):
     def _renew(self, tail: _Tail[K]) -> None:
         tail.messages_max = min(2 * tail.messages_max, _MESSAGES_MAX)
         tail.bytes_max = min(2 * tail.bytes_max, _BYTES_MAX)
+        self._open_request(tail)
+
+    def _open_request(self, tail: _Tail[K]) -> None:
+        """``_ask``; the next call reconnects if that fails."""
         try:
             self._ask(tail)
         except (DisconnectedError, OSError):
@@ -275,6 +318,7 @@ class Tails(Generic[K]):
     def _ask(self, tail: _Tail[K]) -> None:
         """Open a request."""
         tail.requests += 1
+        tail.request_s = time.monotonic()
         query = {
             "batch": tail.messages_max,
             "max_bytes": tail.bytes_max,
@@ -288,25 +332,28 @@ class Tails(Generic[K]):
                 reply=f"{tail.inbox}.{tail.requests}",
             )
         )
-        tail.asked += tail.messages_max
+        tail.expected += tail.messages_max
 
     # --- answers
 
     def _drop_lost(self) -> None:
         """End the readers of an earlier connection."""
-        if self._connection.made != self._connection_number or not self._connection.is_open:
-            self._connection_number = self._connection.made
-            self._by_key.clear()
-            self._by_sid.clear()
+        if self._connection.open_count != self._connection_number or not self._connection.is_open:
+            self._connection_number = self._connection.open_count
+            self._broken |= self._by_key.keys()
+            for some in (self._by_key, self._by_sid, self._ready):
+                some.clear()
+            self._is_clustered = False
 
     def _take_in(self) -> bool:
         """Process the messages that have arrived; whether many more may be there."""
         self._connection.receive_now()
-        found = self._connection.take_frames()
-        if not len(found):
+        batch = self._connection.take_frames()
+        if not len(batch):
             return False
         now_s = time.monotonic()
-        rest = self._without_beats(found, now_s) if len(found) <= FEW else found
+        is_small = len(batch) <= FEW and batch.has_headers
+        rest = self._without_beats(batch, now_s) if is_small else batch
         for sid, mine in self._divided(rest) if len(rest) else ():
             tail = self._by_sid.get(sid)
             if tail is None:
@@ -315,46 +362,47 @@ class Tails(Generic[K]):
             try:
                 self._received(tail, mine)
             except DisconnectedError:
-                self.forget(tail.key)
+                self._break(tail)
                 self._suspect(tail.server)
-        return found.consumed >= _MORE_BYTES
+        return batch.consumed >= _MORE_BYTES
 
-    def _without_beats(self, found: frames.Frames, now_s: float) -> frames.Frames:
+    def _without_beats(self, batch: frames.Frames, now_s: float) -> frames.Frames:
         """Record signs of life, which are all that comes while streams are idle; the rest."""
-        sids = found.heartbeat_sids()
+        sids = batch.heartbeat_sids()
         for sid in sids:
             tail = self._by_sid.get(sid) if sid is not None else None
             if tail is not None:
                 tail.last_activity_s = now_s
-        return found.where(np.array([sid is None for sid in sids]))
+        return batch.where(np.array([sid is None for sid in sids]))
 
-    def _divided(self, found: frames.Frames) -> Iterator[tuple[int, frames.Frames]]:
+    def _divided(self, batch: frames.Frames) -> Iterator[tuple[int, frames.Frames]]:
         """Messages by the subscription of their reader."""
-        if len(self._by_sid) == 1 and len(found) > FEW:
+        if len(self._by_sid) == 1 and len(batch) > FEW:
             # A message of a reader that has ended would not fit the count of this one's messages.
-            yield next(iter(self._by_sid)), found
+            yield next(iter(self._by_sid)), batch
             return
-        sids = found.sid
-        if (sids == sids[0]).all():
-            yield int(sids[0]), found
+        sids = batch.sid
+        if len(batch) == 1 or (sids == sids[0]).all():
+            yield int(sids[0]), batch
             return
         for sid in np.unique(sids).tolist():
-            yield sid, found.where(sids == sid)
+            yield sid, batch.where(sids == sid)
 
-    def _received(self, tail: _Tail[K], found: frames.Frames) -> None:
-        is_status = found.is_status
-        data = found
-        if is_status.any():
-            data = found.where(~is_status)
+    def _received(self, tail: _Tail[K], batch: frames.Frames) -> None:
+        data = batch
+        is_status = batch.is_status if batch.has_headers else None
+        if is_status is not None and is_status.any():
+            data = batch.where(~is_status)
             for at in np.flatnonzero(is_status).tolist():
-                self._answered(tail, found.header[at].as_py(), bool(len(data)))
+                self._answered(tail, batch.header[at].as_py(), bool(len(data)))
         if len(data):
             got, tail.pending = messages.of_consumer(
                 tail.stream, tail.consumer, tail.delivered, data
             )
             tail.delivered += len(got)
-            tail.asked = max(0, tail.asked - len(got))
+            tail.expected = max(0, tail.expected - len(got))
             tail.waiting.append(got)
+            self._ready[tail.key] = None
 
     def _answered(self, tail: _Tail[K], header: bytes, has_data: bool) -> None:
         """Process a status: a sign of life, or the end of a request."""
@@ -369,6 +417,6 @@ class Tails(Generic[K]):
             # One message may be larger than the requested size.
             tail.bytes_max = min(4 * tail.bytes_max, 8 * _BYTES_MAX)
         left = header_values(pa.array([header]), "Nats-Pending-Messages")[0].as_py()
-        tail.asked = max(0, tail.asked - int(left)) if left else 0
-        if not tail.waiting and tail.asked <= tail.messages_max // 2:
+        tail.expected = max(0, tail.expected - int(left)) if left else 0
+        if not tail.waiting and tail.expected <= tail.messages_max // 2:
             self._ask(tail)

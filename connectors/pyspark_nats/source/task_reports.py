@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ReportAddress:
     """Recipient of the reports of one batch."""
 
     subject: str
@@ -61,7 +61,7 @@ class Fetched:
         self.fetch_ms = max(self.fetch_ms, other.fetch_ms)
 
 
-def send(connection: Connection, address: Address, fetched: Fetched) -> None:
+def send(connection: Connection, address: ReportAddress, fetched: Fetched) -> None:
     """Send the report to the planner; does not wait, and ignores failures."""
     values = {
         "batch": address.batch,
@@ -84,7 +84,7 @@ class Inbox:
         self._batch = 0
         self._total = Fetched()
 
-    def address(self) -> Address | None:
+    def address(self) -> ReportAddress | None:
         """The address for reports of the next batch; None if the server is unreachable."""
         self.collect()
         self._batch += 1
@@ -96,7 +96,7 @@ class Inbox:
                 )
             except ConnectorError:
                 return None
-        return Address(self._subject, self._batch)
+        return ReportAddress(self._subject, self._batch)
 
     def collect(self, now_s: Callable[[], float] = time.monotonic) -> Fetched:
         """The sum of the reports of the newest batch so far."""
@@ -111,9 +111,9 @@ class Inbox:
         return self._total
 
     def _count(self, payload: bytes) -> None:
-        told = json.loads(payload)
-        if told.pop("batch") == self._batch:
-            self._total.add(Fetched(**told))
+        report = json.loads(payload)
+        if report.pop("batch") == self._batch:
+            self._total.add(Fetched(**report))
 
     def close(self) -> None:
         """Close the connection."""

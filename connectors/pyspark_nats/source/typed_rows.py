@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -13,12 +14,14 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark_nats import decode, sql_types
 from pyspark_nats.arrow import constant, kernels, rows_at
 from pyspark_nats.decode.limits import USUAL, MessageLimits
-from pyspark_nats.errors import CorruptError, SchemaError
+from pyspark_nats.decode.result import without
+from pyspark_nats.errors import CorruptError, OptionError, SchemaError
 from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import rows
+from pyspark_nats.source.few_messages import decode_few
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from pyspark.sql.types import StructType
 
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from pyspark_nats.decode.result import DecodeResult, Ints
     from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.source_options import SourceOptions
+
+    #: With the arguments and the result of ``decode_messages``.
+    Decoder = Callable[..., DecodeResult]
 
 #: The metadata columns as DDL types.
 METADATA_DDL: Final = {
@@ -70,6 +76,9 @@ class Typed:
     #: The meaning of a missing attribute: "error" or "null".
     missing: str = "error"
     limits: MessageLimits = USUAL
+    decoder: Decoder = decode.decode_messages
+    #: Columns of events that can't be null.
+    required: tuple[str, ...] = ()
 
     def __call__(self, messages: Messages) -> Iterator[pa.RecordBatch]:
         """The rows of ``messages``, and rows for unreadable ones if requested.
@@ -95,19 +104,41 @@ class Typed:
 
     def decoded(self, messages: Messages) -> DecodeResult:
         """The events of some messages, from the first on."""
+        result = self._read(messages)
+        reasons: dict[int, str] = {}
+        for name in self.required:
+            nulls = kernels.is_null(result.rows.column(name)).to_numpy(zero_copy_only=False)
+            why = f'attribute "{name}" is null, and the schema has it as not null'
+            reasons = dict.fromkeys(np.flatnonzero(nulls).tolist(), why) | reasons
+        return without(result, reasons)
+
+    def _read(self, messages: Messages) -> DecodeResult:
+        if not self.content_type and self.missing == "error":
+            result = decode_few(messages, self.schema, self._time_header, self.limits)
+            if result is not None:
+                return result
         if self.content_type:
             content_type: Array = constant(self.content_type, len(messages))
         else:
             content_type = header_values(messages.header, "Content-Type")
-        decoded = decode.decode_messages(
+        decoded = self.decoder(
             messages.data, content_type, self.schema, missing=self.missing, limits=self.limits
         )
-        if "_event_time_ms" not in self.output.names:
+        if not self._has_times:
             return decoded
-        own_ms = rows.event_times(messages, self.event_time_header)
+        message_ms = rows.event_times(messages, self.event_time_header)
         return decode.with_event_times(
-            decoded, own_ms, lambda: messages.time_ns // 1_000_000, self.limits
+            decoded, message_ms, lambda: messages.time_ns // 1_000_000, self.limits
         )
+
+    @property
+    def _time_header(self) -> str:
+        """The header of event times, if they are asked for."""
+        return self.event_time_header if self._has_times else ""
+
+    @property
+    def _has_times(self) -> bool:
+        return bool(self.output.get_field_index("_event_time_ms") >= 0)
 
     def rows_of(self, messages: Messages, decoded: DecodeResult) -> Iterator[pa.RecordBatch]:
         """All rows in order, in batches of bounded size: events repeat their message's metadata."""
@@ -132,18 +163,18 @@ class Typed:
         index = np.concatenate((decoded.index, np.array(places, np.int64)))
         order = np.lexsort((index, message))
         good, bad = decoded.rows.num_rows, len(numbers)
-        found = {
+        output = {
             name: _joined(column, pa.nulls(bad, column.type)) for name, column in columns.items()
         }
-        found["_error"] = _joined(pa.nulls(good, pa.string()), pa.array(reasons, pa.string()))
+        output["_error"] = _joined(pa.nulls(good, pa.string()), pa.array(reasons, pa.string()))
         if "_data" in self.output.names:
             # The payload may be large, and its events many: the first of them has it.
             is_first = np.diff(np.array(numbers), prepend=-1) > 0
             at = pa.array(np.array(numbers), mask=~is_first)
-            found["_data"] = _joined(pa.nulls(good, pa.binary()), messages.data.take(at))
+            output["_data"] = _joined(pa.nulls(good, pa.binary()), messages.data.take(at))
         at = rows_at(order)
         return (
-            {name: column.take(at) for name, column in found.items()},
+            {name: column.take(at) for name, column in output.items()},
             message[order],
             index[order],
         )
@@ -171,20 +202,20 @@ class Typed:
     ) -> pa.RecordBatch:
         """The columns of the events, and the requested metadata."""
         is_one_each = len(message) == len(messages) and not index.any()
-        found: list[Array] = []
+        arrays: list[Array] = []
         for field in self.output:
             name = field.name
             if name in columns:
-                found.append(columns[name])
+                arrays.append(columns[name])
             elif name == "_index":
-                found.append(pa.array(index))
+                arrays.append(pa.array(index))
             elif name in _ERROR_COLUMNS:
-                found.append(pa.nulls(len(message), field.type))
+                arrays.append(pa.nulls(len(message), field.type))
             else:
                 column = self._metadata(name, messages)
                 # Mostly a message is one event.
-                found.append(column if is_one_each else column.take(rows_at(message)))
-        return pa.RecordBatch.from_arrays(found, schema=self.output)
+                arrays.append(column if is_one_each else column.take(rows_at(message)))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.output)
 
     def _metadata(self, name: str, messages: Messages) -> Array:
         """A metadata column with one value for each message."""
@@ -216,36 +247,67 @@ def typed(options: SourceOptions, schema: StructType) -> Typed:
     metadata = _metadata_names(options)
     for name in metadata:
         _check_metadata(name, options, schema)
-    own = sql_types.event_schema([field for field in schema.fields if field.name not in metadata])
-    if "_corrupt_record" in own.names:
+    attrs = sql_types.event_schema([field for field in schema.fields if field.name not in metadata])
+    if "_corrupt_record" in attrs.names:
         raise SchemaError(
             'column "_corrupt_record" is not filled by this source',
             hint='Set option "corrupt" to "column": "_error" has the reason, "_data" the payload.',
         )
-    if not len(own):
+    if not len(attrs):
         raise SchemaError("the schema has no column of an event")
     return Typed(
-        schema=pa.schema([pa.field(field.name, field.type) for field in own]),
+        schema=pa.schema([pa.field(field.name, field.type) for field in attrs]),
         output=to_arrow_schema(schema, timezone="UTC"),
         content_type=_FORCED[options.format],
         corrupt=options.corrupt,
         event_time_header=options.event_time_header,
         missing=options.missing,
+        required=_required(options, schema, attrs.names),
         limits=options.message,
+        decoder=_decoder(options.decoder),
     )
+
+
+def _required(
+    options: SourceOptions, schema: StructType, names: Collection[str]
+) -> tuple[str, ...]:
+    """The columns of events that can't be null; SchemaError if rows with errors are asked for."""
+    required = tuple(f.name for f in schema.fields if f.name in names and not f.nullable)
+    if required and options.corrupt == "column":
+        raise SchemaError(
+            f'column "{required[0]}" is not null, and rows of unreadable events have nulls',
+            hint='Leave NOT NULL out of the schema, or set option "corrupt" to "fail" or "drop".',
+        )
+    return required
+
+
+def _decoder(name: str) -> Decoder:
+    """The decoder of option ``decoder``; OptionError if it can't be imported."""
+    if not name:
+        return decode.decode_messages
+    module, _, function = name.partition(":")
+    try:
+        decoder: Decoder = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise OptionError(
+            f'option "decoder" is "{name}", which can\'t be imported',
+            detail=f"{error}.",
+            hint="Write package.module:function, as it is installed on the executors.",
+        ) from error
+    return decoder
 
 
 def _check_metadata(name: str, options: SourceOptions, schema: StructType) -> None:
     kind = METADATA_DDL[name]
-    found = next((field for field in schema.fields if field.name == name), None)
-    is_asked_for = name in options.metadata
-    if found is None and name == "_data" and not is_asked_for:
+    column = next((field for field in schema.fields if field.name == name), None)
+    is_requested = name in options.metadata
+    if column is None and name == "_data" and not is_requested:
         return
-    if found is None or found.dataType.simpleString() != _SIMPLE.get(kind, kind):
-        added = f"{name} {kind}" if is_asked_for else "_error string, _data binary"
+    if column is None or column.dataType.simpleString() != _SIMPLE.get(kind, kind):
+        added = f"{name} {kind}" if is_requested else "_error string, _data binary"
         raise SchemaError(
             f'metadata column "{name}" is not in the schema as {kind}',
-            detail="" if is_asked_for else 'It is where option "corrupt", "column", puts reasons.',
+            detail="" if is_requested else 'It is where option "corrupt", "column", puts reasons.',
             hint=f'Add "{added}" to ".schema(...)", or give the events\' own columns '
             'by option "schema" instead.',
         )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import RedirectResponse
 
 from mesh.dashboard.guard import SIGN_IN, form_of, identity_of, session_of
-from mesh.dashboard.pages.users import form_values, grant_words, wanted_grant
-from mesh.dashboard.rendering import View
+from mesh.dashboard.pages.users import form_values, grant_of, grant_words
+from mesh.dashboard.rendering import PageView
 from mesh.errors import MeshError
 from mesh.model.access import grant_values
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from mesh.dashboard.responses import Frame
+    from mesh.dashboard.responses import PageFrame
 
 
-async def show(frame: Frame, request: Request) -> View:
+async def show(frame: PageFrame, request: Request) -> PageView:
     """The account of the user."""
-    return View("account.html", await _values(frame, request))
+    return PageView("account.html", await _values(frame, request))
 
 
-async def _values(frame: Frame, request: Request) -> dict[str, Any]:
-    if frame.door.is_open:
+async def _values(frame: PageFrame, request: Request) -> dict[str, Any]:
+    if frame.access.is_open:
         raise MeshError("MESH-A404", "there are no users", detail="Access is anonymous.")
-    identity, accounts = identity_of(request), frame.door.accounts
+    identity, accounts = identity_of(request), frame.access.accounts
     grants = [grant_values(one) for one in identity.grants]
     tokens = [one for one in accounts.tokens(identity) if one["user"] == identity.user]
     return {
@@ -46,11 +46,11 @@ async def _values(frame: Frame, request: Request) -> dict[str, Any]:
     }
 
 
-async def act(frame: Frame, request: Request) -> Response:
+async def act(frame: PageFrame, request: Request) -> Response:
     """Make or revoke a token, or sign out everywhere."""
     form = await form_of(request)
-    identity, accounts = identity_of(request), frame.door.accounts
-    made = None
+    identity, accounts = identity_of(request), frame.access.accounts
+    token = None
     try:
         match form.get("do", [""])[0]:
             case "token":
@@ -59,9 +59,9 @@ async def act(frame: Frame, request: Request) -> Response:
                 values = {
                     "name": form.get("name", [""])[0].strip(),
                     "days": int(days) if is_number else 0,
-                    **wanted_grant(form),
+                    **grant_of(form),
                 }
-                made = await accounts.make_token(identity, values)
+                token = await accounts.make_token(identity, values)
             case "revoke":
                 await accounts.delete_token(identity, form.get("id", [""])[0])
                 return frame.done("/account?done=revoked")
@@ -72,7 +72,7 @@ async def act(frame: Frame, request: Request) -> Response:
                 raise MeshError("MESH-A400", "the form asks for nothing that is known")
     except MeshError as error:
         values = {**await _values(frame, request), "error": error}
-        return frame.shown(request, View("account.html", values, 400))
+        return frame.shown(request, PageView("account.html", values, 400))
     # The answer itself has the token, so that it is in no URL and in no history.
-    values = {**await _values(frame, request), "made": made}
-    return frame.shown(request, View("account.html", values))
+    values = {**await _values(frame, request), "made": token}
+    return frame.shown(request, PageView("account.html", values))

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.api.openapi import document
-from mesh.dashboard.rendering import View
+from mesh.dashboard.rendering import PageView
 from mesh.model.operations import SECTIONS, section_title
 
 if TYPE_CHECKING:
@@ -63,28 +63,28 @@ class ShownOperation:
         return shlex.join([*parts, server + self.path])
 
 
-async def show(request: Request) -> View:
+async def show(request: Request) -> PageView:
     """The operations that fit the words of a search, in the sections of the table."""
     text = request.query_params.get("q", "")[:_QUERY_MAX]
-    found = [one for one in operations() if one.fits(text.lower().split())]
+    matches = [one for one in operations() if one.fits(text.lower().split())]
     values = {
         "text": text,
-        "groups": [(section, list(own)) for section, own in groupby(found, _section_of)],
-        "count": len(found),
+        "groups": [(section, list(members)) for section, members in groupby(matches, _section_of)],
+        "count": len(matches),
         "all": len(operations()),
-        "is_open": bool(text) and len(found) <= _OPEN_MAX,
+        "is_open": bool(text) and len(matches) <= _OPEN_MAX,
         "server": str(request.base_url).rstrip("/"),
     }
-    return View("api.html", values)
+    return PageView("api.html", values)
 
 
 @functools.cache
 def operations() -> tuple[ShownOperation, ...]:
     """The operations of the OpenAPI document, section by section and by path."""
     paths = document()["paths"]
-    found = [_operation(m.upper(), path, one) for path in paths for m, one in paths[path].items()]
+    entries = [_operation(m.upper(), path, one) for path in paths for m, one in paths[path].items()]
     titles = [section_title(one) for one in SECTIONS]
-    return tuple(sorted(found, key=lambda one: titles.index(one.section)))
+    return tuple(sorted(entries, key=lambda one: titles.index(one.section)))
 
 
 def _operation(method: str, path: str, values: Mapping[str, Any]) -> ShownOperation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mesh.dashboard.rendering import View
+from mesh.dashboard.rendering import PageView
 from mesh.errors import MeshError
 from mesh.jetstream.audit import SEARCHED, filter_of
 from mesh.jetstream.audit_entries import result_of
@@ -12,7 +12,7 @@ from mesh.jetstream.audit_entries import result_of
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from mesh.dashboard.responses import Frame
+    from mesh.dashboard.responses import PageFrame
 
 ROWS: Final = 100
 ROWS_MAX: Final = 1000
@@ -20,17 +20,17 @@ METHODS: Final = ("GET", "POST", "PUT", "DELETE")
 RESULTS: Final = ("done", "refused", "failed")
 
 
-async def show(frame: Frame, request: Request) -> View:
+async def show(frame: PageFrame, request: Request) -> PageView:
     """The entries that fit the filter."""
-    given = {key: value[:200] for key, value in request.query_params.items()}
-    wanted = filter_of(given)
-    more = given.get("all") == "1"
-    values = {"wanted": wanted, "methods": METHODS, "results": RESULTS, "searched": SEARCHED}
+    query = {key: value[:200] for key, value in request.query_params.items()}
+    criteria = filter_of(query)
+    more = query.get("all") == "1"
+    values = {"wanted": criteria, "methods": METHODS, "results": RESULTS, "searched": SEARCHED}
     limit = ROWS_MAX if more else ROWS
     try:
-        found = (await frame.door.accounts.audit(wanted, limit))[::-1]
+        entries = (await frame.access.accounts.audit(criteria, limit))[::-1]
     except MeshError as error:
-        return View("audit.html", {**values, "rows": [], "error": error, "is_cut": False})
-    rows = [(one, result_of(int(one["status"]))) for one in found]
+        return PageView("audit.html", {**values, "rows": [], "error": error, "is_cut": False})
+    rows = [(one, result_of(int(one["status"]))) for one in entries]
     is_cut = len(rows) == limit and not more
-    return View("audit.html", {**values, "rows": rows, "error": None, "is_cut": is_cut})
+    return PageView("audit.html", {**values, "rows": rows, "error": None, "is_cut": is_cut})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.dashboard.guard import form_of, require, session_of
-from mesh.dashboard.rendering import View
+from mesh.dashboard.rendering import PageView
 from mesh.errors import MeshError
 from mesh.model import error_entry, names
 from mesh.model.access import Permission, sees
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from mesh.dashboard.board import Board
-    from mesh.dashboard.responses import Frame
+    from mesh.dashboard.responses import PageFrame
 
 #: Entries on a page; reasons are counted over more.
 PAGE: Final = 50
@@ -29,7 +29,7 @@ COUNTED: Final = 500
 EVENT_CHARACTERS_MAX: Final = 20_000
 
 
-async def show(board: Board, request: Request) -> View:
+async def show(board: Board, request: Request) -> PageView:
     """The apps with failed events, or those of one app."""
     seen = await board.see()
     app = request.query_params.get("app", "")
@@ -39,18 +39,18 @@ async def show(board: Board, request: Request) -> View:
         "done": request.query_params.get("done", ""),
     }
     if not app:
-        found = await board.kept("errors", 3.0, lambda: _counts(board))
-        counts = [(name, count) for name, count in found if sees(Permission.DATA_READ, name)]
-        return View("errors.html", {**values, "counts": counts})
+        entries = await board.cached("errors", 3.0, lambda: _counts(board))
+        counts = [(name, count) for name, count in entries if sees(Permission.DATA_READ, name)]
+        return PageView("errors.html", {**values, "counts": counts})
     require(request, Permission.DATA_READ, app)
     seen.app(app)
     before = _id(request.query_params.get("before", ""))
-    found = [whole(one) for one in await board.service.events.failed(app, COUNTED, before)]
-    reasons = Counter(kind_of(entry) for entry in found)
+    entries = [whole(one) for one in await board.service.events.failed(app, COUNTED, before)]
+    reasons = Counter(kind_of(entry) for entry in entries)
     reason = request.query_params.get("reason", "")
-    chosen = [entry for entry in reversed(found) if reason in ("", kind_of(entry))]
+    chosen = [entry for entry in reversed(entries) if reason in ("", kind_of(entry))]
     shown = chosen[:PAGE]
-    return View(
+    return PageView(
         "errors.html",
         {
             **values,
@@ -66,8 +66,8 @@ async def show(board: Board, request: Request) -> View:
 async def _counts(board: Board) -> list[tuple[str, int]]:
     apps = (await board.see_all()).apps
     counts = await board.service.events.failed_counts()
-    found = [(app, count) for app, count in counts.items() if app in apps]
-    return sorted(found, key=lambda one: (-one[1], one[0]))
+    pairs = [(app, count) for app, count in counts.items() if app in apps]
+    return sorted(pairs, key=lambda one: (-one[1], one[0]))
 
 
 def whole(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def editable(entry: Mapping[str, Any]) -> str:
     return text if len(text) <= EVENT_CHARACTERS_MAX else ""
 
 
-async def act(frame: Frame, request: Request) -> Response:
+async def act(frame: PageFrame, request: Request) -> Response:
     """Replay or discard."""
     form = await form_of(request)
     app, by = form.get("app", [""])[0], session_of(request).user

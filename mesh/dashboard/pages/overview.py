@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.dashboard.charts import APPS_MAX, SPANS, chart_time, charts_of, charts_of_apps
+from mesh.dashboard.first_apps import FIRST_APPS
+from mesh.dashboard.graph import worst_groups
 from mesh.dashboard.guard import identity_of
-from mesh.dashboard.rendering import View
+from mesh.dashboard.rendering import PageView
 from mesh.dashboard.responses import paged
 from mesh.manager.rates import total
 from mesh.model.access import Permission
@@ -21,13 +24,34 @@ if TYPE_CHECKING:
 ROWS: Final = 50
 NODES: Final = 12
 PROBLEMS: Final = 8
+GROUPS: Final = 8
 
 
-async def show(board: Board, request: Request) -> View:
+async def show(board: Board, request: Request) -> PageView:
     """The overview."""
     seen = await board.see()
     sees_nodes = identity_of(request).may(Permission.MONITOR, None)
-    return View("overview.html", values(seen, request.query_params, sees_nodes))
+    window = chart_time(request.query_params, seen.at_ms // 1000)
+    sees_all = identity_of(request).may(Permission.APPS_VIEW, None)
+    # Of very many apps the worst: each has a history of its own.
+    charted = [app.app for app in seen.overview.apps[:APPS_MAX]]
+    charts = (
+        await charts_of(board, "cluster", "all", window)
+        if sees_all
+        else await charts_of_apps(board, charted, window)
+    )
+    return PageView(
+        "overview.html",
+        {
+            **values(seen, request.query_params, sees_nodes),
+            "window": window,
+            "spans": SPANS,
+            "charts": charts,
+            "charted": len(seen.apps) if sees_all else len(charted),
+            "groups": worst_groups(seen, GROUPS),
+            "first_apps": FIRST_APPS,
+        },
+    )
 
 
 def values(seen: Seen, query: QueryParams, may_see_nodes: bool) -> dict[str, Any]:

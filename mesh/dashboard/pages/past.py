@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.dashboard.guard import require
-from mesh.dashboard.rendering import View
+from mesh.dashboard.rendering import PageView
 from mesh.errors import MeshError
 from mesh.model.access import Permission
 
@@ -24,10 +24,10 @@ _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _COUNTS: Final = ("same", "new", "gone", "changed")
 
 
-async def why(board: Board, request: Request) -> View:
+async def why(board: Board, request: Request) -> PageView:
     """The lineage of an event: its inputs, back to those that came from outside."""
-    given = request.path_params
-    app, stream, sequence = given["app"], given["stream"], given["sequence"]
+    params = request.path_params
+    app, stream, sequence = params["app"], params["stream"], params["sequence"]
     index = request.query_params.get("index", "0")
     if not (_NUMBER.fullmatch(sequence) and _NUMBER.fullmatch(index)):
         raise MeshError("MESH-A400", "an event is named by its sequence, a number")
@@ -38,45 +38,47 @@ async def why(board: Board, request: Request) -> View:
     async def ask() -> Any:
         return await board.service.past.why(app, *place)
 
-    cause = await board.kept(("why", app, *place), LINEAGE_S, ask)
+    cause = await board.cached(("why", app, *place), LINEAGE_S, ask)
     values = {"seen": seen, "app": app, "stream": stream, "sequence": int(sequence)}
-    return View("why.html", {**values, "causes": flattened(cause)})
+    return PageView("why.html", {**values, "causes": flattened(cause)})
 
 
 def flattened(cause: dict[str, Any], depth: int = 0) -> list[dict[str, Any]]:
     """A lineage as a list in the order of reading, each entry with its ``depth`` from 0."""
     event = orjson.dumps(cause["event"]).decode()
-    found = [{**cause, "depth": depth, "event": event}]
+    entries = [{**cause, "depth": depth, "event": event}]
     for one in cause["inputs"]:
-        found += flattened(one, depth + 1)
-    return found
+        entries += flattened(one, depth + 1)
+    return entries
 
 
-async def compare(board: Board, request: Request) -> View:
+async def compare(board: Board, request: Request) -> PageView:
     """The form; with ``go=1`` in the URL also the comparison."""
-    seen, asked = await board.see(), request.query_params
+    seen, query = await board.see(), request.query_params
     app = request.path_params["app"]
     seen.app(app)
-    other = asked.get("with", "")
-    key = [name.strip() for name in asked.get("key", "").split(",") if name.strip()]
+    other = query.get("with", "")
+    key = [name.strip() for name in query.get("key", "").split(",") if name.strip()]
     values: dict[str, Any] = {"seen": seen, "app": app, "other": other, "key": ", ".join(key)}
     values |= {"choices": sorted(set(seen.apps) - {app}), "found": None, "error": None}
-    if asked.get("go") != "1":
-        return View("compare.html", values)
+    if query.get("go") != "1":
+        return PageView("compare.html", values)
     require(request, Permission.DATA_READ, other)
 
     async def ask() -> Any:
         return await board.service.past.compare(app, other, [], key)
 
     try:
-        found = await board.kept(("compare", app, other, *key), COMPARED_S, ask)
+        comparison = await board.cached(("compare", app, other, *key), COMPARED_S, ask)
     except MeshError as error:
-        return View("compare.html", {**values, "error": error}, 400)
-    rows = [{**one, "counts": [one[name] for name in _COUNTS]} for one in found["streams"]]
-    first = found["first"]
+        return PageView("compare.html", {**values, "error": error}, 400)
+    rows = [{**one, "counts": [one[name] for name in _COUNTS]} for one in comparison["streams"]]
+    first = comparison["first"]
     if first is not None:
-        sides = [(found[side], first[side]) for side in ("app", "fork") if first[side] is not None]
+        sides = [
+            (comparison[side], first[side]) for side in ("app", "fork") if first[side] is not None
+        ]
         inputs = [{**one, "event": orjson.dumps(one["event"]).decode()} for one in first["inputs"]]
         first = {**first, "sides": sides, "inputs": inputs}
-    more = {"found": found, "rows": rows, "first": first, "counts": _COUNTS}
-    return View("compare.html", {**values, **more})
+    more = {"found": comparison, "rows": rows, "first": first, "counts": _COUNTS}
+    return PageView("compare.html", {**values, **more})

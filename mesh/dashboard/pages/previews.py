@@ -7,16 +7,16 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from mesh.dashboard.rendering import View
-from mesh.dashboard.source import lines_of
-from mesh.errors import MeshError, all_errors
+from mesh.dashboard.rendering import PageView
+from mesh.dashboard.source import NO_ERRORS, form_errors
+from mesh.errors import MeshError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from starlette.requests import Request
 
-    from mesh.dashboard.responses import Frame
+    from mesh.dashboard.responses import PageFrame
     from mesh.model.app import AppSpec
 
 #: Rows of one table.
@@ -27,8 +27,7 @@ EMPTY: Final[Mapping[str, Any]] = {
     "asked": {"events": "", "from": "", "last": LAST, "since": "", "until": "", "against": True},
     "streams": (),
     "found": None,
-    "refusals": (),
-    "wrong": (),
+    "preview_wrong": NO_ERRORS,
 }
 
 
@@ -37,66 +36,63 @@ def streams_of(spec: AppSpec | None) -> list[str]:
     return sorted({one.stream.name for one in spec.channels}) if spec is not None else []
 
 
-def asked_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def panel_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The fields of the panel, as they were filled in."""
     names = ("events", "from", "last", "since", "until")
-    found: dict[str, Any] = {name: form.get(name, [""])[0].strip() for name in names}
-    return {**found, "against": bool(form.get("against"))}
+    fields: dict[str, Any] = {name: form.get(name, [""])[0].strip() for name in names}
+    return {**fields, "against": bool(form.get("against"))}
 
 
 async def answer(
-    frame: Frame, request: Request, text: str, values: dict[str, Any], *, keep: bool
+    frame: PageFrame, request: Request, text: str, values: dict[str, Any], *, keep: bool
 ) -> Response:
     """The page with the outputs or the error in its panel; a file of a test with ``keep``.
 
     Raises:
         MeshError: MESH-A403 for a text or events that the user may not use.
     """
-    app, asked = values["app"], values["asked"]
+    app, panel = values["app"], values["asked"]
     service = frame.board.service
     try:
         name = await service.name_of(text)
         if app and name != app:
             raise MeshError("MESH-A400", f'this is the text of app "{name}", not of "{app}"')
-        last = asked["last"] or LAST
+        last = panel["last"] or LAST
         if not (last.isascii() and last.isdigit() and 0 < int(last[:9]) <= 10_000):
             raise MeshError("MESH-A400", "the number of stored events is 1 to 10000")
-        found = await service.previews.preview(
+        result = await service.previews.preview(
             text,
-            events=asked["events"],
-            streams=[one for one in asked["from"].replace(",", " ").split() if one],
+            events=panel["events"],
+            streams=[one for one in panel["from"].replace(",", " ").split() if one],
             last=int(last),
-            since=asked["since"],
-            until=asked["until"],
-            against=app if asked["against"] else "",
+            since=panel["since"],
+            until=panel["until"],
+            against=app if panel["against"] else "",
             keep=keep,
         )
     except MeshError as error:
-        if error.code == "MESH-A403":
-            raise
-        wrong = lines_of(values["text"], all_errors(error))
-        told = {"refusals": all_errors(error), "wrong": [] if error.position is None else wrong}
+        result = {"preview_wrong": form_errors(values["text"], error)}
         # The script puts no answer with another status into the page.
         status = 200 if "hx-request" in request.headers else 400
-        return frame.shown(request, View("deploy.html", {**values, **told}, status))
+        return frame.shown(request, PageView("deploy.html", {**values, **result}, status))
     if keep:
         file = f"attachment; filename*=UTF-8''{quote(name, safe='')}.yaml"
         headers = {"Content-Disposition": file}
-        return Response(found["test"], media_type="application/yaml", headers=headers)
-    return frame.shown(request, View("deploy.html", {**values, "found": shown(found)}))
+        return Response(result["test"], media_type="application/yaml", headers=headers)
+    return frame.shown(request, PageView("deploy.html", {**values, "found": shown(result)}))
 
 
-def shown(found: Mapping[str, Any]) -> dict[str, Any]:
+def shown(result: Mapping[str, Any]) -> dict[str, Any]:
     """The answer as the panel has it: rows in order, those that differ, and how many are left."""
-    rows = list(_rows(found))
+    rows = list(_rows(result))
     compared = []
-    for stream in found["against"]["streams"] if found["against"] else ():
+    for stream in result["against"]["streams"] if result["against"] else ():
         differ = [row for row in stream["rows"] if row["kind"] != "same"]
-        own = stream["rows"] if len(stream["rows"]) <= ROWS else differ
-        compared.append({**stream, "rows": own[:ROWS], "more": len(own) - ROWS})
-    sent = sum(bool(one["stream"]) for one in found["inputs"])
+        stream_rows = stream["rows"] if len(stream["rows"]) <= ROWS else differ
+        compared.append({**stream, "rows": stream_rows[:ROWS], "more": len(stream_rows) - ROWS})
+    sent = sum(bool(one["stream"]) for one in result["inputs"])
     return {
-        **found,
+        **result,
         "sent": sent,
         "rows": rows[:ROWS],
         "more": len(rows) - ROWS,
@@ -104,18 +100,18 @@ def shown(found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rows(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Each event, and what it caused; before it what timers emitted."""
     timers: dict[int, list[dict[str, Any]]] = {}
     caused: dict[int, list[dict[str, Any]]] = {}
-    for one in found["outputs"]:
+    for one in result["outputs"]:
         to = timers if one["timer"] else caused
         kind = "timer" if one["timer"] else "output"
         to.setdefault(one["input"], []).append({**one, "kind": kind})
-    for one in found["failed"]:
+    for one in result["failed"]:
         row = {**one, "kind": "failed", "time": None}
         caused.setdefault(one["input"], []).append(row)
-    for number, one in enumerate(found["inputs"], 1):
+    for number, one in enumerate(result["inputs"], 1):
         yield from timers.get(number, ())
         if one["stream"]:
             yield {**one, "kind": "event", "input": number}

@@ -9,9 +9,9 @@ import orjson
 from starlette.responses import RedirectResponse
 
 from mesh.dashboard.guard import form_of, identity_of, require
-from mesh.dashboard.rendering import View
-from mesh.dashboard.source import lines_of
-from mesh.errors import MeshError, all_errors
+from mesh.dashboard.rendering import PageView
+from mesh.dashboard.source import NO_ERRORS, errors_in
+from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.access import Permission
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from mesh.dashboard.board import Board
-    from mesh.dashboard.responses import Frame
+    from mesh.dashboard.responses import PageFrame
 
 #: Rows of an answer on the page.
 ROWS: Final = 500
@@ -32,19 +32,19 @@ EVERY: Final = ("2", "5", "15", "60")
 _STORED: Final = ("table", "window", "aggregation")
 
 
-async def show(board: Board, request: Request) -> View:
+async def show(board: Board, request: Request) -> PageView:
     """The form; with ``every`` in the URL also the answer, which an open page renews."""
-    given = request.query_params
-    app, text = given.get("app", ""), given.get("text", "")[:TEXT_MAX]
-    every = given.get("every", "")
-    values: dict[str, Any] = {"app": app, "text": text, "partial": given.get("partial") == "1"}
+    query = request.query_params
+    app, text = query.get("app", ""), query.get("text", "")[:TEXT_MAX]
+    every = query.get("every", "")
+    values: dict[str, Any] = {"app": app, "text": text, "partial": query.get("partial") == "1"}
     values |= {"seen": await board.see(), "every": every if every in EVERY else ""}
     if app:
         require(request, Permission.DATA_READ, app)
     values |= await _around(board, app)
     if values["every"] and text:
         values |= await _renewed(board, app, text, values["partial"], int(every))
-    return View("query.html", values)
+    return PageView("query.html", values)
 
 
 async def _renewed(
@@ -57,11 +57,11 @@ async def _renewed(
         return {**await _answer(board, app, text, partial), "at_ms": board.clock.wall_ms()}
 
     key = "query", app, text, partial
-    found: dict[str, Any] = await board.kept(key, every_s - 0.5, ask_once)
-    return found
+    answer: dict[str, Any] = await board.cached(key, every_s - 0.5, ask_once)
+    return answer
 
 
-async def ask(frame: Frame, request: Request) -> Response:
+async def ask(frame: PageFrame, request: Request) -> Response:
     """The answer, below the form."""
     form = await form_of(request)
     board = frame.board
@@ -70,14 +70,14 @@ async def ask(frame: Frame, request: Request) -> Response:
     if names.is_app_name(app):
         require(request, Permission.DATA_READ, app)
         if every in EVERY and len(text) <= TEXT_MAX:
-            told = {"app": app, "text": text, "every": every, "partial": int(partial)}
-            return RedirectResponse(f"/query?{urlencode(told)}", 303)
+            parameters = {"app": app, "text": text, "every": every, "partial": int(partial)}
+            return RedirectResponse(f"/query?{urlencode(parameters)}", 303)
     values: dict[str, Any] = {"app": app, "text": text, "partial": partial, "every": ""}
     values |= {"seen": await board.see(), **await _around(board, app)}
     may_change = identity_of(request).may(Permission.DATA_WRITE, app)
-    found = await _answer(board, app, text, partial, may_change=may_change)
-    status = 400 if found["error"] is not None else 200
-    return frame.shown(request, View("query.html", {**values, **found}, status))
+    answer = await _answer(board, app, text, partial, may_change=may_change)
+    status = 400 if answer["wrong"].errors else 200
+    return frame.shown(request, PageView("query.html", {**values, **answer}, status))
 
 
 async def _answer(
@@ -89,19 +89,18 @@ async def _answer(
             raise MeshError("MESH-A400", "choose an app")
         answer = await board.service.queries.ask(app, text, partial=partial, may_change=may_change)
     except MeshError as error:
-        lines = lines_of(text, all_errors(error))
-        return {"error": error, "lines": lines if any(one.errors for one in lines) else []}
+        return {"wrong": errors_in(text, error)}
     rows = orjson.loads(answer.records)
-    found = {"columns": answer.columns, "rows": rows[:ROWS], "count": len(rows)}
-    found |= {"missing": answer.missing, "changed": answer.changed}
-    return {"error": None, "answer": found}
+    table = {"columns": answer.columns, "rows": rows[:ROWS], "count": len(rows)}
+    table |= {"missing": answer.missing, "changed": answer.changed}
+    return {"wrong": NO_ERRORS, "answer": table}
 
 
 async def _around(board: Board, app: str) -> dict[str, Any]:
     """Tables, windows and aggregations of the chosen app."""
-    around: dict[str, Any] = {"stored": [], "error": None, "lines": [], "answer": None, "at_ms": 0}
+    around: dict[str, Any] = {"stored": [], "wrong": NO_ERRORS, "answer": None, "at_ms": 0}
     around["choices"] = EVERY
     if app in (await board.see()).apps:
-        found = await board.service.plan_view(app, "elements")
-        around["stored"] = [e for e in found["elements"] if e["type"] in _STORED]
+        view = await board.service.plan_view(app, "elements")
+        around["stored"] = [e for e in view["elements"] if e["type"] in _STORED]
     return around

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import RedirectResponse
 
 from mesh.dashboard import guard
-from mesh.dashboard.rendering import View
+from mesh.dashboard.rendering import PageView
 from mesh.errors import MeshError
 from mesh.model.sign_in import Attempt
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from mesh.dashboard.responses import Frame
+    from mesh.dashboard.responses import PageFrame
 
 log = logging.getLogger(__name__)
 
@@ -28,36 +28,36 @@ log = logging.getLogger(__name__)
 _ATTEMPT_S: Final = 600
 
 
-async def enter(frame: Frame, request: Request) -> Response:
+async def enter(frame: PageFrame, request: Request) -> Response:
     """The form, and the session that it begins."""
     target = guard.local_path(request.query_params.get("next", "/"))
-    if frame.door.is_open:
+    if frame.access.is_open:
         return RedirectResponse(target, 303)
     if request.method != "POST":
-        return frame.shown(request, View("login.html", {"error": None, "name": ""}))
+        return frame.shown(request, PageView("login.html", {"error": None, "name": ""}))
     form = await guard.form_of(request, has_session=False)
     address = guard.source_of(request.scope)
     request.scope["mesh.claimed"] = form.get("user", [""])[0]
     # Of the hash that the password is compared with, not of one that is written meanwhile.
-    mark = frame.door.mark(form.get("user", [""])[0])
+    mark = frame.access.mark(form.get("user", [""])[0])
     try:
-        user = await guard.sign_in(frame.door, form, address)
+        user = await guard.sign_in(frame.access, form, address)
     except MeshError as error:
         # The name is a field's value again; what was typed as a password is not sent back.
         values = {"error": error, "name": form.get("user", [""])[0][:64]}
-        return frame.shown(request, View("login.html", values, int(error.code[6:])))
+        return frame.shown(request, PageView("login.html", values, int(error.code[6:])))
     await _end(frame, request)
-    assert frame.door.sessions is not None
+    assert frame.access.sessions is not None
     done = RedirectResponse(target, 303)
-    name = await frame.door.sessions.begin(user, source=address, mark=mark)
+    name = await frame.access.sessions.begin(user, source=address, mark=mark)
     _set(done, request, guard.cookie_name(request.scope), name)
     return done
 
 
-async def begin(frame: Frame, request: Request) -> Response:
+async def begin(frame: PageFrame, request: Request) -> Response:
     """Lead the browser to the identity provider."""
-    provider = frame.door.provider
-    if provider is None or frame.door.is_open:
+    provider = frame.access.provider
+    if provider is None or frame.access.is_open:
         raise MeshError("MESH-A404", "this manager has no identity provider")
     target = guard.local_path(request.query_params.get("next", "/"))
     try:
@@ -69,9 +69,9 @@ async def begin(frame: Frame, request: Request) -> Response:
     return done
 
 
-async def arrive(frame: Frame, request: Request) -> Response:
+async def arrive(frame: PageFrame, request: Request) -> Response:
     """Begin the session of the user whom the identity provider names."""
-    provider, sessions = frame.door.provider, frame.door.sessions
+    provider, sessions = frame.access.provider, frame.access.sessions
     if provider is None or sessions is None:
         raise MeshError("MESH-A404", "this manager has no identity provider")
     attempt = Attempt.from_text(request.cookies.get(_attempt_name(request), ""))
@@ -83,9 +83,9 @@ async def arrive(frame: Frame, request: Request) -> Response:
     source = guard.source_of(request.scope)
     await _end(frame, request)
     name = await sessions.begin(by.user, how="oidc", source=source, by=by)
-    session = await frame.door.session(name)
-    identity = frame.door.identity(session) if session is not None else None
-    frame.door.note(identity, source, "GET", request.url.path, 303, (None, ""), by.user)
+    session = await frame.access.session(name)
+    identity = frame.access.identity(session) if session is not None else None
+    frame.access.note(identity, source, "GET", request.url.path, 303, (None, ""), by.user)
     if identity is None:
         await sessions.end(name)
         disabled = MeshError("MESH-A403", f'user "{by.user}" is disabled')
@@ -96,7 +96,7 @@ async def arrive(frame: Frame, request: Request) -> Response:
     return done
 
 
-async def leave(frame: Frame, request: Request) -> Response:
+async def leave(frame: PageFrame, request: Request) -> Response:
     """End the session."""
     await guard.form_of(request)
     await _end(frame, request)
@@ -105,11 +105,11 @@ async def leave(frame: Frame, request: Request) -> Response:
     return done
 
 
-def _failed(frame: Frame, request: Request, error: MeshError) -> Response:
+def _failed(frame: PageFrame, request: Request, error: MeshError) -> Response:
     status = 503 if error.code == "MESH-A108" else int(error.code[6:])
     source = guard.source_of(request.scope)
-    frame.door.warn("login failed", source, reason=error.detail or error.message)
-    return frame.shown(request, View("login.html", {"error": error, "name": ""}, status))
+    frame.access.warn("login failed", source, reason=error.detail or error.message)
+    return frame.shown(request, PageView("login.html", {"error": error, "name": ""}, status))
 
 
 def _attempt_name(request: Request) -> str:
@@ -128,7 +128,7 @@ def _drop(done: Response, request: Request, name: str) -> None:
     done.delete_cookie(name, path="/", secure=request.url.scheme == "https", httponly=True)
 
 
-async def _end(frame: Frame, request: Request) -> None:
+async def _end(frame: PageFrame, request: Request) -> None:
     name = guard.cookie_of(request.scope)
-    if name and frame.door.sessions is not None:
-        await frame.door.sessions.end(name)
+    if name and frame.access.sessions is not None:
+        await frame.access.sessions.end(name)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mesh.dashboard.guard import require
 from mesh.dashboard.pages.app import story_of
-from mesh.dashboard.rendering import View
+from mesh.dashboard.rendering import PageView
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.access import Permission
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mesh.dashboard.board import Board
 
 
-async def show(board: Board, request: Request) -> View:
+async def show(board: Board, request: Request) -> PageView:
     """The story of an app, also of one that was undeployed."""
     seen = await board.see()
     app, text = request.query_params.get("app", ""), request.query_params.get("q", "")[:200]
@@ -26,6 +26,6 @@ async def show(board: Board, request: Request) -> View:
     if app:
         require(request, Permission.APPS_VIEW, app)
     entries = await story_of(board, app) if app else []
-    wanted = text.lower()
-    chosen = [e for e in entries if wanted in f"{e.by} {e.text} {e.cause}".lower()]
-    return View("story.html", {"seen": seen, "app": app, "entries": chosen, "text": text})
+    needle = text.lower()
+    chosen = [e for e in entries if needle in f"{e.by} {e.text} {e.cause}".lower()]
+    return PageView("story.html", {"seen": seen, "app": app, "entries": chosen, "text": text})

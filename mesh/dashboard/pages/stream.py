@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
 
 import orjson
 
-from mesh.dashboard.guard import form_of, identity_of, require
+from mesh.dashboard.guard import fields_of, identity_of, require
 from mesh.dashboard.pages.app import channels_of
-from mesh.dashboard.rendering import View
+from mesh.dashboard.rendering import PageView
 from mesh.errors import MeshError
 from mesh.model.access import Permission
 from mesh.model.events import SimulatedEvent
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
     from starlette.responses import Response
 
     from mesh.dashboard.board import Board
-    from mesh.dashboard.responses import Frame
+    from mesh.dashboard.responses import PageFrame
     from mesh.model.app import Channel
 
 #: Events on the page, and those that a filter looks through.
 SHOWN: Final = 20
 SEARCHED: Final = 200
+#: Characters of an event that can be copied.
+COPIED_MAX: Final = 2000
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 #: Of each type, a value for the example of an event.
 _EXAMPLES: Final = {
     "string": "text",
@@ -35,7 +43,7 @@ _EXAMPLES: Final = {
 }
 
 
-async def show(board: Board, request: Request) -> View:
+async def show(board: Board, request: Request) -> PageView:
     """The stream."""
     seen = await board.see()
     app, stream = request.path_params["app"], request.path_params["stream"]
@@ -51,10 +59,10 @@ async def show(board: Board, request: Request) -> View:
     may_read = identity_of(request).may(Permission.DATA_READ, app)
     if may_read:
         require(request, Permission.DATA_READ, app)
-    events = await board.kept(("tap", app, stream, text), 0.9, ask) if may_read else []
+    events = await board.cached(("tap", app, stream, text), 0.9, ask) if may_read else []
     spec = await board.service.app(app)
     ways = [c for c in await channels_of(board, app) if c.stream == stream]
-    return View(
+    return PageView(
         "stream.html",
         {
             "seen": seen,
@@ -64,12 +72,23 @@ async def show(board: Board, request: Request) -> View:
             "ways": ways,
             "readers": [g.name for g in spec.groups if _reads(g.inputs, stream)],
             "writers": [g.name for g in spec.groups if _writes(g.outputs, stream)],
-            "events": events[:SHOWN],
+            "events": [(one, [copied(event) for event in one.events]) for one in events[:SHOWN]],
             "text": text,
             "example": example_of(channel),
             "done": request.query_params.get("done", ""),
         },
     )
+
+
+def copied(event: Any) -> str:
+    """An event as JSON in ASCII, to copy; empty for a long one and for what is no event.
+
+    Characters that hide or turn others are codes in it, as on the page.
+    """
+    if not isinstance(event, dict | list):
+        return ""
+    text = json.dumps(event, default=str)
+    return text if len(text) <= COPIED_MAX else ""
 
 
 def example_of(channel: Channel) -> str:
@@ -86,16 +105,38 @@ def _writes(outputs: object, stream: str) -> bool:
     return any(one.stream.name == stream for one in outputs)  # type: ignore[attr-defined]
 
 
-async def act(frame: Frame, request: Request) -> Response:
-    """Publish an event for a test."""
-    form = await form_of(request)
+async def act(frame: PageFrame, request: Request) -> Response:
+    """Publish an event for a test, or a stored one again."""
+    form = await fields_of(request)
     app, stream = request.path_params["app"], request.path_params["stream"]
-    text = form.get("event", [""])[0]
-    try:
-        event = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise MeshError("MESH-A400", "the event is not JSON", detail=f"{error}.") from error
+    is_replay = form.get("do") == "replay"
+    if is_replay:
+        # A user who publishes a stored event again may read it.
+        require(request, Permission.DATA_READ, app)
+        require(request, Permission.DATA_WRITE, app)
+    event = await _stored(frame, app, stream, form) if is_replay else _written(form)
     if not isinstance(event, dict | list):
         raise MeshError("MESH-A400", "an event is a JSON object, or a list of its values")
     await frame.board.service.events.send(app, [SimulatedEvent(stream, event, None)])
-    return frame.done(f"/apps/{app}/s/{stream}?done=published")
+    done = "replayed" if is_replay else "published"
+    return frame.done(f"/apps/{app}/s/{stream}?{urlencode({'q': form.get('q', ''), 'done': done})}")
+
+
+def _written(form: Mapping[str, str]) -> Any:
+    """The event that a person has written."""
+    try:
+        return orjson.loads(form.get("event", ""))
+    except orjson.JSONDecodeError as error:
+        raise MeshError("MESH-A400", "the event is not JSON", detail=f"{error}.") from error
+
+
+async def _stored(frame: PageFrame, app: str, stream: str, form: Mapping[str, str]) -> Any:
+    """The event of the stream that a form names."""
+    sequence, index = form.get("sequence", ""), form.get("index", "0")
+    if not (_NUMBER.fullmatch(sequence) and _NUMBER.fullmatch(index)):
+        raise MeshError("MESH-A400", "an event is named by its sequence, a number")
+    streams = frame.board.service.streams
+    message = await streams.message(app, stream, form.get("js_stream", ""), int(sequence))
+    if int(index) >= len(message.events):
+        raise MeshError("MESH-A404", f"message {sequence} has no event {index}")
+    return message.events[int(index)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from mesh.dashboard.guard import form_of, identity_of, session_of
-from mesh.dashboard.rendering import View
+from mesh.dashboard.rendering import PageView
 from mesh.errors import MeshError
 from mesh.jetstream.audit import AuditFilter
 from mesh.model.access import ALL, ROLES, permissions_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from mesh.dashboard.responses import Frame
+    from mesh.dashboard.responses import PageFrame
 
 #: Of each role, one line for the form.
 ABOUT: Final = {
@@ -34,8 +34,8 @@ OTHER: Final = "other"
 
 def role_of(may: Iterable[str]) -> str:
     """The role with exactly these permissions; empty if there is none."""
-    given = permissions_of(may)
-    return next((name for name, some in ROLES.items() if some == given), "")
+    permissions = permissions_of(may)
+    return next((name for name, some in ROLES.items() if some == permissions), "")
 
 
 def grant_words(grant: Mapping[str, Any]) -> str:
@@ -57,7 +57,7 @@ def form_values(grants: list[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def wanted_grant(form: Mapping[str, list[str]]) -> dict[str, Any]:
+def grant_of(form: Mapping[str, list[str]]) -> dict[str, Any]:
     """Roles and apps of a form, as the body of REST has them."""
     role, apps = form.get("role", [""])[0], form.get("apps", ["*"])[0].strip() or "*"
     words = form.get("may", [""])[0].replace(",", " ").split() if role == OTHER else [role]
@@ -66,11 +66,11 @@ def wanted_grant(form: Mapping[str, list[str]]) -> dict[str, Any]:
     return {"may": words, "apps": apps}
 
 
-async def show(frame: Frame, request: Request) -> View:
+async def show(frame: PageFrame, request: Request) -> PageView:
     """All users."""
-    if frame.door.is_open:
-        return View("users.html", {"rows": (), "is_open": True, "text": "", "done": ""})
-    accounts = frame.door.accounts
+    if frame.access.is_open:
+        return PageView("users.html", {"rows": (), "is_open": True, "text": "", "done": ""})
+    accounts = frame.access.accounts
     sessions = Counter(one.user for one in await accounts.sessions())
     tokens = Counter(one["user"] for one in accounts.tokens(identity_of(request)))
     text = request.query_params.get("q", "")[:64]
@@ -91,41 +91,41 @@ async def show(frame: Frame, request: Request) -> View:
     chosen = [row for row in rows if text.lower() in row["name"].lower()]
     done = request.query_params.get("done", "")[:200]
     values = {"rows": chosen, "count": len(rows), "is_open": False, "text": text, "done": done}
-    return View("users.html", values)
+    return PageView("users.html", values)
 
 
-async def new(_: Frame, request: Request) -> View:
+async def new(_: PageFrame, request: Request) -> PageView:
     """The form for a new user."""
-    return View("user_new.html", {"error": None, "name": "", **form_values([])})
+    return PageView("user_new.html", {"error": None, "name": "", **form_values([])})
 
 
-async def add(frame: Frame, request: Request) -> Response:
+async def add(frame: PageFrame, request: Request) -> Response:
     """Make a user."""
     form = await form_of(request)
     name = form.get("name", [""])[0].strip()
     try:
-        if any(one["name"] == name for one in frame.door.accounts.users()):
+        if any(one["name"] == name for one in frame.access.accounts.users()):
             raise MeshError(
                 "MESH-A409", f'user "{name}" exists', hint="Open its page to change it."
             )
-        values = {"name": name, "password": form.get("password", [""])[0], **wanted_grant(form)}
-        await frame.door.accounts.put_user(identity_of(request), values)
+        values = {"name": name, "password": form.get("password", [""])[0], **grant_of(form)}
+        await frame.access.accounts.put_user(identity_of(request), values)
     except MeshError as error:
-        kept = {**form_values([]), "role": form.get("role", [""])[0]}
-        kept |= {key: form.get(key, [""])[0][:200] for key in ("may", "apps")}
+        fields = {**form_values([]), "role": form.get("role", [""])[0]}
+        fields |= {key: form.get(key, [""])[0][:200] for key in ("may", "apps")}
         # What was typed as a password is not sent back.
-        view = View("user_new.html", {"error": error, "name": name[:64], **kept}, 400)
+        view = PageView("user_new.html", {"error": error, "name": name[:64], **fields}, 400)
         return frame.shown(request, view)
     return frame.done(f"/users/{quote(name)}?done=added")
 
 
-async def one(frame: Frame, request: Request) -> View:
+async def one(frame: PageFrame, request: Request) -> PageView:
     """One user."""
-    return View("user.html", await _values(frame, request))
+    return PageView("user.html", await _values(frame, request))
 
 
-async def _values(frame: Frame, request: Request) -> dict[str, Any]:
-    name, accounts = request.path_params["user"], frame.door.accounts
+async def _values(frame: PageFrame, request: Request) -> dict[str, Any]:
+    name, accounts = request.path_params["user"], frame.access.accounts
     users = {user["name"]: user for user in accounts.users()}
     of_file = {user["name"]: user for user in accounts.file_users()}
     user = of_file.get(name) or users.get(name)
@@ -146,15 +146,15 @@ async def _values(frame: Frame, request: Request) -> dict[str, Any]:
     }
 
 
-async def act(frame: Frame, request: Request) -> Response:
+async def act(frame: PageFrame, request: Request) -> Response:
     """Change, disable, sign out or remove a user."""
     form = await form_of(request)
-    name, accounts = request.path_params["user"], frame.door.accounts
+    name, accounts = request.path_params["user"], frame.access.accounts
     by, back = identity_of(request), f"/users/{quote(name)}"
     try:
         match form.get("do", [""])[0]:
             case "roles":
-                await accounts.put_user(by, {"name": name, **wanted_grant(form)})
+                await accounts.put_user(by, {"name": name, **grant_of(form)})
                 return frame.done(f"{back}?done=roles")
             case "password":
                 password = form.get("password", [""])[0]
@@ -182,4 +182,4 @@ async def act(frame: Frame, request: Request) -> Response:
                 raise MeshError("MESH-A400", "the form asks for nothing that is known")
     except MeshError as error:
         values = {**await _values(frame, request), "error": error}
-        return frame.shown(request, View("user.html", values, 400))
+        return frame.shown(request, PageView("user.html", values, 400))

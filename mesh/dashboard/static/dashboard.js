@@ -9,6 +9,9 @@
   const inUse = (part) => {
     const active = document.activeElement;
     if (part.contains(active) && active.matches("input, select, textarea")) return true;
+    if (part.dataset.paused) return true;
+    // A time is being marked in a chart.
+    if (part.matches(":active")) return true;
     const chosen = document.getSelection();
     return Boolean(chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode));
   };
@@ -18,7 +21,8 @@
       if (!part || inUse(part)) continue;
       const active = document.activeElement;
       const focused = part.contains(active) && active !== part ? active : null;
-      const mark = focused && (focused.getAttribute("href") || focused.getAttribute("data-copy"));
+      const markOf = (one) => one.id || one.getAttribute("href") || one.getAttribute("data-copy");
+      const mark = focused && markOf(focused);
       const open = new Set([...part.querySelectorAll("details[open][id]")].map((one) => one.id));
       const { scrollLeft, scrollTop } = part;
       part.innerHTML = html;
@@ -26,8 +30,7 @@
       part.scrollLeft = scrollLeft;
       part.scrollTop = scrollTop;
       if (mark) {
-        const same = [...part.querySelectorAll("a[href], [data-copy]")].find(
-          (one) => (one.getAttribute("href") || one.getAttribute("data-copy")) === mark);
+        const same = [...part.querySelectorAll("a[href], button")].find((one) => markOf(one) === mark);
         if (same) same.focus({ preventScroll: true });
       }
       document.dispatchEvent(new CustomEvent("renewed", { detail: part }));
@@ -49,8 +52,21 @@
     const button = event.target.closest("[data-copy]");
     if (!button) return;
     await navigator.clipboard.writeText(button.dataset.copy);
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    const said = button.firstChild;
+    said.textContent = "Copied";
+    setTimeout(() => { said.textContent = "Copy"; }, 1500);
+  });
+  // A part that is paused stays as it is until it continues.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-pause]");
+    const part = button && document.getElementById(button.dataset.pause);
+    if (!part) return;
+    const pauses = !part.dataset.paused;
+    if (pauses) part.dataset.paused = "1"; else delete part.dataset.paused;
+    button.setAttribute("aria-pressed", String(pauses));
+    button.textContent = pauses ? "Continue" : "Pause";
+    // What came meanwhile is shown at once: a new stream begins with everything.
+    if (!pauses) { leave(); follow(); }
   });
   // A choice in a filter applies at once; text applies with Enter.
   document.addEventListener("change", (event) => {
@@ -61,23 +77,95 @@
     const question = event.target.dataset.confirm;
     if (question && !window.confirm(question)) event.preventDefault();
   });
+  // The command of a form has the values of its fields.
+  const quoted = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
+  const command = (pattern, form) => {
+    const value = (name) => {
+      const field = form.elements[name];
+      return !field ? "" : field.type === "checkbox" ? (field.checked ? "1" : "") : field.value.trim();
+    };
+    return pattern
+      .replace(/\[\?(\w+)([^\]]*)\]/g, (all, name, part) => (value(name) ? part : ""))
+      .replace(/\[([^\]{]*\{(\w+)\}[^\]]*)\]/g, (all, part, name) => (value(name) ? part : ""))
+      .replace(/\{(\w+)\}/g, (all, name) => (value(name) ? quoted(value(name)) : name.toUpperCase()));
+  };
+  document.addEventListener("input", (event) => {
+    const form = event.target.form;
+    for (const place of form ? form.querySelectorAll("[data-same]") : []) {
+      const text = command(place.dataset.same, form);
+      place.querySelector("code").textContent = text;
+      place.querySelector("[data-copy]").dataset.copy = text;
+    }
+  });
   // The lines of a file are put into a field, which is sent.
   document.addEventListener("change", async (event) => {
     const field = event.target.dataset.fills && document.getElementById(event.target.dataset.fills);
     if (field && event.target.files.length) field.value = await event.target.files[0].text();
   });
-  // "/" leads to the filter, as on many sites.
+  // Keys of one character; who speaks to a browser, or has them for something else, ends them.
+  const keys = document.getElementById("keys");
+  const keysOn = document.getElementById("keys-on");
+  let stored = {};
+  try { stored = localStorage; } catch { /* The browser stores nothing, so the choice is of this page. */ }
+  keysOn.checked = stored.keys !== "off";
+  keysOn.addEventListener("change", () => { stored.keys = keysOn.checked ? "on" : "off"; });
+  document.getElementById("keys-open").addEventListener("click", () => keys.showModal());
+  const focus = (selector) => { const field = document.querySelector(selector); if (field) { field.focus(); field.select(); } return field; };
+  const acts = {
+    "/": () => focus("#find"),
+    f: () => focus("main input[type=search]"),
+    h: () => { location.assign("/"); return true; },
+    "?": () => { keys.showModal(); return true; },
+  };
   document.addEventListener("keydown", (event) => {
-    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.matches("input, textarea, select")) return;
-    const field = document.querySelector("input[type=search]");
-    if (field) { event.preventDefault(); field.focus(); }
+    if (!keysOn.checked || keys.open || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.matches("input, textarea, select") || !acts[event.key]) return;
+    if (acts[event.key]()) event.preventDefault();
   });
+  // Times in the zone of the browser, with UTC beside them; without this they are in UTC.  Swedish
+  // writes a date as ISO 8601 does.
+  const local = new Intl.DateTimeFormat("sv", { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  // Date and time of day, local and in UTC; null where they are the same.
+  const timesOf = (date) => {
+    const [here, there] = [local.format(date).split(" "), date.toISOString().slice(0, 19).split("T")];
+    return here.join() === there.join() ? null : [here, there];
+  };
+  const localize = (root) => {
+    for (const place of root.querySelectorAll("time[datetime]:not([data-utc])")) {
+      place.dataset.utc = "";
+      const times = timesOf(new Date(place.dateTime));
+      if (!times) continue;
+      const [here, there] = times;
+      const small = document.createElement("small");
+      const isClock = "clock" in place.dataset;
+      small.textContent = ` ${isClock || here[0] === there[0] ? "" : `${there[0].slice(5)} `}${there[1].slice(0, 5)} UTC`;
+      place.replaceChildren(isClock ? here[1] : here.join(" "), small);
+    }
+  };
   // Lines that can be read at a point; without this they are the server's drawing.
-  const day = (at) => new Date(at * 1000).toISOString().slice(11, 19);
+  const localAt = (at) => local.format(new Date(at * 1000));
+  const day = (at) => {
+    const times = timesOf(new Date(at * 1000));
+    return times ? `${times[0][1]} (${times[1][1].slice(0, 5)} UTC)` : `${localAt(at).slice(11)} UTC`;
+  };
+  // Beyond a day the axis has the date as well.
+  const axisTime = (at, span) => (span > 100000 ? localAt(at).slice(5, 10) : localAt(at).slice(11, 16));
   const short = new Intl.NumberFormat("en", { notation: "compact" });
   // A value of an axis in the unit of its chart.
   const inUnit = { "%": (value) => `${short.format(value * 100)}%`, B: (value) => `${short.format(value)}B`, s: (value) => `${short.format(value)} s` };
+  // A time that is marked in a chart becomes that of the page, and part of its address.
+  let leaves = false;
+  const zoom = (self) => {
+    if (leaves || self.select.width < 4) return;
+    const [from, to] = [0, self.select.width].map((x) => Math.round(self.posToVal(self.select.left + x, "x")));
+    const address = new URL(location.href);
+    address.searchParams.delete("span");
+    address.searchParams.set("from", from);
+    address.searchParams.set("to", Math.max(to, from + 60));
+    leaves = true;
+    location.assign(address);
+  };
+  window.addEventListener("pageshow", () => { leaves = false; });
   const plot = (root) => {
     if (typeof uPlot === "undefined") return;
     for (const place of root.querySelectorAll("[data-chart]")) {
@@ -91,30 +179,24 @@
       const data = JSON.parse(place.dataset.chart);
       // A line needs two points: the first ones are dots.
       const few = data[1].filter((value) => value !== null).length < 4;
+      const labels = place.dataset.labels.split("|");
+      const colours = ["--busy", "--warn"].map((name) => style.getPropertyValue(name).trim());
+      const span = data[0][data[0].length - 1] - data[0][0];
       new uPlot({
-        width, height: 120, cursor: { y: false, points: { size: 6 } }, legend: { live: true },
-        axes: [{ ...axis, size: 22, values: (self, times) => times.map((at) => day(at).slice(0, 5)) }, { ...axis, size: 50, values: (self, ticks) => ticks.map(tell) }],
+        width, height: 120, legend: { live: true }, hooks: { setSelect: [zoom] },
+        // All charts of a page have one cursor, and one time is marked in them.
+        cursor: { y: false, points: { size: 6 }, sync: { key: "charts" }, drag: { x: true, y: false, setScale: false } },
+        axes: [{ ...axis, size: 22, values: (self, times) => times.map((at) => axisTime(at, span)) }, { ...axis, size: 50, values: (self, ticks) => ticks.map(tell) }],
         // An empty chart has an axis all the same; a ratio's is up to 10 % then.
         scales: { y: { range: (self, low, high) => [0, Math.max(high, place.dataset.unit === "%" ? 0.1 : 1)] } },
-        series: [{ label: "at", value: (self, at) => (at ? day(at) : "") }, { label: place.dataset.name, value: (self, value) => (value === null ? "" : tell(value)), stroke: style.getPropertyValue("--busy").trim(), width: 1.5, points: { show: few, size: 5 } }],
+        series: [{ label: "at", value: (self, at) => (at ? day(at) : "") }, ...labels.map((label, line) => ({ label: label || place.dataset.name, value: (self, value) => (value === null ? "" : tell(value)), stroke: colours[line], width: 1.5, points: { show: few, size: 5 } }))],
       }, data, place);
     }
   };
-  // Of a graph wider than the screen the part that needs somebody is shown first.
-  const aim = () => {
-    for (const picture of document.querySelectorAll(".picture")) {
-      const worst = picture.querySelector(".t-bad") || picture.querySelector(".t-warn");
-      if (!worst || picture.scrollWidth <= picture.clientWidth) continue;
-      const [box, frame] = [worst.getBoundingClientRect(), picture.getBoundingClientRect()];
-      picture.scrollLeft += box.left - frame.left - (frame.width - box.width) / 2;
-    }
-  };
-  document.addEventListener("renewed", (event) => {
-    plot(event.detail);
-    if (event.detail.matches(".picture") && !event.detail.scrollLeft) aim();
-  });
-  window.addEventListener("load", () => { plot(document); aim(); });
+  document.addEventListener("renewed", (event) => { localize(event.detail); plot(event.detail); });
+  window.addEventListener("load", () => plot(document));
   // After a filter has changed the page and its address, the stream is of the new address.
-  document.addEventListener("htmx:afterSettle", () => { leave(); follow(); plot(document); });
+  document.addEventListener("htmx:afterSettle", () => { leave(); follow(); localize(document); plot(document); });
+  localize(document);
   follow();
 })();

@@ -28,10 +28,7 @@ _VARIABLE: Final = "Write ${NAME} in the text: its value is that of --var, or of
 _KINDS: Final = {
     "source jms": "ActiveMQ and Artemis speak MQTT as well: use mqtt. RabbitMQ: use rabbitmq.",
     "sink jms": "ActiveMQ and Artemis speak MQTT as well: use mqtt. RabbitMQ: use rabbitmq.",
-    "source sse": "Let the server post to the source http, or connect by websocket.",
-    "source sse-server": "Use http, to which the events are posted.",
-    "source websocket-server": "Use http, to which the events are posted; or websocket, if the "
-    "other side is the server.",
+    "source sse-server": "Use sse to listen to a server; or http, to which events are posted.",
     "source kafkaMultiDC": "Use one source kafka for each datacenter, as two streams that are "
     "inserted into one; docs/two-datacenters.md has the meshes' own way.",
     "sink kafkaMultiDC": "Use @distribution(strategy='broadcast') of the sink kafka.",
@@ -60,6 +57,10 @@ _KINDS: Final = {
     "protocol.",
     "sink azuredatalake": _SUBSCRIBE,
     "sink hdfs": _SUBSCRIBE,
+    "source mapper binaryPassThrough": "No attribute has octets: read texts, with the mapper text; "
+    "or protobuf, avro or msgpack.",
+    "sink mapper binaryPassThrough": "No attribute has octets: write texts, with the mapper text; "
+    "or protobuf, avro or msgpack.",
     "source mapper wso2event": "Use json.",
     "sink mapper wso2event": "Use json.",
     "source mapper hl7": "Use text with regular expressions, or xml.",
@@ -85,6 +86,8 @@ _NAMESPACES: Final = {
     "evalscript": _SCRIPT,
     "extrema": "Use extrema:maxByLength, minByTime, topKTimeBatch and the like; or count() with "
     "group by, order by and limit.",
+    "file": "Read and write files by the source and the sink file; fileeventlistener reports new "
+    "ones, and action.after.process moves those that were read.",
     "geo": "Use geo:within, intersects, withinDistance and the like, and a table by the vehicle.",
     "google": "Use http-call with the address of the service.",
     "graph": _OUTSIDE,
@@ -97,7 +100,7 @@ _NAMESPACES: Final = {
     "onnx": "Use http-call with the address of a server of the model.",
     "pmml": "Use http-call with the address of a server of the model.",
     "r": _SCRIPT,
-    "rdbms": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
+    "rdbms": "Use rdbms:query or rdbms:cud, with the call of the procedure as its statement.",
     "reorder": "Use reorder:kslack or akslack, or externalTime windows, which take the time of the "
     "events.",
     "sentiment": _OUTSIDE,
@@ -121,7 +124,7 @@ def instead_of_kind(role: str, name: str) -> str | None:
     """The hint for a source, sink, mapper or store; None for a name that is unknown."""
     lower = name.lower()
     spellings = (name, lower, lower.replace("-", ""))
-    return next((_KINDS[own] for one in spellings if (own := f"{role} {one}") in _KINDS), None)
+    return next((_KINDS[key] for one in spellings if (key := f"{role} {one}") in _KINDS), None)
 
 
 def instead_of_call(name: str) -> str | None:

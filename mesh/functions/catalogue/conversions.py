@@ -38,12 +38,12 @@ _NAMES: Final = (
 
 
 def _ratios() -> dict[str, Fraction]:
-    found = {}
+    ratios = {}
     for units, names in _NAMES:
         for name in names.split():
             one, _, other = name.partition("To")
-            found[name] = units[one] / units[other]
-    return found
+            ratios[name] = units[one] / units[other]
+    return ratios
 
 
 #: By name of a function without its namespace, the number of the second unit in the first.

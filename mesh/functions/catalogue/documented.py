@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.functions.catalogue.conversions import UNIT_RATIOS
 from mesh.functions.catalogue.event_functions import EVENT_FUNCTIONS
-from mesh.functions.catalogue.model import Argument, Kind, Objection, Reason
+from mesh.functions.catalogue.model import Argument, NameKind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
 from mesh.functions.catalogue.series import ranked_attributes
+from mesh.functions.catalogue.statements import STATEMENTS
 from mesh.model.types import Attribute
 
 if TYPE_CHECKING:
@@ -381,11 +382,13 @@ def _takes_time(arguments: tuple[Argument, ...]) -> str | None:
 
 
 #: Functions with a state, which the binder computes for each event before the select clause.
-STATEFUL_FUNCTIONS: Final = signatures(_WITH_STATE, Kind.SCALAR, runs=True)
+STATEFUL_FUNCTIONS: Final = signatures(_WITH_STATE, NameKind.SCALAR, runs=True)
 #: Scalar functions and aggregators of extensions, by name.
 DOCUMENTED_FUNCTIONS: Final = (
-    signatures(_FUNCTIONS + _CONVERSIONS, Kind.SCALAR, runs=True)
-    | signatures(_AGGREGATORS, Kind.AGGREGATOR, runs=True, rules={"math:percentile": _is_percent})
+    signatures(_FUNCTIONS + _CONVERSIONS, NameKind.SCALAR, runs=True)
+    | signatures(
+        _AGGREGATORS, NameKind.AGGREGATOR, runs=True, rules={"math:percentile": _is_percent}
+    )
     | STATEFUL_FUNCTIONS
 )
 
@@ -397,13 +400,13 @@ def _ranked(side: str) -> dict[str, Signature]:
         count = int(arguments[-1].value or 0)
         return ranked_attributes(side.capitalize(), arguments[0].type, count)
 
-    found = signatures(_RANKED.format(side=side), Kind.STREAM_PROCESSOR, runs=True)
+    by_name = signatures(_RANKED.format(side=side), NameKind.STREAM_PROCESSOR, runs=True)
     return {
         name: replace(
             one,
             overloads=tuple(replace(o, rule=_is_ranked, adds_for=adds) for o in one.overloads),
         )
-        for name, one in found.items()
+        for name, one in by_name.items()
     }
 
 
@@ -453,14 +456,14 @@ def _with_priority(arguments: tuple[Argument, ...]) -> tuple[Attribute, ...]:
 
 
 def _priority() -> dict[str, Signature]:
-    found = signatures(
-        _PRIORITY, Kind.STREAM_PROCESSOR, runs=True, rules={"priority:time": _has_timeout}
+    by_name = signatures(
+        _PRIORITY, NameKind.STREAM_PROCESSOR, runs=True, rules={"priority:time": _has_timeout}
     )
     return {
         name: replace(
             one, overloads=tuple(replace(o, adds_for=_with_priority) for o in one.overloads)
         )
-        for name, one in found.items()
+        for name, one in by_name.items()
     }
 
 
@@ -468,7 +471,7 @@ def _smoothed(space: str) -> dict[str, Signature]:
     names = f"{space}:kalmanMinMax", f"{space}:kernelMinMax"
     return signatures(
         _SMOOTHED.format(space),
-        Kind.STREAM_PROCESSOR,
+        NameKind.STREAM_PROCESSOR,
         runs=True,
         rules=dict.fromkeys(names, _is_smoothed),
     )
@@ -476,21 +479,22 @@ def _smoothed(space: str) -> dict[str, Signature]:
 
 #: Stream processors of extensions that keep events, by name.
 STATEFUL_STREAM_FUNCTIONS: Final = (
-    signatures(_STATEFUL, Kind.STREAM_PROCESSOR, runs=True)
+    signatures(_STATEFUL, NameKind.STREAM_PROCESSOR, runs=True)
     | _ranked("top")
     | _ranked("bottom")
     | _priority()
     | signatures(
-        _ADAPTIVE, Kind.STREAM_PROCESSOR, runs=True, rules={"reorder:akslack": _is_adaptive}
+        _ADAPTIVE, NameKind.STREAM_PROCESSOR, runs=True, rules={"reorder:akslack": _is_adaptive}
     )
     | _smoothed("extrema")
     | _smoothed("timeseries")
 )
 #: Stream processors of extensions, by name.
 DOCUMENTED_STREAM_FUNCTIONS: Final = (
-    signatures(_TOKENIZERS + _PASSING, Kind.STREAM_PROCESSOR, runs=True)
+    signatures(_TOKENIZERS + _PASSING, NameKind.STREAM_PROCESSOR, runs=True)
     | STATEFUL_STREAM_FUNCTIONS
     | EVENT_FUNCTIONS
+    | STATEMENTS
 )
 #: Windows whose second argument is above 0.
 _NEED_TIME_OR_LENGTH: Final = (
@@ -499,9 +503,9 @@ _NEED_TIME_OR_LENGTH: Final = (
     "unique:timeLengthBatch",
 )  # fmt: skip
 #: Windows of extensions and of later versions of the engine, by name.
-DOCUMENTED_WINDOWS: Final = signatures(_WINDOWS, Kind.WINDOW) | signatures(
+DOCUMENTED_WINDOWS: Final = signatures(_WINDOWS, NameKind.WINDOW) | signatures(
     _WINDOWS_THAT_RUN,
-    Kind.WINDOW,
+    NameKind.WINDOW,
     runs=True,
     restrictions={
         **dict.fromkeys(_NEED_TIME_OR_LENGTH, _takes_time),

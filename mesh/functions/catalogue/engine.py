@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.functions.catalogue.model import Argument, Kind, Objection, Reason
+from mesh.functions.catalogue.model import Argument, NameKind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
 from mesh.model.types import AttributeType
 
@@ -71,18 +71,18 @@ sum(attribute number attribute) -> wide attribute
 
 
 def _object_becomes_a_string(arguments: tuple[Argument, ...]) -> Objection | None:
-    value, wanted = arguments
-    if value.type is AttributeType.OBJECT and str(wanted.value).lower() != "string":
-        what = f"can't make '{wanted.value}' of an object"
+    value, target = arguments
+    if value.type is AttributeType.OBJECT and str(target.value).lower() != "string":
+        what = f"can't make '{target.value}' of an object"
         return Objection(Reason.VALUE, what, 1, "An object converts to 'string' only; see cast.")
     return None
 
 
 def _only_a_bool_casts_to_bool(arguments: tuple[Argument, ...]) -> str | None:
-    value, wanted = arguments
+    value, target = arguments
     # An object may hold such a value.
     may_be_bool = value.type in (AttributeType.BOOL, AttributeType.OBJECT)
-    if not may_be_bool and str(wanted.value).lower() == "bool":
+    if not may_be_bool and str(target.value).lower() == "bool":
         return f"A value of type {value.type} can't be cast to bool; convert makes one of it."
     return None
 
@@ -97,17 +97,17 @@ def _time_is_long(arguments: tuple[Argument, ...]) -> str | None:
 #: Scalar functions by name.
 SCALARS: Final = signatures(
     _SCALARS,
-    Kind.SCALAR,
+    NameKind.SCALAR,
     runs=True,
     rules={"convert": _object_becomes_a_string},
     restrictions={"cast": _only_a_bool_casts_to_bool},
 ) | signatures(
     _INTERNAL,
-    Kind.SCALAR,
+    NameKind.SCALAR,
     restrictions={"incrementalAggregator:getAggregationStartTime": _time_is_long},
 )
 #: Aggregators by name: valid in the select part of a query, also nested or in expressions.
-AGGREGATORS: Final = signatures(_AGGREGATORS, Kind.AGGREGATOR, runs=True)
+AGGREGATORS: Final = signatures(_AGGREGATORS, NameKind.AGGREGATOR, runs=True)
 #: The aggregators of ``define aggregation``, over a plain attribute; the rest of the select item is
 #: an ordinary expression.
-INCREMENTAL_AGGREGATORS: Final = signatures(_INCREMENTAL, Kind.AGGREGATOR)
+INCREMENTAL_AGGREGATORS: Final = signatures(_INCREMENTAL, NameKind.AGGREGATOR)

@@ -10,7 +10,7 @@ from statistics import NormalDist
 from typing import Final
 
 from mesh.functions.catalogue.learning import LEARNING
-from mesh.functions.catalogue.model import Argument, Kind, Objection, Reason
+from mesh.functions.catalogue.model import Argument, NameKind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
 from mesh.functions.catalogue.series import SERIES
 
@@ -35,16 +35,16 @@ def _is_possible(arguments: tuple[Argument, ...]) -> Objection | None:
 
 
 def _has_few_counters(arguments: tuple[Argument, ...]) -> Objection | None:
-    error, confidence = _given(arguments, 1, 0.01), _given(arguments, 2, 0.99)
+    error, confidence = _value_at(arguments, 1, 0.01), _value_at(arguments, 2, 0.99)
     return _within(math.e / error * max(1.0, math.log(1 / (1 - confidence))))
 
 
 def _has_few_registers(arguments: tuple[Argument, ...]) -> Objection | None:
-    error, confidence = _given(arguments, 1, 0.01), _given(arguments, 2, 0.95)
+    error, confidence = _value_at(arguments, 1, 0.01), _value_at(arguments, 2, 0.95)
     return _within((1.04 * NormalDist().inv_cdf((1 + confidence) / 2) / error) ** 2)
 
 
-def _given(arguments: tuple[Argument, ...], place: int, otherwise: float) -> float:
+def _value_at(arguments: tuple[Argument, ...], place: int, otherwise: float) -> float:
     return float(arguments[place].value or 0) if place < len(arguments) else otherwise
 
 
@@ -69,7 +69,7 @@ EVENT_FUNCTIONS: Final = (
     | SERIES
     | signatures(
         "".join(map(_APPROXIMATE.format, ("count", "distinctCount", "distinctCountEver"))),
-        Kind.STREAM_PROCESSOR,
+        NameKind.STREAM_PROCESSOR,
         runs=True,
         rules={
             "approximate:count": _count_rule,

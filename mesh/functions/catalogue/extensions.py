@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.connect import registry
 from mesh.functions.catalogue.absent import instead_of_kind
-from mesh.functions.catalogue.model import Reason, Refusal
+from mesh.functions.catalogue.model import CallRefusal, Reason
 from mesh.functions.catalogue.resolve import did_you_mean
 from mesh.model.stored import StoreKind
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 
-class Origin(StrEnum):
+class EntryOrigin(StrEnum):
     """Origin of an entry."""
 
     #: Observed on the reference engine, Siddhi 5.1.7.
@@ -32,7 +32,7 @@ class Origin(StrEnum):
     DOCUMENTATION = "documentation"
 
 
-class Role(StrEnum):
+class ExtensionRole(StrEnum):
     """Role of an extension; the values are the words of messages."""
 
     SOURCE = "source"
@@ -45,7 +45,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ExtensionOption:
     """An option that an extension requires or checks when the app is created."""
 
     name: str
@@ -63,87 +63,90 @@ class Extension:
     """One kind of source, sink, mapper, store, strategy or script language."""
 
     name: str
-    role: Role
-    origin: Origin
+    role: ExtensionRole
+    origin: EntryOrigin
     #: Options that are not listed are ignored, unless they hold ``{{attribute}}``.
-    options: tuple[Option, ...] = ()
+    options: tuple[ExtensionOption, ...] = ()
     #: This version executes it.
     runs: bool = False
 
 
 _TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
 _PRIORITIES: Final = ("info", "debug", "warn", "fatal", "error", "off", "trace")
-_ON_ERROR: Final = Option("on.error", choices=("log", "wait", "stream"))
+_ON_ERROR: Final = ExtensionOption("on.error", choices=("log", "wait", "stream"))
 #: Later releases of the engine have it, and with them the extensions.
-_ON_ERROR_LATER: Final = Option("on.error", choices=("log", "wait", "stream", "store"))
+_ON_ERROR_LATER: Final = ExtensionOption("on.error", choices=("log", "wait", "stream", "store"))
 
 _ENGINE: Final = (
-    Extension("inMemory", Role.SOURCE, Origin.ENGINE, (Option("topic"),)),
+    Extension("inMemory", ExtensionRole.SOURCE, EntryOrigin.ENGINE, (ExtensionOption("topic"),)),
     Extension(
         "inMemory",
-        Role.SINK,
-        Origin.ENGINE,
-        (Option("topic", is_required=True, is_template=True), _ON_ERROR),
+        ExtensionRole.SINK,
+        EntryOrigin.ENGINE,
+        (ExtensionOption("topic", is_required=True, is_template=True), _ON_ERROR),
     ),
     Extension(
         "log",
-        Role.SINK,
-        Origin.ENGINE,
-        (Option("priority", choices=_PRIORITIES), Option("prefix"), _ON_ERROR),
+        ExtensionRole.SINK,
+        EntryOrigin.ENGINE,
+        (ExtensionOption("priority", choices=_PRIORITIES), ExtensionOption("prefix"), _ON_ERROR),
     ),
     # The default of a source or a sink without @map.
-    Extension("passThrough", Role.SOURCE_MAPPER, Origin.ENGINE),
-    Extension("passThrough", Role.SINK_MAPPER, Origin.ENGINE),
-    Extension("roundRobin", Role.DISTRIBUTION, Origin.ENGINE),
-    Extension("broadcast", Role.DISTRIBUTION, Origin.ENGINE),
+    Extension("passThrough", ExtensionRole.SOURCE_MAPPER, EntryOrigin.ENGINE),
+    Extension("passThrough", ExtensionRole.SINK_MAPPER, EntryOrigin.ENGINE),
+    Extension("roundRobin", ExtensionRole.DISTRIBUTION, EntryOrigin.ENGINE),
+    Extension("broadcast", ExtensionRole.DISTRIBUTION, EntryOrigin.ENGINE),
     Extension(
         "partitioned",
-        Role.DISTRIBUTION,
-        Origin.ENGINE,
-        (Option("partitionKey", is_required=True, is_attribute=True),),
+        ExtensionRole.DISTRIBUTION,
+        EntryOrigin.ENGINE,
+        (ExtensionOption("partitionKey", is_required=True, is_attribute=True),),
     ),
 )
 _DOCUMENTED: Final = {
-    Role.SOURCE: "cdc email file fileeventlistener grpc grpc-call-response grpc-service http"
-    " http-call-response http-request http-response http-service jms kafka kafka-replay-response"
-    " kafkaMultiDC mqtt nats prometheus rabbitmq sse sse-server tcp websocket websocket-server"
+    ExtensionRole.SOURCE: "cdc email file fileeventlistener grpc grpc-call-response grpc-service"
+    " http http-call-response http-request http-response http-service jms kafka"
+    " kafka-replay-response kafkaMultiDC mqtt nats prometheus rabbitmq sse sse-server tcp"
+    " websocket websocket-server websubhub wso2event",
+    ExtensionRole.SINK: "email file grpc grpc-call grpc-service-response http http-call"
+    " http-request http-response http-service-response jms kafka kafka-replay-request"
+    " kafkaMultiDC mqtt nats prometheus rabbitmq s3 sse-server tcp websocket websocket-server"
     " websubhub wso2event",
-    Role.SINK: "email file grpc grpc-call grpc-service-response http http-call http-request"
-    " http-response http-service-response jms kafka kafka-replay-request kafkaMultiDC mqtt nats"
-    " prometheus rabbitmq s3 sse-server tcp websocket websocket-server websubhub wso2event",
-    Role.SOURCE_MAPPER: "arrow avro binary csv json keyvalue msgpack protobuf text xml",
-    Role.SINK_MAPPER: "arrow avro binary csv json keyvalue msgpack protobuf text xml",
-    Role.STORE: "cassandra elasticsearch hbase mongodb rdbms redis",
-    Role.SCRIPT: "javascript python r scala",
+    ExtensionRole.SOURCE_MAPPER: "arrow avro binary csv json keyvalue msgpack protobuf text xml",
+    ExtensionRole.SINK_MAPPER: "arrow avro binary csv json keyvalue msgpack protobuf text xml",
+    ExtensionRole.STORE: "cassandra elasticsearch hbase mongodb rdbms redis",
+    ExtensionRole.SCRIPT: "javascript python r scala",
 }
 
 
 #: Those that no connector declares.
-_RUN: Final[Mapping[Role, Collection[str]]] = {
-    Role.STORE: tuple(map(str, StoreKind)),
-    Role.SCRIPT: ("javascript", "python"),
+_RUN: Final[Mapping[ExtensionRole, Collection[str]]] = {
+    ExtensionRole.STORE: tuple(map(str, StoreKind)),
+    ExtensionRole.SCRIPT: ("javascript", "python"),
 }
 
 
-def _table(role: Role) -> dict[str, Extension]:
-    runs = {spec.name for spec in registry.own() if spec.role.value == role.value}
+def _table(role: ExtensionRole) -> dict[str, Extension]:
+    runs = {spec.name for spec in registry.builtin_specs() if spec.role.value == role.value}
     runs |= set(_RUN.get(role, ()))
-    known = {
+    table = {
         extension.name: replace(extension, runs=extension.name in runs)
         for extension in _ENGINE
         if extension.role is role
     }
-    options = (_ON_ERROR_LATER,) if role is Role.SINK else ()
+    options = (_ON_ERROR_LATER,) if role is ExtensionRole.SINK else ()
     for name in _DOCUMENTED.get(role, "").split():
-        known[name] = Extension(name, role, Origin.DOCUMENTATION, options, name in runs)
-    return known
+        table[name] = Extension(name, role, EntryOrigin.DOCUMENTATION, options, name in runs)
+    return table
 
 
 #: All known extensions by role and name; those outside the engine have the origin DOCUMENTATION.
-EXTENSIONS: Final[Mapping[Role, Mapping[str, Extension]]] = {role: _table(role) for role in Role}
+EXTENSIONS: Final[Mapping[ExtensionRole, Mapping[str, Extension]]] = {
+    role: _table(role) for role in ExtensionRole
+}
 
 
-def find_extension(role: Role, name: str) -> Extension | Refusal:
+def find_extension(role: ExtensionRole, name: str) -> Extension | CallRefusal:
     """Look up a kind by the name that its annotation or definition gives it.
 
     Args:
@@ -154,35 +157,35 @@ def find_extension(role: Role, name: str) -> Extension | Refusal:
         The kind; for an unknown name a refusal that suggests the nearest known one.
     """
     table = EXTENSIONS[role]
-    found = table.get(name.lower() if role is Role.SCRIPT else name)
-    if found is not None and found.runs:
-        return found
+    extension = table.get(name.lower() if role is ExtensionRole.SCRIPT else name)
+    if extension is not None and extension.runs:
+        return extension
     if any(s.role.value == role.value and s.name == name for s in registry.specs().values()):
-        return Extension(name, role, Origin.DOCUMENTATION, runs=True)
-    if found is not None:
-        return found
+        return Extension(name, role, EntryOrigin.DOCUMENTATION, runs=True)
+    if extension is not None:
+        return extension
     if instead_of_kind(role, name) is not None:
-        return Extension(name, role, Origin.DOCUMENTATION)
+        return Extension(name, role, EntryOrigin.DOCUMENTATION)
     message = f'{role} "{name}" is not defined'
-    return Refusal(Reason.UNKNOWN, message, hint=did_you_mean(name, table))
+    return CallRefusal(Reason.UNKNOWN, message, hint=did_you_mean(name, table))
 
 
 def check_options(
-    extension: Extension, given: Mapping[str, str], attributes: Collection[str]
-) -> Refusal | None:
+    extension: Extension, options: Mapping[str, str], attributes: Collection[str]
+) -> CallRefusal | None:
     """The objection that the engine would have to the options of an annotation, if any.
 
     Args:
         extension: the kind that the annotation names.
-        given: its options, values by name, ``type`` left out.
+        options: values by name, ``type`` left out.
         attributes: the names of the stream's attributes.
     """
-    known = {option.name: option for option in extension.options}
+    declared = {option.name: option for option in extension.options}
     for option in extension.options:
-        if option.is_required and option.name not in given:
+        if option.is_required and option.name not in options:
             return _objection(extension, Reason.COUNT, f'needs the option "{option.name}"')
-    for name, value in given.items():
-        option = known.get(name, Option(name))
+    for name, value in options.items():
+        option = declared.get(name, ExtensionOption(name))
         refusal = _check_value(extension, option, value, attributes)
         if refusal is not None:
             return refusal
@@ -190,8 +193,8 @@ def check_options(
 
 
 def _check_value(
-    extension: Extension, option: Option, value: str, attributes: Collection[str]
-) -> Refusal | None:
+    extension: Extension, option: ExtensionOption, value: str, attributes: Collection[str]
+) -> CallRefusal | None:
     if option.choices and value.lower() not in option.choices:
         what = f'can\'t have "{value}" as its option "{option.name}"'
         hint = f"It is one of {', '.join(option.choices)}."
@@ -200,7 +203,7 @@ def _check_value(
     if option.is_attribute:
         named = [value]
     elif named and not option.is_template:
-        if extension.origin is Origin.DOCUMENTATION:
+        if extension.origin is EntryOrigin.DOCUMENTATION:
             # This catalogue doesn't record which of its options accept attributes.
             return None
         what = f'can\'t have an attribute in its option "{option.name}"'
@@ -212,5 +215,7 @@ def _check_value(
     return None
 
 
-def _objection(extension: Extension, reason: Reason, what: str, hint: str | None = None) -> Refusal:
-    return Refusal(reason, f'{extension.role} "{extension.name}" {what}', hint=hint)
+def _objection(
+    extension: Extension, reason: Reason, what: str, hint: str | None = None
+) -> CallRefusal:
+    return CallRefusal(reason, f'{extension.role} "{extension.name}" {what}', hint=hint)

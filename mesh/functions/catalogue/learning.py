@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
-from mesh.functions.catalogue.model import Argument, Form, Kind, Objection, Reason
+from mesh.functions.catalogue.model import Argument, ArgumentForm, NameKind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
 from mesh.model.types import NUMERIC, Attribute, AttributeType
 
@@ -96,13 +96,13 @@ def _lines() -> Iterator[str]:
 
 def _weights(arguments: tuple[Argument, ...]) -> tuple[Attribute, ...]:
     """The weight of each feature; the first attribute is the label."""
-    _, *features = (one for one in arguments if one.form is Form.ATTRIBUTE)
+    _, *features = (one for one in arguments if one.form is ArgumentForm.ATTRIBUTE)
     return tuple(Attribute(f"{one.name}.weight", AttributeType.DOUBLE) for one in features)
 
 
 def _centroid(arguments: tuple[Argument, ...]) -> tuple[Attribute, ...]:
     """The distance of the nearest centroid, and its coordinates."""
-    count = sum(one.form is Form.ATTRIBUTE for one in arguments)
+    count = sum(one.form is ArgumentForm.ATTRIBUTE for one in arguments)
     names = ["euclideanDistanceToClosestCentroid"]
     names += [f"closestCentroidCoordinate{place}" for place in range(1, count + 1)]
     return tuple(Attribute(name, AttributeType.DOUBLE) for name in names)
@@ -112,12 +112,12 @@ def _targets(*types: AttributeType) -> Rule:
     """The last argument, of ``types``, is the target, and the attributes before it are features."""
 
     def rule(arguments: tuple[Argument, ...]) -> Objection | None:
-        *features, target = (one for one in arguments if one.form is Form.ATTRIBUTE)
+        *features, target = (one for one in arguments if one.form is ArgumentForm.ATTRIBUTE)
         if not features or target.type not in types:
             what = f"takes a {' or '.join(types)} as its last argument, the target of training"
             return Objection(Reason.TYPE, what, len(arguments) - 1)
         for place, one in enumerate(arguments[:-1]):
-            if one.form is Form.ATTRIBUTE and one.type not in NUMERIC:
+            if one.form is ArgumentForm.ATTRIBUTE and one.type not in NUMERIC:
                 return Objection(Reason.TYPE, "takes numbers as its features", place)
         return _settings(arguments)
 
@@ -176,7 +176,7 @@ LEARNING: Final = {
     name: _with_adds(one)
     for name, one in signatures(
         "\n".join(_lines()),
-        Kind.STREAM_PROCESSOR,
+        NameKind.STREAM_PROCESSOR,
         runs=True,
         rules={
             "streamingml:kMeansIncremental": _is_clustering,

@@ -27,7 +27,7 @@ NUMBER: Final = frozenset(NUMERIC)
 OBJECT: Final = frozenset({AttributeType.OBJECT})
 
 
-class Form(StrEnum):
+class ArgumentForm(StrEnum):
     """Syntactic form of an argument, relevant where the engine requires a constant."""
 
     #: A literal, a time such as ``1 min`` included; ``1 + 1`` is an expression.
@@ -38,8 +38,8 @@ class Form(StrEnum):
     EXPRESSION = "expression"
 
 
-ANY_FORM: Final = frozenset(Form)
-CONSTANT: Final = frozenset({Form.CONSTANT})
+ANY_FORM: Final = frozenset(ArgumentForm)
+CONSTANT: Final = frozenset({ArgumentForm.CONSTANT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Argument:
     """An argument as the binder sees it: its type, its form and, for a constant, its value."""
 
     type: AttributeType
-    form: Form = Form.EXPRESSION
+    form: ArgumentForm = ArgumentForm.EXPRESSION
     value: str | int | float | bool | None = None
     #: Of an attribute.
     name: str | None = None
@@ -68,7 +68,7 @@ class Parameter:
 
     name: str
     types: frozenset[AttributeType]
-    forms: frozenset[Form] = ANY_FORM
+    forms: frozenset[ArgumentForm] = ANY_FORM
     #: Index of the argument that has the same type; None: no such restriction.
     same_as: int | None = None
     #: The valid strings of a constant in lower case, compared without case; empty: any.
@@ -112,7 +112,7 @@ class Overload:
     adds_for: Adds | None = None
 
 
-class Kind(StrEnum):
+class NameKind(StrEnum):
     """Kind of a name in SiddhiQL."""
 
     SCALAR = "function"
@@ -125,7 +125,7 @@ class Kind(StrEnum):
     @property
     def noun(self) -> str:
         """The word for this kind in messages."""
-        return "stream function" if self is Kind.STREAM_PROCESSOR else str(self)
+        return "stream function" if self is NameKind.STREAM_PROCESSOR else str(self)
 
 
 #: Kilograms to US tons; the other name is that of stones.
@@ -138,7 +138,7 @@ class Signature:
 
     #: As it is written, namespace included; names are case-sensitive.
     name: str
-    kind: Kind
+    kind: NameKind
     overloads: tuple[Overload, ...]
     #: Whether this version executes it; types are resolved in any case.
     runs: bool = False
@@ -151,7 +151,7 @@ class Signature:
 
 def script_function(name: str, result: AttributeType) -> Signature:
     """The signature of a function that an app defines: any arguments, and the declared result."""
-    return Signature(name, Kind.SCALAR, (Overload((), result, Parameter("argument", ANY)),))
+    return Signature(name, NameKind.SCALAR, (Overload((), result, Parameter("argument", ANY)),))
 
 
 class Reason(StrEnum):
@@ -200,7 +200,7 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class CallRefusal:
     """An invalid call, described for an error: a lower-case message, then sentences."""
 
     reason: Reason

@@ -26,8 +26,8 @@ from mesh.functions.catalogue.model import (
     ANY_FORM,
     NUMBER,
     OBJECT,
-    Form,
-    Kind,
+    ArgumentForm,
+    NameKind,
     Overload,
     Parameter,
     Requirement,
@@ -50,7 +50,7 @@ _WIDE: Final = {k: AttributeType.LONG if k in _WHOLE else AttributeType.DOUBLE f
 
 def signatures(
     text: str,
-    kind: Kind,
+    kind: NameKind,
     *,
     runs: bool = False,
     rules: Mapping[str, Rule] | None = None,
@@ -78,7 +78,11 @@ def signatures(
 
 
 def _overload(
-    inside: str, result: str | None, kind: Kind, rule: Rule | None, restriction: Restriction | None
+    inside: str,
+    result: str | None,
+    kind: NameKind,
+    rule: Rule | None,
+    restriction: Restriction | None,
 ) -> Overload:
     parameters: list[Parameter] = []
     more = None
@@ -90,7 +94,7 @@ def _overload(
             parameters.append(parameter)
     if result is None:
         return Overload(tuple(parameters), more=more, rule=rule, restriction=restriction)
-    if kind in (Kind.STREAM_FUNCTION, Kind.STREAM_PROCESSOR):
+    if kind in (NameKind.STREAM_FUNCTION, NameKind.STREAM_PROCESSOR):
         return Overload(tuple(parameters), more=more, adds=_attributes(result), rule=rule)
     return Overload(
         tuple(parameters), _result(result, parameters), more, rule=rule, restriction=restriction
@@ -99,7 +103,7 @@ def _overload(
 
 def _parameter(text: str) -> tuple[Parameter, bool]:
     name, types, *words = text.split()
-    forms = frozenset(Form(word) for word in words if word in set(Form)) or ANY_FORM
+    forms = frozenset(ArgumentForm(word) for word in words if word in set(ArgumentForm)) or ANY_FORM
     same_as = next((int(w[5:] or 0) for w in words if w.startswith("same")), None)
     choices = next((tuple(w[1:].split("|")) for w in words if w.startswith("=")), ())
     requires = next((Requirement(word) for word in words if word in set(Requirement)), None)

@@ -19,13 +19,13 @@ from mesh.functions.catalogue.model import (
     NUMBER,
     OBJECT,
     Argument,
-    Form,
-    Kind,
+    ArgumentForm,
+    CallRefusal,
+    NameKind,
     Objection,
     Overload,
     Parameter,
     Reason,
-    Refusal,
     Resolution,
     Result,
     Signature,
@@ -51,7 +51,7 @@ _PLACES: Final[tuple[tuple[Mapping[str, Signature], str], ...]] = (
 
 def resolve(
     table: Mapping[str, Signature], name: str, arguments: Sequence[Argument]
-) -> Resolution | Refusal:
+) -> Resolution | CallRefusal:
     """Look up ``name`` in ``table`` and fit ``arguments`` to one of its forms.
 
     Args:
@@ -66,65 +66,71 @@ def resolve(
     signature = table.get(name)
     if signature is None:
         return unknown(table, name)
-    given = tuple(arguments)
+    args = tuple(arguments)
     nearest: Objection | None = None
     furthest = (-1, -1)
     for overload in signature.overloads:
-        if not _fits_count(overload, len(given)):
+        if not _fits_count(overload, len(args)):
             continue
-        objection = _object(overload, given)
+        objection = _object(overload, args)
         if objection is None:
-            fails = overload.restriction(given) if overload.restriction is not None else None
-            result = _result(overload.result, given)
-            adds = overload.adds if overload.adds_for is None else overload.adds_for(given)
+            fails = overload.restriction(args) if overload.restriction is not None else None
+            result = _result(overload.result, args)
+            adds = overload.adds if overload.adds_for is None else overload.adds_for(args)
             return Resolution(signature, overload, result, fails, adds)
-        progress = _progress(overload, given, objection)
+        progress = _progress(overload, args, objection)
         if progress > furthest:
             nearest, furthest = objection, progress
     if nearest is None:
-        what = f"takes {_counts(signature)}, not {len(given)}"
+        what = f"takes {_counts(signature)}, not {len(args)}"
         nearest = Objection(Reason.COUNT, what)
     return _refusal(signature, nearest)
 
 
-def unknown(table: Mapping[str, Signature], name: str) -> Refusal:
+def unknown(table: Mapping[str, Signature], name: str) -> CallRefusal:
     """The refusal of a name that ``table`` doesn't have, with the nearest one that it has."""
-    kind = next((signature.kind for signature in table.values()), Kind.SCALAR)
+    kind = next((signature.kind for signature in table.values()), NameKind.SCALAR)
     hint = _suggestion(_same(name, table)) or _of_another_kind(kind, name)
     instead = instead_of_call(name) if hint is None else None
     if instead is not None:
-        return Refusal(Reason.ABSENT, f'{kind.noun} "{name}"', hint=instead)
+        return CallRefusal(Reason.ABSENT, f'{kind.noun} "{name}"', hint=instead)
     hint = hint or did_you_mean(name, table)
     namespace = name.rpartition(":")[0]
     if hint is None and namespace:
-        is_known = any(one.startswith(f"{namespace}:") for names, _ in _PLACES for one in names)
+        has_namespace = any(
+            one.startswith(f"{namespace}:") for names, _ in _PLACES for one in names
+        )
         hint = f'No extension "{namespace}" runs here; docs/siddhiql.md lists what runs.'
-        if is_known:
+        if has_namespace:
             hint = f'docs/siddhiql.md lists what "{namespace}" has.'
-    return Refusal(Reason.UNKNOWN, f'{kind.noun} "{name}" is not defined', hint=hint)
+    return CallRefusal(Reason.UNKNOWN, f'{kind.noun} "{name}" is not defined', hint=hint)
 
 
-def _of_another_kind(kind: Kind, name: str) -> str | None:
+def _of_another_kind(kind: NameKind, name: str) -> str | None:
     """A hint at the place of a name that runs, but not where a name of ``kind`` is written."""
     for names, form in _PLACES:
-        found = names.get(name)
-        if found is not None and found.runs and kind not in {one.kind for one in names.values()}:
-            return f"The {found.kind.noun} of this name is written {form.format(name)}."
+        signature = names.get(name)
+        if (
+            signature is not None
+            and signature.runs
+            and kind not in {one.kind for one in names.values()}
+        ):
+            return f"The {signature.kind.noun} of this name is written {form.format(name)}."
     return None
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     """A hint at the known name nearest to ``name``; finds a missing namespace as well."""
-    names = list(known)
+    names = list(candidates)
     return _suggestion(
         _same(name, names) or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     )
 
 
-def _same(name: str, known: Iterable[str]) -> list[str]:
+def _same(name: str, candidates: Iterable[str]) -> list[str]:
     """The known names that differ in case, or in their namespace, alone."""
-    wanted = name.lower()
-    return [one for one in known if wanted in (one.lower(), one.lower().rpartition(":")[2])]
+    lower = name.lower()
+    return [one for one in candidates if lower in (one.lower(), one.lower().rpartition(":")[2])]
 
 
 def _suggestion(names: Sequence[str]) -> str | None:
@@ -159,8 +165,8 @@ def _object_to(
         what = f"can't have {argument.type} as {where}"
         return Objection(Reason.TYPE, what, index, _another_literal(argument, parameter))
     if argument.form not in parameter.forms:
-        wanted = "a constant" if parameter.forms == CONSTANT else _forms(parameter)
-        return Objection(Reason.FORM, f"takes {wanted} as {where}", index)
+        expected = "a constant" if parameter.forms == CONSTANT else _forms(parameter)
+        return Objection(Reason.FORM, f"takes {expected} as {where}", index)
     if parameter.same_as is not None:
         other = arguments[parameter.same_as].type
         if argument.type is not other:
@@ -186,7 +192,7 @@ def _parameter_at(overload: Overload, index: int) -> Parameter:
 
 def _another_literal(argument: Argument, parameter: Parameter) -> str | None:
     """The notation of a number that would give it the required type."""
-    if argument.form is not Form.CONSTANT or argument.type not in NUMBER:
+    if argument.form is not ArgumentForm.CONSTANT or argument.type not in NUMBER:
         return None
     number = argument.value
     if AttributeType.LONG in parameter.types and argument.type is AttributeType.INT:
@@ -200,7 +206,7 @@ def _another_literal(argument: Argument, parameter: Parameter) -> str | None:
 
 def _one_type(arguments: tuple[Argument, ...]) -> str:
     together = "These arguments have one type"
-    if any(argument.form is Form.CONSTANT for argument in arguments):
+    if any(argument.form is ArgumentForm.CONSTANT for argument in arguments):
         return f"{together}: write 1L, 1.0f or 1.0 for 1."
     return f"{together}: convert(x, 'double') makes one of another."
 
@@ -228,8 +234,8 @@ def _result(result: Result | None, arguments: tuple[Argument, ...]) -> Attribute
             return result
 
 
-def _refusal(signature: Signature, objection: Objection) -> Refusal:
-    return Refusal(
+def _refusal(signature: Signature, objection: Objection) -> CallRefusal:
+    return CallRefusal(
         objection.reason,
         f'{signature.kind.noun} "{signature.name}" {objection.what}',
         detail=f"It is {describe(signature)}.",

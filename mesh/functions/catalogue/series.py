@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.functions.catalogue.model import Argument, Form, Kind, Objection, Reason
+from mesh.functions.catalogue.model import Argument, ArgumentForm, NameKind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
 from mesh.model.types import Attribute, AttributeType
 
@@ -83,10 +83,10 @@ def _coefficients(name: str | None, kind: AttributeType = AttributeType.DOUBLE) 
     def adds(arguments: tuple[Argument, ...]) -> tuple[Attribute, ...]:
         points = arguments[-2:]
         if name is None:
-            points = tuple(one for one in arguments if one.form is Form.ATTRIBUTE)
+            points = tuple(one for one in arguments if one.form is ArgumentForm.ATTRIBUTE)
         names = ["stderr", *(f"beta{place}" for place in range(len(points)))]
-        found = tuple(Attribute(one, AttributeType.DOUBLE) for one in names)
-        return found if name is None else (*found, Attribute(name, kind))
+        attributes = tuple(Attribute(one, AttributeType.DOUBLE) for one in names)
+        return attributes if name is None else (*attributes, Attribute(name, kind))
 
     return adds
 
@@ -105,7 +105,9 @@ def _is_chain(arguments: tuple[Argument, ...]) -> Objection | None:
 
 
 def _is_regression(arguments: tuple[Argument, ...]) -> Objection | None:
-    settings = [(place, one) for place, one in enumerate(arguments) if one.form is Form.CONSTANT]
+    settings = [
+        (place, one) for place, one in enumerate(arguments) if one.form is ArgumentForm.CONSTANT
+    ]
     # A single constant is that of a forecast or of a range.
     for place, one in settings if len(settings) > 1 else ():
         value = one.value
@@ -142,7 +144,7 @@ SERIES: Final = {
     name: replace(one, overloads=tuple(replace(o, adds_for=_ADDS.get(name)) for o in one.overloads))
     for name, one in signatures(
         _SERIES + _CHAIN.lstrip() + _RANKED.lstrip(),
-        Kind.STREAM_PROCESSOR,
+        NameKind.STREAM_PROCESSOR,
         runs=True,
         rules=_RULES,
     ).items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.functions.catalogue.model import Kind
+from mesh.functions.catalogue.model import NameKind
 from mesh.functions.catalogue.notation import signatures
 
 _PROCESSORS: Final = """
@@ -23,6 +23,6 @@ pol2Cart(theta double, rho double, z double) -> x double, y double, z double
 
 #: Stream functions by name.  Those of kind STREAM_PROCESSOR are invalid in patterns and sequences;
 #: the attributes that one adds must have new names.
-STREAM_FUNCTIONS: Final = signatures(_PROCESSORS, Kind.STREAM_PROCESSOR, runs=True) | signatures(
-    _FUNCTIONS, Kind.STREAM_FUNCTION, runs=True
-)
+STREAM_FUNCTIONS: Final = signatures(
+    _PROCESSORS, NameKind.STREAM_PROCESSOR, runs=True
+) | signatures(_FUNCTIONS, NameKind.STREAM_FUNCTION, runs=True)

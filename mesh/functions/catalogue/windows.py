@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from mesh.functions.catalogue.model import Argument, Form, Kind, Objection, Reason, ordinal
+from mesh.functions.catalogue.model import (
+    Argument,
+    ArgumentForm,
+    NameKind,
+    Objection,
+    Reason,
+    ordinal,
+)
 from mesh.functions.catalogue.notation import signatures
 from mesh.model.types import AttributeType
 
@@ -59,7 +66,7 @@ def _not_negative(arguments: tuple[Argument, ...]) -> Objection | None:
 
 def _int_start_is_constant(arguments: tuple[Argument, ...]) -> Objection | None:
     for start in arguments[2:3]:
-        if start.type is AttributeType.INT and start.form is not Form.CONSTANT:
+        if start.type is AttributeType.INT and start.form is not ArgumentForm.CONSTANT:
             what = "takes a constant or a long as its third argument"
             return Objection(Reason.FORM, what, 2)
     return None
@@ -77,13 +84,13 @@ def _sorted_by(arguments: tuple[Argument, ...]) -> Objection | None:
     """Check that attributes follow the first argument, each with an optional order."""
     index = 1
     while index < len(arguments):
-        if arguments[index].form is not Form.ATTRIBUTE:
+        if arguments[index].form is not ArgumentForm.ATTRIBUTE:
             what = f"takes an attribute to sort by as its {ordinal(index)} argument"
             return Objection(Reason.FORM, what, index)
         index += 1
         if index < len(arguments) and arguments[index].type is AttributeType.STRING:
             order = arguments[index]
-            if order.form is not Form.CONSTANT:
+            if order.form is not ArgumentForm.CONSTANT:
                 what = f"takes 'asc' or 'desc' as its {ordinal(index)} argument"
                 hint = "A second attribute to sort by follows the order of the first."
                 return Objection(Reason.FORM, what, index, hint)
@@ -115,7 +122,7 @@ def _within_bounds(arguments: tuple[Argument, ...]) -> str | None:
 #: Windows by name, of ``#window.x(..)`` and of ``define window``.
 WINDOWS: Final = signatures(
     _WINDOWS,
-    Kind.WINDOW,
+    NameKind.WINDOW,
     runs=True,
     rules={
         "batch": _not_negative,

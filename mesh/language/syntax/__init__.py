@@ -62,7 +62,7 @@ from mesh.language.syntax.outputs import OutputAttribute as OutputAttribute
 from mesh.language.syntax.outputs import OutputRate as OutputRate
 from mesh.language.syntax.outputs import RateKind as RateKind
 from mesh.language.syntax.outputs import ReturnEvents as ReturnEvents
-from mesh.language.syntax.outputs import Selector as Selector
+from mesh.language.syntax.outputs import SelectClause as SelectClause
 from mesh.language.syntax.queries import DeleteFrom as DeleteFrom
 from mesh.language.syntax.queries import InsertInto as InsertInto
 from mesh.language.syntax.queries import OnDemandQuery as OnDemandQuery

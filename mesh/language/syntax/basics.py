@@ -56,9 +56,10 @@ class Annotation:
 
     def get(self, key: str | None = None) -> str | None:
         """The text of element ``key`` (keys compare without case), None for the unnamed one."""
-        wanted = key.lower() if key is not None else None
+        lower_key = key.lower() if key is not None else None
         return next(
-            (v for k, v in self.elements if (k.lower() if k is not None else None) == wanted), None
+            (v for k, v in self.elements if (k.lower() if k is not None else None) == lower_key),
+            None,
         )
 
 

@@ -14,7 +14,7 @@ from mesh.language.syntax.expressions import Literal, TimeUnit, Variable
 if TYPE_CHECKING:
     from mesh.errors import Position
     from mesh.language.syntax.inputs import StreamInput, WindowHandler
-    from mesh.language.syntax.outputs import EventKind, Selector
+    from mesh.language.syntax.outputs import EventKind, SelectClause
     from mesh.model.types import AttributeType
 
 
@@ -98,7 +98,7 @@ class AggregationDefinition:
 
     name: str
     input: StreamInput
-    selector: Selector
+    selector: SelectClause
     #: The attribute that holds the time; None: the time of arrival.
     aggregate_by: Variable | None
     every: Durations

@@ -14,7 +14,7 @@ from mesh.language.syntax.expressions import Expression, Literal
 
 if TYPE_CHECKING:
     from mesh.errors import Position
-    from mesh.language.syntax.outputs import OutputRate, ReturnEvents, Selector
+    from mesh.language.syntax.outputs import OutputRate, ReturnEvents, SelectClause
 
 # Handlers: the steps after a stream's name
 
@@ -217,7 +217,7 @@ class AnonymousInput:
     """``(from S select a return)``: a query without a name, read by another."""
 
     input: QueryInput
-    selector: Selector
+    selector: SelectClause
     rate: OutputRate | None
     output: ReturnEvents
     position: Position = at()

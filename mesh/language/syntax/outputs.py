@@ -47,7 +47,7 @@ class OrderBy:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
+class SelectClause:
     """``select .. group by .. having .. order by .. limit .. offset ..``.
 
     No attributes means ``*``, and so does a query without ``select``.

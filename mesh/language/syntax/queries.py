@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mesh.language.syntax.basics import Annotation, StreamReference, at, find
 from mesh.language.syntax.expressions import Expression, Variable
-from mesh.language.syntax.outputs import EventKind, OutputRate, ReturnEvents, Selector
+from mesh.language.syntax.outputs import EventKind, OutputRate, ReturnEvents, SelectClause
 
 if TYPE_CHECKING:
     from mesh.errors import Position
@@ -69,7 +69,7 @@ class Query:
     """``@info(..) from .. select .. output .. insert into ..``."""
 
     input: QueryInput
-    selector: Selector
+    selector: SelectClause
     output: QueryOutput
     annotations: tuple[Annotation, ...] = ()
     rate: OutputRate | None = None
@@ -148,6 +148,6 @@ class OnDemandQuery:
     """
 
     input: StoreInput | None
-    selector: Selector
+    selector: SelectClause
     output: QueryOutput
     position: Position = at()

@@ -49,18 +49,18 @@ class BucketReads:
         self.marker: Callable[[], int] | None = None
         #: Rows that left and may not be in the database, with their positions.
         self._left: list[tuple[Longs, pa.RecordBatch]] = []
-        self._found: list[pa.RecordBatch] = []
+        self._batches: list[pa.RecordBatch] = []
         self._keys = self._no_keys()
         #: The marker's position when the rows were found; None before the first look-up.
         self._position: int | None = None
         #: Look-ups of this run: the parts that hold for each, with the keys of those by equality.
         self._whole: set[frozenset[Clause]] = set()
         self._by_key: dict[tuple[tuple[str, ...], frozenset[Clause]], set[Any]] = {}
-        self._is_asked = False
+        self._has_lookups = False
         self._is_repeating = False
 
     def __repr__(self) -> str:
-        return f"BucketReads({self.table.name}, {sum(map(len, self._found))} rows found)"
+        return f"BucketReads({self.table.name}, {sum(map(len, self._batches))} rows found)"
 
     @property
     def read_name(self) -> str:
@@ -76,7 +76,7 @@ class BucketReads:
 
         An earlier life may have written some of them, and the marker is then among them.
         """
-        self._left = [(at, own) for at, own in self._left if len(at) and at[0] < first]
+        self._left = [(at, batch) for at, batch in self._left if len(at) and at[0] < first]
         self._left.append((position, rows))
 
     # Look-ups
@@ -87,12 +87,12 @@ class BucketReads:
         Raises:
             MeshError: the database does not answer.
         """
-        self._is_asked = True
+        self._has_lookups = True
         if self._is_repeating:
             return
-        wanted = [one for clause in lookups for one in self._unknown(within, clause)]
-        for start in range(0, len(wanted), _ALTERNATIVES_MAX):
-            some = tuple(wanted[start : start + _ALTERNATIVES_MAX])
+        clauses = [one for clause in lookups for one in self._unknown(within, clause)]
+        for start in range(0, len(clauses), _ALTERNATIVES_MAX):
+            some = tuple(clauses[start : start + _ALTERNATIVES_MAX])
             self._find(some[0] if len(some) == 1 else AnyOf(some))
 
     def _unknown(self, within: tuple[int, int], clause: Clause) -> list[Clause]:
@@ -107,13 +107,13 @@ class BucketReads:
                 Compared(time, Comparison.LESS, within[1]),
             )
         )
-        if any(known <= rest for known in self._whole):
+        if any(previous <= rest for previous in self._whole):
             return []
         if by is None:
             self._whole.add(rest)
         elif any(
-            columns == by.columns and known <= rest and keys.issuperset(by.keys)
-            for (columns, known), keys in self._by_key.items()
+            columns == by.columns and previous <= rest and keys.issuperset(by.keys)
+            for (columns, previous), keys in self._by_key.items()
         ):
             return []
         else:
@@ -134,21 +134,21 @@ class BucketReads:
 
     def _take_in(self, rows: pa.RecordBatch) -> None:
         """Add rows that are not found yet: what was found first holds for the whole run."""
-        known = len(self._keys)
+        count = len(self._keys)
         keys = [from_arrow(rows.column(one.name), one.type) for one in self.table.keys]
-        new = self._keys.number(keys, rows.num_rows, "") >= known
+        new = self._keys.number(keys, rows.num_rows, "") >= count
         if new.any():
-            self._found.append(rows.filter(pa.array(new)))
+            self._batches.append(rows.filter(pa.array(new)))
 
     def rows(self, within: tuple[int, int]) -> pa.RecordBatch:
         """The rows of a span that were found, and those on their way; several for one key."""
-        known = -1 if self._position is None else self._position
-        parts = [*self._found, *(rows.filter(pa.array(at > known)) for at, rows in self._left)]
-        found = concat(parts) if parts else no_rows(self.table.arrow)
-        times = found.column(self.table.time)
+        position = -1 if self._position is None else self._position
+        parts = [*self._batches, *(rows.filter(pa.array(at > position)) for at, rows in self._left)]
+        batch = concat(parts) if parts else no_rows(self.table.arrow)
+        times = batch.column(self.table.time)
         compute: Any = pc
         met = compute.and_(compute.greater_equal(times, within[0]), compute.less(times, within[1]))
-        return found.filter(met)
+        return batch.filter(met)
 
     # Runs
 
@@ -162,10 +162,10 @@ class BucketReads:
 
     def take_reads(self) -> pa.RecordBatch | None:
         """The rows found since ``begin_run``; None if nothing was asked for."""
-        is_asked, self._is_asked = self._is_asked, False
-        if not is_asked:
+        has_lookups, self._has_lookups = self._has_lookups, False
+        if not has_lookups:
             return None
-        rows = concat(self._found) if self._found else no_rows(self.table.arrow)
+        rows = concat(self._batches) if self._batches else no_rows(self.table.arrow)
         position = 0 if self._position is None else self._position
         return rows.replace_schema_metadata({_POSITION: str(position).encode()})
 
@@ -184,12 +184,12 @@ class BucketReads:
         self._forget()
 
     def _forget(self) -> None:
-        self._found = []
+        self._batches = []
         self._keys = self._no_keys()
         self._position = None
         self._whole.clear()
         self._by_key.clear()
-        self._is_asked = False
+        self._has_lookups = False
 
     # State
 

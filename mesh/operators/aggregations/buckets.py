@@ -37,8 +37,8 @@ def bucket_starts(times_ms: Longs, duration: TimeUnit, zone: str | None = None) 
     starts = _floor(local, duration)
     if duration is TimeUnit.HOUR:
         return times_ms - (local - starts)
-    found, where = np.unique(starts, return_inverse=True)
-    utc = np.array([_to_utc(start, zone) for start in found.tolist()], dtype=np.int64)
+    unique_starts, where = np.unique(starts, return_inverse=True)
+    utc = np.array([_to_utc(start, zone) for start in unique_starts.tolist()], dtype=np.int64)
     return utc[where]
 
 
@@ -58,8 +58,8 @@ def _offsets(times_ms: Longs, zone: str) -> Longs:
     steps = times_ms // _STEP_MS
     if steps.min() == steps.max():
         return np.full(len(steps), _offset(int(steps[0]), zone), dtype=np.int64)
-    found, where = np.unique(steps, return_inverse=True)
-    offsets = np.array([_offset(step, zone) for step in found.tolist()], dtype=np.int64)
+    unique_steps, where = np.unique(steps, return_inverse=True)
+    offsets = np.array([_offset(step, zone) for step in unique_steps.tolist()], dtype=np.int64)
     return offsets[where]
 
 

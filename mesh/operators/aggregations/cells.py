@@ -21,7 +21,7 @@ from mesh.operators.aggregations.loops import (
     chain_groups,
     latest_rows,
 )
-from mesh.operators.aggregations.numbering import CellNumbers, Order
+from mesh.operators.aggregations.numbering import CellNumbers, CellOrder
 from mesh.operators.aggregations.sets import PairSet
 from mesh.operators.aggregations.values import (
     BaseKind,
@@ -83,8 +83,8 @@ class Cells:
         place = np.cumsum(mask) - 1
         sets = {}
         for number, (places, values) in self.sets.items():
-            kept = mask[places]
-            sets[number] = place[places[kept]], values[kept]
+            pair_mask = mask[places]
+            sets[number] = place[places[pair_mask]], values[pair_mask]
         return Cells(
             self.arrival[chosen],
             self.bucket[chosen],
@@ -98,7 +98,7 @@ class Cells:
 class CellStore:
     """The cells of one duration, with the base values ``plan``."""
 
-    def __init__(self, plan: Sequence[BaseValue], order: Order = Order.ANY) -> None:
+    def __init__(self, plan: Sequence[BaseValue], order: CellOrder = CellOrder.ANY) -> None:
         self._plan = tuple(plan)
         self._order = order
         kinds = [value.kind for value in plan]
@@ -250,12 +250,12 @@ class CellStore:
             self._before = more_rows(self._before, self.count)
             chain_groups(self._keys, self._chained, self.count, self._last_of, self._before)
             self._chained = self.count
-        found = []
+        cells = []
         cell = int(self._last_of[group]) if group < len(self._last_of) else -1
         while cell >= 0:
-            found.append(cell)
+            cells.append(cell)
             cell = int(self._before[cell])
-        return np.array(found[::-1], dtype=np.int64)
+        return np.array(cells[::-1], dtype=np.int64)
 
     def take_first(self, count: int, version: str) -> Cells:
         """Remove the first cells, and return them."""

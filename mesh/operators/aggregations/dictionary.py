@@ -60,12 +60,12 @@ class KeyNumbers:
 
     def values(self, column: int) -> Vector:
         """One column of all keys, by number."""
-        known = self._values.get(column)
-        if known is None or known[0] != len(self):
+        cached = self._values.get(column)
+        if cached is None or cached[0] != len(self):
             _, *columns = self._groups.to_arrow(0, len(self))
-            known = len(self), _decoded(columns[column], self.types[column])
-            self._values[column] = known
-        return known[1]
+            cached = len(self), _decoded(columns[column], self.types[column])
+            self._values[column] = cached
+        return cached[1]
 
     def renumbering(self, used: Longs, version: str) -> Longs | None:
         """New numbers by present ones, after most keys are in no use; None if that is not so.
@@ -78,15 +78,15 @@ class KeyNumbers:
             return None
         is_used = np.zeros(count, dtype=np.bool_)
         is_used[used] = True
-        kept = np.flatnonzero(is_used)
-        if 2 * len(kept) > count:
+        live = np.flatnonzero(is_used)
+        if 2 * len(live) > count:
             return None
-        columns = [self.values(column).take(kept) for column in range(len(self.types))]
+        columns = [self.values(column).take(live) for column in range(len(self.types))]
         self._groups = Groups(self.types, nulls_are_text=self._nulls_are_text)
         self._values = {}
         new = np.full(count, -1, dtype=np.int64)
-        if len(kept):
-            new[kept] = self._number(columns, len(kept))
+        if len(live):
+            new[live] = self._number(columns, len(live))
         self._pages.touch_from(0, len(self), version)
         return new
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Mask
     from mesh.language.syntax import TimeUnit
-    from mesh.operators.aggregations.layout import FoundAggregate, Layout
+    from mesh.operators.aggregations.layout import Layout, OutputAggregate
     from mesh.operators.aggregations.rollup import Aggregation
     from mesh.operators.base import Longs
     from mesh.plan.bound import BoundExpression, BoundWithin
@@ -96,8 +96,8 @@ def find_joined(
     merged.add(aggregation.tables.cells(per, rows, numbers, values), "")
     for cells in _cells(aggregation, within, per, groups):
         sets = {
-            number: (places, _numbered(values[number], aggregation.value_numbers[number], own))
-            for number, (places, own) in cells.sets.items()
+            number: (places, _numbered(values[number], aggregation.value_numbers[number], members))
+            for number, (places, members) in cells.sets.items()
         }
         group = _numbered(numbers, aggregation.groups, cells.group)
         merged.add(replace(cells, group=group, sets=sets), "")
@@ -106,16 +106,16 @@ def find_joined(
     return _outputs(aggregation, merged, numbers)
 
 
-def _numbered(numbers: KeyNumbers, known: KeyNumbers, of: Longs) -> Longs:
-    """The numbers in ``numbers`` of keys by their numbers in ``known``."""
+def _numbered(numbers: KeyNumbers, source: KeyNumbers, of: Longs) -> Longs:
+    """The numbers in ``numbers`` of keys by their numbers in ``source``."""
     used, place = np.unique(of, return_inverse=True)
     if not len(used):
         return of
-    keys = [known.values(column).take(used) for column in range(len(numbers.types))]
+    keys = [source.values(column).take(used) for column in range(len(numbers.types))]
     return numbers.number(keys, len(used), "")[place]
 
 
-def find_asked(
+def find_on_demand(
     aggregation: Aggregation,
     within: BoundWithin,
     per: BoundExpression,
@@ -136,21 +136,21 @@ def find_asked(
     )
     if start is None or duration is None or (end is None and within.end is not None):
         raise ValueError("'within' or 'per' is null")
-    kept = duration_named(str(duration), aggregation.durations, aggregation.name)
+    unit = duration_named(str(duration), aggregation.durations, aggregation.name)
     groups = None if on is None else _groups_allowed(aggregation, on)
-    return find(aggregation, span_between(start, end), kept, now_ms=now_ms, groups=groups)
+    return find(aggregation, span_between(start, end), unit, now_ms=now_ms, groups=groups)
 
 
 def _groups_allowed(aggregation: Aggregation, on: BoundExpression) -> Longs | None:
     """The groups that a condition with ``==`` on all group-by columns allows; None for any."""
-    keys = keys_asked(on, aggregation.schema.names, aggregation.layout)
+    keys = group_keys(on, aggregation.schema.names, aggregation.layout)
     if keys is None:
         return None
     number = aggregation.groups.find(keys)
     return np.array([number] if number >= 0 else [], dtype=np.int64)
 
 
-def keys_asked(on: BoundExpression, names: Sequence[str], layout: Layout) -> list[Vector] | None:
+def group_keys(on: BoundExpression, names: Sequence[str], layout: Layout) -> list[Vector] | None:
     """The group of a condition with ``==`` on all group-by columns: its values; None for any.
 
     ``names``: the columns that are found in an aggregation of this layout.
@@ -159,30 +159,30 @@ def keys_asked(on: BoundExpression, names: Sequence[str], layout: Layout) -> lis
     for part in conjuncts(on):
         if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
             continue
-        for own, other in ((part.left, part.right), (part.right, part.left)):
-            if not isinstance(own, Column) or not isinstance(other, Constant):
+        for column, other in ((part.left, part.right), (part.right, part.left)):
+            if not isinstance(column, Column) or not isinstance(other, Constant):
                 continue
-            place = key_place(own.name, names, layout)
-            if place is not None and other.value is not None and _is_same(own, other):
-                keys[place] = constant(other.value, own.type)
+            place = key_place(column.name, names, layout)
+            if place is not None and other.value is not None and _is_same(column, other):
+                keys[place] = constant(other.value, column.type)
     if not keys or len(keys) < len(layout.keys):
         return None
     return [keys[place] for place in range(len(keys))]
 
 
-def _is_same(own: Column, other: Constant) -> bool:
+def _is_same(column: Column, other: Constant) -> bool:
     """Whether the constant has a value of the column's type, and that is what it is compared as."""
-    if own.type in (AttributeType.INT, AttributeType.LONG):
-        return other.type is own.type or (other.type, own.type) == (
+    if column.type in (AttributeType.INT, AttributeType.LONG):
+        return other.type is column.type or (other.type, column.type) == (
             AttributeType.INT, AttributeType.LONG
         )  # fmt: skip
-    return own.type is AttributeType.STRING and other.type is AttributeType.STRING
+    return column.type is AttributeType.STRING and other.type is AttributeType.STRING
 
 
 def key_place(name: str, names: Sequence[str], layout: Layout) -> int | None:
     """The number of the group-by column that is selected under ``name``; None for no such.
 
-    ``names``: see ``keys_asked``.
+    ``names``: see ``group_keys``.
     """
     place = list(names).index(name) - 1
     if place < 0:
@@ -195,10 +195,10 @@ def key_place(name: str, names: Sequence[str], layout: Layout) -> int | None:
 
 def groups_with(aggregation: Aggregation, column: int, values: Sequence[Any]) -> Longs:
     """The numbers of the groups whose group-by column has one of ``values``, Python's."""
-    known = aggregation.groups.values(column)
-    wanted = pa.array(list(values), known.type.arrow)
-    found = pc.is_in(known.to_arrow(len(known)), value_set=wanted)
-    return np.flatnonzero(found.to_numpy(zero_copy_only=False))
+    keys = aggregation.groups.values(column)
+    requested = pa.array(list(values), keys.type.arrow)
+    matches = pc.is_in(keys.to_arrow(len(keys)), value_set=requested)
+    return np.flatnonzero(matches.to_numpy(zero_copy_only=False))
 
 
 def _merged(
@@ -249,17 +249,17 @@ def _cells(
     for store, duration in _stores(aggregation, per):
         if not len(store):
             continue
-        own = None if groups is None or len(groups) > _FEW else _cells_of(store, groups)
-        buckets = store.buckets if own is None else store.buckets[own]
+        candidates = None if groups is None or len(groups) > _FEW else _cells_of(store, groups)
+        buckets = store.buckets if candidates is None else store.buckets[candidates]
         if duration is not per:
             buckets = bucket_starts(buckets, per, aggregation.zone)
         met = (buckets >= within[0]) & (buckets < within[1])
-        if own is None and groups is not None:
+        if candidates is None and groups is not None:
             met &= np.isin(store.groups, groups)
         chosen = np.flatnonzero(met)
         buckets = buckets[chosen]
-        if own is not None:
-            chosen = own[chosen]
+        if candidates is not None:
+            chosen = candidates[chosen]
         if len(chosen):
             cells = store.take(chosen)
             none = np.zeros(len(chosen), dtype=np.int64)
@@ -268,8 +268,8 @@ def _cells(
 
 def _cells_of(store: CellStore, groups: Longs) -> Longs:
     """The cells of some groups, rising."""
-    found = [store.cells_of(group) for group in groups.tolist()]
-    return np.sort(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+    parts = [store.cells_of(group) for group in groups.tolist()]
+    return np.sort(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
 
 
 def _stores(aggregation: Aggregation, per: TimeUnit) -> Iterator[tuple[CellStore, TimeUnit]]:
@@ -292,16 +292,16 @@ def _outputs(aggregation: Aggregation, merged: CellStore, groups: KeyNumbers) ->
     for number, base in enumerate(layout.base):
         if base.kind is BaseKind.LATEST:
             frame.add(LATEST, str(number), cells.values[number])
-    for number, aggregate in enumerate(layout.found):
+    for number, aggregate in enumerate(layout.aggregates):
         frame.add(AGGREGATES, str(number), _value(aggregate, cells, merged))
     columns: list[pa.Array[Any]] = [pa.array(cells.bucket, pa.int64())]
-    for evaluate, wanted in zip(layout.evaluators, list(aggregation.schema)[1:], strict=True):
+    for evaluate, field in zip(layout.evaluators, list(aggregation.schema)[1:], strict=True):
         array = evaluate(frame).spread(count).to_arrow(count)
-        columns.append(array if array.type == wanted.type else array.cast(wanted.type, safe=False))
+        columns.append(array if array.type == field.type else array.cast(field.type, safe=False))
     return pa.RecordBatch.from_arrays(columns, schema=aggregation.schema)
 
 
-def _value(aggregate: FoundAggregate, cells: Cells, merged: CellStore) -> Vector:
+def _value(aggregate: OutputAggregate, cells: Cells, merged: CellStore) -> Vector:
     if aggregate.base not in cells.values:
         return Vector(AttributeType.LONG, merged.set_sizes(aggregate.base))
     value = cells.values[aggregate.base]

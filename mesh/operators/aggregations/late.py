@@ -8,7 +8,7 @@ import numpy as np
 
 from mesh.operators.aggregations.cells import Cells, CellStore
 from mesh.operators.aggregations.loops import BUCKET, GROUP
-from mesh.operators.aggregations.numbering import CellNumbers, Order
+from mesh.operators.aggregations.numbering import CellNumbers, CellOrder
 from mesh.operators.base import State
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class LateCellStore(CellStore):
     """
 
     def __init__(self, plan: Sequence[BaseValue]) -> None:
-        super().__init__(plan, Order.LATE)
+        super().__init__(plan, CellOrder.LATE)
         self._waiting: list[Cells] = []
         self._waiting_count = 0
         #: Number of cells at which those of one key are merged.
@@ -105,7 +105,7 @@ class LateCellStore(CellStore):
         sample = np.flatnonzero((bucket // 1000 + group) % 8 == 0)
         if 16 * len(sample) < self.count:
             sample = np.arange(self.count)
-        numbers = CellNumbers(Order.ANY)
+        numbers = CellNumbers(CellOrder.ANY)
         # Closed cells have one arrival.
         numbers.number(np.zeros(len(sample), dtype=np.int64), bucket[sample], group[sample])
         return numbers.count < _MERGED_PART * len(sample)

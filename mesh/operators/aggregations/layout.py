@@ -34,7 +34,7 @@ _KINDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class FoundAggregate:
+class OutputAggregate:
     """An aggregator of the select clause: its base value and, of an average, that of its count."""
 
     base: int
@@ -46,7 +46,7 @@ class Layout:
     """Base values of ``define aggregation``, and its outputs.
 
     ``keys``: the group-by columns.  ``base``, ``arguments``: the base values, and the expressions
-    of the events that they are made of; None for counts.  ``found``: the aggregators, whose values
+    of the events that they are made of; None for counts.  ``aggregates``: their values
     are columns of step ``AGGREGATES``, named by their numbers.  ``outputs``: what the select clause
     gives, after the time, over these columns, those of step ``LATEST`` and the group-by columns;
     ``evaluators``: the same, compiled.
@@ -57,17 +57,17 @@ class Layout:
     #: By number of the base value its name in a table, as in the reference engine.
     names: list[str] = field(default_factory=list)
     arguments: list[Evaluator | None] = field(default_factory=list)
-    found: list[FoundAggregate] = field(default_factory=list)
+    aggregates: list[OutputAggregate] = field(default_factory=list)
     outputs: list[BoundExpression] = field(default_factory=list)
     evaluators: list[Evaluator] = field(default_factory=list)
     #: By base value the attribute that it is made of; empty for counts and other expressions.
     attributes: list[str] = field(default_factory=list)
-    _known: dict[tuple[BaseKind, object], int] = field(default_factory=dict)
+    _numbers: dict[tuple[BaseKind, object], int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, aggregation: BoundAggregation) -> Layout:
         """The layout of ``aggregation``; inside of ``environment.using``."""
-        made = cls(aggregation.group_by)
+        layout = cls(aggregation.group_by)
         keys = {(column.step, column.name) for column in aggregation.group_by}
         lifted: list[ExtractedAggregate] = []
         for output in aggregation.outputs:
@@ -75,12 +75,12 @@ class Layout:
             is_key = isinstance(expression, Column) and (expression.step, expression.name) in keys
             if not (is_key or names_aggregate(expression)):
                 type = expression.type or AttributeType.OBJECT
-                number = made._add(BaseKind.LATEST, type, expression, output.name)
+                number = layout._add(BaseKind.LATEST, type, expression, output.name)
                 expression = Column(str(number), type, LATEST)
-            made.outputs.append(expression)
-            made.evaluators.append(compile_expression(expression))
-        made.found = [made._aggregate(one.call) for one in lifted]
-        return made
+            layout.outputs.append(expression)
+            layout.evaluators.append(compile_expression(expression))
+        layout.aggregates = [layout._aggregate(one.call) for one in lifted]
+        return layout
 
     @property
     def sets(self) -> list[int]:
@@ -96,16 +96,16 @@ class Layout:
         """Whether a base value is that of the latest event."""
         return any(value.kind is BaseKind.LATEST for value in self.base)
 
-    def _aggregate(self, call: AggregateCall) -> FoundAggregate:
+    def _aggregate(self, call: AggregateCall) -> OutputAggregate:
         name = call.function.lower()
         if name == "count":
-            return FoundAggregate(self._count())
+            return OutputAggregate(self._count())
         (argument,) = call.arguments
         type = argument.type
         assert type is not None, "an attribute has a type"
         if name == "avg":
-            return FoundAggregate(self._add(BaseKind.SUM, type, argument), self._count())
-        return FoundAggregate(self._add(_KINDS[name], type, argument))
+            return OutputAggregate(self._add(BaseKind.SUM, type, argument), self._count())
+        return OutputAggregate(self._add(_KINDS[name], type, argument))
 
     def _count(self) -> int:
         return self._add(BaseKind.COUNT, AttributeType.LONG, None)
@@ -119,15 +119,15 @@ class Layout:
     ) -> int:
         """The number of a base value; equal ones are kept once."""
         place = kind, (argument.step, argument.name) if isinstance(argument, Column) else argument
-        known = self._known.get(place)
-        if known is None:
-            known = self._known[place] = len(self.base)
+        number = self._numbers.get(place)
+        if number is None:
+            number = self._numbers[place] = len(self.base)
             self.base.append(BaseValue(kind, type))
             self.attributes.append(argument.name if isinstance(argument, Column) else "")
             self.arguments.append(None if argument is None else compile_expression(argument))
             of = f"_{argument.name}" if isinstance(argument, Column) else ""
             self.names.append(name or f"AGG_{kind.name}{of}")
-        return known
+        return number
 
 
-__all__ = ["AGGREGATES", "KEYS", "LATEST", "FoundAggregate", "Layout"]
+__all__ = ["AGGREGATES", "KEYS", "LATEST", "Layout", "OutputAggregate"]

@@ -29,7 +29,7 @@ _SLOTS_MIN = 1024
 _ROOM_MIN = 65_536
 
 
-class Order(Enum):
+class CellOrder(Enum):
     """Order of the cells that are added to a store, as far as it is known."""
 
     #: Arrivals never fall: cells of the present one are found by hash.
@@ -44,13 +44,13 @@ class Order(Enum):
     @property
     def appends(self) -> bool:
         """Whether each cell that is added is a new one."""
-        return self in (Order.NEW, Order.LATE)
+        return self in (CellOrder.NEW, CellOrder.LATE)
 
 
 class CellNumbers:
     """The keys of cells by number; an arrival that ended is never met again."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: CellOrder) -> None:
         self._order = order
         self.count = 0
         self._keys: Longs = np.zeros((0, _KEY), dtype=np.int64)
@@ -58,7 +58,7 @@ class CellNumbers:
         self._slots = _slots_for(0)
         #: See ``number_in_order``; marks begin at 1.
         self._near: Longs = np.zeros((0, 2), dtype=np.int64)
-        self._state: Longs = np.array([0, 1 if order is Order.RISING else 0], dtype=np.int64)
+        self._state: Longs = np.array([0, 1 if order is CellOrder.RISING else 0], dtype=np.int64)
 
     @property
     def keys(self) -> Longs:
@@ -83,7 +83,7 @@ class CellNumbers:
             self.count = needed
             return np.arange(first, needed)
         numbers = np.empty(len(group), dtype=np.int64)
-        if self._order is Order.RISING:
+        if self._order is CellOrder.RISING:
             self._near = more_rows(self._near, int(group.max()) + 1)
             self.count = number_in_order(
                 bucket, group, self._keys, self.count, self._near, self._state, numbers
@@ -98,7 +98,7 @@ class CellNumbers:
         self._find(arrival, bucket, group, numbers)
         return numbers
 
-    def become(self, order: Order) -> None:
+    def become(self, order: CellOrder) -> None:
         """Take further cells in another order, of those that append."""
         assert order.appends, "the others need tables"
         self._order, self._slots = order, _slots_for(0)
@@ -130,7 +130,7 @@ class CellNumbers:
 
     def rebuild(self) -> None:
         """Make the cells of the present arrival known by their present keys."""
-        if self._order is Order.RISING:
+        if self._order is CellOrder.RISING:
             self._state[S_MARK] += 1
             if self.count:
                 bucket = int(self._keys[self.count - 1, BUCKET])
@@ -140,7 +140,7 @@ class CellNumbers:
                 self._near[groups, 0] = self._state[S_MARK]
                 self._near[groups, 1] = np.arange(first, self.count)
                 self._state[S_BUCKET] = bucket
-        elif self._order is Order.ANY:
+        elif self._order is CellOrder.ANY:
             arrivals = self.keys[:, ARRIVAL]
             first = int(np.searchsorted(arrivals, arrivals[-1])) if self.count else 0
             self._state[S_ARRIVAL] = arrivals[-1] if self.count else 0

@@ -34,7 +34,7 @@ from mesh.operators.aggregations.cells import Cells, CellStore
 from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.aggregations.late import LateCellStore
 from mesh.operators.aggregations.layout import Layout
-from mesh.operators.aggregations.numbering import Order
+from mesh.operators.aggregations.numbering import CellOrder
 from mesh.operators.aggregations.times import times_of
 from mesh.operators.aggregations.values import BaseKind
 from mesh.operators.base import BEFORE_ALL, State, namespaced, subset
@@ -68,11 +68,11 @@ FLUSH_MS: Final = 10_000
 class Purging:
     """``@purge``: at each interval since the start closed cells older than this are dropped.
 
-    ``kept_ms``: by duration; a duration that is not there is kept for good.
+    ``max_age_ms``: by duration; a duration that is not there is kept for good.
     """
 
     interval_ms: int
-    kept_ms: Mapping[TimeUnit, int]
+    max_age_ms: Mapping[TimeUnit, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +157,8 @@ class Aggregation:
         is_rising = self._by is None and self.tables is None
         for duration in self.durations:
             if is_rising:
-                self.running[duration] = CellStore(base, Order.RISING)
-                self.closed[duration] = CellStore(base, Order.NEW)
+                self.running[duration] = CellStore(base, CellOrder.RISING)
+                self.closed[duration] = CellStore(base, CellOrder.NEW)
             else:
                 self.running[duration] = CellStore(base)
                 self.closed[duration] = LateCellStore(base)
@@ -206,12 +206,12 @@ class Aggregation:
         for number, argument in enumerate(self.layout.arguments):
             if argument is None:
                 continue
-            found = argument(frame)
+            vector = argument(frame)
             if self.layout.base[number].kind is BaseKind.SET:
-                own = self.value_numbers[number].number([found], count, self.version)
-                sets[number] = np.arange(count), own
+                members = self.value_numbers[number].number([vector], count, self.version)
+                sets[number] = np.arange(count), members
             else:
-                values[number] = found
+                values[number] = vector
         keys = [key(frame) for key in self._keys]
         if frame.failures:
             group = np.zeros(count, dtype=np.int64)
@@ -237,7 +237,7 @@ class Aggregation:
             if due_ms > self._purged_ms and self.tables is None:
                 self._close(due_ms)
                 self._purged_ms = due_ms
-                self._purge(due_ms, self._purging.kept_ms)
+                self._purge(due_ms, self._purging.max_age_ms)
         self._close(now_ms)
 
     def next_time(self) -> int | None:
@@ -270,11 +270,11 @@ class Aggregation:
         due_ms = cells.arrival + self._length_ms(duration)
         rows = self.tables.rows(duration, cells, self.groups)
         of_sets = self.tables.set_rows(duration, cells, rows, self.set_values)
-        for number, (of_cell, own) in enumerate([(np.arange(len(cells)), rows), *of_sets]):
+        for number, (of_cell, batch) in enumerate([(np.arange(len(cells)), rows), *of_sets]):
             if duration in self.reads:
-                self.reads[duration][number].leave(own, self.position)
+                self.reads[duration][number].leave(batch, self.position)
             channel = rows_channel(tables[number].name)
-            self._leaving.append(LeavingRows(channel, first + number, due_ms[of_cell], own))
+            self._leaving.append(LeavingRows(channel, first + number, due_ms[of_cell], batch))
         if duration is not self.durations[-1] or self._purging is None or self._start_ms is None:
             return
         for time_ms in np.unique(due_ms).tolist():
@@ -282,8 +282,8 @@ class Aggregation:
             if begun_ms <= self._purged_ms:
                 continue
             self._purged_ms = begun_ms
-            kept_ms = self._purging.kept_ms
-            purged = [(t, time_ms - kept_ms[d]) for d in kept_ms for t in self.tables.of(d)]
+            max_age_ms = self._purging.max_age_ms
+            purged = [(t, time_ms - max_age_ms[d]) for d in max_age_ms for t in self.tables.of(d)]
             time = np.array([time_ms], dtype=np.int64)
             for place, (table, before_ms) in enumerate(purged, len(self.durations) * len(tables)):
                 rows = pa.RecordBatch.from_pydict({"before_ms": [before_ms]}, purge_schema())
@@ -323,14 +323,14 @@ class Aggregation:
         arrival = self._arrivals(cells.arrival, duration)
         return _with(cells, arrival, bucket_starts(cells.bucket, duration, self.zone))
 
-    def _purge(self, now_ms: int, kept_ms: Mapping[TimeUnit, int]) -> None:
+    def _purge(self, now_ms: int, max_age_ms: Mapping[TimeUnit, int]) -> None:
         has_purged = False
         for duration, store in self.closed.items():
-            if duration not in kept_ms or not len(store):
+            if duration not in max_age_ms or not len(store):
                 continue
-            kept = np.flatnonzero(store.buckets >= now_ms - kept_ms[duration])
-            if len(kept) < len(store):
-                store.keep(kept, self.version)
+            live = np.flatnonzero(store.buckets >= now_ms - max_age_ms[duration])
+            if len(live) < len(store):
+                store.keep(live, self.version)
                 has_purged = True
         if has_purged:
             self._free_keys()
@@ -357,11 +357,11 @@ class Aggregation:
 
     def snapshot(self) -> State:
         """All cells and keys."""
-        own: dict[str, object] = {
+        scalars: dict[str, object] = {
             "start_ms": self._start_ms, "purged_ms": self._purged_ms,
             "closed_ms": self._closed_ms, "events": self._events,
         }  # fmt: skip
-        parts = {"own": State({}, own), "groups": self.groups.snapshot()}
+        parts = {"own": State({}, scalars), "groups": self.groups.snapshot()}
         parts |= {f"values{n}": one.snapshot() for n, one in self.value_numbers.items()}
         for kind, stores in (("running", self.running), ("closed", self.closed)):
             parts |= {f"{kind}-{d}": store.snapshot() for d, store in stores.items()}
@@ -370,9 +370,9 @@ class Aggregation:
 
     def restore(self, state: State) -> None:
         """Restore an aggregation from ``snapshot``."""
-        own: Any = subset(state, "own").scalars
-        self._start_ms, self._purged_ms = own["start_ms"], own["purged_ms"]
-        self._closed_ms, self._events = own["closed_ms"], own["events"]
+        scalars: Any = subset(state, "own").scalars
+        self._start_ms, self._purged_ms = scalars["start_ms"], scalars["purged_ms"]
+        self._closed_ms, self._events = scalars["closed_ms"], scalars["events"]
         self.groups = KeyNumbers(self.groups.types, nulls_are_text=True)
         self.groups.restore(subset(state, "groups"))
         for number, numbers in self.value_numbers.items():

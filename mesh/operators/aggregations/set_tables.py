@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mesh.functions.vectors import from_arrow
-from mesh.model.stored import NULL_KEYS, STRING_LENGTH, Merge, StoredColumn, StoredTable
+from mesh.model.stored import NULL_KEYS, STRING_LENGTH, MergeRule, StoredColumn, StoredTable
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ def set_table(
     # One time is enough: the one that rows are looked up and purged by.
     others = (column for column in table.keys[1:] if column is not first)
     length = lengths.get(attribute, STRING_LENGTH)
-    own = (
-        StoredColumn(VALUE, type, Merge.KEY, length),
-        StoredColumn(KIND, AttributeType.INT, Merge.KEY),
+    extra = (
+        StoredColumn(VALUE, type, MergeRule.KEY, length),
+        StoredColumn(KIND, AttributeType.INT, MergeRule.KEY),
     )
-    return StoredTable(set_name(table.name, attribute), (first, *others, *own), table.time)
+    return StoredTable(set_name(table.name, attribute), (first, *others, *extra), table.time)
 
 
 def written(values: Vector, count: int) -> tuple[pa.Array[Any], pa.Array[Any]]:

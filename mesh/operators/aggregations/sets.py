@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.select.hashing import Rows
+from mesh.operators.select.hashing import RowNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ class PairSet:
     """Different pairs, numbered from 0 in the order of their first event."""
 
     def __init__(self) -> None:
-        self._rows = Rows(_PAIR)
+        self._rows = RowNumbers(_PAIR)
 
     def __len__(self) -> int:
         return self._rows.count
@@ -43,8 +43,8 @@ class PairSet:
         place[cells] = np.arange(len(cells))
         pairs = self.pairs
         places = place[pairs[:, 0]]
-        found = places >= 0
-        return places[found], pairs[found, 1]
+        is_chosen = places >= 0
+        return places[is_chosen], pairs[is_chosen, 1]
 
     def sizes(self, count: int) -> Longs:
         """int64[count], the number of values of each cell."""
@@ -57,7 +57,7 @@ class PairSet:
 
     def replace(self, cells: Longs, values: Longs) -> None:
         """Replace all pairs by others, which are different."""
-        self._rows = Rows(_PAIR)
+        self._rows = RowNumbers(_PAIR)
         if len(cells):
             self.add(cells, values)
 
@@ -69,6 +69,6 @@ class PairSet:
 
     def restore(self, pieces: Sequence[pa.RecordBatch]) -> None:
         """Restore what ``piece`` returned, in order."""
-        self._rows = Rows(_PAIR)
+        self._rows = RowNumbers(_PAIR)
         for piece in pieces:
             self.add(*(piece.column(name).to_numpy() for name in ("cell", "value")))

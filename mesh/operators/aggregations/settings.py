@@ -21,9 +21,9 @@ _ALL = "all"
 def purging_of(definition: BoundAggregation) -> Purging | None:
     """The purging of an aggregation's closed cells; None: they are kept."""
     annotation = find(definition.annotations, "purge")
-    kept = {d: ms for d, ms in RETENTION_MS.items() if d in definition.durations}
+    max_age_ms = {d: ms for d, ms in RETENTION_MS.items() if d in definition.durations}
     if annotation is None:
-        return Purging(PURGE_INTERVAL_MS, kept)
+        return Purging(PURGE_INTERVAL_MS, max_age_ms)
     if (annotation.get("enable") or "true").lower() == "false":
         return None
     interval = annotation.get("interval")
@@ -32,10 +32,10 @@ def purging_of(definition: BoundAggregation) -> Purging | None:
         duration = duration_of(key or "")
         assert duration is not None, "the binder checks it"
         if text.lower() == _ALL:
-            kept.pop(duration, None)
+            max_age_ms.pop(duration, None)
         else:
-            kept[duration] = milliseconds(text)
-    return Purging(PURGE_INTERVAL_MS if interval is None else milliseconds(interval), kept)
+            max_age_ms[duration] = milliseconds(text)
+    return Purging(PURGE_INTERVAL_MS if interval is None else milliseconds(interval), max_age_ms)
 
 
 def zone_of(annotations: Iterable[Annotation]) -> str | None:

@@ -78,9 +78,9 @@ def _keys(aggregation: Aggregation, place: int, cells: Cells) -> pa.Array[Any]:
 
 def _sets(aggregation: Aggregation, number: int, cells: Cells) -> pa.Array[Any]:
     places, values = cells.sets[number]
-    known = aggregation.set_values(number)
-    found: list[list[Any]] = [[] for _ in range(len(cells))]
-    taken = known.take(values).to_arrow(len(values)).to_pylist()
+    members = aggregation.set_values(number)
+    lists: list[list[Any]] = [[] for _ in range(len(cells))]
+    taken = members.take(values).to_arrow(len(values)).to_pylist()
     for place, value in zip(places.tolist(), taken, strict=True):
-        found[place].append(value)
-    return to_binary(object_array([ValueSet(one) for one in found]))
+        lists[place].append(value)
+    return to_binary(object_array([ValueSet(one) for one in lists]))

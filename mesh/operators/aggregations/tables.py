@@ -17,7 +17,7 @@ from mesh.functions.vectors import from_arrow
 from mesh.language.syntax import TimeUnit, find
 from mesh.model.stored import (
     STRING_LENGTH,
-    Merge,
+    MergeRule,
     StoredColumn,
     StoredTable,
     StoreTarget,
@@ -27,7 +27,7 @@ from mesh.model.stored import (
 from mesh.model.types import AttributeType
 from mesh.operators.aggregations import set_tables
 from mesh.operators.aggregations.cells import Cells
-from mesh.operators.aggregations.numbering import CellNumbers, Order
+from mesh.operators.aggregations.numbering import CellNumbers, CellOrder
 from mesh.operators.aggregations.values import BaseKind, type_of_column
 from mesh.plan.aggregation_tables import (
     EVENT_TIMESTAMP,
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
 
 SHARD: Final = "SHARD_ID"
 _AMOUNTS: Final = {
-    BaseKind.SUM: Merge.SUM,
-    BaseKind.COUNT: Merge.SUM,
-    BaseKind.MIN: Merge.MIN,
-    BaseKind.MAX: Merge.MAX,
+    BaseKind.SUM: MergeRule.SUM,
+    BaseKind.COUNT: MergeRule.SUM,
+    BaseKind.MIN: MergeRule.MIN,
+    BaseKind.MAX: MergeRule.MAX,
 }
 
 
@@ -100,9 +100,9 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
     @property
     def target(self) -> StoreTarget:
         """The tables with their store."""
-        own = None if self._shard is None else (SHARD, self._shard)
+        shard = None if self._shard is None else (SHARD, self._shard)
         tables = tuple(table for duration in self for table in self.of(duration))
-        return StoreTarget(self._options, tables, own)
+        return StoreTarget(self._options, tables, shard)
 
     def of(self, duration: TimeUnit) -> tuple[StoredTable, ...]:
         """The table of a duration, and those of its sets."""
@@ -117,20 +117,20 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
         layout = self._layout
         lengths = options.lengths
         long = AttributeType.LONG
-        yield StoredColumn(TIMESTAMP, long, Merge.KEY)
+        yield StoredColumn(TIMESTAMP, long, MergeRule.KEY)
         if self._shard is not None:
-            yield StoredColumn(SHARD, AttributeType.STRING, Merge.KEY, 50)
+            yield StoredColumn(SHARD, AttributeType.STRING, MergeRule.KEY, 50)
         if self._is_timed:
-            yield StoredColumn(EVENT_TIMESTAMP, long, Merge.KEY)
+            yield StoredColumn(EVENT_TIMESTAMP, long, MergeRule.KEY)
         for key in layout.keys:
             length = lengths.get(key.name, STRING_LENGTH)
-            yield StoredColumn(key.name, key.type or AttributeType.OBJECT, Merge.KEY, length)
+            yield StoredColumn(key.name, key.type or AttributeType.OBJECT, MergeRule.KEY, length)
         for number in self._latest:
             name = layout.names[number]
             length = lengths.get(name, STRING_LENGTH)
-            yield StoredColumn(name, layout.base[number].type, Merge.LATEST, length)
+            yield StoredColumn(name, layout.base[number].type, MergeRule.LATEST, length)
         if self._has_last:
-            yield StoredColumn(LAST_EVENT_TIMESTAMP, long, Merge.LAST)
+            yield StoredColumn(LAST_EVENT_TIMESTAMP, long, MergeRule.LAST)
         for number in self._others:
             base = layout.base[number]
             yield StoredColumn(layout.names[number], type_of_column(base), _AMOUNTS[base.kind])
@@ -183,22 +183,22 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
             places, values = places[order], values[order]
             names = [c.name for c in table.columns if c.name in rows.schema.names]
             columns = rows.select(names).take(pa.array(places, pa.int64())).columns
-            own = set_tables.written(values_of(number).take(values), len(values))
-            yield places, pa.RecordBatch.from_arrays([*columns, *own], schema=table.arrow)
+            extra = set_tables.written(values_of(number).take(values), len(values))
+            yield places, pa.RecordBatch.from_arrays([*columns, *extra], schema=table.arrow)
 
     def cells(
         self,
         duration: TimeUnit,
-        found: Sequence[pa.RecordBatch],
+        batches: Sequence[pa.RecordBatch],
         groups: KeyNumbers,
         values: Mapping[int, KeyNumbers],
     ) -> Cells:
         """Rows of the duration's tables as cells; new groups, and new values of sets, get numbers.
 
-        ``found``: rows of each of the tables ``of`` the duration.  Values of a bucket and group
+        ``batches``: rows of each of the tables ``of`` the duration.  Values of a bucket and group
         that the first does not have are left out.  ``values``: by number of the base value.
         """
-        rows, *sets = found
+        rows, *sets = batches
         count = rows.num_rows
         bucket, group = self._keys(rows, groups)
         last = rows.column(LAST_EVENT_TIMESTAMP).to_numpy() if self._has_last else bucket
@@ -215,8 +215,8 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
                 if base.kind is not BaseKind.SET
             },
             {
-                number: self._set(bucket, group, own, groups, values[number])
-                for number, own in zip(self._layout.sets, sets, strict=True)
+                number: self._set(bucket, group, batch, groups, values[number])
+                for number, batch in zip(self._layout.sets, sets, strict=True)
             },
         )
 
@@ -235,23 +235,23 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
         values: KeyNumbers,
     ) -> tuple[Longs, Longs]:
         """The places of cells and the numbers of the values in their sets."""
-        count, own_count = len(bucket), rows.num_rows
-        if not count or not own_count:
+        count, row_count = len(bucket), rows.num_rows
+        if not count or not row_count:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-        own_bucket, own_group = self._keys(rows, groups)
-        numbers = CellNumbers(Order.ANY).number(
-            np.zeros(count + own_count, dtype=np.int64),
-            np.concatenate([bucket, own_bucket]),
-            np.concatenate([group, own_group]),
+        row_bucket, row_group = self._keys(rows, groups)
+        numbers = CellNumbers(CellOrder.ANY).number(
+            np.zeros(count + row_count, dtype=np.int64),
+            np.concatenate([bucket, row_bucket]),
+            np.concatenate([group, row_group]),
         )
         # Of several cells with one key, those of several meshes, any may have the values.
-        place = np.full(count + own_count, -1, dtype=np.int64)
+        place = np.full(count + row_count, -1, dtype=np.int64)
         place[numbers[:count]] = np.arange(count)
         places = place[numbers[count:]]
         (type,) = values.types
-        found = values.number([set_tables.read(rows, type)], own_count, "")
-        is_known = places >= 0
-        return places[is_known], found[is_known]
+        members = values.number([set_tables.read(rows, type)], row_count, "")
+        has_cell = places >= 0
+        return places[has_cell], members[has_cell]
 
 
 def _table_names(definition: BoundAggregation, options: StoreOptions) -> dict[TimeUnit, str]:

@@ -36,8 +36,8 @@ def time_of(text: str) -> int:
     Raises:
         ValueError: it names none; the message says so.
     """
-    found = _TIME.match(text.strip())
-    time = None if found is None else _instant(found.groups())
+    match = _TIME.match(text.strip())
+    time = None if match is None else _instant(match.groups())
     if time is None:
         raise ValueError(f"'{text}' is no time. {_FORMATS}")
     return time
@@ -71,11 +71,11 @@ def span_of(text: str) -> tuple[int, int]:
     Raises:
         ValueError: it names none.
     """
-    found = _SPAN.match(text.strip())
-    parts = list(found.groups()) if found is not None else []
+    match = _SPAN.match(text.strip())
+    parts = list(match.groups()) if match is not None else []
     stars = [part == _STARS for part in parts[1:6]]
     # Stars stand for the rest: none is followed by digits.
-    if found is None or stars != sorted(stars):
+    if match is None or stars != sorted(stars):
         raise ValueError(
             f"'within' can't read '{text}'. It is written 2019-10-** **:**:**: a year, and stars "
             "for all of the parts from some part on."
@@ -105,8 +105,8 @@ def _end(start_ms: int, first: int, begin: list[str | Any]) -> int:
     return end
 
 
-def duration_named(text: str, kept: tuple[TimeUnit, ...], name: str) -> TimeUnit:
-    """The duration that ``per`` names, one of ``kept`` by aggregation ``name``.
+def duration_named(text: str, durations: tuple[TimeUnit, ...], name: str) -> TimeUnit:
+    """The duration that ``per`` names, one of ``durations`` of aggregation ``name``.
 
     Raises:
         ValueError: it names none, or one that is not kept.
@@ -114,9 +114,9 @@ def duration_named(text: str, kept: tuple[TimeUnit, ...], name: str) -> TimeUnit
     duration = duration_of(text)
     if duration is None:
         raise ValueError(f"'per' knows no '{text}'. It is one of {', '.join(DURATIONS)}.")
-    if duration not in kept:
+    if duration not in durations:
         raise ValueError(
-            f"Aggregation {name} is not kept by {duration}, only by {', '.join(kept)}."
+            f"Aggregation {name} is not kept by {duration}, only by {', '.join(durations)}."
         )
     return duration
 
@@ -146,17 +146,17 @@ def times_of(vector: Vector, count: int) -> tuple[Longs, dict[int, str]]:
         return times, failed
     times = np.zeros(count, dtype=np.int64)
     encoded: Any = vector.values.dictionary_encode()
-    known: list[int | str | None] = []
+    results: list[int | str | None] = []
     for text in encoded.dictionary.to_pylist():
         try:
-            known.append(time_of(text))
+            results.append(time_of(text))
         except ValueError as error:
-            known.append(f"'aggregate by': {error}")
+            results.append(f"'aggregate by': {error}")
     for row, code in enumerate(encoded.indices.to_pylist()):
-        found = "'aggregate by' is null" if code is None else known[code]
-        if isinstance(found, str):
-            failed[row] = found
+        result = "'aggregate by' is null" if code is None else results[code]
+        if isinstance(result, str):
+            failed[row] = result
         else:
-            assert found is not None
-            times[row] = found
+            assert result is not None
+            times[row] = result
     return times, failed

@@ -86,9 +86,9 @@ class NumberColumn:
 
     def add(self, cells: Longs, values: Vector) -> None:
         """Add a value to each of ``cells``, in order; ``values`` has as many."""
-        given = np.ascontiguousarray(values.values, dtype=self._values.dtype)
+        inputs = np.ascontiguousarray(values.values, dtype=self._values.dtype)
         nulls = _NO_NULLS if values.nulls is None else np.ascontiguousarray(values.nulls)
-        add_values(self._how, cells, given, nulls, self._values, self._seen)
+        add_values(self._how, cells, inputs, nulls, self._values, self._seen)
 
     def append(self, first: int, values: Vector) -> None:
         """Set the values of the cells from ``first`` on, which have none yet."""
@@ -164,10 +164,10 @@ class LatestColumn:
 
     def add(self, cells: Longs, values: Vector) -> None:
         """See ``NumberColumn``; ``cells`` are different."""
-        given = values.values
+        inputs = values.values
         if self._type is AttributeType.STRING:
-            given = given.to_numpy(zero_copy_only=False)
-        self._values[cells] = given
+            inputs = inputs.to_numpy(zero_copy_only=False)
+        self._values[cells] = inputs
         self._nulls[cells] = values.null_mask
 
     def append(self, first: int, values: Vector) -> None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.dataflow.graph import StateAccess
-from mesh.operators.joins.query import KEPT
+from mesh.operators.joins.query import LOOKUPS
 from mesh.plan.bound import (
-    Answer,
+    AnswerOutput,
     BinaryExpression,
     BoundFilter,
     BoundJoin,
@@ -63,37 +63,37 @@ def accesses_of(
         tables: the tables whose rows are in the app's own state, by name.
     """
     keys = _KeyFinder(query, tables)
-    found = [
+    accesses = [
         StateAccess(f"model {one.family} {one.name}", name, one.trains) for one in models_of(query)
     ]
-    found += [
+    accesses += [
         StateAccess(table_access(check.table), name, False, keys=keys.of_check(check))
         for check in _checks(expressions(query))
     ]
     source, action = query.input, query.action
     if isinstance(source, BoundJoin):
         for side, other in ((source.left, source.right), (source.right, source.left)):
-            if side.kind in KEPT:
+            if side.kind in LOOKUPS:
                 continue
             # Without a window, only events look up the other side, timers do not.
             by = (f"{inside}{side.schema.name}",) if side.window is None else None
             thing = other.schema.name
             if other.kind is SourceKind.TABLE:
                 on = keys.of_condition(thing, source.on)
-                found.append(StateAccess(table_access(thing), name, False, by, on))
+                accesses.append(StateAccess(table_access(thing), name, False, by, on))
             elif other.kind is SourceKind.WINDOW:
-                found.append(StateAccess(window_access(thing), name, False, by))
+                accesses.append(StateAccess(window_access(thing), name, False, by))
             elif other.kind is SourceKind.AGGREGATION:
-                found.append(StateAccess(aggregation_access(thing), name, False, by))
-    assert not isinstance(action, Answer), "an app's queries have no answers"
+                accesses.append(StateAccess(aggregation_access(thing), name, False, by))
+    assert not isinstance(action, AnswerOutput), "an app's queries have no answers"
     if not isinstance(action, Insert) or action.kind is SourceKind.TABLE:
         thing = table_access(action.target.name)
         on, reorders = keys.of_action(action), keys.reorders(action)
-        found.append(StateAccess(thing, name, True, keys=on, reorders=reorders))
-    return tuple(dict.fromkeys(found))
+        accesses.append(StateAccess(thing, name, True, keys=on, reorders=reorders))
+    return tuple(dict.fromkeys(accesses))
 
 
-def asked_tables(roots: Iterable[BoundExpression]) -> list[str]:
+def checked_tables(roots: Iterable[BoundExpression]) -> list[str]:
     """The tables of ``in`` conditions."""
     return [check.table for check in _checks(roots)]
 
@@ -144,9 +144,9 @@ class _KeyFinder:
         for part in parts:
             assert isinstance(part, BinaryExpression), "plain parts are comparisons"
             if part.operator is BinaryOperator.EQUAL:
-                for own, other in ((part.left, part.right), (part.right, part.left)):
-                    if isinstance(own, Column) and own.step in self._table_steps(table):
-                        self._add(pairs, own, other)
+                for column, other in ((part.left, part.right), (part.right, part.left)):
+                    if isinstance(column, Column) and column.step in self._table_steps(table):
+                        self._add(pairs, column, other)
         return self._chosen(table, pairs)
 
     def of_action(self, action: Insert | Delete | Update) -> Keys:
@@ -158,15 +158,15 @@ class _KeyFinder:
         if isinstance(action, Delete):
             return keys
         inserted = self._inserted(action)
-        if action.inserts and any(inserted.get(own) != event for own, event in keys):
+        if action.inserts and any(inserted.get(name) != event for name, event in keys):
             return ()
         # Without assignments, every output is one.
         assigned: dict[str, BoundExpression] = {
             one.attribute.name: one.value for one in action.assignments
         } or {output.name: output.expression for output in self._query.outputs}
         is_constant = all(
-            own not in assigned or self._event_attribute(assigned[own]) == event
-            for own, event in keys
+            name not in assigned or self._event_attribute(assigned[name]) == event
+            for name, event in keys
         )
         return keys if is_constant else ()
 
@@ -192,15 +192,15 @@ class _KeyFinder:
         source = self._query.input
         if isinstance(source, BoundJoin):
             sides = (source.left, source.right)
-            kept = [at for at, one in enumerate(sides) if one.kind is SourceKind.TABLE]
-            return (TABLE_STEP, *(at for at in kept if sides[at].schema.name == table))
+            steps = [at for at, one in enumerate(sides) if one.kind is SourceKind.TABLE]
+            return (TABLE_STEP, *(at for at in steps if sides[at].schema.name == table))
         return (TABLE_STEP,)
 
-    def _add(self, pairs: dict[str, str], own: Column, value: BoundExpression) -> None:
+    def _add(self, pairs: dict[str, str], column: Column, value: BoundExpression) -> None:
         """Note that an attribute of the table equals one of the event, if that is so."""
         event = self._event_attribute(value)
-        if event is not None and own.type is self._types[event] and own.type in _EXACT:
-            pairs.setdefault(own.name, event)
+        if event is not None and column.type is self._types[event] and column.type in _EXACT:
+            pairs.setdefault(column.name, event)
 
     def _event_attribute(self, value: BoundExpression) -> str | None:
         if not isinstance(value, Column) or value.index is not None:
@@ -235,10 +235,10 @@ def _event_of(query: BoundQuery) -> tuple[int, dict[str, AttributeType]]:
         step, event = 0, source
     else:
         sides = (source.left, source.right)
-        kept = [side.kind is SourceKind.TABLE for side in sides]
-        if sum(kept) != 1 or sides[kept.index(True)].handlers:
+        is_table = [side.kind is SourceKind.TABLE for side in sides]
+        if sum(is_table) != 1 or sides[is_table.index(True)].handlers:
             return none
-        step = kept.index(False)
+        step = is_table.index(False)
         event = sides[step]
     is_plain = event.kind in (SourceKind.STREAM, SourceKind.TRIGGER)
     if not is_plain or not all(isinstance(handler, BoundFilter) for handler in event.handlers):

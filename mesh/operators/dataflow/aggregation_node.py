@@ -17,7 +17,7 @@ from mesh.operators.aggregations.settings import purging_of
 from mesh.operators.aggregations.tables import tables_of
 from mesh.operators.base import (
     CURRENT,
-    OWN_TIMER,
+    LOCAL_TIMER,
     WHOLE,
     EventBatch,
     State,
@@ -78,26 +78,26 @@ class AggregationNode:
         """Add events; the output is those that failed, and rows for tables."""
         self.cells.begin(timeline.now_ms)
         events = merge(inputs.get(self._stream, ()), self._schema)
-        made = self._add(events, timeline) if len(events) else []
+        outputs = self._add(events, timeline) if len(events) else []
         if self.cells.tables is not None:
             self.cells.advance(timeline.now_ms)
-            made += [(one.channel, _events(one, timeline)) for one in self.cells.take_leaving()]
-        return made
+            outputs += [(one.channel, _events(one, timeline)) for one in self.cells.take_leaving()]
+        return outputs
 
     def _add(self, events: EventBatch, timeline: Timeline) -> Outputs:
         events = self._handlers.process(events, timeline, self._failures)
         self.cells.add(events, self._failures)
-        made: Outputs = []
-        for failed, reasons, _ in self._failures.found:
+        outputs: Outputs = []
+        for failed, reasons, _ in self._failures.entries:
             for reason in reasons[:1]:
                 log.error(
                     "aggregation failed on an event: %s",
                     reason,
                     extra=fields(aggregation=self.cells.name),
                 )
-            made += failed_output(self.cells.name, self._stream, self._fault, failed, reasons)
-        self._failures.found.clear()
-        return made
+            outputs += failed_output(self.cells.name, self._stream, self._fault, failed, reasons)
+        self._failures.entries.clear()
+        return outputs
 
     def next_time(self) -> int | None:
         """When rows leave; None without tables: cells are closed when an event comes."""
@@ -108,14 +108,14 @@ class AggregationNode:
         cells, functions = self.cells.snapshot(), self._functions.snapshot()
         if not functions.pieces:
             return cells
-        own = namespaced({_FUNCTIONS: functions})
-        return State({**cells.pieces, **own.pieces}, {**cells.scalars, **own.scalars})
+        state = namespaced({_FUNCTIONS: functions})
+        return State({**cells.pieces, **state.pieces}, {**cells.scalars, **state.scalars})
 
     def restore(self, state: State) -> None:
         """Restore all cells, and the functions."""
-        own = f"{_FUNCTIONS}/"
-        pieces = {k: piece for k, piece in state.pieces.items() if not k.startswith(own)}
-        scalars = {k: value for k, value in state.scalars.items() if not k.startswith(own)}
+        prefix = f"{_FUNCTIONS}/"
+        pieces = {k: piece for k, piece in state.pieces.items() if not k.startswith(prefix)}
+        scalars = {k: value for k, value in state.scalars.items() if not k.startswith(prefix)}
         self.cells.restore(State(pieces, scalars))
         self._functions.restore(subset(state, _FUNCTIONS))
 
@@ -127,7 +127,7 @@ def _events(leaving: LeavingRows, timeline: Timeline) -> EventBatch:
         leaving.due_ms,
         timeline.fired_ms(leaving.due_ms),
         timeline.timer_order(leaving.due_ms),
-        np.full(count, OWN_TIMER, dtype=np.int64),
+        np.full(count, LOCAL_TIMER, dtype=np.int64),
         np.full(count, leaving.place, dtype=np.int64),
         np.full(count, CURRENT, dtype=np.int8),
         np.full(count, WHOLE, dtype=np.int64),

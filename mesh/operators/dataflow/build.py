@@ -16,7 +16,7 @@ from mesh.operators.aggregations.tables import channels_in
 from mesh.operators.dataflow.accesses import (
     accesses_of,
     aggregation_access,
-    asked_tables,
+    checked_tables,
     table_access,
     window_access,
 )
@@ -32,12 +32,12 @@ from mesh.operators.dataflow.query_node import OutputTarget, QueryNode
 from mesh.operators.dataflow.topology import feeds_back_into, stages_of, topological_order
 from mesh.operators.dataflow.trigger import TriggerNode
 from mesh.operators.failures import FAILED
-from mesh.operators.joins.query import KEPT, JoinQuery, is_stepwise
+from mesh.operators.joins.query import LOOKUPS, JoinQuery, is_stepwise
 from mesh.operators.query.pattern import PatternQuery
 from mesh.operators.query.stream import StreamQuery
 from mesh.operators.tables import TableAction, Tables
 from mesh.plan.bound import (
-    Answer,
+    AnswerOutput,
     BoundJoin,
     BoundPartition,
     BoundPattern,
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class PartitionScope:
     """A partition: the first of its nodes is the key router."""
 
     name: str
@@ -97,14 +97,14 @@ class DataflowBuilder:
         self._faults = {
             name[1:]: streams[name] for name in streams if name.startswith("!") and name in taken
         }
-        self.parts: list[DataflowNode | Scope] = [
+        self.parts: list[DataflowNode | PartitionScope] = [
             DataflowNode(
                 f"trigger-{t.schema.name}", (), (t.schema.name,), _trigger(t), is_last=True
             )
             for t in app.triggers
         ]
         self.parts += [self._window(window) for window in app.windows]
-        self._own_tables = {
+        self._state_tables = {
             table.schema.name: table for table in app.tables if stored_table_of(table) is None
         }
         zone = zone_of(app.annotations)
@@ -124,10 +124,10 @@ class DataflowBuilder:
     @property
     def flat(self) -> list[DataflowNode]:
         """All nodes, including the key routers and queries of partitions."""
-        found: list[DataflowNode] = []
+        nodes: list[DataflowNode] = []
         for part in self.parts:
-            found += part.nodes if isinstance(part, Scope) else [part]
-        return found
+            nodes += part.nodes if isinstance(part, PartitionScope) else [part]
+        return nodes
 
     def grouped(self) -> list[DataflowNode] | None:
         """All nodes, with each partition and each cycle of queries as one node.
@@ -135,18 +135,18 @@ class DataflowBuilder:
         None if the output of such a node leads to a write of state that its queries read: the
         write happens between one query of the node and the next.
         """
-        found: list[DataflowNode] = []
+        units: list[DataflowNode] = []
         for part in self.parts:
-            if isinstance(part, Scope):
-                found.append(_whole(part))
+            if isinstance(part, PartitionScope):
+                units.append(_whole(part))
             else:
-                found.append(part)
-        regions = {part.name for part in self.parts if isinstance(part, Scope)}
-        nodes = collapse_cycles(found, regions)
+                units.append(part)
+        regions = {part.name for part in self.parts if isinstance(part, PartitionScope)}
+        nodes = collapse_cycles(units, regions)
         if nodes is None:
             return None
-        own = {node.name for node in nodes} - ({node.name for node in found} - regions)
-        wholes = [number for number, node in enumerate(nodes) if node.name in own]
+        composites = {node.name for node in nodes} - ({node.name for node in units} - regions)
+        wholes = [number for number, node in enumerate(nodes) if node.name in composites]
         return None if any(feeds_back_into(nodes, number) for number in wholes) else nodes
 
     def _window(self, definition: BoundNamedWindow) -> DataflowNode:
@@ -171,27 +171,27 @@ class DataflowBuilder:
             )
             return work
 
-        reads = asked_tables(handler_expressions(definition.input.handlers))
-        own = f"aggregation-{name}"
+        reads = checked_tables(handler_expressions(definition.input.handlers))
+        node_name = f"aggregation-{name}"
         tables = channels_in((definition,))
         return DataflowNode(
-            own,
+            node_name,
             (stream,),
             (*((f"!{stream}",) if fault is not None else ()), FAILED, *tables),
             make,
             accesses=(
-                StateAccess(aggregation_access(name), own, True),
-                *(StateAccess(table_access(table), own, False) for table in reads),
+                StateAccess(aggregation_access(name), node_name, True),
+                *(StateAccess(table_access(table), node_name, False) for table in reads),
             ),
         )
 
     def _query(self, name: str, query: BoundQuery, inside: str) -> DataflowNode:
         channels = {
-            f"{inside}{stream}": stream for stream, kind in query.inputs if kind not in KEPT
+            f"{inside}{stream}": stream for stream, kind in query.inputs if kind not in LOOKUPS
         }
         channel, leaves = self._channel(query, inside)
         written = (channel,) if channel else self.tables.channels(query.target.name)
-        accesses = accesses_of(name, query, inside, self._own_tables)
+        accesses = accesses_of(name, query, inside, self._state_tables)
         reads = dict.fromkeys(channels.values())
         faults = tuple(f"!{s}" for s in reads if s in self._faults)
         return DataflowNode(
@@ -213,7 +213,7 @@ class DataflowBuilder:
     def _channel(self, query: BoundQuery, inside: str) -> tuple[str, bool]:
         """The channel of the output, and whether that is outside of the partition."""
         action = query.action
-        assert not isinstance(action, Answer), "an app's queries answer nobody"
+        assert not isinstance(action, AnswerOutput), "an app's queries answer nobody"
         name = action.target.name
         if not isinstance(action, Insert) or action.kind is SourceKind.TABLE:
             return "", False
@@ -229,12 +229,12 @@ class DataflowBuilder:
 
     def _target(self, query: BoundQuery, channel: str, leaves: bool) -> OutputTarget:
         action = query.action
-        assert not isinstance(action, Answer), "an app's queries answer nobody"
+        assert not isinstance(action, AnswerOutput), "an app's queries answer nobody"
         if channel:
             return OutputTarget(channel, leaves)
         return OutputTarget("", leaves, TableAction(action, self.tables[action.target.name]))
 
-    def _region(self, number: int, partition: BoundPartition) -> Scope:
+    def _region(self, number: int, partition: BoundPartition) -> PartitionScope:
         name = f"partition{number}"
         inside = f"{name}|"
         queries = [
@@ -245,7 +245,7 @@ class DataflowBuilder:
             stream: f"{inside}{stream}"
             for query in partition.queries
             for stream, kind in query.inputs
-            if kind is not SourceKind.INNER and kind not in KEPT
+            if kind is not SourceKind.INNER and kind not in LOOKUPS
         }
         keys = {key.stream: key for key in partition.keys if key.stream in outer}
         purge = _purge(partition.annotations)
@@ -277,12 +277,12 @@ class DataflowBuilder:
             accesses=tuple(
                 StateAccess(table_access(table), name, False)
                 for key in partition.keys
-                for table in asked_tables(
+                for table in checked_tables(
                     e for e in (key.value, *(r.condition for r in key.ranges)) if e
                 )
             ),
         )
-        return Scope(name, (entrance, *queries))
+        return PartitionScope(name, (entrance, *queries))
 
 
 def make_dataflow(
@@ -312,7 +312,7 @@ def _trigger(trigger: BoundTrigger) -> Callable[[int], NodeOperator]:
     return lambda timer: TriggerNode(trigger)
 
 
-def _whole(region: Scope) -> DataflowNode:
+def _whole(region: PartitionScope) -> DataflowNode:
     """A partition as one node: in bulk, unless its queries form a cycle or have conflicts."""
     entrance, *queries = region.nodes
     order = topological_order(queries)
@@ -328,8 +328,8 @@ def _whole(region: Scope) -> DataflowNode:
             flow = StepwiseDataflow(queries, writes, numbers=True)
         else:
             flow = BulkDataflow(queries, [(number,) for number in order], writes)
-        for node, own in zip(queries, flow.timers, strict=True):
-            node.work = node.make(own)
+        for node, node_timer in zip(queries, flow.timers, strict=True):
+            node.work = node.make(node_timer)
         work = entrance.work = entrance.make(timer)
         assert isinstance(work, KeyRouter)
         return PartitionNode(region.name, work, queries, flow)
@@ -346,7 +346,7 @@ def _singles(query: BoundQuery, inside: str) -> tuple[str, ...]:
     return tuple(
         f"{inside}{side.schema.name}"
         for side in sides
-        if side.window is None and side.kind not in (*KEPT, SourceKind.WINDOW)
+        if side.window is None and side.kind not in (*LOOKUPS, SourceKind.WINDOW)
     )
 
 

@@ -48,6 +48,11 @@ class BulkDataflow:
         self.timers: Sequence[int] = self._topology.timers
         self.roots: Mapping[str, int] = self._topology.roots
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether nodes share state, so that their input is divided into chunks."""
+        return any(isinstance(stage, OrderedStage) for stage in self._stages)
+
     def begin(self, timeline: Timeline) -> list[Emitted]:
         """Notify all nodes of the app's start."""
         return self._go([], timeline, begins=True)

@@ -50,18 +50,18 @@ def failed_inputs(
     for place, reason in zip(places, reasons, strict=True):
         why.setdefault(place, reason)
     orders = np.unique(failed.order)
-    found: list[FailedInput] = []
-    known: set[_Place] = set()
+    causes: list[FailedInput] = []
+    cause_places: set[_Place] = set()
     for stream, runs in inputs.items():
         for run in runs:
             some = np.flatnonzero(np.isin(run.order, orders))
             mine = _places(run.at(some))
-            kept = [number for number, place in enumerate(mine) if place in why]
-            if kept:
-                texts = [why[mine[number]] for number in kept]
-                found.append(FailedInput(stream, run.take(some[kept]), texts))
-                known.update(mine[number] for number in kept)
-    return found, np.array([place in known for place in places], dtype=np.bool_)
+            matches = [number for number, place in enumerate(mine) if place in why]
+            if matches:
+                texts = [why[mine[number]] for number in matches]
+                causes.append(FailedInput(stream, run.take(some[matches]), texts))
+                cause_places.update(mine[number] for number in matches)
+    return causes, np.array([place in cause_places for place in places], dtype=np.bool_)
 
 
 def _places(events: EventBatch) -> list[_Place]:

@@ -33,11 +33,11 @@ class ChunkQueue:
         runs = [(cause, events) for cause, events in runs if len(events)]
         self._runs = runs
         starts = [chunk_starts(events) for _, events in runs]
-        sizes = [len(own) for own in starts]
+        sizes = [len(rows) for rows in starts]
         names = ("order", "clock_ms", "path", "chunk")
         parts = [
-            (*(getattr(run, name)[own] for name in names), own, np.append(own[1:], len(run)))
-            for (_, run), own in zip(runs, starts, strict=True)
+            (*(getattr(run, name)[rows] for name in names), rows, np.append(rows[1:], len(run)))
+            for (_, run), rows in zip(runs, starts, strict=True)
         ] or [(np.empty(0, dtype=np.int64),) * 6]
         *columns, start, stop = (np.concatenate(column) for column in zip(*parts, strict=True))
         source = np.repeat(np.arange(len(runs)), np.array(sizes, dtype=np.int64))
@@ -72,19 +72,19 @@ class ChunkQueue:
     def inputs(self) -> Iterator[tuple[Cause, EventBatch, Longs]]:
         """Each run with its cause; int64[n], of each of its events the number of the chunk."""
         for number, (cause, events) in enumerate(self._runs):
-            own = np.flatnonzero(self._source == number)
-            yield cause, events, np.repeat(own, self._stop[own] - self._start[own])
+            chunks = np.flatnonzero(self._source == number)
+            yield cause, events, np.repeat(chunks, self._stop[chunks] - self._start[chunks])
 
     def take(self, at: int, stop: int) -> dict[Cause, list[EventBatch]]:
         """The events of consecutive chunks, by cause."""
-        found: dict[Cause, list[EventBatch]] = {}
+        batches: dict[Cause, list[EventBatch]] = {}
         source = self._source[at:stop]
         for number, (cause, events) in enumerate(self._runs):
-            own = np.flatnonzero(source == number)
-            if len(own):
-                first, last = self._start[at + own[0]], self._stop[at + own[-1]]
-                found.setdefault(cause, []).append(events.slice(int(first), int(last)))
-        return found
+            chunks = np.flatnonzero(source == number)
+            if len(chunks):
+                first, last = self._start[at + chunks[0]], self._stop[at + chunks[-1]]
+                batches.setdefault(cause, []).append(events.slice(int(first), int(last)))
+        return batches
 
     def before(self, key: Key, at: int, stop: int) -> int:
         """The end of those of the chunks from ``at`` to ``stop`` that are earlier than ``key``."""
@@ -174,22 +174,22 @@ class OutputBuffer:
     """The output of nodes, in the sequence in which they returned it."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, str], list[EventBatch]] = {}
+        self._outputs: dict[tuple[int, str], list[EventBatch]] = {}
 
-    def add(self, made: Sequence[tuple[int, str, EventBatch]]) -> None:
+    def add(self, outputs: Sequence[tuple[int, str, EventBatch]]) -> None:
         """Add the output of nodes, each for a channel."""
-        for number, channel, events in made:
+        for number, channel, events in outputs:
             self.put(number, channel, events)
 
     def put(self, number: int, channel: str, events: EventBatch) -> None:
         """Add the output of one node for one channel."""
-        self._found.setdefault((number, channel), []).append(events)
+        self._outputs.setdefault((number, channel), []).append(events)
 
     def all(self) -> Outputs:
         """All output, one run in order for each node and channel."""
         return [
             (channel, _in_order(join(runs, runs[0].rows.schema)))
-            for (_, channel), runs in self._found.items()
+            for (_, channel), runs in self._outputs.items()
         ]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.operators.dataflow.graph import DataflowNode, StateAccess
 
 
-class Order(Enum):
+class CauseOrder(Enum):
     """The part of the order of two causes that matters."""
 
     FREE = auto()
@@ -48,7 +48,7 @@ class ConflictTable:
         self._nodes = nodes
         self._reads = reads
         self._rank = {number: rank for rank, number in enumerate(order)}
-        self._found: dict[Cause, tuple[frozenset[StateAccess], bool]] = {}
+        self._cache: dict[Cause, tuple[frozenset[StateAccess], bool]] = {}
         causes: dict[Cause, tuple[frozenset[StateAccess], bool]] = {
             (number, channel): self._of(number, channel)
             for number in order
@@ -56,7 +56,7 @@ class ConflictTable:
         }
         self._keys = _common_keys([a for accesses, _ in causes.values() for a in accesses])
         self._orders = {
-            (one, other): Order.WHOLE
+            (one, other): CauseOrder.WHOLE
             if causes[one][1] or causes[other][1]
             else self._order(causes[one][0], causes[other][0])
             for one in causes
@@ -71,8 +71,8 @@ class ConflictTable:
 
     def _of(self, number: int, channel: str | None) -> tuple[frozenset[StateAccess], bool]:
         """All accesses that an event of ``channel`` at a node causes; whether one is stepwise."""
-        known = self._found.get((number, channel))
-        if known is None:
+        entry = self._cache.get((number, channel))
+        if entry is None:
             node = self._nodes[number]
             accesses, steps = set(node.accesses_by(channel)), node.is_stepwise
             if channel is None:
@@ -85,11 +85,11 @@ class ConflictTable:
                     # Their keys are attributes of other events.
                     accesses |= _without_keys(further)
                     steps = steps or also
-            known = self._found[number, channel] = frozenset(accesses), steps
-        return known
+            entry = self._cache[number, channel] = frozenset(accesses), steps
+        return entry
 
-    def _order(self, one: Collection[StateAccess], other: Collection[StateAccess]) -> Order:
-        found = Order.FREE
+    def _order(self, one: Collection[StateAccess], other: Collection[StateAccess]) -> CauseOrder:
+        order = CauseOrder.FREE
         accesses = {*one, *other}
         for a in accesses:
             for b in accesses:
@@ -97,27 +97,27 @@ class ConflictTable:
                     continue
                 by_key = a.keys and b.keys and self._keys.get(a.thing)
                 if not by_key or (a.changes and b.changes and a.reorders and b.reorders):
-                    return Order.WHOLE
-                found = Order.BY_KEY
-        return found
+                    return CauseOrder.WHOLE
+                order = CauseOrder.BY_KEY
+        return order
 
-    def order(self, cause: Cause, group: Collection[Cause]) -> Order:
+    def order(self, cause: Cause, group: Collection[Cause]) -> CauseOrder:
         """The part that matters of the order of ``cause``, any number of times, and ``group``."""
         orders = {self._orders[cause, other] for other in (cause, *group)}
-        if Order.WHOLE in orders:
-            return Order.WHOLE
-        return Order.BY_KEY if Order.BY_KEY in orders else Order.FREE
+        if CauseOrder.WHOLE in orders:
+            return CauseOrder.WHOLE
+        return CauseOrder.BY_KEY if CauseOrder.BY_KEY in orders else CauseOrder.FREE
 
     def commutes_with(self, cause: Cause, group: Collection[Cause]) -> bool:
         """Whether ``cause``, any number of times, may be reordered with all of ``group``."""
-        return self.order(cause, group) is Order.FREE
+        return self.order(cause, group) is CauseOrder.FREE
 
     def barriers(self, queue: ChunkQueue) -> Longs:
         """int64[n], growing: the latest chunk that some chunk, up to this one, has to follow.
 
         Chunks ``a`` to ``b`` may be processed together, node by node, if ``barriers[b] < a``.
         """
-        found = np.full(len(queue), -1, dtype=np.int64)
+        latest = np.full(len(queue), -1, dtype=np.int64)
         inputs = list(queue.inputs())
         for accesses in self._keyed.values():
             runs = [
@@ -129,12 +129,12 @@ class ConflictTable:
                 if other == cause
             ]
             if runs:
-                _raise_barriers(found, runs)
-        return np.maximum.accumulate(found)
+                _raise_barriers(latest, runs)
+        return np.maximum.accumulate(latest)
 
     def _key_of(self, access: StateAccess, events: EventBatch) -> list[pa.Array[Any]]:
         attributes = dict(access.keys)
-        return [events.rows.column(attributes[own]) for own in self._keys[access.thing]]
+        return [events.rows.column(attributes[name]) for name in self._keys[access.thing]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +177,8 @@ def _raise_barriers(barriers: Longs, runs: Sequence[_KeyedRun]) -> None:
         if earlier and len(rows):
             last = np.where(np.isin(owner, earlier), np.arange(len(owner)), -1)
             before = np.maximum.accumulate(last)[of_chunk[rows] - 1]
-            is_own = before >= of_code[rows]
-            np.maximum.at(barriers, chunks[rows[is_own]], chunks[before[is_own]])
+            is_same_key = before >= of_code[rows]
+            np.maximum.at(barriers, chunks[rows[is_same_key]], chunks[before[is_same_key]])
 
 
 def _first(is_new: Bools) -> Longs:
@@ -200,12 +200,12 @@ def _codes(keys: Sequence[Sequence[pa.Array[Any]]]) -> Longs:
 
 def _common_keys(accesses: Collection[StateAccess]) -> dict[str, tuple[str, ...]]:
     """By table, the attributes by which all of its keyed accesses name rows."""
-    found: dict[str, set[str]] = {}
+    common: dict[str, set[str]] = {}
     for access in accesses:
         if access.keys:
-            own = {name for name, _ in access.keys}
-            found[access.thing] = found.get(access.thing, own) & own
-    return {thing: tuple(sorted(names)) for thing, names in found.items()}
+            keys = {name for name, _ in access.keys}
+            common[access.thing] = common.get(access.thing, keys) & keys
+    return {thing: tuple(sorted(names)) for thing, names in common.items()}
 
 
 def _without_keys(accesses: Collection[StateAccess]) -> set[StateAccess]:

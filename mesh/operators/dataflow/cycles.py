@@ -94,8 +94,8 @@ def _cyclic_node(nodes: Sequence[DataflowNode]) -> DataflowNode:
 
     def make(timer: int) -> NodeOperator:
         flow = StepwiseDataflow(nodes, writes, numbers=True)
-        for node, own in zip(nodes, flow.timers, strict=True):
-            node.work = node.make(own)
+        for node, node_timer in zip(nodes, flow.timers, strict=True):
+            node.work = node.make(node_timer)
         return CyclicNode(nodes, flow)
 
     return DataflowNode(

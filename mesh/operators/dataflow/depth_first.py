@@ -135,8 +135,8 @@ class DepthFirst:
                     hint="Add a filter that ends the circle.",
                 )
             below: list[_Task] = []
-            for target, made in self._nodes[number].work.process({channel: [events]}, here):
-                for chunk in self._chunks(number, target, made, order, sink):
+            for target, output in self._nodes[number].work.process({channel: [events]}, here):
+                for chunk in self._chunks(number, target, output, order, sink):
                     below[:0] = self._expand(number, target, chunk, depth + 1)
             pending += below
 

@@ -141,17 +141,17 @@ class DataflowNode:
 class CallbackRecorder:
     """Records the calls of one query's callback.
 
-    ``wanted``: whether it records. ``runs``: the output of the query, current and expired events.
+    ``is_enabled``: whether it records. ``runs``: the query's output, current and expired events.
     """
 
     query: str
-    wanted: bool = False
+    is_enabled: bool = False
     runs: list[EventBatch] = field(default_factory=list)
 
-    def record(self, made: EventBatch) -> None:
+    def record(self, events: EventBatch) -> None:
         """Record output, if recording is on."""
-        if self.wanted and len(made):
-            self.runs.append(made)
+        if self.is_enabled and len(events):
+            self.runs.append(events)
 
 
 def as_current(events: EventBatch) -> EventBatch:

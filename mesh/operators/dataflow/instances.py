@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import NIL
-from mesh.operators.select.hashing import Rows, Texts, more_rows
+from mesh.operators.select.hashing import RowNumbers, TextNumbers, more_rows
 
 if TYPE_CHECKING:
     from mesh.operators.base import Bools, Longs
@@ -25,7 +25,7 @@ class Instances:
     """Keys that have an instance."""
 
     def __init__(self) -> None:
-        self._texts = Texts()
+        self._texts = TextNumbers()
         #: By code, the instance's number plus one, or 0.
         self._numbers: Longs = np.zeros(0, dtype=np.int64)
         #: The number of the next instance.
@@ -66,13 +66,13 @@ class Instances:
         self._numbers[np.isin(self._numbers - 1, numbers)] = 0
         live = int(np.count_nonzero(self._numbers))
         if len(self._texts) > 2 * live + _SPARE:
-            keys, kept = self.keys()
-            self.restore(keys, np.array(kept, dtype=np.int64), self.next)
+            keys, key_numbers = self.keys()
+            self.restore(keys, np.array(key_numbers, dtype=np.int64), self.next)
 
     def restore(self, keys: pa.Array[Any], numbers: Longs, next_number: int) -> None:
         """Replace all keys by ``keys``."""
         self.generation += 1
-        self._texts, self._numbers = Texts(), np.zeros(0, dtype=np.int64)
+        self._texts, self._numbers = TextNumbers(), np.zeros(0, dtype=np.int64)
         codes = self.codes(keys)
         self._numbers[codes] = numbers + 1
         self.next = next_number
@@ -87,7 +87,7 @@ class IntegerKeyIndex:
 
     def _clear(self) -> None:
         self._generation = self._instances.generation
-        self._rows = Rows(1)
+        self._rows = RowNumbers(1)
         self._codes: Longs = np.zeros(0, dtype=np.int64)
 
     def codes(self, values: Longs, nulls: Bools | None) -> tuple[Longs, Bools]:
@@ -95,13 +95,13 @@ class IntegerKeyIndex:
         if self._generation != self._instances.generation:
             self._clear()
         skip = np.zeros(len(values), dtype=np.bool_) if nulls is None else nulls
-        known = self._rows.count
+        first = self._rows.count
         numbers = self._rows.number(values.reshape(-1, 1), skip)
         count = self._rows.count
-        if count > known:
-            texts = pa.array(self._rows.keys[known:count, 0]).cast(pa.string())
+        if count > first:
+            texts = pa.array(self._rows.keys[first:count, 0]).cast(pa.string())
             self._codes = more_rows(self._codes, count)
-            self._codes[known:count] = self._instances.codes(texts)
+            self._codes[first:count] = self._instances.codes(texts)
         if not count:
             return numbers, ~skip
         return self._codes[numbers], ~skip

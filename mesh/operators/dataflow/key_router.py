@@ -142,9 +142,9 @@ class KeyRouter:
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """Pass each event on to the instances of its key; then forget idle instances."""
         runs = [
-            (channel, join(found, found[0].rows.schema))
-            for channel, found in inputs.items()
-            if found and sum(map(len, found))
+            (channel, join(batches, batches[0].rows.schema))
+            for channel, batches in inputs.items()
+            if batches and sum(map(len, batches))
         ]
         keyed = [
             self._keys[channel].of(channel, events)
@@ -153,20 +153,20 @@ class KeyRouter:
         ]
         has_others = len(keyed) < len(runs)
         alive = self._instances.alive() if has_others else []
-        known = [self._instances.of(part.code) for part in keyed]
+        instances = [self._instances.of(part.code) for part in keyed]
         born: list[tuple[_Place, int]] = []
-        if any(bool((numbers < 0).any()) for numbers in known):
-            born = self._number_new(keyed, known)
-            known = [self._instances.of(part.code) for part in keyed]
-        made = [one for part in keyed for one in self._failed(part)]
-        for part, numbers in zip(keyed, known, strict=True):
+        if any(bool((numbers < 0).any()) for numbers in instances):
+            born = self._number_new(keyed, instances)
+            instances = [self._instances.of(part.code) for part in keyed]
+        outputs = [one for part in keyed for one in self._failed(part)]
+        for part, numbers in zip(keyed, instances, strict=True):
             self._note_use(part, numbers)
-            made.append((self.channels[part.channel], _divided(part, numbers)))
+            outputs.append((self.channels[part.channel], _divided(part, numbers)))
         for channel, events in runs:
             if channel not in self._keys:
-                made.append((self.channels[channel], _to_all(events, alive, born)))
+                outputs.append((self.channels[channel], _to_all(events, alive, born)))
         self._forget_idle(timeline.now_ms)
-        return made
+        return outputs
 
     def _failed(self, part: _Keyed) -> Outputs:
         """The events with failed keys; they precede the output of their neighbours."""
@@ -184,11 +184,11 @@ class KeyRouter:
         return [(FAILED, failure_events(self._name, part.channel, lost, reasons))]
 
     def _number_new(
-        self, keyed: Sequence[_Keyed], known: Sequence[Longs]
+        self, keyed: Sequence[_Keyed], instances: Sequence[Longs]
     ) -> list[tuple[_Place, int]]:
         """Give numbers to new keys, in the order of arrival; returns their places and numbers."""
         first: dict[int, _Place] = {}
-        for part, numbers in zip(keyed, known, strict=True):
+        for part, numbers in zip(keyed, instances, strict=True):
             rows = np.flatnonzero(numbers < 0)
             codes, at = np.unique(part.code[rows], return_index=True)
             if len(keyed) == len(self.channels) == 1:
@@ -200,11 +200,11 @@ class KeyRouter:
                 here = (*_place(part.events, int(part.row[place])), place)
                 if code not in first or here < first[code]:
                     first[code] = here
-        found = sorted(first.items(), key=lambda item: item[1])
+        arrivals = sorted(first.items(), key=lambda item: item[1])
         start = self._instances.next
-        clocks_ms = np.array([here[1] for _, here in found], dtype=np.int64)
-        self._add(np.array([code for code, _ in found], dtype=np.int64), clocks_ms)
-        return [(here, start + number) for number, (_, here) in enumerate(found)]
+        clocks_ms = np.array([here[1] for _, here in arrivals], dtype=np.int64)
+        self._add(np.array([code for code, _ in arrivals], dtype=np.int64), clocks_ms)
+        return [(here, start + number) for number, (_, here) in enumerate(arrivals)]
 
     def _add(self, codes: Longs, clocks_ms: Longs) -> None:
         first = self._instances.next
@@ -264,10 +264,10 @@ class KeyRouter:
 
     def snapshot(self) -> State:
         """The keys and their numbers."""
-        own: dict[str, object] = {"next": self._instances.next, "base_ms": self._base_ms}
+        scalars: dict[str, object] = {"next": self._instances.next, "base_ms": self._base_ms}
         texts, numbers = self._instances.keys()
         if not numbers:
-            return State({}, own)
+            return State({}, scalars)
         keys = pa.RecordBatch.from_pydict(
             {
                 "key": texts,
@@ -277,21 +277,21 @@ class KeyRouter:
         )
         # A stored piece is never written again, so its name has to identify its content.
         name = named("keys", keys)
-        return State({name: keys}, own | {"keys": name})
+        return State({name: keys}, scalars | {"keys": name})
 
     def restore(self, state: State) -> None:
         """Restore the keys."""
-        own: Any = state.scalars
-        self._base_ms = own["base_ms"]
+        scalars: Any = state.scalars
+        self._base_ms = scalars["base_ms"]
         texts: pa.Array[Any] = pa.array([], pa.string())
         numbers: Longs = np.empty(0, dtype=np.int64)
         self._used_ms = {}
-        if "keys" in own:
-            piece = state.pieces[own["keys"]]
+        if "keys" in scalars:
+            piece = state.pieces[scalars["keys"]]
             texts, numbers = piece.column("key"), piece.column("number").to_numpy()
             used = zip(numbers.tolist(), piece.column("used_ms").to_pylist(), strict=True)
             self._used_ms = {number: at for number, at in used if at is not None}
-        self._instances.restore(texts, numbers, own["next"])
+        self._instances.restore(texts, numbers, scalars["next"])
 
 
 def _divided(part: _Keyed, numbers: Longs) -> EventBatch:

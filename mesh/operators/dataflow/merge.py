@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from mesh.operators.base import BEFORE_ALL, NEVER, Longs, State, concat, no_rows
 from mesh.operators.total_order import run_begins, run_starts
+from pyspark_nats.few_rows import as_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -116,20 +117,20 @@ class InputMerger:
         """Accept the events after those of earlier calls; no chunk is in two calls."""
         held = self._of(stream)
         # The count of the first event distinguishes chunks.
-        own = np.arange(held.came, held.came + len(sequence))
+        chunks = np.arange(held.came, held.came + len(sequence))
         first = None if chunk is None else _first_of(chunk)
         if first is not None:
-            own = own[first]
+            chunks = chunks[first]
             held.is_grouped = True
         if rows.schema != held.schema:
-            rows = rows.select(held.schema.names).cast(held.schema)
+            rows = as_batch(rows).select(held.schema.names).cast(held.schema)
         rows_new = rows.num_rows
         if len(held.sequence):
             sequence = np.concatenate([held.sequence, sequence])
             time_ms = np.concatenate([held.time_ms, time_ms])
             rows = concat([held.rows, rows])
-            own = np.concatenate([held.chunk, own])
-        held.sequence, held.time_ms, held.rows, held.chunk = sequence, time_ms, rows, own
+            chunks = np.concatenate([held.chunk, chunks])
+        held.sequence, held.time_ms, held.rows, held.chunk = sequence, time_ms, rows, chunks
         held.came += rows_new
 
     def _of(self, stream: str) -> _Buffered:
@@ -144,7 +145,9 @@ class InputMerger:
         """The events that may be processed, and the time up to which everything is known."""
         mentioned = [s for s in set(clocks) | set(self._held) if s in self._rank]
         streams = sorted(mentioned, key=self._rank.__getitem__)
-        known_ms = min((clocks.get(stream, BEFORE_ALL) for stream in streams), default=BEFORE_ALL)
+        watermark_ms = min(
+            (clocks.get(stream, BEFORE_ALL) for stream in streams), default=BEFORE_ALL
+        )
         is_merged = len(streams) > 1
         if CHANGES in self._held:
             # At equal times the events come first.
@@ -155,7 +158,7 @@ class InputMerger:
             clock_ms = held.clock_ms
             count = len(clock_ms)
             if is_merged:
-                count = int(np.searchsorted(clock_ms, known_ms, side="left"))
+                count = int(np.searchsorted(clock_ms, watermark_ms, side="left"))
             if count:
                 chunk = held.chunk[:count]
                 first = _first_of(chunk) if held.is_grouped else None
@@ -168,7 +171,7 @@ class InputMerger:
                 held.rows = held.rows.slice(count)
                 held.gone += count
         if not parts:
-            return [], known_ms
+            return [], watermark_ms
         # Stable: at equal times the streams stay in their order, and each in that of its sequence.
         index = np.arange(sum(len(part[3]) for part in parts))
         if len(parts) > 1:
@@ -176,11 +179,11 @@ class InputMerger:
             index[order] = np.arange(len(order))
         ready, at = [], 0
         for stream, first, time_ms, clock_ms, rows in parts:
-            own = index[at : at + len(time_ms)]
-            begins = own if first is None else own[first]
-            ready.append(MergedRun(stream, own, begins, time_ms, clock_ms, rows))
+            ranks = index[at : at + len(time_ms)]
+            begins = ranks if first is None else ranks[first]
+            ready.append(MergedRun(stream, ranks, begins, time_ms, clock_ms, rows))
             at += len(time_ms)
-        return ready, known_ms
+        return ready, watermark_ms
 
     def next_time(self) -> int | None:
         """Time at which the first waiting event may be processed: just after its own."""
@@ -193,7 +196,8 @@ class InputMerger:
         for stream, held in self._held.items():
             scalars[stream] = [held.latest_ms, held.gone, held.came]
             if len(held.time_ms):
-                piece = held.rows.append_column(_SEQUENCE, pa.array(held.sequence))
+                rows = as_batch(held.rows)
+                piece = rows.append_column(_SEQUENCE, pa.array(held.sequence))
                 piece = piece.append_column(_TIME, pa.array(held.time_ms))
                 pieces[held.name(stream)] = piece.append_column(_CHUNK, pa.array(held.chunk))
         return State(pieces, scalars)
@@ -236,11 +240,11 @@ def _first_of(chunk: Longs) -> Longs | None:
 
 
 def around_changes(
-    ready: list[MergedRun], known_ms: int
+    ready: list[MergedRun], watermark_ms: int
 ) -> Iterator[tuple[list[MergedRun], pa.RecordBatch | None, int]]:
     """The events before each change of a table, the change as one row, and its time.
 
-    The last are the events after all changes, no change, and ``known_ms``.
+    The last are the events after all changes, no change, and ``watermark_ms``.
     """
     done = 0
     events = [run for run in ready if run.stream != CHANGES]
@@ -250,17 +254,17 @@ def around_changes(
             clock_ms = int(change.clock_ms[row])
             yield ranked(events, done, index), change.rows.slice(row, 1), clock_ms
             done = index + 1
-    yield ranked(events, done) if done else ready, None, known_ms
+    yield ranked(events, done) if done else ready, None, watermark_ms
 
 
 def ranked(ready: Sequence[MergedRun], start: int, stop: int = NEVER) -> list[MergedRun]:
     """The events of ranks from ``start`` to below ``stop``, ranked from 0."""
-    found = []
+    runs = []
     for run in ready:
         first, last = np.searchsorted(run.index, [start, stop]).tolist()
         if first < last:
-            found.append(run.slice(first, last, start))
-    return found
+            runs.append(run.slice(first, last, start))
+    return runs
 
 
 def causes_of(ready: Sequence[MergedRun]) -> tuple[Longs, list[Longs]]:

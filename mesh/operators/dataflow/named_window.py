@@ -54,20 +54,20 @@ class NamedWindowNode:
         if events.rows.schema != self._schema:
             events = events.with_rows(events.rows.rename_columns(self._schema.names))
         entering = self._times.process(events.outside(), self._failures)
-        made = with_timer_path(self._window.process(entering, timeline), self._timer)
+        batch = with_timer_path(self._window.process(entering, timeline), self._timer)
         match self._events:
             case EventKind.ALL:
-                made = made.where(made.kind != RESET)
+                batch = batch.where(batch.kind != RESET)
             case EventKind.CURRENT:
-                made = made.where(made.kind == CURRENT)
+                batch = batch.where(batch.kind == CURRENT)
             case EventKind.EXPIRED:
-                made = made.where(made.kind == EXPIRED)
+                batch = batch.where(batch.kind == EXPIRED)
         self._count[0] += len(events)
-        self._count[1] += len(made)
-        outputs = [(self._name, made)]
-        for failed, reasons, _ in self._failures.found:
+        self._count[1] += len(batch)
+        outputs = [(self._name, batch)]
+        for failed, reasons, _ in self._failures.entries:
             outputs += failed_output(self._name, self._name, None, failed, reasons)
-        self._failures.found.clear()
+        self._failures.entries.clear()
         return outputs
 
     def content(self, instance: int = WHOLE) -> tuple[pa.RecordBatch, Longs]:

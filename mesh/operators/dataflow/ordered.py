@@ -16,7 +16,7 @@ import numpy as np
 
 from mesh.operators.base import Timeline, with_timer_path
 from mesh.operators.dataflow.chunk_queue import ChunkQueue, OutputBuffer, TimeCursor
-from mesh.operators.dataflow.conflicts import ConflictTable, Order
+from mesh.operators.dataflow.conflicts import CauseOrder, ConflictTable
 from mesh.operators.dataflow.depth_first import REPEATS_MAX, DepthFirst
 from mesh.operators.dataflow.topology import readers
 
@@ -45,12 +45,12 @@ class BulkStage:
 
     def run(self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the nodes for the events of channels and for their timers."""
-        given = dict(arriving(self._nodes, self._order, self._topology, flowing))
-        return [(channel, events) for _, channel, events in self.go(given, timeline)]
+        arrivals = dict(arriving(self._nodes, self._order, self._topology, flowing))
+        return [(channel, events) for _, channel, events in self.go(arrivals, timeline)]
 
     def go(
         self,
-        given: Mapping[Cause, Sequence[EventBatch]],
+        arrivals: Mapping[Cause, Sequence[EventBatch]],
         timeline: Timeline,
         *,
         quick: bool = False,
@@ -59,14 +59,14 @@ class BulkStage:
 
         ``quick``: nodes without events and without a timer that is due are not called.
         """
-        own: dict[str, list[EventBatch]] = {}
-        made: list[tuple[int, str, EventBatch]] = []
+        flow: dict[str, list[EventBatch]] = {}
+        outputs: list[tuple[int, str, EventBatch]] = []
         for number in self._order:
             node = self._nodes[number]
             inputs: dict[str, list[EventBatch]] = {}
             for channel in node.reads:
-                runs = [*given.get((number, channel), ())]
-                runs += [self._topology.via(number, events) for events in own.get(channel, ())]
+                runs = [*arrivals.get((number, channel), ())]
+                runs += [self._topology.via(number, events) for events in flow.get(channel, ())]
                 if runs:
                     inputs[channel] = runs
             if quick and not inputs:
@@ -76,9 +76,9 @@ class BulkStage:
             for channel, events in node.work.process(inputs, timeline):
                 if len(events):
                     events = with_timer_path(events, self._topology.timers[number])
-                    own.setdefault(channel, []).append(events)
-                    made.append((number, channel, events))
-        return made
+                    flow.setdefault(channel, []).append(events)
+                    outputs.append((number, channel, events))
+        return outputs
 
 
 def arriving(
@@ -108,9 +108,9 @@ class OrderedStage:
         self._topology = topology
         self._timers = topology.timers
         self._pass = BulkStage(nodes, order, topology)
-        found = readers(nodes)
+        by_channel = readers(nodes)
         reads = {
-            channel: tuple(number for number in found[channel] if number in order)
+            channel: tuple(number for number in by_channel[channel] if number in order)
             for channel in dict.fromkeys(c for number in order for c in nodes[number].reads)
         }
         self._walker = DepthFirst(nodes, reads, topology.timers, topology=topology)
@@ -120,23 +120,23 @@ class OrderedStage:
 
     def begin(self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """Start the app in the nodes, and return their output."""
-        made = OutputBuffer()
+        buffer = OutputBuffer()
         for number in self._numbers:
-            self._walker.advance_time(number, timeline, made)
-        self._run(flowing, timeline, made)
-        return made.all()
+            self._walker.advance_time(number, timeline, buffer)
+        self._run(flowing, timeline, buffer)
+        return buffer.all()
 
     def run(self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the nodes for the events of channels and for their timers."""
-        made = OutputBuffer()
-        self._run(flowing, timeline, made)
-        return made.all()
+        buffer = OutputBuffer()
+        self._run(flowing, timeline, buffer)
+        return buffer.all()
 
     def _run(
-        self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline, made: OutputBuffer
+        self, flowing: Mapping[str, Sequence[EventBatch]], timeline: Timeline, buffer: OutputBuffer
     ) -> None:
-        given = arriving(self._nodes, self._order, self._topology, flowing)
-        pieces = ChunkQueue([(cause, run) for cause, runs in given for run in runs])
+        arrivals = arriving(self._nodes, self._order, self._topology, flowing)
+        pieces = ChunkQueue([(cause, run) for cause, runs in arrivals for run in runs])
         times = TimeCursor(timeline)
         self._barriers = None
         at = 0
@@ -144,18 +144,18 @@ class OrderedStage:
             stop = self._together(pieces, at, times)
             if stop > at:
                 last = None if stop == len(pieces) and not times.is_bound else pieces.key(stop - 1)
-                given_now, until = pieces.take(at, stop), times.until(last)
-                made.add(self._pass.go(given_now, until, quick=True))
+                chunks, until = pieces.take(at, stop), times.until(last)
+                buffer.add(self._pass.go(chunks, until, quick=True))
                 at = stop
                 continue
-            self._fire(times, pieces.key(at), made)
+            self._fire(times, pieces.key(at), buffer)
             (number, channel), events = pieces.one(at)
             assert channel is not None, "timers bring no events"
             here = times.here(*pieces.key(at)[:2])
-            self._walker.deliver_to(number, channel, events, here, made)
+            self._walker.deliver_to(number, channel, events, here, buffer)
             times.passed(pieces.key(at))
             at += 1
-        self._finish(times, made)
+        self._finish(times, buffer)
 
     def _together(self, pieces: ChunkQueue, at: int, times: TimeCursor) -> int:
         """The end of the chunks from ``at`` on that may go together; ``at`` if none may."""
@@ -164,9 +164,9 @@ class OrderedStage:
         for cause, end in pieces.runs(at):
             if cause not in group:
                 order = self._conflicts.order(cause, group)
-                if order is Order.WHOLE:
+                if order is CauseOrder.WHOLE:
                     break
-                if order is Order.BY_KEY:
+                if order is CauseOrder.BY_KEY:
                     limit = self._until_repeat(pieces, at)
                 group.add(cause)
             stop = min(end, limit)
@@ -196,15 +196,15 @@ class OrderedStage:
 
     def _due(self, times: TimeCursor) -> list[tuple[Key, int]]:
         """The timers that fire in this run, by their positions."""
-        found = []
+        timers = []
         for number in self._numbers:
             due = self._nodes[number].work.next_time()
             place = None if due is None else times.place(due)
             if place is not None:
-                found.append(((*place, self._timers[number]), number))
-        return sorted(found)
+                timers.append(((*place, self._timers[number]), number))
+        return sorted(timers)
 
-    def _fire(self, times: TimeCursor, before: Key | None, made: OutputBuffer) -> None:
+    def _fire(self, times: TimeCursor, before: Key | None, buffer: OutputBuffer) -> None:
         """Let timers fire one after the other, up to the position ``before``."""
         repeats, last = 0, None
         waiting: set[int] = set()
@@ -214,7 +214,7 @@ class OrderedStage:
                 return
             work = self._nodes[number].work
             due_ms = work.next_time()
-            self._walker.advance_time(number, times.here(*key[:2]), made)
+            self._walker.advance_time(number, times.here(*key[:2]), buffer)
             if times.jumps and work.next_time() == due_ms:
                 # It was set after the last move of time, and waits for the next one.
                 waiting.add(number)
@@ -223,7 +223,7 @@ class OrderedStage:
             if repeats > REPEATS_MAX:
                 raise AssertionError(f"a timer of {self._nodes[number].name} fires without an end")
 
-    def _finish(self, times: TimeCursor, made: OutputBuffer) -> None:
+    def _finish(self, times: TimeCursor, buffer: OutputBuffer) -> None:
         """Let the rest of the time pass."""
         due = [number for _, number in self._due(times)]
         if not due:
@@ -231,7 +231,7 @@ class OrderedStage:
         group: set[Cause] = set()
         for number in due:
             if not self._conflicts.commutes_with((number, None), group):
-                self._fire(times, None, made)
+                self._fire(times, None, buffer)
                 return
             group.add((number, None))
-        made.add(self._pass.go({}, times.until(None), quick=True))
+        buffer.add(self._pass.go({}, times.until(None), quick=True))

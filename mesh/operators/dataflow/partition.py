@@ -14,7 +14,7 @@ import numpy as np
 
 from mesh.operators.base import (
     BEFORE_ALL,
-    OWN_TIMER,
+    LOCAL_TIMER,
     Longs,
     State,
     Timeline,
@@ -43,9 +43,9 @@ class NodeGroup:
         self._causes = 0
 
     def _run(self, runs: Sequence[tuple[str, EventBatch]], timeline: Timeline) -> Outputs:
-        made, count = run_chunkwise(self._flow, runs, self._causes, timeline)
+        outputs, count = run_chunkwise(self._flow, runs, self._causes, timeline)
         self._causes += count
-        return made
+        return outputs
 
     def next_time(self) -> int | None:
         """Due time of the next timer of any part."""
@@ -59,8 +59,8 @@ class NodeGroup:
 
     def restore(self, state: State) -> None:
         """Restore the states."""
-        own: Any = subset(state, "own").scalars
-        self._causes = own.get("causes", 0)
+        scalars: Any = subset(state, "own").scalars
+        self._causes = scalars.get("causes", 0)
         for name, part in self._parts:
             restore_subset(part, state, name)
 
@@ -83,20 +83,20 @@ class PartitionNode(NodeGroup):
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the queries; input is split where instances are purged in between."""
-        made: Outputs = []
+        outputs: Outputs = []
         due = self._entrance.next_purge(self._entrance.first_keyed(inputs))
         while due is not None and due <= timeline.now_ms:
             before, inputs = _cut(inputs, due)
             count = int(np.searchsorted(timeline.clocks_ms, due, side="left"))
             until = replace(timeline, clocks_ms=timeline.clocks_ms[:count], now_ms=due - 1)
-            made += self._part(before, until)
+            outputs += self._part(before, until)
             timeline = replace(
                 timeline, first=timeline.first + count, clocks_ms=timeline.clocks_ms[count:]
             )
             then = replace(timeline, clocks_ms=timeline.clocks_ms[:0], now_ms=due)
             self._entrance.process({}, then)
             due = self._entrance.next_purge(self._entrance.first_keyed(inputs))
-        return made + self._part(inputs, timeline)
+        return outputs + self._part(inputs, timeline)
 
     def _part(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         quiet = replace(timeline, now_ms=BEFORE_ALL)
@@ -109,8 +109,8 @@ class PartitionNode(NodeGroup):
     @property
     def places(self) -> dict[str, str]:
         """By node, the name of its state in the snapshot."""
-        found = super().places
-        return {f"{self._name}.entrance": found.pop("entrance"), **found}
+        by_name = super().places
+        return {f"{self._name}.entrance": by_name.pop("entrance"), **by_name}
 
 
 def run_chunkwise(
@@ -163,9 +163,9 @@ class _Causes:
         self.numbers: list[Longs] = []
         at = 0
         for run, start in zip(runs, starts, strict=True):
-            own = rank[at : at + len(start)]
+            ranks = rank[at : at + len(start)]
             lengths = np.diff(np.append(start, len(run)))
-            self.numbers.append(np.repeat(own, lengths) if len(own) < len(run) else own)
+            self.numbers.append(np.repeat(ranks, lengths) if len(ranks) < len(run) else ranks)
             at += len(start)
 
 
@@ -191,14 +191,14 @@ def _outside(
         where[back] = np.arange(len(back))
         order, path, chunk = order[where], path[where], chunk[where]
 
-    made: Outputs = []
+    outputs: Outputs = []
     at = 0
     for one in leaving:
         cut = slice(at, at + len(one.rank))
         events = replace(one.events, order=order[cut], path=path[cut], chunk=chunk[cut])
-        made.append((one.channel, events))
+        outputs.append((one.channel, events))
         at += len(one.rank)
-    return made
+    return outputs
 
 
 def _causes_of(
@@ -206,7 +206,7 @@ def _causes_of(
 ) -> tuple[Longs, Longs]:
     """Order and path outside for events of the order ``inner``, emitted at ``clock_ms``."""
     if not len(causes.order):
-        return timeline.timer_order(clock_ms), np.full(len(inner), OWN_TIMER, dtype=np.int64)
+        return timeline.timer_order(clock_ms), np.full(len(inner), LOCAL_TIMER, dtype=np.int64)
     # The chunk that caused it or, of a timer, the last one before it.
     cause = np.clip((inner - 1) >> 1, 0, len(causes.order) - 1)
     order, path = causes.order[cause], causes.path[cause]
@@ -215,7 +215,7 @@ def _causes_of(
         due = timeline.timer_order(clock_ms[timers])
         # A timer that is due at the event that sets it belongs to that event.
         free = (inner[timers] < 2) | (due >= order[timers])
-        order[timers[free]], path[timers[free]] = due[free], OWN_TIMER
+        order[timers[free]], path[timers[free]] = due[free], LOCAL_TIMER
     return order, path
 
 

@@ -69,36 +69,41 @@ class QueryNode:
         self.calls = CallbackRecorder(query.name)
         self._count = current().count_of("query", query.name)
 
+    @property
+    def takes_few(self) -> bool:
+        """Whether the rows of events may be ``FewRows``; tables do not take them."""
+        return self.query.takes_few and self._target.table is None
+
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the query for its target, and the events on which it failed."""
         named: dict[str, list[EventBatch]] = {}
         for channel, runs in inputs.items():
             named.setdefault(self._channels[channel], []).extend(runs)
-        made = self.query.process(named, timeline)
-        self.calls.record(made)
+        output = self.query.process(named, timeline)
+        self.calls.record(output)
         self._count[0] += sum(len(run) for runs in named.values() for run in runs)
-        self._count[1] += len(made)
+        self._count[1] += len(output)
         result: Outputs = []
         if self._target.table is not None:
-            result += self._kept(self._target.table, made, named)
+            result += self._to_table(self._target.table, output, named)
         else:
-            made = as_current(made)
+            output = as_current(output)
             if self._target.leaves:
-                made = made.outside()
-            result.append((self._target.channel, made))
-        if self.query.failures.found:
+                output = output.outside()
+            result.append((self._target.channel, output))
+        if self.query.failures.entries:
             result += self._failed(named)
         return result
 
-    def _kept(
-        self, table: TableAction, made: EventBatch, named: Mapping[str, Sequence[EventBatch]]
+    def _to_table(
+        self, table: TableAction, output: EventBatch, named: Mapping[str, Sequence[EventBatch]]
     ) -> Outputs:
         """Apply the output to the table; rows that it refuses are reported, as they are lost."""
-        if made.kind.any():
-            made = made.where(made.kind != RESET)
-        outcome = table.perform(made)
+        if output.kind.any():
+            output = output.where(output.kind != RESET)
+        outcome = table.perform(output)
         result: Outputs = []
-        changes = table.changes(made)
+        changes = table.changes(output)
         if changes is not None:
             channel, events = changes
             result.append((channel, events.outside()))
@@ -108,7 +113,7 @@ class QueryNode:
                 continue
             rows = sorted(reasons)
             log.error("table refused rows", extra=fields(query=self._name, rows=len(rows)))
-            lost = made.take(np.array(rows)).outside()
+            lost = output.take(np.array(rows)).outside()
             why = [reasons[row] for row in rows]
             if is_failed:
                 result += self._to_causes(named, lost, why)
@@ -120,33 +125,35 @@ class QueryNode:
         self, named: Mapping[str, Sequence[EventBatch]], failed: EventBatch, reasons: list[str]
     ) -> Outputs:
         """Failed output: the events that caused it, if their stream has a fault stream."""
-        asked = {stream: runs for stream, runs in named.items() if stream in self._faults}
-        found, has_cause = failed_inputs(asked, failed, reasons)
-        made: Outputs = []
-        for one in found:
+        candidates = {stream: runs for stream, runs in named.items() if stream in self._faults}
+        causes, has_cause = failed_inputs(candidates, failed, reasons)
+        outputs: Outputs = []
+        for one in causes:
             events = faulted(self._faults[one.stream], one.events.outside(), one.reasons)
-            made.append((f"!{one.stream}", events))
+            outputs.append((f"!{one.stream}", events))
         # Events that leave a window have arrived before; the engine only logs their failures.
         rest = np.flatnonzero(~has_cause & (failed.kind == CURRENT))
         if len(rest):
             events = failed.take(rest).outside()
             why = [reasons[row] for row in rest]
-            made.append((FAILED, failure_events(self._name, ", ".join(self._streams), events, why)))
-        return made
+            outputs.append(
+                (FAILED, failure_events(self._name, ", ".join(self._streams), events, why))
+            )
+        return outputs
 
     def _failed(self, named: Mapping[str, Sequence[EventBatch]]) -> Outputs:
         """Events for the fault stream, where the stream has one; other failures are reported."""
-        made: Outputs = []
-        for events, reasons, known in self.query.failures.found:
+        outputs: Outputs = []
+        for events, reasons, origin in self.query.failures.entries:
             for reason in reasons[:1]:
                 log.error("query failed on an event: %s", reason, extra=fields(query=self._name))
-            if known is None and self._is_joint:
-                made += self._to_causes(named, events, reasons)
+            if origin is None and self._is_joint:
+                outputs += self._to_causes(named, events, reasons)
                 continue
-            stream = ", ".join(self._streams) if known is None else known
-            made += failed_output(self._name, stream, self._faults.get(stream), events, reasons)
-        self.query.failures.found.clear()
-        return made
+            stream = ", ".join(self._streams) if origin is None else origin
+            outputs += failed_output(self._name, stream, self._faults.get(stream), events, reasons)
+        self.query.failures.entries.clear()
+        return outputs
 
     def next_time(self) -> int | None:
         """Due time of the query's next timer."""

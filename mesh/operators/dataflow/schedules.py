@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundTrigger
 
 
-class Schedule:
+class TriggerSchedule:
     """The times of one trigger, milliseconds since 1970."""
 
     def __init__(self, trigger: BoundTrigger) -> None:
@@ -44,8 +44,8 @@ class Schedule:
 
     def due(self, next_ms: int | None, now_ms: int, most: int) -> list[int]:
         """The times from ``next_ms``, one of them, up to ``now_ms``; no more than ``most``."""
-        found: list[int] = []
-        while next_ms is not None and next_ms <= now_ms and len(found) < most:
-            found.append(next_ms)
+        times: list[int] = []
+        while next_ms is not None and next_ms <= now_ms and len(times) < most:
+            times.append(next_ms)
             next_ms = self.after(next_ms)
-        return found
+        return times

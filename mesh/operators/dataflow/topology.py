@@ -64,24 +64,24 @@ class Topology:
         for reader in self._readers.get(channel, ()):
             if reader == source:
                 continue
-            own = self._next[reader][path] = self._new()
+            next_path = self._next[reader][path] = self._new()
             for outlet in self._nodes[reader].outlets(channel):
-                self._walk(outlet, own, reader)
+                self._walk(outlet, next_path, reader)
 
     def _table(self, node: int) -> Longs:
         table = np.full(self._count, -1, dtype=np.int64)
-        for path, own in self._next[node].items():
-            table[path] = own
+        for path, next_path in self._next[node].items():
+            table[path] = next_path
         return table
 
 
 def readers(nodes: Sequence[DataflowNode]) -> dict[str, list[int]]:
     """By channel, the nodes that read it, in order, each once."""
-    found: dict[str, list[int]] = {}
+    by_channel: dict[str, list[int]] = {}
     for number, node in enumerate(nodes):
         for channel in dict.fromkeys(node.reads):
-            found.setdefault(channel, []).append(number)
-    return found
+            by_channel.setdefault(channel, []).append(number)
+    return by_channel
 
 
 def topological_order(nodes: Sequence[DataflowNode], *, loops: bool = False) -> list[int] | None:
@@ -136,24 +136,24 @@ def stages_of(nodes: Sequence[DataflowNode], order: Sequence[int]) -> list[tuple
     after = [descendants(follow, number) for number in range(len(nodes))]
     place = {number: at for at, number in enumerate(order)}
     done: set[int] = set()
-    found: list[tuple[int, ...]] = []
+    groups: list[tuple[int, ...]] = []
     for number in order:
         if number in done:
             continue
         tied = [n for n in order if n == number or (n in after[number] and number in after[n])]
         done.update(tied)
-        found.append(tuple(tied))
+        groups.append(tuple(tied))
     # A stage follows all nodes that lead to any of its nodes.
     needed = {
-        stage: {n for n in order if n not in stage and after[n] & set(stage)} for stage in found
+        stage: {n for n in order if n not in stage and after[n] & set(stage)} for stage in groups
     }
     result: list[tuple[int, ...]] = []
     gone: set[int] = set()
-    while found:
+    while groups:
         stage = min(
-            (stage for stage in found if needed[stage] <= gone), key=lambda stage: place[stage[0]]
+            (stage for stage in groups if needed[stage] <= gone), key=lambda stage: place[stage[0]]
         )
-        found.remove(stage)
+        groups.remove(stage)
         result.append(stage)
         gone.update(stage)
     return result
@@ -161,10 +161,10 @@ def stages_of(nodes: Sequence[DataflowNode], order: Sequence[int]) -> list[tuple
 
 def feeds_back_into(nodes: Sequence[DataflowNode], number: int) -> bool:
     """Whether the output of a node may reach one that writes state which the node accesses."""
-    own = nodes[number].accesses
-    reachable = descendants(_follow(nodes), number) - {number} if own else set()
+    accesses = nodes[number].accesses
+    reachable = descendants(_follow(nodes), number) - {number} if accesses else set()
     return any(
-        a.conflicts_with(b) for other in reachable for a in own for b in nodes[other].accesses
+        a.conflicts_with(b) for other in reachable for a in accesses for b in nodes[other].accesses
     )
 
 
@@ -179,11 +179,11 @@ def _follow(nodes: Sequence[DataflowNode]) -> list[set[int]]:
 
 def descendants(follow: Sequence[set[int]], start: int) -> set[int]:
     """All that ``start`` leads to, itself only if it is in a cycle."""
-    found: set[int] = set()
+    reachable: set[int] = set()
     pending = list(follow[start])
     while pending:
         number = pending.pop()
-        if number not in found:
-            found.add(number)
+        if number not in reachable:
+            reachable.add(number)
             pending += follow[number]
-    return found
+    return reachable

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import CURRENT, OWN_TIMER, WHOLE, EventBatch, State
-from mesh.operators.dataflow.schedules import Schedule
+from mesh.operators.base import CURRENT, LOCAL_TIMER, WHOLE, EventBatch, State
+from mesh.operators.dataflow.schedules import TriggerSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class TriggerNode:
     def __init__(self, trigger: BoundTrigger) -> None:
         self._trigger = trigger
         self._schema = trigger.schema.arrow
-        self._schedule = Schedule(trigger)
+        self._schedule = TriggerSchedule(trigger)
         self._is_started = False
         self._next_ms: int | None = None
 
@@ -48,7 +48,7 @@ class TriggerNode:
             times,
             times,
             timeline.timer_order(times),
-            np.full(count, OWN_TIMER, dtype=np.int64),
+            np.full(count, LOCAL_TIMER, dtype=np.int64),
             np.zeros(count, dtype=np.int64),
             np.full(count, CURRENT, dtype=np.int8),
             np.full(count, WHOLE, dtype=np.int64),
@@ -66,5 +66,5 @@ class TriggerNode:
 
     def restore(self, state: State) -> None:
         """Restore the next due time."""
-        own: Any = state.scalars
-        self._is_started, self._next_ms = own["started"], own["next_ms"]
+        scalars: Any = state.scalars
+        self._is_started, self._next_ms = scalars["started"], scalars["next_ms"]

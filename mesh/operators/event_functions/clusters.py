@@ -45,8 +45,8 @@ class Clusters:
             self._points.append(point)
             if len(self._points) >= self._batch:
                 self._train()
-        found = self._centroids[self._nearest(point)]
-        return math.dist(found, point), *found
+        centroid = self._centroids[self._nearest(point)]
+        return math.dist(centroid, point), *centroid
 
     def _nearest(self, point: Point) -> int:
         distances = [math.dist(one, point) for one in self._centroids]
@@ -54,8 +54,8 @@ class Clusters:
 
     def _move(self, place: int, towards: Point) -> None:
         self._centroids[place] = [
-            own + self._decay * (other - own)
-            for own, other in zip(self._centroids[place], towards, strict=True)
+            value + self._decay * (other - value)
+            for value, other in zip(self._centroids[place], towards, strict=True)
         ]
 
     def _train(self) -> None:
@@ -66,9 +66,9 @@ class Clusters:
                 break
             before = near
             for place in sorted(set(near)):
-                own = [p for p, at in zip(self._points, near, strict=True) if at == place]
-                columns = zip(*own, strict=True)
-                self._move(place, [math.fsum(column) / len(own) for column in columns])
+                points = [p for p, at in zip(self._points, near, strict=True) if at == place]
+                columns = zip(*points, strict=True)
+                self._move(place, [math.fsum(column) / len(points) for column in columns])
         self._points = []
 
     def dump(self) -> Any:

@@ -50,7 +50,7 @@ class Learner(Protocol):
 
 
 @dataclass(slots=True)
-class Slot:
+class ModelSlot:
     """The place of a named model in a group; the first query that trains it fills it."""
 
     learner: Learner | None = None
@@ -59,7 +59,7 @@ class Slot:
 class Training:
     """A query that trains the model of ``slot``; the target is the argument at ``target``."""
 
-    def __init__(self, slot: Slot, target: int) -> None:
+    def __init__(self, slot: ModelSlot, target: int) -> None:
         self._slot = slot
         self._target = target
 
@@ -86,7 +86,7 @@ class Training:
 class Asking:
     """A query that asks the model of ``slot``; it has no state."""
 
-    def __init__(self, slot: Slot, nothing: Added) -> None:
+    def __init__(self, slot: ModelSlot, nothing: Added) -> None:
         self._slot = slot
         self._nothing = nothing
 
@@ -103,10 +103,10 @@ class Asking:
         """Nothing to restore."""
 
 
-def slot_of(family: str, name: str) -> Slot:
+def slot_of(family: str, name: str) -> ModelSlot:
     """The slot of a model in the app that is being compiled."""
-    slot = current().models.setdefault(f"{family} {name}", Slot())
-    assert isinstance(slot, Slot), "models have slots"
+    slot = current().models.setdefault(f"{family} {name}", ModelSlot())
+    assert isinstance(slot, ModelSlot), "models have slots"
     return slot
 
 
@@ -124,10 +124,10 @@ def asking(family: str, name: str, added: int) -> Form:
     return Form(lambda: Asking(slot, (None,) * added), is_shared=True, skips_constants=True)
 
 
-def checked(features: Features, known: Features) -> None:
+def checked(features: Features, expected: Features) -> None:
     """Refuse an event with another number of features than the model has."""
-    if len(features) != len(known):
-        raise ValueError(f"the model has {len(known)} features, and the event {len(features)}")
+    if len(features) != len(expected):
+        raise ValueError(f"the model has {len(expected)} features, and the event {len(features)}")
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class Perceptron:
 class Classifying(Asking):
     """A query that asks a perceptron, with a bias and a threshold of its own."""
 
-    def __init__(self, slot: Slot, bias: float, threshold: float) -> None:
+    def __init__(self, slot: ModelSlot, bias: float, threshold: float) -> None:
         super().__init__(slot, (None, None))
         self._bias = bias
         self._threshold = threshold
@@ -183,9 +183,9 @@ class Classifying(Asking):
         if not isinstance(learner, Perceptron) or not learner.weights:
             return self._nothing
         checked(values, learner.weights)
-        found = learner.probability(values, self._bias)
-        is_true = found > self._threshold
-        return is_true, found if is_true else 1 - found
+        probability = learner.probability(values, self._bias)
+        is_true = probability > self._threshold
+        return is_true, probability if is_true else 1 - probability
 
 
 def _probability(weights: Features, features: Features, bias: float) -> float:
@@ -225,7 +225,7 @@ class BayesianRegression:
         spread = self._spread(x)
         scale = 1 + _dot(x, spread)
         covariance = [
-            [own - a * b / scale for own, b in zip(row, spread, strict=True)]
+            [value - a * b / scale for value, b in zip(row, spread, strict=True)]
             for row, a in zip(self._covariance, spread, strict=True)
         ]
         moment = [m + y * one for m, one in zip(self._moment, x, strict=True)]

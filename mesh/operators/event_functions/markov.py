@@ -46,17 +46,17 @@ class MarkovChain:
             del self._last[oldest]
         before, _ = self._last.pop(key, (None, 0))
         counts = self._counts
-        known = counts.get(before, {}) if before is not None else {}
+        transitions = counts.get(before, {}) if before is not None else {}
         if self._trains and state not in counts and len(counts) >= _STATES_MAX:
             raise ValueError(f"'{state}' would be state {_STATES_MAX + 1} of a chain")
         self._came += 1
         self._last[key] = (state, time_ms)
-        probability = known.get(state, 0) / sum(known.values()) if known else 0.0
+        probability = transitions.get(state, 0) / sum(transitions.values()) if transitions else 0.0
         if self._trains:
             counts.setdefault(state, {})
             if before is not None:
-                own = counts.setdefault(before, {})
-                own[state] = own.get(state, 0) + 1
+                row = counts.setdefault(before, {})
+                row[state] = row.get(state, 0) + 1
         if self._came <= self._hold:
             return None
         return before, probability, before is not None and probability <= self._threshold
@@ -68,7 +68,7 @@ class MarkovChain:
     def load_dump(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
         self._came, last, self._counts = state
-        self._last = {key: (own, time_ms) for key, own, time_ms in last}
+        self._last = {key: (last_state, time_ms) for key, last_state, time_ms in last}
 
 
 def chain(span_ms: int, threshold: float, hold: int, trains: bool = True) -> Form:

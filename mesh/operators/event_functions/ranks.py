@@ -44,16 +44,16 @@ class Ranks:
         sign = self._sign
         if self._is_below(value):
             return None
-        found: list[Any] = []
+        ranking: list[Any] = []
         # The sort is stable, and a dict has its keys in order of arrival.
         for pair in nsmallest(self._ranks, counts.items(), key=lambda one: sign * one[1]):
-            found += pair
-        self._listed = set(found[::2])
-        found += [None] * (2 * self._ranks - len(found))
-        if found == self._before:
+            ranking += pair
+        self._listed = set(ranking[::2])
+        ranking += [None] * (2 * self._ranks - len(ranking))
+        if ranking == self._before:
             return None
-        self._before = found
-        return tuple(found)
+        self._before = ranking
+        return tuple(ranking)
 
     def _is_below(self, value: Any) -> bool:
         """Whether a value gets no rank by its last event: else each would search all values."""

@@ -103,11 +103,11 @@ def _regression(kind: str, settings: tuple[int, ...], span: int | None = None) -
         last = settings[-1]
         is_long = len(arguments) > last + 2 and isinstance(arguments[last], Constant)
         places = settings if is_long else settings[1:2] if span is not None else ()
-        found = [_constant(arguments[place]) for place in places]
-        if len(found) == 1:
-            found = [1, found[0], 0.95]
+        values = [_constant(arguments[place]) for place in places]
+        if len(values) == 1:
+            values = [1, values[0], 0.95]
         span_ms = None if span is None else _constant(arguments[span])
-        form = regression.regression(kind, len(handler.adds), found, span_ms)
+        form = regression.regression(kind, len(handler.adds), values, span_ms)
         taken = places if span is None else (span, *places)
         return replace(form, skips=taken)
 

@@ -84,11 +84,11 @@ class Moments:
         betas = [mean_y - _dot(slopes, means), *slopes]
         shares = [1 / self.count + _dot(means, spread)]
         shares += [inverse[place][place] for place in range(width)]
-        kept = [
+        coefficients = [
             0.0 if _chance(beta, math.sqrt(max(0.0, rest * share)), free) > 1 - confidence else beta
             for beta, share in zip(betas, shares, strict=True)
         ]
-        return [math.sqrt(rest), *kept]
+        return [math.sqrt(rest), *coefficients]
 
 
 class Regression:
@@ -125,21 +125,21 @@ class Regression:
         """Add one event; those that leave a window before are nothing to it."""
         if kind != CURRENT:
             return None
-        own = 0 if self._kind == "regress" else 1
+        start = 0 if self._kind == "regress" else 1
         numbers = finite(values)
-        y, *xs = numbers[own:]
+        y, *xs = numbers[start:]
         before = self._before
         self._add(time_ms, [*xs, y])
         self._came += 1
         if self._came % self._interval:
             self._before = None
             return None
-        found = self._before = self._moments.line(self._confidence)
+        line = self._before = self._moments.line(self._confidence)
         if self._kind == "forecast":
-            return *found, found[1] + found[2] * numbers[0]
+            return *line, line[1] + line[2] * numbers[0]
         if self._kind == "outlier":
-            return *found, before is not None and _is_outlier(before, numbers[0], y, xs[0])
-        return tuple(found)
+            return *line, before is not None and _is_outlier(before, numbers[0], y, xs[0])
+        return tuple(line)
 
     def _add(self, time_ms: int, point: list[float]) -> None:
         self._moments.add(point)
@@ -161,8 +161,8 @@ class Regression:
     def dump(self) -> Any:
         """Its state as JSON."""
         moments = self._moments
-        own = [moments.count, moments.means, moments.products]
-        return [self._came, self._left, self._before, own, list(self._held)]
+        summary = [moments.count, moments.means, moments.products]
+        return [self._came, self._left, self._before, summary, list(self._held)]
 
     def load_dump(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
@@ -226,7 +226,7 @@ def _fraction(a: float, b: float, x: float) -> float:
     """The continued fraction of the incomplete beta function, by the method of Lentz."""
     tiny = 1e-300
     c, d = 1.0, 1 / (1 - (a + b) * x / (a + 1) or tiny)
-    found = d
+    fraction = d
     for m in range(1, 300):
         for term in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
@@ -234,10 +234,10 @@ def _fraction(a: float, b: float, x: float) -> float:
         ):
             d = 1 / (1 + term * d or tiny)
             c = 1 + term / c or tiny
-            found *= c * d
+            fraction *= c * d
         if abs(c * d - 1) < 1e-15:
             break
-    return found
+    return fraction
 
 
 def regression(kind: str, added: int, settings: Sequence[Any], span_ms: int | None) -> Form:

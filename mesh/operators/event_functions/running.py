@@ -94,18 +94,18 @@ class EventFunction:
         return [WHOLE] * len(events) if self._form.is_shared else events.instance.tolist()
 
     def _passed(self, events: EventBatch, frame: Frame, added: list[Added | None]) -> EventBatch:
-        kept = np.fromiter((one is not None for one in added), np.bool_, len(added))
+        mask = np.fromiter((one is not None for one in added), np.bool_, len(added))
         if frame.failures:
-            kept &= ~lost(frame, events)
-        rows = np.flatnonzero(kept)
+            mask &= ~lost(frame, events)
+        rows = np.flatnonzero(mask)
         if len(rows) < len(events):
             events = events.take(rows)
-        found = [one for one, stays in zip(added, kept.tolist(), strict=True) if one and stays]
-        made = [
-            from_values([one[place] for one in found], attribute.type).to_arrow(len(rows))
+        additions = [one for one, stays in zip(added, mask.tolist(), strict=True) if one and stays]
+        columns = [
+            from_values([one[place] for one in additions], attribute.type).to_arrow(len(rows))
             for place, attribute in enumerate(self._adds)
         ]
-        arrays = [*events.rows.columns, *made]
+        arrays = [*events.rows.columns, *columns]
         return events.with_rows(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
 
     def next_time(self) -> int | None:
@@ -133,10 +133,10 @@ class EventFunction:
     def restore(self, state: State) -> None:
         """Restore the models."""
         self._models, self._texts = {}, {}
-        found = stored(_MODELS, state.pieces)
-        if found is None:
+        batch = stored(_MODELS, state.pieces)
+        if batch is None:
             return
-        rows: Any = zip(found.column(NUMBER), found.column("json"), strict=True)
+        rows: Any = zip(batch.column(NUMBER), batch.column("json"), strict=True)
         for number, text in rows:
             instance, written = number.as_py(), text.as_py()
             model = self._models[instance] = self._form.make()

@@ -136,13 +136,13 @@ class DistinctValues:
 
     def _estimate(self) -> Added:
         size = 1 << self._bits
-        found = _alpha(size) * size * size / (self._sum / (1 << _RANK_BITS))
+        estimate = _alpha(size) * size * size / (self._sum / (1 << _RANK_BITS))
         empty = size - len(self._ranks)
-        if found <= 2.5 * size and empty:
-            found = size * math.log(size / empty)
-        count = round(found)
-        spread = found * self._error
-        return count, max(0, round(found - spread)), round(found + spread)
+        if estimate <= 2.5 * size and empty:
+            estimate = size * math.log(size / empty)
+        count = round(estimate)
+        spread = estimate * self._error
+        return count, max(0, round(estimate - spread)), round(estimate + spread)
 
     def dump(self) -> Any:
         """Its state as JSON."""

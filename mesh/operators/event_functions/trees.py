@@ -56,9 +56,9 @@ class _Reader(pickle.Unpickler):
         if (module, name) == ("builtins", "getattr"):
             return _method
         if module.partition(".")[0] == "river" and name.isidentifier():
-            found = super().find_class(module, name)
-            if isinstance(found, type) and found.__module__.partition(".")[0] == "river":
-                return found
+            candidate = super().find_class(module, name)
+            if isinstance(candidate, type) and candidate.__module__.partition(".")[0] == "river":
+                return candidate
         if module == "river.tree.splitter.ebst_splitter" and name == f"EBSTNode.{_METHOD}":
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a model")
@@ -112,8 +112,8 @@ class HoeffdingTree(_RiverModel):
 
     def __init__(self, classes: int, settings: tuple[Any, ...]) -> None:
         tree = library("river.tree", "ml")
-        given = (200, 0, 1e-7, 0.05, False, False, 2)
-        period, criterion, delta, tau, binary, prune, leaf = settings or given
+        defaults = (200, 0, 1e-7, 0.05, False, False, 2)
+        period, criterion, delta, tau, binary, prune, leaf = settings or defaults
         self._period = max(_PERIOD_MIN, period)
         super().__init__(
             tree.HoeffdingAdaptiveTreeClassifier(
@@ -133,9 +133,9 @@ class HoeffdingTree(_RiverModel):
 
     def learn(self, features: Features, target: Any) -> Added:
         """Predict, and then learn; the share of right predictions so far."""
-        label, known = str(target), self._model.classes
-        if label not in known and len(known) >= self._classes:
-            raise ValueError(f"'{label}' would be class {len(known) + 1} of {self._classes}")
+        label, labels = str(target), self._model.classes
+        if label not in labels and len(labels) >= self._classes:
+            raise ValueError(f"'{label}' would be class {len(labels) + 1} of {self._classes}")
         x = self._read(features)
         self._right += bool(self._seen) and self._model.predict_one(x) == label
         self._model.grace_period = (
@@ -151,10 +151,10 @@ class HoeffdingTree(_RiverModel):
         """The most probable class, and its probability."""
         if not self._seen:
             return None
-        found = self._model.predict_proba_one(self._read(features))
-        total = sum(found.values())
-        best = max(found, key=lambda one: (found[one], one))
-        return best, found[best] / total if total else 0.0
+        probabilities = self._model.predict_proba_one(self._read(features))
+        total = sum(probabilities.values())
+        best = max(probabilities, key=lambda one: (probabilities[one], one))
+        return best, probabilities[best] / total if total else 0.0
 
     def dump(self) -> Any:
         """The tree, and its counts."""

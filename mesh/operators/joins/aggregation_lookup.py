@@ -51,7 +51,7 @@ _NULL_TEXT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AggregationQuestion:
     """The span and the duration that an event asks for; ``moment``: see ``Aggregation.moments``."""
 
     moment: tuple[int, int]
@@ -60,7 +60,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AggregationAnswer:
     """Found ``rows``; for each pair its event and the place of its row, by event.
 
     ``spans``: int64[n, 2], by event the start and the end of the span that it asks for.
@@ -121,7 +121,9 @@ class AggregationLookup:
             with using(self._environment):
                 self._pushed = Pushed(_of_keys(self._written, self._step, self._cells))
 
-    def find(self, frame: Frame, asks: Longs, clock_ms: Longs, schema: pa.Schema) -> Answer:
+    def find(
+        self, frame: Frame, asks: Longs, clock_ms: Longs, schema: pa.Schema
+    ) -> AggregationAnswer:
         """The rows that events find; where a question can't be read, the event fails.
 
         Args:
@@ -144,17 +146,17 @@ class AggregationLookup:
         add_spans(frame, spans)
         self._require(frame, questions)
         for question, events in questions.items():
-            found, row, place = self._answer(question, np.array(events), frame, clock_ms)
+            batch, row, place = self._answer(question, np.array(events), frame, clock_ms)
             rows.append(row)
             places.append(place + count)
-            parts.append(found.select(schema.names))
-            count += found.num_rows
+            parts.append(batch.select(schema.names))
+            count += batch.num_rows
         if not parts:
             none = np.empty(0, dtype=np.int64)
-            return Answer(none, none, no_rows(schema), spans)
+            return AggregationAnswer(none, none, no_rows(schema), spans)
         row, place = np.concatenate(rows), np.concatenate(places)
         order = np.argsort(row, kind="stable")
-        return Answer(row[order], place[order], concat(parts), spans)
+        return AggregationAnswer(row[order], place[order], concat(parts), spans)
 
     def _refuse_null_text(self, frame: Frame, asks: Longs) -> None:
         """Fail events whose key is the text ``null``, which is the group of no value as well.
@@ -182,16 +184,20 @@ class AggregationLookup:
             asks = np.arange(frame.length)
             self._require(frame, self._questions(frame, asks, np.zeros(frame.length, np.int64)))
 
-    def _require(self, frame: Frame, questions: Mapping[Question, Sequence[int]]) -> None:
+    def _require(
+        self, frame: Frame, questions: Mapping[AggregationQuestion, Sequence[int]]
+    ) -> None:
         if self._pushed is None or self._never:
             return
         for question, events in questions.items():
-            own = frame.pairs(np.array(events), Frame(0, {}), np.empty(0, dtype=np.int64))
-            lookups = list(self._pushed.lookups(own))
+            pairs = frame.pairs(np.array(events), Frame(0, {}), np.empty(0, dtype=np.int64))
+            lookups = list(self._pushed.lookups(pairs))
             for reads in self._cells.reads[question.per]:
                 reads.require(question.within, lookups)
 
-    def _questions(self, frame: Frame, asks: Longs, clock_ms: Longs) -> dict[Question, list[int]]:
+    def _questions(
+        self, frame: Frame, asks: Longs, clock_ms: Longs
+    ) -> dict[AggregationQuestion, list[int]]:
         """The events that ask each question, the earlier questions first."""
         if self._pushed is None:
             moments = self._cells.moments(clock_ms[asks]).tolist()
@@ -199,19 +205,19 @@ class AggregationLookup:
             # Closed buckets make no difference to them.
             moments = [(0, 0)] * len(asks)
         columns = [_values(one, frame, asks) for one in (self._per, *self._ends)]
-        known: dict[tuple[Any, ...], tuple[tuple[int, int], TimeUnit] | str] = {}
-        found: dict[Question, list[int]] = {}
+        cache: dict[tuple[Any, ...], tuple[tuple[int, int], TimeUnit] | str] = {}
+        questions: dict[AggregationQuestion, list[int]] = {}
         for number, event in enumerate(asks.tolist()):
-            asked = tuple(column[number if len(column) > 1 else 0] for column in columns)
-            if asked not in known:
-                known[asked] = self._read(*asked)
-            read = known[asked]
+            key = tuple(column[number if len(column) > 1 else 0] for column in columns)
+            if key not in cache:
+                cache[key] = self._read(*key)
+            read = cache[key]
             if isinstance(read, str):
                 frame.failures.setdefault(event, read)
                 continue
             moment = moments[number][0], moments[number][1]
-            found.setdefault(Question(moment, *read), []).append(event)
-        return found
+            questions.setdefault(AggregationQuestion(moment, *read), []).append(event)
+        return questions
 
     def _read(
         self, per: Any, start: Any, end: Any = None
@@ -226,42 +232,42 @@ class AggregationLookup:
             return str(error)
 
     def _answer(
-        self, question: Question, events: Longs, frame: Frame, clock_ms: Longs
+        self, question: AggregationQuestion, events: Longs, frame: Frame, clock_ms: Longs
     ) -> tuple[pa.RecordBatch, Longs, Longs]:
         """The rows for a question, and the pairs of events and rows for which ``on`` holds."""
         cells, equal = self._cells, self._equal
         none = np.empty(0, dtype=np.int64)
         if self._never:
             return pa.RecordBatch.from_pylist([], cells.schema), none, none
-        wanted = None if equal is None else _values(equal.value, frame, events)
-        if wanted is not None and len(wanted) < len(events):
-            wanted = wanted * len(events)
+        values = None if equal is None else _values(equal.value, frame, events)
+        if values is not None and len(values) < len(events):
+            values = values * len(events)
         groups = None
-        if equal is not None and equal.key is not None and wanted is not None:
-            groups = groups_with(cells, equal.key, list(dict.fromkeys(wanted)))
+        if equal is not None and equal.key is not None and values is not None:
+            groups = groups_with(cells, equal.key, list(dict.fromkeys(values)))
         now_ms = int(clock_ms[events].max())
         if self._pushed is None:
-            found = find(cells, question.within, question.per, now_ms=now_ms, groups=groups)
+            batch = find(cells, question.within, question.per, now_ms=now_ms, groups=groups)
         else:
-            found = find_joined(cells, question.within, question.per, groups)
-        if equal is None or wanted is None:
-            row = np.repeat(events, found.num_rows)
-            place = np.tile(np.arange(found.num_rows), len(events))
+            batch = find_joined(cells, question.within, question.per, groups)
+        if equal is None or values is None:
+            row = np.repeat(events, batch.num_rows)
+            place = np.tile(np.arange(batch.num_rows), len(events))
         else:
-            row, place = _alike(events, wanted, found.column(equal.column).to_pylist())
+            row, place = _alike(events, values, batch.column(equal.column).to_pylist())
         if self._on is None or not len(row):
-            return found, row, place
+            return batch, row, place
         met = [
-            self._met(frame, row[at : at + _PAIRS_MAX], found, place[at : at + _PAIRS_MAX])
+            self._met(frame, row[at : at + _PAIRS_MAX], batch, place[at : at + _PAIRS_MAX])
             for at in range(0, len(row), _PAIRS_MAX)
         ]
         holds = np.concatenate(met)
-        return found, row[holds], place[holds]
+        return batch, row[holds], place[holds]
 
-    def _met(self, frame: Frame, row: Longs, found: pa.RecordBatch, place: Longs) -> Any:
+    def _met(self, frame: Frame, row: Longs, batch: pa.RecordBatch, place: Longs) -> Any:
         """bool[n], for which pairs the condition holds."""
         assert self._on is not None
-        pairs = frame.pairs(row, Frame.of_rows(found, self._step), place)
+        pairs = frame.pairs(row, Frame.of_rows(batch, self._step), place)
         holds = np.broadcast_to(self._on(pairs), len(row))
         for pair, why in sorted(pairs.failures.items()):
             frame.failures.setdefault(int(row[pair]), why)
@@ -282,42 +288,42 @@ def _values(evaluate: Evaluator, frame: Frame, rows: Longs) -> list[Any]:
     return list(vector.take(rows).to_arrow(len(rows)).to_pylist())
 
 
-def _alike(events: Longs, wanted: Sequence[Any], own: Sequence[Any]) -> tuple[Longs, Longs]:
+def _alike(events: Longs, values: Sequence[Any], others: Sequence[Any]) -> tuple[Longs, Longs]:
     """The pairs of events and rows with equal values that are not null, by event."""
     by_value: dict[Any, list[int]] = {}
-    for place, value in enumerate(own):
+    for place, value in enumerate(others):
         if value is not None:
             by_value.setdefault(value, []).append(place)
-    found = [by_value.get(value, []) for value in wanted]
-    row = np.repeat(events, [len(places) for places in found])
-    return row, np.array([place for places in found for place in places], dtype=np.int64)
+    matches = [by_value.get(value, []) for value in values]
+    row = np.repeat(events, [len(places) for places in matches])
+    return row, np.array([place for places in matches for place in places], dtype=np.int64)
 
 
 def _divided_by(source: BoundJoin, step: int) -> Evaluator | None:
     """Evaluates the attribute that divides a join with the side ``step``, if it is a text."""
     stream = (source.left, source.right)[1 - step].schema
-    found = None if source.divided_by is None else stream.get(source.divided_by)
-    if found is None or found.type is not AttributeType.STRING:
+    attribute = None if source.divided_by is None else stream.get(source.divided_by)
+    if attribute is None or attribute.type is not AttributeType.STRING:
         return None
-    return compile_expression(Column(found.name, found.type, 1 - step))
+    return compile_expression(Column(attribute.name, attribute.type, 1 - step))
 
 
 def _equalities(on: BoundExpression, step: int, cells: Aggregation) -> Iterator[_KeyEquality]:
     """The parts of ``on`` that are equalities with a column of the aggregation, keys first."""
-    found = []
+    equalities = []
     for part in conjuncts(on):
         if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
             continue
-        for own, other in ((part.left, part.right), (part.right, part.left)):
+        for side, other in ((part.left, part.right), (part.right, part.left)):
             if (
-                isinstance(own, Column)
-                and own.step == step
+                isinstance(side, Column)
+                and side.step == step
                 and all(column.step != step for column in columns_of(other))
-                and _is_same_kind(own, other)
+                and _is_same_kind(side, other)
             ):
-                key = key_place(own.name, cells.schema.names, cells.layout)
-                found.append(_KeyEquality(own.name, key, compile_expression(other)))
-    return iter(sorted(found, key=lambda one: one.key is None))
+                key = key_place(side.name, cells.schema.names, cells.layout)
+                equalities.append(_KeyEquality(side.name, key, compile_expression(other)))
+    return iter(sorted(equalities, key=lambda one: one.key is None))
 
 
 def _of_keys(on: BoundExpression | None, step: int, cells: Aggregation) -> BoundExpression | None:
@@ -325,8 +331,8 @@ def _of_keys(on: BoundExpression | None, step: int, cells: Aggregation) -> Bound
 
     A group-by attribute without a value has one in tables, so ``is null`` is no part.
     """
-    found = [_of_table(part, step, cells) for part in ([] if on is None else conjuncts(on))]
-    parts = [part for part in found if part is not None]
+    conditions = [_of_table(part, step, cells) for part in ([] if on is None else conjuncts(on))]
+    parts = [part for part in conditions if part is not None]
     return conjunction(parts) if parts else None
 
 
@@ -342,12 +348,12 @@ def _of_table(part: BoundExpression, step: int, cells: Aggregation) -> BoundExpr
             left, right = (_of_table(one, step, cells) for one in (part.left, part.right))
             return None if left is None or right is None else replace(part, left=left, right=right)
         case _:
-            is_given = all(column.step != step for column in columns_of(part))
-            return part if is_given else None
+            is_foreign = all(column.step != step for column in columns_of(part))
+            return part if is_foreign else None
 
 
-def _is_same_kind(own: BoundExpression, other: BoundExpression) -> bool:
+def _is_same_kind(side: BoundExpression, other: BoundExpression) -> bool:
     """Whether equal values are equal in Python."""
-    if own.type is AttributeType.STRING:
+    if side.type is AttributeType.STRING:
         return other.type is AttributeType.STRING
-    return own.type in _WHOLE and other.type in _WHOLE
+    return side.type in _WHOLE and other.type in _WHOLE

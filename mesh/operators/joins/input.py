@@ -40,7 +40,7 @@ _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
 _PASSING = np.array([CURRENT, EXPIRED, RESET], dtype=np.int8)
 
 
-class JoinInput:
+class JoinSideInput:
     """The handlers before the window of ``source``, and its window, if any."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
@@ -75,11 +75,11 @@ class JoinInput:
 
     def handle(self, events: EventBatch, timeline: Timeline, failures: Failures) -> EventBatch:
         """Apply the handlers; the events that reach the window."""
-        own = Failures()
-        going = self._handlers.process(events, timeline, own)
+        errors = Failures()
+        going = self._handlers.process(events, timeline, errors)
         if self._times is not None:
-            going = self._times.process(going, own)
-        failures.found += [(lost, reasons, self.stream) for lost, reasons, _ in own.found]
+            going = self._times.process(going, errors)
+        failures.entries += [(lost, reasons, self.stream) for lost, reasons, _ in errors.entries]
         return going
 
     def next_time(self) -> int | None:
@@ -93,7 +93,7 @@ class JoinInput:
             self.window.forget(instances)
 
 
-class NumberedJoinInput(JoinInput):
+class NumberedJoinInput(JoinSideInput):
     """A side of which only the numbers of rows go through the window.
 
     Rows are numbered as they pass the handlers, and are kept here.
@@ -142,9 +142,9 @@ def pass_nothing(events: EventBatch) -> EventBatch:
     """Without a window each event expires on arrival, and resets the aggregates."""
     count = len(events)
     kind = np.tile(_PASSING, count)
-    made = events.take(np.repeat(np.arange(count), len(_PASSING)))
-    time_ms = np.where(kind == CURRENT, made.time_ms, made.clock_ms)
-    return replace(made, time_ms=time_ms, kind=kind)
+    copies = events.take(np.repeat(np.arange(count), len(_PASSING)))
+    time_ms = np.where(kind == CURRENT, copies.time_ms, copies.clock_ms)
+    return replace(copies, time_ms=time_ms, kind=kind)
 
 
 def joined_events(source: BoundJoin) -> tuple[bool, bool]:

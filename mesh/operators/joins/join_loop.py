@@ -29,7 +29,7 @@ LIST_COLUMNS = 3
 #: Registers: rows inside; the last row that entered, that left, and that was inside when the other
 #: side last searched; when the pending timer was set: twice the time, plus 1 by an event, 0 by a
 #: timer; and the number of that event among all arrivals, or the step at which the timer fired.
-R_COUNT, R_ENTERED, R_LEFT, R_FOUND, R_ARMED, R_PLACE = range(6)
+R_COUNT, R_ENTERED, R_LEFT, R_SEARCHED, R_ARMED, R_PLACE = range(6)
 REGISTERS = 6
 NEW = np.array([0, -1, -1, -1, -1, -1])
 #: Columns of a window's output.
@@ -174,10 +174,10 @@ def _move(node, lists, reg, meta, s, n, events, at):
 
 
 @native(types.void(LONG2, LONG2, LONG3, LONG3, LONG3, LONG1, LONG2, LONG2))
-def join_loop(left, right, node, lists, reg, meta, own, pairs):
+def join_loop(left, right, node, lists, reg, meta, origin, pairs):
     """Process the output of both windows until it ends, or ``pairs`` is full.
 
-    ``own[k]`` becomes (side, number, whether it keeps its time) of the k-th event; ``pairs[p]`` is
+    ``origin[k]`` becomes (side, number, whether it keeps its time) of event k; ``pairs[p]`` is
     (k, a row it found).
     """
     i, j = meta[M_LEFT], meta[M_RIGHT]
@@ -186,7 +186,7 @@ def join_loop(left, right, node, lists, reg, meta, own, pairs):
         events, at = (left, i) if s == 0 else (right, j)
         kind, instance = events[at, E_KIND], events[at, E_INSTANCE]
         done = meta[M_DONE]
-        own[done, 2] = 0
+        origin[done, 2] = 0
         if kind != RESET:
             n = _find(node, s, meta[M_USED + s], events[at, E_ID])
             key = node[s, n, KEY]
@@ -196,19 +196,19 @@ def join_loop(left, right, node, lists, reg, meta, own, pairs):
                 if meta[M_PAIRS] + count > pairs.shape[0]:
                     meta[M_NEED] = count
                     break
-                found = lists[1 - s, key, HEAD]
-                while found != NIL:
+                match = lists[1 - s, key, HEAD]
+                while match != NIL:
                     pairs[meta[M_PAIRS], 0] = done
-                    pairs[meta[M_PAIRS], 1] = node[1 - s, found, ID]
+                    pairs[meta[M_PAIRS], 1] = node[1 - s, match, ID]
                     meta[M_PAIRS] += 1
-                    found = node[1 - s, found, NEXT]
+                    match = node[1 - s, match, NEXT]
             if meta[M_TRIGGER + s]:
-                reg[1 - s, instance, R_FOUND] = reg[1 - s, instance, R_ENTERED]
+                reg[1 - s, instance, R_SEARCHED] = reg[1 - s, instance, R_ENTERED]
             if kind == EXPIRED and meta[M_KEEPS + s]:
-                own[done, 2] = events[at, E_ID] <= reg[s, instance, R_FOUND]
+                origin[done, 2] = events[at, E_ID] <= reg[s, instance, R_SEARCHED]
             meta[M_STEPS] += 1
             _move(node, lists, reg, meta, s, n, events, at)
-        own[done, 0], own[done, 1] = s, at
+        origin[done, 0], origin[done, 1] = s, at
         meta[M_DONE] = done + 1
         if s == 0:
             i += 1
@@ -222,11 +222,11 @@ def compact(node, lists, meta, s):
     """Drop the nodes of side s that are gone."""
     used = meta[M_USED + s]
     where = np.empty(used, dtype=np.int64)
-    kept = 0
+    count = 0
     for n in range(used):
-        where[n] = kept
+        where[n] = count
         if node[s, n, STATE] != GONE:
-            kept += 1
+            count += 1
     for n in range(used):
         if node[s, n, STATE] == GONE:
             continue
@@ -242,7 +242,7 @@ def compact(node, lists, meta, s):
         if lists[s, key, HEAD] != NIL:
             lists[s, key, HEAD] = where[lists[s, key, HEAD]]
             lists[s, key, TAIL] = where[lists[s, key, TAIL]]
-    meta[M_USED + s] = kept
+    meta[M_USED + s] = count
     meta[M_GONE + s] = 0
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import compile_expression
-from mesh.operators.select.hashing import Rows, Texts
+from mesh.operators.select.hashing import RowNumbers, TextNumbers
 from mesh.plan.bound import (
     BinaryExpression,
     Column,
@@ -56,11 +56,11 @@ def split(on: BoundExpression | None) -> tuple[list[Equality], list[BoundExpress
     equal: list[Equality] = []
     rest: list[BoundExpression] = []
     for part in () if on is None else conjuncts(on):
-        found = _equality(part)
-        if found is None:
+        equality = _equality(part)
+        if equality is None:
             rest.append(part)
         else:
-            equal.append(found)
+            equal.append(equality)
     return equal, rest
 
 
@@ -80,14 +80,14 @@ def _equality(part: BoundExpression) -> Equality | None:
 
 def _steps(expression: BoundExpression) -> set[int | None]:
     """The sides with columns in it; with None among them, it may not be computed beforehand."""
-    found: set[int | None] = set()
+    steps: set[int | None] = set()
     for part in walk(expression):
         if isinstance(part, Column):
-            found.add(part.step)
+            steps.add(part.step)
         elif isinstance(part, EventIsNull | TableCheck | FunctionCall):
             # A function may fail, or depend on more than its arguments.
-            found.add(None)
-    return found
+            steps.add(None)
+    return steps
 
 
 class EquiJoinKeys:
@@ -95,14 +95,14 @@ class EquiJoinKeys:
 
     def __init__(self, equal: Sequence[Equality]) -> None:
         self._equal = equal
-        self._rows = Rows(1 + len(equal))
+        self._rows = RowNumbers(1 + len(equal))
         self._texts = self._no_texts()
 
     def __len__(self) -> int:
         return self._rows.count
 
-    def _no_texts(self) -> list[Texts | None]:
-        return [Texts() if e.type is AttributeType.STRING else None for e in self._equal]
+    def _no_texts(self) -> list[TextNumbers | None]:
+        return [TextNumbers() if e.type is AttributeType.STRING else None for e in self._equal]
 
     def number(self, side: int, frame: Frame, instance: Longs) -> Longs:
         """The number of each row of ``frame``; -1 where it can equal none."""
@@ -130,15 +130,15 @@ class EquiJoinKeys:
         rows = self._rows.keys[used].copy()
         for column, texts in enumerate(self._texts):
             if texts is not None:
-                kept = Texts()
-                rows[:, column + 1] = kept.number(texts.take(pa.array(rows[:, column + 1])))
-                self._texts[column] = kept
-        self._rows = Rows(1 + len(self._equal))
+                new_texts = TextNumbers()
+                rows[:, column + 1] = new_texts.number(texts.take(pa.array(rows[:, column + 1])))
+                self._texts[column] = new_texts
+        self._rows = RowNumbers(1 + len(self._equal))
         self._rows.number(rows, np.zeros(len(rows), dtype=np.bool_))
 
     def clear(self) -> None:
         """Forget all."""
-        self._rows = Rows(1 + len(self._equal))
+        self._rows = RowNumbers(1 + len(self._equal))
         self._texts = self._no_texts()
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from mesh.operators.base import WHOLE, State, namespaced, subset
 from mesh.operators.environment import current
 from mesh.operators.frame import Frame
-from mesh.operators.joins.input import ROW, TIME, JoinInput
+from mesh.operators.joins.input import ROW, TIME, JoinSideInput
 from mesh.operators.tables import AppTable
 from mesh.plan.bound import BinaryExpression, Column, FunctionCall, SourceKind, UnaryExpression
 from mesh.plan.bound.expressions import TABLE_STEP
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
 
 
-class LookupInput(JoinInput):
+class LookupInput(JoinSideInput):
     """One side: its input, and the rows that events find in it; ``step`` is its number."""
 
     def __init__(self, query: BoundQuery, source: BoundStream, step: int, timer_path: int) -> None:
@@ -37,7 +37,7 @@ class LookupInput(JoinInput):
         self._windows = current().windows
         if source.kind is SourceKind.TABLE:
             table = current().tables[source.schema.name]
-            assert isinstance(table, AppTable), "see ``environment.Membership``"
+            assert isinstance(table, AppTable), "see ``environment.TableMembership``"
             self.table = table
         elif source.kind is SourceKind.WINDOW:
             self._named = source.schema.name
@@ -71,10 +71,10 @@ class LookupInput(JoinInput):
         rows = pa.RecordBatch.from_arrays(columns, schema=self._through)
         if self.window is None:
             return events.with_rows(rows)
-        given = events.rows
+        batch = events.rows
         for name, column in zip((ROW, TIME), columns, strict=False):
-            given = given.append_column(name, column)
-        return self.window.process(events.with_rows(given), timeline)
+            batch = batch.append_column(name, column)
+        return self.window.process(events.with_rows(batch), timeline)
 
     def content(self, instance: int) -> pa.RecordBatch | None:
         """The rows that events find in it now; None where there are never any."""
@@ -86,8 +86,8 @@ class LookupInput(JoinInput):
         """Functions and window."""
         functions = self.functions.snapshot()
         window = State() if self.window is None else self.window.snapshot()
-        own = State({}, {"came": self._came})
-        return namespaced({"window": window, "own": own, "functions": functions})
+        counts = State({}, {"came": self._came})
+        return namespaced({"window": window, "own": counts, "functions": functions})
 
     def restore(self, state: State) -> None:
         """Restore functions and window."""
@@ -101,18 +101,18 @@ class LookupInput(JoinInput):
 class BesideFrame(Frame):
     """Rows of one side beside one event of the other, which is the same for all of them."""
 
-    def __init__(self, own: Frame, row: int, rows: pa.RecordBatch, step: int) -> None:
+    def __init__(self, other: Frame, row: int, rows: pa.RecordBatch, step: int) -> None:
         names = rows.schema.names
         super().__init__(
             rows.num_rows, {(step, name): rows.column(i) for i, name in enumerate(names)}
         )
-        self._own, self._step, self._row = own, step, np.array([row])
+        self._other, self._step, self._row = other, step, np.array([row])
 
     def column(self, column: Column) -> Vector:
         """A column of the rows, or of the one event, which broadcasts."""
         if column.step == self._step:
             return super().column(column)
-        vector = self._own.column(column)
+        vector = self._other.column(column)
         return vector if len(vector) == 1 else vector.take(self._row)
 
     def missing(self, step: int, index: int | None) -> Mask:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind, JoinSide
 from mesh.operators.base import (
     EXPIRED,
-    OWN_TIMER,
+    LOCAL_TIMER,
     RESET,
     Bools,
     EventBatch,
@@ -92,7 +92,7 @@ class LookupJoin:
         kinds = [side.kind for side in self._sides]
         self._keeps = [kind is not None and kind.keeps_arrival_time for kind in kinds]
         #: By side and partition instance, the last row that the other side has searched.
-        self._found: dict[tuple[int, int], int] = {}
+        self._last_rows: dict[tuple[int, int], int] = {}
         #: (order, clock, path) of the last emitted event, and the number of its chunk.
         self._last = (-1, -1, -1, -1)
 
@@ -100,72 +100,72 @@ class LookupJoin:
         self, inputs: Sequence[EventBatch], timeline: Timeline, failures: Failures
     ) -> tuple[EventBatch, Frame]:
         """As ``WindowJoin.process``, for one chunk or one timer."""
-        found: list[JoinMatches] = []
+        matches: list[JoinMatches] = []
         if self._is_self and len(inputs[0]) > 1:
             for at in range(len(inputs[0])):
                 one = inputs[0].slice(at, at + 1)
-                found += self._both((one, one), timeline, failures)
+                matches += self._both((one, one), timeline, failures)
         else:
-            found = self._both(inputs, timeline, failures)
-        return self._result(found)
+            matches = self._both(inputs, timeline, failures)
+        return self._result(matches)
 
     def _both(
         self, inputs: Sequence[EventBatch], timeline: Timeline, failures: Failures
     ) -> list[JoinMatches]:
-        found: list[JoinMatches] = []
+        matches: list[JoinMatches] = []
         for side, events in zip(self._sides, inputs, strict=True):
             if not side.has_events:
                 continue
-            made = side.enter(events, timeline, failures)
+            output = side.enter(events, timeline, failures)
             if self._keeps[side.step]:
-                made = self._own_times(side.step, made)
-            if not len(made) or not self._sets_off[side.step]:
+                output = self._keep_times(side.step, output)
+            if not len(output) or not self._sets_off[side.step]:
                 continue
-            part = self._find(side, made, failures)
-            found.append(self._passing(part) if side.is_passing else part)
-        return found
+            part = self._find(side, output, failures)
+            matches.append(self._passing(part) if side.is_passing else part)
+        return matches
 
-    def _find(self, side: LookupInput, made: EventBatch, failures: Failures) -> JoinMatches:
+    def _find(self, side: LookupInput, events: EventBatch, failures: Failures) -> JoinMatches:
         """Find each event's rows on the other side; none if the condition fails."""
         step = side.step
         other = self._sides[1 - step]
-        asks = np.flatnonzero(made.kind != RESET)
-        frame = Frame.of_events(made, step)
+        asks = np.flatnonzero(events.kind != RESET)
+        frame = Frame.of_events(events, step)
         spans: Longs | None = None
         condition = self._tables[other.step]
         if other.is_aggregation:
             assert self._aggregation is not None, "made for the side that is one"
-            answer = self._aggregation.find(frame, asks, made.clock_ms, other.schema)
+            answer = self._aggregation.find(frame, asks, events.clock_ms, other.schema)
             row, place, theirs, spans = answer.row, answer.place, answer.rows, answer.spans
         elif condition is None:
-            row, place, theirs = self._look(other, frame, asks, made.instance)
-        elif len(asks) < len(made):
-            asked = Frame.of_events(made.take(asks), step)
-            row, slots = condition.pairs(asked)
+            row, place, theirs = self._look(other, frame, asks, events.instance)
+        elif len(asks) < len(events):
+            probe = Frame.of_events(events.take(asks), step)
+            row, slots = condition.pairs(probe)
             row = asks[row]
-            frame.failures |= {int(asks[at]): why for at, why in asked.failures.items()}
+            frame.failures |= {int(asks[at]): why for at, why in probe.failures.items()}
         else:
             row, slots = condition.pairs(frame)
         if condition is not None:
             assert other.table is not None
             place, theirs = np.arange(len(slots)), other.table.take(slots, other.schema.names)
         # Resets are emitted alone, and so are events without a match in an outer join.
-        alone = np.ones(len(made), dtype=np.bool_)
+        alone = np.ones(len(events), dtype=np.bool_)
         if not self._outer[step]:
-            alone = made.kind == RESET
+            alone = events.kind == RESET
         alone[row] = False
         if frame.failures:
-            failures.take(frame, made, stream=side.stream)
+            failures.take(frame, events, stream=side.stream)
             alone[list(frame.failures)] = False
-            kept = ~np.isin(row, list(frame.failures))
-            row, place = row[kept], place[kept]
+            mask = ~np.isin(row, list(frame.failures))
+            row, place = row[mask], place[mask]
         if alone.any():
             further = np.flatnonzero(alone)
             row = np.concatenate([row, further])
             place = np.concatenate([place, np.full(len(further), -1)])
             order = np.argsort(row, kind="stable")
             row, place = row[order], place[order]
-        return JoinMatches(step, made, row, place, theirs, spans)
+        return JoinMatches(step, events, row, place, theirs, spans)
 
     def _look(
         self, other: LookupInput, frame: Frame, asks: Longs, instance: Longs
@@ -174,16 +174,16 @@ class LookupJoin:
         row: list[Longs] = []
         place: list[Longs] = []
         parts: list[pa.RecordBatch] = []
-        known: dict[int, tuple[int, pa.RecordBatch | None]] = {}
+        cache: dict[int, tuple[int, pa.RecordBatch | None]] = {}
         count = 0
         for at, whose in zip(asks.tolist(), instance[asks].tolist(), strict=True):
-            if whose not in known:
+            if whose not in cache:
                 rows = self._content(other, whose)
-                known[whose] = count, rows
+                cache[whose] = count, rows
                 if rows is not None:
                     parts.append(rows.select(other.schema.names))
                     count += rows.num_rows
-            first, rows = known[whose]
+            first, rows = cache[whose]
             if rows is None:
                 continue
             met = np.arange(rows.num_rows)
@@ -205,56 +205,56 @@ class LookupJoin:
             return None
         if ROW in rows.schema.names and self._keeps[other.step]:
             last = rows.column(ROW)[rows.num_rows - 1].as_py()
-            self._found[other.step, instance] = last
+            self._last_rows[other.step, instance] = last
         return _select(rows, other.schema.names)
 
-    def _passing(self, found: JoinMatches) -> JoinMatches:
+    def _passing(self, matches: JoinMatches) -> JoinMatches:
         """Add the expiry of events without a window, which finds the same rows again."""
         if self._comes_only:
-            return found
-        count = len(found.events)
+            return matches
+        count = len(matches.events)
         resets = 3 * np.arange(count) + 2
-        row = np.concatenate([3 * found.row, 3 * found.row + 1, resets])
-        place = np.concatenate([found.place, found.place, np.full(count, -1)])
+        row = np.concatenate([3 * matches.row, 3 * matches.row + 1, resets])
+        place = np.concatenate([matches.place, matches.place, np.full(count, -1)])
         order = np.argsort(row, kind="stable")
-        events = pass_nothing(found.events)
-        spans = None if found.spans is None else np.repeat(found.spans, 3, axis=0)
-        return JoinMatches(found.step, events, row[order], place[order], found.theirs, spans)
+        events = pass_nothing(matches.events)
+        spans = None if matches.spans is None else np.repeat(matches.spans, 3, axis=0)
+        return JoinMatches(matches.step, events, row[order], place[order], matches.theirs, spans)
 
-    def _own_times(self, step: int, made: EventBatch) -> EventBatch:
+    def _keep_times(self, step: int, events: EventBatch) -> EventBatch:
         """Rows of a batch window that a join has searched keep their time when they leave."""
-        limit = np.array([self._found.get((step, i), -1) for i in made.instance.tolist()])
-        rows = made.rows.column(ROW).to_numpy(zero_copy_only=False)
-        keeps = (made.kind == EXPIRED) & (rows <= limit)
+        limit = np.array([self._last_rows.get((step, i), -1) for i in events.instance.tolist()])
+        rows = events.rows.column(ROW).to_numpy(zero_copy_only=False)
+        keeps = (events.kind == EXPIRED) & (rows <= limit)
         if not keeps.any():
-            return made
-        times = made.rows.column(TIME).to_numpy(zero_copy_only=False)
-        return replace(made, time_ms=np.where(keeps, times, made.time_ms))
+            return events
+        times = events.rows.column(TIME).to_numpy(zero_copy_only=False)
+        return replace(events, time_ms=np.where(keeps, times, events.time_ms))
 
-    def _result(self, found: Sequence[JoinMatches]) -> tuple[EventBatch, Frame]:
+    def _result(self, matches: Sequence[JoinMatches]) -> tuple[EventBatch, Frame]:
         arrays: dict[Key, pa.Array[Any]] = {}
         missing: list[tuple[int, Mask]] = []
         for side in self._sides:
-            parts = [one.rows(side.step, side.schema) for one in found]
+            parts = [one.rows(side.step, side.schema) for one in matches]
             rows = concat([rows for rows, _ in parts]) if parts else nothing(side.schema, 0)
             missing.append((side.step, np.concatenate([_NO_MASK, *(none for _, none in parts)])))
             for name in side.schema.names:
                 arrays[side.step, name] = rows.column(name)
-        events = self._events(found)
+        events = self._events(matches)
         frame = Frame(len(events), arrays)
         for step, none in missing:
             if none.any():
                 frame.add_missing(step, none)
         if self._aggregation is not None:
-            spans = [one.spans[one.row] for one in found if one.spans is not None]
+            spans = [one.spans[one.row] for one in matches if one.spans is not None]
             add_spans(frame, np.concatenate([_NO_SPANS, *spans]))
-        frame.calls = partial(_calls, found)
+        frame.calls = partial(_calls, matches)
         return events, frame.timed(events)
 
-    def _events(self, found: Sequence[JoinMatches]) -> EventBatch:
+    def _events(self, matches: Sequence[JoinMatches]) -> EventBatch:
         """The pairs as events, those of one event as a chunk of their own."""
-        parts = [one.events.at(one.row) for one in found]
-        begins = np.concatenate([_NO_MASK, *(run_begins(one.row) for one in found)])
+        parts = [one.events.at(one.row) for one in matches]
+        begins = np.concatenate([_NO_MASK, *(run_begins(one.row) for one in matches)])
         whose = np.cumsum(begins) - 1
         rows = pa.RecordBatch.from_arrays([pa.array(whose, pa.int64())], schema=_WHOSE)
         columns = {
@@ -262,7 +262,7 @@ class LookupJoin:
             for name, dtype in _COLUMNS.items()
         }
         path = columns["path"]
-        columns["path"] = np.where(path == OWN_TIMER, self._timer_path, path)
+        columns["path"] = np.where(path == LOCAL_TIMER, self._timer_path, path)
         return EventBatch(chunk=self._chunks(columns, begins, whose), rows=rows, **columns)
 
     def _chunks(self, columns: dict[str, Any], begins: Bools, whose: Longs) -> Longs:
@@ -290,30 +290,30 @@ class LookupJoin:
         for side in self._sides:
             side.forget(instances)
         gone = set(instances.tolist())
-        self._found = {key: row for key, row in self._found.items() if key[1] not in gone}
+        self._last_rows = {key: row for key, row in self._last_rows.items() if key[1] not in gone}
 
     def snapshot(self) -> State:
         """Both windows."""
-        own: dict[str, object] = {
-            "found": [[*key, row] for key, row in self._found.items()],
+        scalars: dict[str, object] = {
+            "found": [[*key, row] for key, row in self._last_rows.items()],
             "last": list(self._last),
         }
         left, right = (side.snapshot() for side in self._sides)
-        return namespaced({"own": State({}, own), "left": left, "right": right})
+        return namespaced({"own": State({}, scalars), "left": left, "right": right})
 
     def restore(self, state: State) -> None:
         """Restore both windows."""
-        own: Any = subset(state, "own").scalars
-        self._found = {(step, instance): row for step, instance, row in own["found"]}
-        order, clock, path, chunk = own["last"]
+        scalars: Any = subset(state, "own").scalars
+        self._last_rows = {(step, instance): row for step, instance, row in scalars["found"]}
+        order, clock, path, chunk = scalars["last"]
         self._last = (order, clock, path, chunk)
         for side, name in zip(self._sides, ("left", "right"), strict=True):
             side.restore(subset(state, name))
 
 
-def _calls(found: Sequence[JoinMatches]) -> Mask:
+def _calls(matches: Sequence[JoinMatches]) -> Mask:
     """bool[m], where the pairs of another chunk of a side begin."""
-    numbers = (np.cumsum(instance_chunk_begins(one.events))[one.row] for one in found)
+    numbers = (np.cumsum(instance_chunk_begins(one.events))[one.row] for one in matches)
     return np.concatenate([_NO_MASK, *map(run_begins, numbers)])
 
 

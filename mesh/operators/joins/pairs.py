@@ -36,12 +36,12 @@ PAIR_ROWS = 8
 
 
 @native(types.void(LONG2, LONG2, LONG2, LONG2, LONG2))
-def both_rows(own, left, right, pairs, out):
+def both_rows(origin, left, right, pairs, out):
     """Fill ``P_LEFT`` and ``P_RIGHT``."""
     for p in range(pairs.shape[0]):
         k = pairs[p, 0]
-        at = own[k, 1]
-        if own[k, 0] == 0:
+        at = origin[k, 1]
+        if origin[k, 0] == 0:
             out[P_LEFT, p] = left[at, E_ID] if left[at, E_KIND] != RESET else NIL
             out[P_RIGHT, p] = pairs[p, 1]
         else:
@@ -50,7 +50,7 @@ def both_rows(own, left, right, pairs, out):
 
 
 @native(types.void(LONG2, LONG2, LONG2, LONG2, LONG1, LONG2, BYTE1))
-def place(own, left, right, pairs, last, out, kinds):
+def place(origin, left, right, pairs, last, out, kinds):
     """Fill all rows, and the events' kinds; each event's finds are a chunk, numbered under a cause.
 
     ``last``: (order, clock, path) of the last pair ever, and the number of its chunk.
@@ -59,7 +59,7 @@ def place(own, left, right, pairs, last, out, kinds):
     for p in range(pairs.shape[0]):
         k, other = pairs[p, 0], pairs[p, 1]
         if k != before:
-            side, at = own[k, 0], own[k, 1]
+            side, at = origin[k, 0], origin[k, 1]
             events = left if side == 0 else right
             time, instance, kind = events[at, E_TIME], events[at, E_INSTANCE], events[at, E_KIND]
             order, clock, path = events[at, E_ORDER], events[at, E_CLOCK], events[at, E_PATH]
@@ -81,21 +81,21 @@ def place(own, left, right, pairs, last, out, kinds):
 
 
 @native(types.int64(types.int64, types.int64, LONG2, LONG2, LONG2, LONG2, LONG1, LONG2))
-def with_singles(first, stop, own, left, right, pairs, alone, out):
+def with_singles(first, stop, origin, left, right, pairs, alone, out):
     """Insert events without a pair into ``pairs``; returns the new number of pairs."""
     count = p = 0
     for k in range(first, stop):
-        found = p < pairs.shape[0] and pairs[p, 0] == k
+        has_pair = p < pairs.shape[0] and pairs[p, 0] == k
         while p < pairs.shape[0] and pairs[p, 0] == k:
             out[count, 0], out[count, 1] = k, pairs[p, 1]
             count += 1
             p += 1
-        side, at = own[k, 0], own[k, 1]
+        side, at = origin[k, 0], origin[k, 1]
         kind = left[at, E_KIND] if side == 0 else right[at, E_KIND]
         if kind == RESET:
             goes = alone[2 + side] != 0
         else:
-            goes = alone[side] != 0 and not found and not (alone[4] != 0 and kind == EXPIRED)
+            goes = alone[side] != 0 and not has_pair and not (alone[4] != 0 and kind == EXPIRED)
         if goes:
             out[count, 0], out[count, 1] = k, NIL
             count += 1

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 #: Sources that queries look up rows in; they get no events from them.
-KEPT: Final = (SourceKind.TABLE, SourceKind.AGGREGATION)
+LOOKUPS: Final = (SourceKind.TABLE, SourceKind.AGGREGATION)
 
 
 def probes_table_or_window(source: BoundJoin) -> bool:
     """True if a join searches the rows of a side when an event of the other arrives."""
     return any(
-        side.kind in (*KEPT, SourceKind.WINDOW)
+        side.kind in (*LOOKUPS, SourceKind.WINDOW)
         or (side.window is not None and not kind_of(side.window).holds_what_it_emits)
         for side in (source.left, source.right)
     )
@@ -37,7 +37,7 @@ def probes_table_or_window(source: BoundJoin) -> bool:
 def is_stepwise(source: BoundJoin) -> bool:
     """True if a join must be called stepwise: both sides may search the other's window."""
     sides = (source.left, source.right)
-    if not probes_table_or_window(source) or any(side.kind in KEPT for side in sides):
+    if not probes_table_or_window(source) or any(side.kind in LOOKUPS for side in sides):
         return False
     return source.left.schema.name == source.right.schema.name or any(
         side.window is not None for side in sides
@@ -69,14 +69,14 @@ class JoinQuery(RunningQuery):
         """Process events and timers; the selected output of their pairs."""
         merged = [merge(inputs.get(name, ()), schema) for name, schema in self._schemas]
         pairs, frame = self._join.process(merged, timeline, self.failures)
-        made = self._results.process(frame, pairs, timeline)
+        output = self._results.process(frame, pairs, timeline)
         self.failures.take(frame, pairs, self._named)
-        return self._with_resets(made, pairs) if self._tells_resets else made
+        return self._with_resets(output, pairs) if self._tells_resets else output
 
-    def _with_resets(self, made: EventBatch, pairs: EventBatch) -> EventBatch:
+    def _with_resets(self, output: EventBatch, pairs: EventBatch) -> EventBatch:
         """The output with the resets in it: the engine calls back without events for each."""
         resets = pairs.where(pairs.kind == RESET)
         if not len(resets):
-            return made
-        schema = made.rows.schema
-        return merge([made, resets.with_rows(nothing(schema, len(resets)))], schema)
+            return output
+        schema = output.rows.schema
+        return merge([output, resets.with_rows(nothing(schema, len(resets)))], schema)

@@ -63,8 +63,8 @@ class RowLists:
             self._sides, self._triggers, self._triggers[::-1], strict=True
         ):
             self.meta[m.M_TRIGGER + side.step] = triggers
-            is_found = side.window is not None and not side.hides
-            self.meta[m.M_LISTED + side.step] = is_found and is_read
+            is_searchable = side.window is not None and not side.hides
+            self.meta[m.M_LISTED + side.step] = is_searchable and is_read
             if side.kind is not None and side.kind.keeps_arrival_time:
                 self.meta[m.M_KEEPS + side.step] = 1
             if side.kind is not None and side.kind.is_periodic:
@@ -143,14 +143,14 @@ class RowLists:
         """Renumber the keys: those without a row are forgotten."""
         parts = [self.node[s, : self.meta[m.M_USED + s], m.KEY] for s in (0, 1)]
         together = np.concatenate(parts)
-        known = np.unique(together[together >= 0])
-        self._keys.renumber(known)
-        lists = _no_lists(max(len(known), 64))
-        lists[:, : len(known)] = self.lists[:, known]
+        live_keys = np.unique(together[together >= 0])
+        self._keys.renumber(live_keys)
+        lists = _no_lists(max(len(live_keys), 64))
+        lists[:, : len(live_keys)] = self.lists[:, live_keys]
         self.lists = lists
         for keys in parts:
             real = keys >= 0
-            keys[real] = np.searchsorted(known, keys[real])
+            keys[real] = np.searchsorted(live_keys, keys[real])
 
     # State
 

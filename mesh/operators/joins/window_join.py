@@ -18,7 +18,7 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind, JoinSide
 from mesh.operators.base import (
     CURRENT,
-    OWN_TIMER,
+    LOCAL_TIMER,
     RESET,
     EventBatch,
     Longs,
@@ -104,18 +104,18 @@ class WindowJoin:
         """
         coming = []
         for side, events in zip(self.sides, inputs, strict=True):
-            given = _one_by_one(events) if self._is_self else events
-            coming.append(side.handle(given, timeline, failures))
-        made = [
+            batch = _one_by_one(events) if self._is_self else events
+            coming.append(side.handle(batch, timeline, failures))
+        outputs = [
             self._enter(side, events, ranks, timeline)
             for side, events, ranks in zip(self.sides, coming, self._ranks(coming), strict=True)
         ]
-        if not any(len(events) for events in made):
+        if not any(len(events) for events in outputs):
             return self._result([], None)
-        columns = [self._columns(events) for events in made]
-        own = np.empty((len(columns[0]) + len(columns[1]), 3), dtype=np.int64)
-        run = (own, columns[0], columns[1])
-        alone = self._alone(made)
+        columns = [self._columns(events) for events in outputs]
+        origin = np.empty((len(columns[0]) + len(columns[1]), 3), dtype=np.int64)
+        run = (origin, columns[0], columns[1])
+        alone = self._alone(outputs)
         rows = self._rows
         meta = rows.meta
         meta[[m.M_LEFT, m.M_RIGHT, m.M_DONE, m.M_NEED]] = 0
@@ -130,13 +130,13 @@ class WindowJoin:
                 self._pairs = np.empty((room, 2), dtype=np.int64)
             meta[[m.M_PAIRS, m.M_NEED]] = 0
             m.join_loop(
-                columns[0], columns[1], rows.node, rows.lists, rows.registers, meta, own,
+                columns[0], columns[1], rows.node, rows.lists, rows.registers, meta, origin,
                 self._pairs,
             )  # fmt: skip
             pairs = self._pairs[: meta[m.M_PAIRS]]
             parts.append(self._matching(first, run, alone, pairs, failed))
         if failed:
-            self._report_failures(failed, own, coming, made, failures)
+            self._report_failures(failed, origin, coming, outputs, failures)
         result = self._result(parts, run)
         rows.sweep()
         return result
@@ -163,33 +163,33 @@ class WindowJoin:
         numbers = side.keep(events)
         if len(events):
             self._rows.add(side, events, numbers, ranks)
-        made = side.pass_window(events, numbers, timeline)
-        return made if side.kind is None else self._reset_times(side, side.kind, made)
+        output = side.pass_window(events, numbers, timeline)
+        return output if side.kind is None else self._reset_times(side, side.kind, output)
 
     def _reset_times(
-        self, side: NumberedJoinInput, kind: WindowKind, made: EventBatch
+        self, side: NumberedJoinInput, kind: WindowKind, events: EventBatch
     ) -> EventBatch:
         """Give resets the time of the first event of their batch, as in the engine."""
-        at = np.flatnonzero(made.kind == RESET)
+        at = np.flatnonzero(events.kind == RESET)
         if not len(at) or not kind.resets_at_batch_time:
-            return made
-        times = made.time_ms.copy()
+            return events
+        times = events.time_ms.copy()
         if kind.is_periodic and len(side.arguments) < 2:
             # The batch follows its reset.
-            at = at[at + 1 < len(made)]
-            times[at] = made.time_ms[at + 1]
-            return replace(made, time_ms=times)
-        starts = run_starts(instance_chunk_begins(made))[at]
+            at = at[at + 1 < len(events)]
+            times[at] = events.time_ms[at + 1]
+            return replace(events, time_ms=times)
+        starts = run_starts(instance_chunk_begins(events))[at]
         # The expired batch precedes the reset.
-        at, starts = at[made.kind[starts] != RESET], starts[made.kind[starts] != RESET]
-        ids = made.rows.column(ROW).to_numpy(zero_copy_only=False)[starts]
+        at, starts = at[events.kind[starts] != RESET], starts[events.kind[starts] != RESET]
+        ids = events.rows.column(ROW).to_numpy(zero_copy_only=False)[starts]
         times[at] = side.rows.take(ids).column(TIME).to_numpy()
-        return replace(made, time_ms=times)
+        return replace(events, time_ms=times)
 
     def _columns(self, events: EventBatch) -> Longs:
         columns = np.empty((len(events), m.EVENT_COLUMNS), dtype=np.int64)
         columns[:, m.E_ORDER], columns[:, m.E_CLOCK] = events.order, events.clock_ms
-        columns[:, m.E_PATH] = np.where(events.path == OWN_TIMER, self._timer_path, events.path)
+        columns[:, m.E_PATH] = np.where(events.path == LOCAL_TIMER, self._timer_path, events.path)
         columns[:, m.E_CHUNK], columns[:, m.E_KIND] = events.chunk, events.kind
         columns[:, m.E_ID] = events.rows.column(ROW).to_numpy(zero_copy_only=False)
         columns[:, m.E_INSTANCE], columns[:, m.E_TIME] = events.instance, events.time_ms
@@ -197,12 +197,12 @@ class WindowJoin:
 
     # Pairs
 
-    def _alone(self, made: Sequence[EventBatch]) -> Longs | None:
+    def _alone(self, outputs: Sequence[EventBatch]) -> Longs | None:
         """The events that are emitted without a pair, for ``pairs.with_singles``; None: none."""
         may = np.array(self._triggers) & self._outer
         resets = [
             triggers and bool((events.kind == RESET).any())
-            for triggers, events in zip(self._triggers, made, strict=True)
+            for triggers, events in zip(self._triggers, outputs, strict=True)
         ]
         if not may.any() and not any(resets):
             return None
@@ -234,21 +234,21 @@ class WindowJoin:
     def _report_failures(
         self,
         failed: dict[int, str],
-        own: Longs,
+        origin: Longs,
         coming: Sequence[EventBatch],
-        made: Sequence[EventBatch],
+        outputs: Sequence[EventBatch],
         failures: Failures,
     ) -> None:
-        """Report the events that failed, as they arrived; ``own``: side and row of each."""
-        for side, came, events in zip(self.sides, coming, made, strict=True):
+        """Report the events that failed, as they arrived; ``origin``: side and row of each."""
+        for side, came, events in zip(self.sides, coming, outputs, strict=True):
             at_once = side.kind is None or side.kind.emits_on_arrival
             by_kind: dict[bool, list[int]] = {}
             for number in sorted(failed):
-                if own[number, 0] == side.step:
-                    has_come = at_once and events.kind[own[number, 1]] == CURRENT
+                if origin[number, 0] == side.step:
+                    has_come = at_once and events.kind[origin[number, 1]] == CURRENT
                     by_kind.setdefault(bool(has_come), []).append(number)
             for has_come, numbers in by_kind.items():
-                lost = events.take(own[numbers, 1])
+                lost = events.take(origin[numbers, 1])
                 ids = lost.rows.column(ROW).to_numpy(zero_copy_only=False)
                 if has_come:
                     rows = came.rows.take(pa.array(ids - (side.rows.came - len(came))))
@@ -256,17 +256,17 @@ class WindowJoin:
                     # Of the rows of a window only the attributes are kept that are read.
                     rows = side.rows.take(ids, side.schema.names)
                 reasons = [failed[number] for number in numbers]
-                failures.found.append((lost.with_rows(rows), reasons, side.stream))
+                failures.entries.append((lost.with_rows(rows), reasons, side.stream))
 
     def frame(self, left: Longs, right: Longs) -> Frame:
         """The attributes of pairs of rows; -1 means no row."""
         sides = (left, right)
         if not any(bool((ids < 0).any()) for ids in sides):
-            found = [
+            parts = [
                 (side.rows, ids, side.schema.names)
                 for side, ids in zip(self.sides, sides, strict=True)
             ]
-            return Frame(len(left), cast("Any", p.PairMatches(found)))
+            return Frame(len(left), cast("Any", p.PairMatches(parts)))
         arrays: dict[Any, pa.Array[Any]] = {}
         missing = []
         for side, ids in zip(self.sides, sides, strict=True):
@@ -332,23 +332,23 @@ class WindowJoin:
     def snapshot(self) -> State:
         """Rows and windows; the registers of their instances hold the places of rows."""
         steps = int(self._rows.meta[m.M_STEPS])
-        own = State(
+        loop_state = State(
             {f"registers-{steps}": self._rows.snapshot()},
             {"steps": steps, "came": self._came, "last": self._last.tolist()},
         )
         left, right = (side.snapshot() for side in self.sides)
-        return namespaced({"own": own, "left": left, "right": right})
+        return namespaced({"own": loop_state, "left": left, "right": right})
 
     def restore(self, state: State) -> None:
         """Restore rows and windows."""
-        own = subset(state, "own")
-        scalars: Any = own.scalars
+        loop_state = subset(state, "own")
+        scalars: Any = loop_state.scalars
         self._last[:] = scalars["last"]
         self._came = scalars["came"]
         for side, name in zip(self.sides, ("left", "right"), strict=True):
             side.restore(subset(state, name))
         steps = scalars["steps"]
-        self._rows.restore(own.pieces[f"registers-{steps}"], steps)
+        self._rows.restore(loop_state.pieces[f"registers-{steps}"], steps)
 
 
 def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
@@ -362,13 +362,13 @@ def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
 
 def _calls(run: Run, pairs: Longs) -> Mask:
     """bool[m], where the pairs of another chunk of a side begin."""
-    own, at = run[0], pairs[:, 0]
+    origin, at = run[0], pairs[:, 0]
     place = np.empty((6, len(pairs)), dtype=np.int64)
-    place[0] = own[at, 0]
+    place[0] = origin[at, 0]
     for side in (0, 1):
-        of = own[at, 0] == side
+        of = origin[at, 0] == side
         columns = [m.E_ORDER, m.E_CLOCK, m.E_PATH, m.E_CHUNK, m.E_INSTANCE]
-        place[1:, of] = run[1 + side][own[at[of], 1]][:, columns].T
+        place[1:, of] = run[1 + side][origin[at[of], 1]][:, columns].T
     return run_begins(*place)
 
 

@@ -29,20 +29,20 @@ class InstanceTimers:
         """Record events of ``instance`` at ``clock_ms``, some of which may be the first."""
         if not len(instance):
             return
-        known = len(self._start_ms)
+        count = len(self._start_ms)
         highest = int(instance.max()) + 1
-        if highest > known:
+        if highest > count:
             self._start_ms = more_rows(self._start_ms, highest)
             self._number = more_rows(self._number, highest)
-            self._start_ms[known:] = BEFORE_ALL
+            self._start_ms[count:] = BEFORE_ALL
         new = np.flatnonzero(self._start_ms[instance] == BEFORE_ALL)
         if len(new):
-            found, first = np.unique(instance[new], return_index=True)
+            instances, first = np.unique(instance[new], return_index=True)
             in_turn = np.argsort(first)
-            found, first = found[in_turn], first[in_turn]
-            self._start_ms[found] = clock_ms[new[first]]
-            self._number[found] = self._count + np.arange(len(found))
-            self._count += len(found)
+            instances, first = instances[in_turn], first[in_turn]
+            self._start_ms[instances] = clock_ms[new[first]]
+            self._number[instances] = self._count + np.arange(len(instances))
+            self._count += len(instances)
 
     def after(self, instance: Longs, clock_ms: Longs, every_ms: int) -> Longs:
         """The first tick of each one's timer after ``clock_ms``."""
@@ -122,9 +122,9 @@ class RateBuffer:
             name: pa.array(getattr(events, name))
             for name in ("time_ms", "clock_ms", "order", "path", "chunk", "kind", "instance")
         }
-        own = [pa.array(self._numbers), *columns.values(), pa.array(self.groups)]
+        arrays = [pa.array(self._numbers), *columns.values(), pa.array(self.groups)]
         names = [NUMBER, *(f"{NUMBER}{name}" for name in (*columns, "group")), *self._schema.names]
-        rows = pa.RecordBatch.from_arrays([*own, *events.rows.columns], names=names)
+        rows = pa.RecordBatch.from_arrays([*arrays, *events.rows.columns], names=names)
         return State(cut("held", rows), {"rows": self.rows})
 
     def restore(self, state: State) -> None:
@@ -135,8 +135,8 @@ class RateBuffer:
         if not state.pieces:
             return
         piece = joined(state.pieces)
-        own: Any = [column.to_numpy() for column in piece.columns[:9]]
-        self._numbers, time_ms, clock_ms, order, path, chunk, kind, instance, self.groups = own
+        columns: Any = [column.to_numpy() for column in piece.columns[:9]]
+        self._numbers, time_ms, clock_ms, order, path, chunk, kind, instance, self.groups = columns
         rows = pa.RecordBatch.from_arrays(piece.columns[9:], schema=self._schema)
         self.events = EventBatch(time_ms, clock_ms, order, path, chunk, kind, instance, rows)
 
@@ -151,12 +151,12 @@ def pieces(events: EventBatch, cause: Longs) -> EventBatch:
 
 def ticked(events: EventBatch, due_ms: Longs, timer_path: int, timeline: Timeline) -> EventBatch:
     """``events`` as emitted by ticks at ``due_ms``, instance by instance."""
-    made = replace(
+    batch = replace(
         events,
         clock_ms=timeline.fired_ms(due_ms),
         order=timeline.timer_order(due_ms),
         path=np.full(len(events), timer_path, dtype=np.int64),
     )
-    if not len(made):
-        return made
-    return pieces(made, np.cumsum(run_begins(due_ms, events.instance)))
+    if not len(batch):
+        return batch
+    return pieces(batch, np.cumsum(run_begins(due_ms, events.instance)))

@@ -186,7 +186,7 @@ class EveryNEvents(_ByArrival):
         """The blocks that ``events`` fill, each as a chunk."""
         if not len(events):
             return events
-        kept = len(self._held.events)
+        backlog = len(self._held.events)
         self._counts = more_rows(self._counts, int(events.instance.max()) + 1)
         ranks, order = _ranks(events.instance)
         ranks += self._counts[events.instance]
@@ -198,7 +198,7 @@ class EveryNEvents(_ByArrival):
         self._counts = (self._counts + came) % self._every
         self._held.add(events, groups)
         held, held_groups = self._held.events, self._held.groups
-        block = np.concatenate([np.zeros(kept, dtype=np.int64), blocks])
+        block = np.concatenate([np.zeros(backlog, dtype=np.int64), blocks])
 
         cause = _cause(held.instance, block, events.instance[filled], blocks[filled], filled)
         if self._last:
@@ -213,13 +213,13 @@ class EveryNEvents(_ByArrival):
         going = going[np.argsort(cause[going], kind="stable")]
         self._held.keep(places[waits], instead[waits])
         by = cause[going]
-        made = replace(
+        output = replace(
             held.take(going),
             clock_ms=events.clock_ms[by],
             order=events.order[by],
             path=events.path[by],
         )
-        return pieces(made, by)
+        return pieces(output, by)
 
     def forget(self, instances: Longs, groups: Longs) -> None:
         """Drop the events held back of ``instances``."""
@@ -247,14 +247,14 @@ def _cause(
 ) -> Longs:
     """For each row the event that fills its block, -1 where none does."""
     base = int(max(block.max(initial=0), full_block.max(initial=0))) + 1
-    known = full_instance * base + full_block
-    order = np.argsort(known)
-    known, filled = known[order], filled[order]
-    asked = instance * base + block
-    if not len(known):
-        return np.full(len(asked), -1, dtype=np.int64)
-    at = np.minimum(np.searchsorted(known, asked), len(known) - 1)
-    return np.where(known[at] == asked, filled[at], -1)
+    full_keys = full_instance * base + full_block
+    order = np.argsort(full_keys)
+    full_keys, filled = full_keys[order], filled[order]
+    keys = instance * base + block
+    if not len(full_keys):
+        return np.full(len(keys), -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(full_keys, keys), len(full_keys) - 1)
+    return np.where(full_keys[at] == keys, filled[at], -1)
 
 
 class EveryInterval:

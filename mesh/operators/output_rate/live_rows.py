@@ -87,7 +87,7 @@ class LiveRows:
 
     def come(
         self, rows: pa.RecordBatch, time_ms: Longs, kind: Kinds, instance: Longs, group: Longs
-    ) -> Arrivals:
+    ) -> ArrivingRows:
         """Append events, which calls of ``follow`` then process."""
         if not self._grouped:
             group = instance
@@ -98,7 +98,7 @@ class LiveRows:
         self._store.append(rows)
         key = self._keys_of(rows, group, kind)
         self._reserve(len(rows), instance, group, key)
-        return Arrivals(base, time_ms, kind, instance, group, key)
+        return ArrivingRows(base, time_ms, kind, instance, group, key)
 
     def _keys_of(self, rows: pa.RecordBatch, group: Longs, kind: Kinds) -> Longs:
         """By event, a number that equal events share; undefined for a reset."""
@@ -115,7 +115,7 @@ class LiveRows:
         self._newest = more_rows(self._newest, groups, NIL)
         self._seen = more_rows(self._seen, groups, NIL)
 
-    def follow(self, coming: Arrivals, start: int, stop: int) -> None:
+    def follow(self, coming: ArrivingRows, start: int, stop: int) -> None:
         """Process the arrivals from ``start`` to below ``stop``."""
         follow(
             int(self._shows), coming.base, start, stop, coming.time_ms, coming.kind,
@@ -218,7 +218,7 @@ class LiveRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class ArrivingRows:
     """Events on their way into a ``LiveRows``; ``base``: the number of the first one's row."""
 
     base: int

@@ -119,9 +119,9 @@ class Snapshots:
         if len(events):
             self._take(events, groups, timeline)
         self._tick(timeline.now_ms)
-        made = self._shown(timeline)
+        output = self._shown(timeline)
         self._presence.sweep()
-        return made
+        return output
 
     def _take(self, events: EventBatch, groups: Longs, timeline: Timeline) -> None:
         presence = self._presence
@@ -143,8 +143,8 @@ class Snapshots:
                 at, self._timers[0][0] if self._timers else BEFORE_ALL, clocks, coming.time_ms,
                 coming.instance, late, self._births.start_ms, self._every_ms, self._timed, new,
             )  # fmt: skip
-            found = new[1 : new[0] + 1]
-            self._push_timers(coming.instance[found], clocks[found])
+            rows = new[1 : new[0] + 1]
+            self._push_timers(coming.instance[rows], clocks[rows])
             presence.follow(coming, at, stop)
             at = stop
 
@@ -155,10 +155,10 @@ class Snapshots:
         """
         if not timeline.playback:
             return np.zeros(len(events), dtype=np.bool_)
-        own_reset = events.kind == RESET
+        is_reset = events.kind == RESET
         if not self._resets_late:
-            own_reset &= events.path == self._timer_path
-        late: Bools = (events.time_ms > events.clock_ms) & ~own_reset
+            is_reset &= events.path == self._timer_path
+        late: Bools = (events.time_ms > events.clock_ms) & ~is_reset
         return late
 
     def _set_timers(self, instances: Longs, clock_ms: Longs) -> None:

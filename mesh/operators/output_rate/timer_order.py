@@ -88,20 +88,22 @@ class TimerTieBreaker:
         #: Events so far, for the name of the state.
         self._rows = 0
 
-    def order_around_ticks(self, events: EventBatch, made: EventBatch) -> EventBatch:
-        """Order ``made`` of ``events``: output before its tick gets a clock one ms less."""
-        own = made.path == self._timer_path
+    def order_around_ticks(self, events: EventBatch, output: EventBatch) -> EventBatch:
+        """Order ``output`` of ``events``: output before its tick gets a clock one ms less."""
+        is_timer = output.path == self._timer_path
         if self._snapshots:
-            own &= (made.time_ms < made.clock_ms) | (made.kind == RESET)
+            is_timer &= (output.time_ms < output.clock_ms) | (output.kind == RESET)
         if self._batch:
-            early = own & (self._length_ms > self._every_ms)
+            early = is_timer & (self._length_ms > self._every_ms)
         else:
-            found = self._early(events)
-            if not found:
-                return made
-            pairs = zip(made.clock_ms.tolist(), made.instance.tolist(), strict=True)
-            early = own & np.fromiter((pair in found for pair in pairs), np.bool_, len(made))
-        return replace(made, clock_ms=made.clock_ms - early)
+            instants = self._early(events)
+            if not instants:
+                return output
+            pairs = zip(output.clock_ms.tolist(), output.instance.tolist(), strict=True)
+            early = is_timer & np.fromiter(
+                (pair in instants for pair in pairs), np.bool_, len(output)
+            )
+        return replace(output, clock_ms=output.clock_ms - early)
 
     def _early(self, events: EventBatch) -> set[tuple[int, int]]:
         """The instants at which the timers of instances precede their ticks."""
@@ -109,7 +111,7 @@ class TimerTieBreaker:
         tells = leaves | (events.kind == CURRENT) if self._remembers else leaves
         self._rows += len(events)
         which = np.flatnonzero(tells)
-        found = set()
+        instants = set()
         for clock_ms, instance, leaving in zip(
             events.clock_ms[which].tolist(),
             events.instance[which].tolist(),
@@ -127,8 +129,8 @@ class TimerTieBreaker:
             in_turn = self._latency_ms > 0
             timer.fire(clock_ms, clock_ms - after_ms, self._every_ms, in_turn=in_turn)
             if timer.was_early:
-                found.add((clock_ms, instance))
-        return found
+                instants.add((clock_ms, instance))
+        return instants
 
     def _catch_up(self, timer: _Timer, clock_ms: int) -> None:
         """Let it fire for all that is due."""

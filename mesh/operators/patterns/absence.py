@@ -111,13 +111,13 @@ def _absent(w: PatternMemory, step: int, instance: int, time_ms: int) -> None:
     while cell != NONE:
         after = w.cells[cell, AFTER]
         match = w.cells[cell, HOLDS]
-        own_ms = w.matches[match, steps]
+        match_ms = w.matches[match, steps]
         if is_over(w, match, time_ms):
             remove(w, pending, before, cell)
             if again != NONE and w.plan[step, EVERY] not in (step, NONE):
                 add_again(w, w.plan[step, EVERY], instance, match)
-        elif (own_ms == NEVER and time_ms >= w.local[key, DUE]) or (
-            own_ms != NEVER and time_ms >= own_ms + waiting
+        elif (match_ms == NEVER and time_ms >= w.local[key, DUE]) or (
+            match_ms != NEVER and time_ms >= match_ms + waiting
         ):
             remove(w, pending, before, cell)
             w.matches[match, steps] = time_ms

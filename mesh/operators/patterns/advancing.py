@@ -296,21 +296,21 @@ def advance(
     kind = w.plan[step, KIND]
     quick = w.plan[step, QUICK]
     is_keyed = w.plan[step, KEY] != NONE
-    is_asked = quick != NONE or is_keyed
+    has_filter = quick != NONE or is_keyed
     # Chains of one are never added to, so that all matches may have the same.
     node = NONE
-    own_bits = 0
-    if is_asked:
+    event_bits = 0
+    if has_filter:
         # A match that fails the first condition is left unchanged by this step.
         node = new_node(w, event, time_ms)
         cell = _first_cell(w, step, pending, node)
-        own_bits = w.stack[0]
+        event_bits = w.stack[0]
     is_used = False
     before = NONE
     while cell != NONE:
         after = w.cells[cell, ALIKE] if is_keyed else w.cells[cell, AFTER]
         if quick != NONE and (
-            w.cells[cell, BITS_NULL] != 0 or not compares(quick, w.cells[cell, BITS], own_bits)
+            w.cells[cell, BITS_NULL] != 0 or not compares(quick, w.cells[cell, BITS], event_bits)
         ):
             before = cell
             cell = after
@@ -342,6 +342,6 @@ def advance(
             is_used = is_used or w.flags[step, CHANGED] == 1
             before = _settle(w, step, instance, before, cell, event, comes_out)
         cell = after
-    if is_asked and not is_used and node == w.scalars[NODES] - 1:
+    if has_filter and not is_used and node == w.scalars[NODES] - 1:
         w.scalars[NODES] -= 1
     emit_all(w, instance, comes_out == EACH)

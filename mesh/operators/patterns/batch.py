@@ -29,7 +29,7 @@ REGROUPED_FROM = 64
 
 
 @dataclass(slots=True)
-class Batch:
+class PatternBatch:
     """The events of several runs, merged.
 
     ``inputs``: the runs, by number of the stream; ``merged``: by event the place among all inputs,
@@ -62,10 +62,10 @@ class Batch:
         """
         if len(self) < REGROUPED_FROM:
             return
-        found = self.taken[:, EVENT_INSTANCE]
+        keys = self.taken[:, EVENT_INSTANCE]
         # Numbers of 16 bits are sorted in one pass.
         is_narrow = instances <= 1 << 16
-        self.regrouped = np.argsort(found.astype(np.uint16) if is_narrow else found, kind="stable")
+        self.regrouped = np.argsort(keys.astype(np.uint16) if is_narrow else keys, kind="stable")
         self.taken, self.slots = self.taken[self.regrouped], self.slots[self.regrouped]
 
     @property
@@ -86,7 +86,7 @@ def merge_order(inputs: Sequence[EventBatch]) -> Longs | None:
 
 
 def event_rows(inputs: Sequence[EventBatch], merged: Longs | None, has_chunks: bool) -> Array:
-    """The rows of ``Batch.taken``; ``has_chunks``: whether arrays sent at once matter."""
+    """The rows of ``PatternBatch.taken``; ``has_chunks``: whether arrays sent at once matter."""
     counts = [len(events) for events in inputs]
     taken = np.empty((sum(counts), EVENT_COLUMNS), dtype=np.int64)
     streams = [np.full(count, stream) for stream, count in enumerate(counts)]

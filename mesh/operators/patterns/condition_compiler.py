@@ -63,7 +63,7 @@ class NeedsPythonError(Exception):
     """A part of a condition names several events, and no program can compute it."""
 
 
-def is_own(expression: BoundExpression, step: int) -> bool:
+def is_of_step(expression: BoundExpression, step: int) -> bool:
     """Whether it refers only to the event at ``step`` as it arrives."""
     for part in walk(expression):
         if isinstance(part, Column) and part.step >= 0 and (part.step, part.index) != (step, None):
@@ -80,15 +80,15 @@ def is_match_time(expression: BoundExpression) -> bool:
 
 def events_of(expression: BoundExpression) -> set[tuple[int, int | None]]:
     """The events that an expression names: step and index."""
-    found: set[tuple[int, int | None]] = set()
+    events: set[tuple[int, int | None]] = set()
     for part in walk(expression):
         if isinstance(part, Column) and part.step >= 0:
-            found.add((part.step, part.index))
+            events.add((part.step, part.index))
         if isinstance(part, EventIsNull) and part.step is not None:
-            found.add((-1, part.step))
+            events.add((-1, part.step))
         if is_match_time(part):
-            found.add((-1, None))
-    return found
+            events.add((-1, None))
+    return events
 
 
 def of_one_event(expression: BoundExpression) -> BoundExpression:
@@ -115,12 +115,12 @@ class ConditionCompiler:
         self,
         programs: PredicatePrograms,
         steps: Sequence[BoundStep],
-        own: int,
+        step: int,
         counted: frozenset[int],
     ) -> None:
         self._programs = programs
         self._steps = steps
-        self._own = own
+        self._step = step
         self._counted = counted
 
     def add(self, operation: int, a: int | float = 0, b: int = 0, c: int = 0) -> None:
@@ -129,7 +129,7 @@ class ConditionCompiler:
 
     def condition(self, expression: BoundExpression) -> None:
         """Write code that pushes whether a part of the filter holds."""
-        if is_own(expression, self._own):
+        if is_of_step(expression, self._step):
             self._derived(expression)
         else:
             self.emit(expression)
@@ -137,7 +137,7 @@ class ConditionCompiler:
     def predicate(self, expression: BoundExpression) -> None:
         """Write the test of a part of the filter that Python computes."""
         # The arriving event is always among them: time moves even where nothing else changes.
-        references: dict[tuple[int, int | None], None] = {(self._own, None): None}
+        references: dict[tuple[int, int | None], None] = {(self._step, None): None}
         for part in walk(expression):
             if isinstance(part, Column | EventIsNull) and part.step is not None and part.step >= 0:
                 references[part.step, part.index] = None
@@ -197,7 +197,7 @@ class ConditionCompiler:
         """The index of an event in a chain; at its own step the arrived event is the last."""
         if index is None:
             return -1
-        return index - 1 if index < 0 and step == self._own and step in self._counted else index
+        return index - 1 if index < 0 and step == self._step and step in self._counted else index
 
     def _attribute(
         self, operation: int, expression: BoundExpression, step: int, index: int | None
@@ -206,9 +206,9 @@ class ConditionCompiler:
         self.add(operation, step, self._index(step, index), stream.number(of_one_event(expression)))
 
     def _derived(self, expression: BoundExpression) -> AttributeType:
-        events = events_of(expression) or {(self._own, None)}
-        own = {(self._own, None)}
-        if len(events) > 1 or (isinstance(expression, TableCheck) and events != own):
+        events = events_of(expression) or {(self._step, None)}
+        arrival = {(self._step, None)}
+        if len(events) > 1 or (isinstance(expression, TableCheck) and events != arrival):
             raise NeedsPythonError
         ((step, index),) = events
         kind = expression.type
@@ -265,7 +265,7 @@ class ConditionCompiler:
                 self._convert(kind, meeting)
             bounds.append((start, len(self._programs.rows)))
         left, right = bounds
-        if events_of(expression.left) == {(self._own, None)}:
+        if events_of(expression.left) == {(self._step, None)}:
             operator = _TURNED.get(operator, operator)
             left, right = right, left
         return FastPredicate(COMPARISONS[operator][meeting in WIDE], left, right)

@@ -29,7 +29,7 @@ from mesh.operators.patterns.condition_compiler import (
     NeedsPythonError,
     common_type,
     events_of,
-    is_own,
+    is_of_step,
     of_one_event,
 )
 from mesh.operators.patterns.predicate_programs import Attributes, PredicatePrograms
@@ -70,16 +70,16 @@ def compile_conditions(
         static: list[BoundExpression] = []
         rest: list[BoundExpression] = []
         first: list[BinaryExpression] = []
-        asked: set[int] = set()
+        python_ids: set[int] = set()
         is_sure = True
         for conjunct in conjuncts(condition) if condition is not None else ():
             is_sure = is_sure and not may_fail(conjunct)
-            if (is_sure or not rest) and is_own(conjunct, number):
+            if (is_sure or not rest) and is_of_step(conjunct, number):
                 static.append(conjunct)
                 continue
             rest.append(conjunct)
             if _needs_python(conjunct, steps, number, counted):
-                asked.add(id(conjunct))
+                python_ids.add(id(conjunct))
             elif is_sure and number in hasty and _is_quick(conjunct, number, plain):
                 first.append(conjunct)
         programs.fails.append(any(map(may_fail, (*static, *rest))))
@@ -91,38 +91,38 @@ def compile_conditions(
         programs.quick.append(None if quick is None else compiler.quick(quick))
         rest = [conjunct for conjunct in rest if conjunct is not quick and conjunct is not key]
         start, before = len(programs.rows), len(programs.predicates)
-        for conjunct, is_asked in _with_joined(rest, asked):
-            if is_asked:
+        for conjunct, is_python in _with_joined(rest, python_ids):
+            if is_python:
                 compiler.predicate(conjunct)
             else:
                 compiler.condition(conjunct)
                 compiler.add(op.TEST)
         programs.bounds.append((start, len(programs.rows)))
-        programs.asked.append(len(programs.predicates) - before)
+        programs.predicate_counts.append(len(programs.predicates) - before)
     return programs
 
 
 def _with_joined(
-    conjuncts: Sequence[BoundExpression], asked: set[int]
+    conjuncts: Sequence[BoundExpression], python_ids: set[int]
 ) -> Iterator[tuple[BoundExpression, bool]]:
     """Parts of a filter, and whether Python evaluates each; neighbours for Python are joined.
 
     Joined parts evaluate the later ones only where the earlier ones hold.
     """
-    for is_asked, group in groupby(conjuncts, lambda conjunct: id(conjunct) in asked):
-        if is_asked:
+    for is_python, group in groupby(conjuncts, lambda conjunct: id(conjunct) in python_ids):
+        if is_python:
             yield conjunction(group), True
         else:
             yield from ((conjunct, False) for conjunct in group)
 
 
 def _needs_python(
-    conjunct: BoundExpression, steps: Sequence[BoundStep], own: int, counted: frozenset[int]
+    conjunct: BoundExpression, steps: Sequence[BoundStep], number: int, counted: frozenset[int]
 ) -> bool:
-    """Whether no program can compute a part of the filter of step ``own``."""
+    """Whether no program can compute a part of the filter of step ``number``."""
     tried = PredicatePrograms(attributes={step.schema.name: Attributes() for step in steps})
     try:
-        ConditionCompiler(tried, steps, own, counted).condition(conjunct)
+        ConditionCompiler(tried, steps, number, counted).condition(conjunct)
     except NeedsPythonError:
         return True
     return False
@@ -145,9 +145,9 @@ def _is_quick(
     if {side.type for side in operands(conjunct)} & {None, AttributeType.OBJECT}:
         return False
     left, right = (events_of(side) for side in operands(conjunct))
-    own = {(step, None)}
-    earlier = right if left == own else left
-    return own in (left, right) and all(
+    arrival = {(step, None)}
+    earlier = right if left == arrival else left
+    return arrival in (left, right) and all(
         at in plain and at < step and index is None for at, index in earlier
     )
 

@@ -57,7 +57,7 @@ class PredicateEvaluator:
         self.references: Array = np.array(programs.references, dtype=np.int64).reshape(-1, 2)
         widths = [len(p.references) + p.has_time for p in programs.predicates]
         self.widths: Longs = np.array(widths, dtype=np.int64)
-        self.most = max(programs.asked, default=0)
+        self.most = max(programs.predicate_counts, default=0)
         #: Reasons of predicates that failed on requests of this batch.
         self._reasons: list[str] = []
 
@@ -100,12 +100,12 @@ class PredicateEvaluator:
         predicate = self._predicates[number]
         if len(predicate.references) != 2 or predicate.has_time:
             return None
-        (own, _), (earlier, _) = predicate.references
+        (step, _), (earlier, _) = predicate.references
         numbers = np.arange(first, last)
         instance = taken[first:last, EVENT_INSTANCE]
         order = np.argsort(instance, kind="stable")
         numbers = numbers[order]
-        others = numbers[slots[numbers, own] >= 0]
+        others = numbers[slots[numbers, step] >= 0]
         mine = numbers[slots[numbers, earlier] >= 0]
         # Places among the others, which are by instance and number.
         span = len(taken) + 1
@@ -113,55 +113,55 @@ class PredicateEvaluator:
         of_mine = taken[mine, EVENT_INSTANCE] * span + mine
         start = np.searchsorted(of_others, of_mine, side="right")
         places = start[:, None] + np.arange(_AHEAD)
-        known = places < len(others)
-        partner = others[np.where(known, places, 0)] if len(others) else places
+        is_valid = places < len(others)
+        partner = others[np.where(is_valid, places, 0)] if len(others) else places
         if len(others):
-            known &= taken[partner, EVENT_INSTANCE] == taken[mine, EVENT_INSTANCE][:, None]
-        left = np.broadcast_to(mine[:, None], partner.shape)[known]
-        right = partner[known]
+            is_valid &= taken[partner, EVENT_INSTANCE] == taken[mine, EVENT_INSTANCE][:, None]
+        left = np.broadcast_to(mine[:, None], partner.shape)[is_valid]
+        right = partner[is_valid]
         rows = np.zeros((len(left), REQUEST_COLUMNS + 2), dtype=np.int64)
         rows[:, REQUEST_EVENT] = right
         rows[:, REQUEST_PREDICATE] = number
-        rows[:, REQUEST_COLUMNS] = slots[right, own]
+        rows[:, REQUEST_COLUMNS] = slots[right, step]
         rows[:, REQUEST_COLUMNS + 1] = slots[left, earlier]
         return rows
 
 
 def _frame(
-    predicate: Predicate, asked: Array, stream_of: Longs, events: EventStore, taken: Array
+    predicate: Predicate, requests: Array, stream_of: Longs, events: EventStore, taken: Array
 ) -> Frame:
     """The columns that a predicate reads, one row for each request."""
     slots = {
-        reference: np.ascontiguousarray(asked[:, REQUEST_COLUMNS + number])
+        reference: np.ascontiguousarray(requests[:, REQUEST_COLUMNS + number])
         for number, reference in enumerate(predicate.references)
     }
     arrays: dict[Key, pa.Array[Any]] = {}
     for column in columns_of(predicate.expression):
         if key_of(column) not in arrays:
             stream = int(stream_of[column.step])
-            found = slots[column.step, column.index]
-            arrays[key_of(column)] = events.column(stream, column.name, found)
-    frame = Frame(len(asked), arrays)
+            column_slots = slots[column.step, column.index]
+            arrays[key_of(column)] = events.column(stream, column.name, column_slots)
+    frame = Frame(len(requests), arrays)
     for part in walk(predicate.expression):
         if isinstance(part, EventIsNull) and part.step is not None:
             is_missing = slots[part.step, part.index] == NO_NODE
             frame.add_missing(part.step, is_missing, part.index)
-    number = asked[:, REQUEST_EVENT]
-    own = taken[number]
-    time_ms = own[:, EVENT_TIME]
+    number = requests[:, REQUEST_EVENT]
+    arrivals = taken[number]
+    time_ms = arrivals[:, EVENT_TIME]
     if predicate.has_time:
-        time_ms = asked[:, REQUEST_COLUMNS + len(predicate.references)]
-    none = np.zeros(len(asked), dtype=np.int64)
+        time_ms = requests[:, REQUEST_COLUMNS + len(predicate.references)]
+    none = np.zeros(len(requests), dtype=np.int64)
     rows = next(iter(slots.values()))
     return frame.timed(
         EventBatch(
             time_ms,
-            own[:, EVENT_CLOCK],
-            own[:, EVENT_ORDER],
+            arrivals[:, EVENT_CLOCK],
+            arrivals[:, EVENT_ORDER],
             none,
             rows,
             none.astype(np.int8),
-            own[:, EVENT_INSTANCE],
+            arrivals[:, EVENT_INSTANCE],
             pa.record_batch({"#": pa.array(none)}),
         )
     )

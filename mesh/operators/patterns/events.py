@@ -16,6 +16,7 @@ from mesh.operators.base import EventBatch, concat, no_rows
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
 from mesh.operators.patterns.memory_layout import ATTRIBUTES_MOST, FAILED, NONE
+from pyspark_nats.few_rows import FewRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from mesh.operators.patterns.predicate_programs import PredicatePrograms
     from mesh.plan.bound import BoundExpression
 
+#: Parts of the rows of a stream, at most.
+_PARTS_MAX = 64
 _FLOATING = (AttributeType.FLOAT, AttributeType.DOUBLE)
 
 
@@ -36,7 +39,7 @@ def untimed(rows: pa.RecordBatch) -> Frame:
     return Frame.of_events(EventBatch(none, none, none, none, none, kind, none, rows))
 
 
-class Texts:
+class StringNumbers:
     """Numbers for strings: equal ones have the same."""
 
     def __init__(self) -> None:
@@ -49,9 +52,9 @@ class Texts:
     def numbers(self, values: pa.Array[Any]) -> Array:
         """int64[n]: the numbers of many; of nulls any."""
         encoded: Any = values.dictionary_encode()
-        known = np.array([self.number(text) for text in encoded.dictionary.to_pylist()] or [0])
+        by_code = np.array([self.number(text) for text in encoded.dictionary.to_pylist()] or [0])
         codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        numbers: Array = known[codes].astype(np.int64)
+        numbers: Array = by_code[codes].astype(np.int64)
         return numbers
 
 
@@ -70,24 +73,25 @@ class EventStore:
     ) -> None:
         #: The attributes that are kept of each stream.
         self._schemas = [schemas[stream] for stream in streams]
-        self._texts = Texts()
+        self._names = [schema.names for schema in self._schemas]
+        self._texts = StringNumbers()
         expressions = [programs.attributes[stream].expressions for stream in streams]
-        self._types = [[e.type for e in found] for found in expressions]
+        self._types = [[e.type for e in group] for group in expressions]
         self._evaluate: list[list[Evaluator]] = [
-            [compile_expression(e) for e in found] for found in expressions
+            [compile_expression(e) for e in group] for group in expressions
         ]
-        self._width = max(1, *(len(found) for found in expressions))
+        self._width = max(1, *(len(group) for group in expressions))
         self.count = 0
         self.values: Array = np.zeros((0, self._width), dtype=np.int64)
         self.nulls: Array = np.zeros((0, self._width), dtype=np.int64)
         #: Slots allocated so far, and by slot its number among them.
-        self.given = 0
+        self.total = 0
         self.number: Array = np.empty(0, dtype=np.int64)
         #: By slot: the stream, and the row among those that are kept of it.
         self.stream: Array = np.empty(0, dtype=np.int64)
         self.row: Array = np.empty(0, dtype=np.int64)
         self._rows: list[list[pa.RecordBatch]] = [[] for _ in streams]
-        self._kept = [0 for _ in streams]
+        self._counts = [0 for _ in streams]
         #: The reason why an expression fails without its event, by its row in the program.
         self._without: dict[int, str] = {}
 
@@ -147,23 +151,52 @@ class EventStore:
         slots = np.arange(self.count, self.count + len(streams))
         self._reserve(self.count + len(streams))
         self.stream[slots] = streams
-        self.number[slots] = np.arange(self.given, self.given + len(streams))
-        self.given += len(streams)
-        for number, kept in enumerate(rows):
-            if not kept.num_rows:
+        self.number[slots] = np.arange(self.total, self.total + len(streams))
+        self.total += len(streams)
+        for number, batch in enumerate(rows):
+            if not batch.num_rows:
                 continue
-            own = slots if kept.num_rows == len(slots) else slots[streams == number]
-            self.row[own] = np.arange(self._kept[number], self._kept[number] + len(own))
-            self._kept[number] += len(own)
-            self._rows[number].append(kept.select(self._schemas[number].names))
+            at = slots if batch.num_rows == len(slots) else slots[streams == number]
+            self.row[at] = np.arange(self._counts[number], self._counts[number] + len(at))
+            self._counts[number] += len(at)
+            self._keep(number, batch)
             for column, evaluate in enumerate(self._evaluate[number]):
                 frames[number].failures = {}
-                vector = evaluate(frames[number]).spread(len(own))
-                self.values[own, column], self.nulls[own, column] = self._bits(vector)
+                vector = evaluate(frames[number]).spread(len(at))
+                self.values[at, column], self.nulls[at, column] = self._bits(vector)
                 if frames[number].failures:
-                    self.nulls[own[list(frames[number].failures)], column] = FAILED
+                    self.nulls[at[list(frames[number].failures)], column] = FAILED
         self.count += len(streams)
         return slots
+
+    def _keep(self, stream: int, rows: pa.RecordBatch) -> None:
+        """Keep some of the columns of further rows of a stream."""
+        schema, names = self._schemas[stream], self._names[stream]
+        parts = self._rows[stream]
+        if isinstance(rows, FewRows):
+            lists = {name: rows.lists[name] for name in names}
+            parts.append(FewRows(schema, lists, rows.num_rows))
+        else:
+            parts.append(rows.select(names))
+        if len(parts) > _PARTS_MAX:
+            self.rows_of(stream)
+
+    def few_values(self, stream: int, name: str, slots: Array) -> list[Any]:
+        """``column`` of few events, as a list: not all rows have to be one batch for them."""
+        return [
+            None if row < 0 else self._value(stream, name, row)
+            for row in np.where(slots < 0, -1, self.row[slots]).tolist()
+        ]
+
+    def _value(self, stream: int, name: str, row: int) -> Any:
+        begin = self._counts[stream]
+        for part in reversed(self._rows[stream]):
+            begin -= part.num_rows
+            if row >= begin:
+                break
+        if isinstance(part, FewRows):
+            return part.lists[name][row - begin]
+        return part.column(name)[row - begin].as_py()
 
     def add_again(
         self,
@@ -180,16 +213,16 @@ class EventStore:
             rows: by stream, its events in parts.
             places: by stream, for each part the places of its events among all n.
         """
-        kept = []
+        batches = []
         for number, parts in enumerate(rows):
             if not parts:
-                kept.append(pa.RecordBatch.from_pylist([], self._schemas[number]))
+                batches.append(pa.RecordBatch.from_pylist([], self._schemas[number]))
                 continue
             order: Any = pa.array(np.argsort(np.concatenate(list(places[number]))))
-            kept.append(concat(list(parts)).take(order))
-        given = self.given
-        slots = self.add(streams, kept, [untimed(part) for part in kept])
-        self.number[slots], self.given = numbers, given
+            batches.append(concat(list(parts)).take(order))
+        total = self.total
+        slots = self.add(streams, batches, [untimed(part) for part in batches])
+        self.number[slots], self.total = numbers, total
 
     def _reserve(self, size: int) -> None:
         have = len(self.stream)
@@ -212,16 +245,16 @@ class EventStore:
 
     def column(self, stream: int, name: str, slots: Array) -> pa.Array[Any]:
         """An attribute of the events in ``slots``, of one stream; null for negative ones."""
-        kept: pa.Array[Any] = self.rows_of(stream).column(name)
-        if not len(kept):
-            nothing: pa.Array[Any] = pa.nulls(len(slots), kept.type)
+        values: pa.Array[Any] = self.rows_of(stream).column(name)
+        if not len(values):
+            nothing: pa.Array[Any] = pa.nulls(len(slots), values.type)
             return nothing
         if not len(slots) or int(slots.min()) >= 0:
-            return kept.take(self.row[slots])
+            return values.take(self.row[slots])
         missing = slots < 0
         rows = np.where(missing, 0, self.row[np.where(missing, 0, slots)])
         places: Any = pa.array(rows, mask=missing)
-        return kept.take(places)
+        return values.take(places)
 
     def keep(self, slots: Array) -> None:
         """Forget all events but those in ``slots``, rising, which are 0, 1 .. from now on."""
@@ -230,13 +263,13 @@ class EventStore:
         self.number = self.number[slots]
         self.row = np.empty(len(slots), dtype=np.int64)
         for number in range(len(self._rows)):
-            own = self.stream == number
-            self._rows[number] = [self.rows_of(number).take(pa.array(rows[own]))]
-            self._kept[number] = int(own.sum())
-            self.row[own] = np.arange(self._kept[number])
+            mask = self.stream == number
+            self._rows[number] = [self.rows_of(number).take(pa.array(rows[mask]))]
+            self._counts[number] = int(mask.sum())
+            self.row[mask] = np.arange(self._counts[number])
         self.count = len(slots)
 
-    def kept(self, slots: Array) -> list[pa.RecordBatch]:
+    def rows_at(self, slots: Array) -> list[pa.RecordBatch]:
         """By stream, the rows of the events in ``slots``, rising."""
         streams, rows = self.stream[slots], self.row[slots]
         return [

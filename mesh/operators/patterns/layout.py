@@ -39,7 +39,7 @@ class _Part:
 
 
 @dataclass(slots=True)
-class Layout:
+class PatternLayout:
     """The tables; see ``PatternMemory``."""
 
     plan: Array
@@ -53,7 +53,7 @@ class Layout:
     is_bounded: bool = field(init=False)
 
 
-def lay_out(pattern: BoundPattern, streams: Sequence[str]) -> Layout:
+def lay_out(pattern: BoundPattern, streams: Sequence[str]) -> PatternLayout:
     """The tables of a pattern with events from ``streams``."""
     steps = len(pattern.steps)
     plan = np.full((steps, memory_layout.PLAN_COLUMNS), memory_layout.NONE, dtype=np.int64)
@@ -67,7 +67,7 @@ def lay_out(pattern: BoundPattern, streams: Sequence[str]) -> Layout:
         plan[step, memory_layout.FINISHES] = 1
     plan[whole.first, memory_layout.LAST] = whole.last
 
-    layout = Layout(plan)
+    layout = PatternLayout(plan)
     layout.starts = np.flatnonzero(plan[:, memory_layout.START] == 1)
     layout.initials = np.array(whole.initials, dtype=np.int64)
     layout.resets = np.array(whole.resets, dtype=np.int64)

@@ -37,7 +37,7 @@ _SPREAD: Final = -4417276706812531889
 
 
 @bare
-def bucket_of(w: PatternMemory, of: int, key: int, is_made: bool) -> int:
+def bucket_of(w: PatternMemory, of: int, key: int, is_insert: bool) -> int:
     """The bucket of a list's matches with ``key``; ``NONE`` or, on request, a new one."""
     mask = len(w.hashes) - 1
     mixed = scatter((key ^ w.scalars[SEED]) + of * _SPREAD)
@@ -49,7 +49,7 @@ def bucket_of(w: PatternMemory, of: int, key: int, is_made: bool) -> int:
         if w.buckets[bucket, BUCKET_KEY] == key and w.buckets[bucket, BUCKET_LIST] == of:
             return int(bucket)
         at = (at + 1) & mask
-    if not is_made:
+    if not is_insert:
         return NONE
     bucket = w.scalars[BUCKETS]
     w.scalars[BUCKETS] += 1

@@ -59,7 +59,7 @@ def directory_type(widths: Mapping[str, int], floating: Sequence[str]) -> Direct
     return DirectoryType([(n, TableType(width, n in floating)) for n, width in widths.items()])
 
 
-class Directory:
+class TableDirectory:
     """The directory of tables in the order of their names: contiguous, of 64 bits wide cells."""
 
     def __init__(self) -> None:
@@ -150,8 +150,8 @@ def _load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
 
 def _store(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     table, index, value = arguments
-    kind, _, given = signature.args
-    value = context.cast(builder, value, given, _cell_type(kind))
+    kind, _, value_type = signature.args
+    value = context.cast(builder, value, value_type, _cell_type(kind))
     builder.store(value, _cell(context, builder, signature, table, index))
     return context.get_dummy_value()
 

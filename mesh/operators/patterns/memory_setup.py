@@ -16,14 +16,14 @@ from mesh.operators.select import hashing
 
 if TYPE_CHECKING:
     from mesh.operators.patterns.events import EventStore
-    from mesh.operators.patterns.layout import Layout
+    from mesh.operators.patterns.layout import PatternLayout
     from mesh.operators.patterns.memory import Array
     from mesh.plan.bound import BoundPattern
 
 
 def empty_memory(
     pattern: BoundPattern,
-    layout: Layout,
+    layout: PatternLayout,
     reads: Array,
     conditions: tuple[Array, Array],
     events: EventStore,

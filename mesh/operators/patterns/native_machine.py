@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from mesh.operators.patterns import memory_layout
-from mesh.operators.patterns.memory import Directory
+from mesh.operators.patterns.memory import TableDirectory
 from mesh.operators.patterns.nfa import STOPPED, prepare_all, run
 from mesh.operators.patterns.requests import add_requests, link_requests
 
 if TYPE_CHECKING:
     from mesh.operators.base import Timeline
-    from mesh.operators.patterns.batch import Batch
+    from mesh.operators.patterns.batch import PatternBatch
     from mesh.operators.patterns.evaluation import PredicateEvaluator
     from mesh.operators.patterns.events import EventStore
     from mesh.operators.patterns.memory import Array
@@ -68,7 +68,7 @@ class NativeMachine:
         self._evaluator = evaluator
         self._log = log
         self._has_lists = bool(memory.reads[:, 2].any())
-        self._directory = Directory()
+        self._directory = TableDirectory()
         #: Whether the memory is a copy that may be thrown away.
         self._is_trial = False
         self.memory = memory
@@ -103,7 +103,7 @@ class NativeMachine:
         """Recompute the parts that are not state."""
         prepare_all(self.directory)
 
-    def run(self, batch: Batch, timeline: Timeline) -> None:
+    def run(self, batch: PatternBatch, timeline: Timeline) -> None:
         """Process the events of a batch, and the timers up to the end of the timeline."""
         if not self._evaluator.most:
             self._run(batch, timeline, 0, len(batch))
@@ -136,7 +136,7 @@ class NativeMachine:
             at = unanswered
 
     def _try(
-        self, batch: Batch, timeline: Timeline, first: int, last: int, look: int
+        self, batch: PatternBatch, timeline: Timeline, first: int, last: int, look: int
     ) -> tuple[int, int]:
         """Run without the answers that are missing.
 
@@ -156,7 +156,7 @@ class NativeMachine:
         self._is_trial = False
         return reached, int(self.memory.scalars[memory_layout.FIRST_UNANSWERED])
 
-    def _run(self, batch: Batch, timeline: Timeline, first: int, last: int) -> int:
+    def _run(self, batch: PatternBatch, timeline: Timeline, first: int, last: int) -> int:
         """Run up to event ``last``; the event before which the run ended, -1 after all."""
         at = first
         while True:
@@ -182,7 +182,7 @@ class NativeMachine:
         self.memory = self.memory._replace(request_heads=heads)
         link_requests(self.directory, self._evaluator.widths)
 
-    def _read_ahead(self, batch: Batch, first: int, last: int) -> None:
+    def _read_ahead(self, batch: PatternBatch, first: int, last: int) -> None:
         """Make requests for pairs of events that the machine may need."""
         for number, width in enumerate(self._evaluator.widths.tolist()):
             rows = self._evaluator.pairs_ahead(
@@ -228,21 +228,21 @@ class NativeMachine:
         if w.scalars[memory_layout.NEED_REQUESTS]:
             self._reserve_requests(int(w.scalars[memory_layout.NEED_REQUESTS]))
             return
-        wanted = w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]].tolist()
-        if any(wanted):
+        required = w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]].tolist()
+        if any(required):
             if self._is_trial:
                 # The journal of a trial may be void: it is not absorbed.
                 w.scalars[[memory_layout.NEED_ENTERED, memory_layout.NEED_LEFT]] = 0
                 entered = np.zeros(
-                    (max(wanted[0], _LOG_ROOM), memory_layout.ENTERED_COLUMNS), np.int64
+                    (max(required[0], _LOG_ROOM), memory_layout.ENTERED_COLUMNS), np.int64
                 )
-                left = np.zeros(max(wanted[1], _LOG_ROOM), dtype=np.int64)
+                left = np.zeros(max(required[1], _LOG_ROOM), dtype=np.int64)
                 self.memory = w._replace(
                     entered=np.concatenate([w.entered, entered]),
                     left=np.concatenate([w.left, left]),
                 )
             else:
-                self.make_log_room(*wanted)
+                self.make_log_room(*required)
             return
         buckets = _larger(w.buckets)
         self.memory = w._replace(

@@ -141,14 +141,14 @@ def take_event(
                 make_ready(w, step, instance)
     # A stream read once passes on each match separately, one read often those of a step at once.
     comes_out = w.receivers[stream]
-    made, items = w.scalars[OUTPUTS], w.scalars[ITEMS]
+    outputs, items = w.scalars[OUTPUTS], w.scalars[ITEMS]
     for place in range(w.scalars[READERS] - 1, -1, -1):
         step = w.readers[stream, place]
         if step != NONE:
             advance(w, step, instance, slots[number, step], time_ms, comes_out)
             if w.scalars[FAILING] == 1:
                 w.scalars[FAILING] = 0
-                w.scalars[OUTPUTS], w.scalars[ITEMS] = made, items
+                w.scalars[OUTPUTS], w.scalars[ITEMS] = outputs, items
                 at = w.scalars[FAILURES]
                 w.failed[at, FAILED_EVENT] = number
                 w.failed[at, FAILED_STEP] = step
@@ -157,7 +157,7 @@ def take_event(
                 return False
     if comes_out == AT_ONCE:
         # The result of an earlier step with this event sets the time of the whole match.
-        for at in range(made, w.scalars[OUTPUTS]):
+        for at in range(outputs, w.scalars[OUTPUTS]):
             w.outputs[at, OUT_TIME] = w.matches[w.outputs[at, OUT_MATCH], steps]
     return True
 

@@ -17,7 +17,7 @@ from mesh.language.syntax import StateKind
 from mesh.operators.base import (
     CURRENT,
     EXPIRED,
-    OWN_TIMER,
+    LOCAL_TIMER,
     WHOLE,
     EventBatch,
     State,
@@ -27,7 +27,7 @@ from mesh.operators.environment import current
 from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.frame import Frame
 from mesh.operators.patterns import memory_layout, program, skipping, state_codec
-from mesh.operators.patterns.batch import Batch, event_rows, merge_order
+from mesh.operators.patterns.batch import PatternBatch, event_rows, merge_order
 from mesh.operators.patterns.conditions import compile_conditions
 from mesh.operators.patterns.evaluation import PredicateEvaluator
 from mesh.operators.patterns.events import EventStore
@@ -45,6 +45,7 @@ from mesh.operators.patterns.selected_columns import SelectedColumns
 from mesh.operators.patterns.state_by_log import MatchLog
 from mesh.operators.patterns.state_by_range import RangeState
 from mesh.plan.bound import SomeEvents
+from pyspark_nats.few_rows import FewRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,16 +63,16 @@ _SPARE = 4096
 
 def counted_steps(element: BoundElement) -> frozenset[int]:
     """The steps that take several events."""
-    found: set[int] = set()
+    steps: set[int] = set()
     pending: list[Any] = [element]
     while pending:
         part = pending.pop()
         if isinstance(part, SomeEvents):
-            found.add(part.step)
+            steps.add(part.step)
         for name in ("element", "elements", "left", "right"):
             below = getattr(part, name, ())
             pending.extend(below if isinstance(below, tuple) else (below,))
-    return frozenset(found)
+    return frozenset(steps)
 
 
 class PatternOperator:
@@ -98,7 +99,7 @@ class PatternOperator:
         self._schemas = [schemas[stream] for stream in self._streams]
         self._selected = SelectedColumns(query, counted)
         self.schema = self._selected.schema
-        self._events = EventStore(programs, self._kept_schemas(programs, schemas), self._streams)
+        self._events = EventStore(programs, self._event_schemas(programs, schemas), self._streams)
         for row, text in programs.texts:
             programs.rows[row] = (program.WHOLE_NUMBER, self._events.text_number(text), 0, 0)
         self._program = programs.arrays()
@@ -108,19 +109,19 @@ class PatternOperator:
             bits = self._events.without_event(row, expression, schema)
             self._program[0][row, 1:3] = bits
         self._layout.plan[:, [memory_layout.PROGRAM, memory_layout.PROGRAM_END]] = programs.bounds
-        for column, found in (
+        for column, comparisons in (
             (memory_layout.QUICK, programs.quick),
             (memory_layout.KEY, programs.keys),
         ):
-            for step, quick in enumerate(found):
+            for step, quick in enumerate(comparisons):
                 if quick is not None:
-                    asked = (quick.operation, *quick.match, *quick.event)
-                    self._layout.plan[step, column : column + len(asked)] = asked
+                    values = (quick.operation, *quick.match, *quick.event)
+                    self._layout.plan[step, column : column + len(values)] = values
         #: State of patterns of single events: a log of the matches that wait.
-        kept = [self._events.schema(number) for number in range(len(self._streams))]
-        self._log = MatchLog(self._stream_of, kept) if self._is_plain else None
+        event_schemas = [self._events.schema(number) for number in range(len(self._streams))]
+        self._log = MatchLog(self._stream_of, event_schemas) if self._is_plain else None
         #: State of other patterns: the machine's memory.
-        self._range_state = RangeState(len(pattern.steps), kept)
+        self._range_state = RangeState(len(pattern.steps), event_schemas)
         #: The last snapshot, and the events seen and timers fired up to it.
         self._stored: tuple[State, tuple[int, int]] | None = None
         #: Events seen.
@@ -134,11 +135,11 @@ class PatternOperator:
         self.period_ms = int(periods[periods > 0].min()) if periods.any() else None
         current().periodic.append(self)
 
-    def _kept_schemas(
+    def _event_schemas(
         self, programs: PredicatePrograms, schemas: Mapping[str, pa.Schema]
     ) -> dict[str, pa.Schema]:
         """By stream, the attributes that conditions read and that matches emit."""
-        kept = {}
+        by_stream = {}
         for number, stream in enumerate(self._streams):
             names = self._selected.attributes(np.flatnonzero(self._stream_of == number))
             for expression in programs.attributes[stream].expressions:
@@ -148,8 +149,8 @@ class PatternOperator:
                 names |= {c.name for c in columns if self._stream_of[c.step] == number}
             # A record batch without columns has no length.
             names = names or {schemas[stream].names[0]}
-            kept[stream] = pa.schema([f for f in schemas[stream] if f.name in names])
-        return kept
+            by_stream[stream] = pa.schema([f for f in schemas[stream] if f.name in names])
+        return by_stream
 
     def _kinds(self, pattern: BoundPattern) -> tuple[frozenset[int], frozenset[int]]:
         """The steps of one event; and the steps that leave a match unchanged if it fails."""
@@ -170,18 +171,20 @@ class PatternOperator:
 
         Returns the completed matches; ``failures`` receives the events on which a filter failed.
         """
-        known_ms = timeline.now_ms
+        start_ms = timeline.now_ms
         if len(timeline.clocks_ms):
-            known_ms = min(known_ms, int(timeline.clocks_ms[0]))
-        if not self._is_started and not self._is_partitioned and known_ms > _UNKNOWN:
-            self._begin(known_ms)
+            start_ms = min(start_ms, int(timeline.clocks_ms[0]))
+        if not self._is_started and not self._is_partitioned and start_ms > _UNKNOWN:
+            self._begin(start_ms)
         count = sum(len(events) for events in inputs)
         tasks = self._memory.scalars[memory_layout.TASKS]
         if not count and (not tasks or self._memory.tasks[0, 0] > timeline.now_ms):
             return no_events(self.schema)
         merged = merge_order(inputs)
         slots, unmet = self._slots(inputs, merged)
-        batch = Batch(inputs, merged, event_rows(inputs, merged, self._may_fail), slots, unmet)
+        batch = PatternBatch(
+            inputs, merged, event_rows(inputs, merged, self._may_fail), slots, unmet
+        )
         self._memory.scalars[memory_layout.LOST_CHUNK] = memory_layout.NONE
         if count:
             self._machine.reserve_instances(int(batch.taken[:, EVENT_INSTANCE].max()) + 1)
@@ -202,7 +205,7 @@ class PatternOperator:
     def _memory(self) -> PatternMemory:
         return self._machine.memory
 
-    def _begin(self, known_ms: int) -> None:
+    def _begin(self, start_ms: int) -> None:
         """Begin the single instance outside of partitions."""
         self._is_started = True
         self._stored = None
@@ -210,7 +213,7 @@ class PatternOperator:
         if self._memory.scalars[memory_layout.JOURNALS]:
             room = 2 * len(self._pattern.steps)
             self._machine.make_log_room(room, room)
-        self._memory.scalars[memory_layout.CLOCK_MS] = known_ms
+        self._memory.scalars[memory_layout.CLOCK_MS] = start_ms
         start_at_once(self._machine.directory, WHOLE)
 
     def _slots(
@@ -231,32 +234,32 @@ class PatternOperator:
         for step in range(steps):
             number = int(self._stream_of[step])
             if counts[number]:
-                own = slice(starts[number], starts[number + 1])
+                part = slice(starts[number], starts[number + 1])
                 static = self._static[step]
                 frames[number].failures = {}
-                passes[own, step] = True if static is None else static(frames[number])
+                passes[part, step] = True if static is None else static(frames[number])
                 for row, reason in frames[number].failures.items():
                     unmet[int(starts[number]) + row, step] = reason
         # By column: along rows of a few steps NumPy takes twenty times as long.
         needed: Array = reduce(np.logical_or, passes.T)
-        rows, kept = [], []
+        rows, slot_frames = [], []
         for number, events in enumerate(inputs):
             mine = needed[starts[number] : starts[number + 1]]
             some = events.where(mine) if len(events) else events
             rows.append(some.rows)
-            kept.append(frames[number] if some is events else Frame.of_events(some))
+            slot_frames.append(frames[number] if some is events else Frame.of_events(some))
         # Slots are given in the order of events, rows of a stream are in that order already.
         streams = np.repeat(np.arange(len(counts)), counts)
         places = np.flatnonzero(needed) if merged is None else merged[needed[merged]]
-        given = np.full(len(needed), memory_layout.NOTHING, dtype=np.int64)
-        given[places] = self._events.add(streams[places], rows, kept)
+        slot_of = np.full(len(needed), memory_layout.NOTHING, dtype=np.int64)
+        slot_of[places] = self._events.add(streams[places], rows, slot_frames)
         self._machine.refresh_events()
-        slots: Array = np.where(passes, given[:, None], memory_layout.NOTHING)
+        slots: Array = np.where(passes, slot_of[:, None], memory_layout.NOTHING)
         if unmet:
             slots[tuple(np.array(list(unmet)).T)] = memory_layout.FAILS
         return slots if merged is None else slots[merged], unmet
 
-    def _report(self, failures: Failures, batch: Batch) -> None:
+    def _report(self, failures: Failures, batch: PatternBatch) -> None:
         """Report the events on which a filter failed, with all events sent with them."""
         scalars = self._memory.scalars
         starts = np.cumsum([0, *(len(events) for events in batch.inputs)])
@@ -268,7 +271,7 @@ class PatternOperator:
             number = int(self._stream_of[step])
             lost = batch.inputs[number].take(places - starts[number])
             reason = self._reason(why) if why != memory_layout.NONE else batch.failures[at, step]
-            failures.found.append((lost, [reason] * len(lost), self._streams[number]))
+            failures.entries.append((lost, [reason] * len(lost), self._streams[number]))
         scalars[memory_layout.FAILURES] = 0
 
     def _reason(self, why: int) -> str:
@@ -277,30 +280,36 @@ class PatternOperator:
             return self._evaluator.reason(why)
         return self._events.reason(why)
 
-    def _outputs(self, batch: Batch) -> EventBatch:
+    def _outputs(self, batch: PatternBatch) -> EventBatch:
         """The matches that the machine recorded, as events, in the order of their causes."""
         w = self._memory
         count = int(w.scalars[memory_layout.OUTPUTS])
         if not count:
             return no_events(self.schema)
-        made = w.outputs[:count].copy()
+        rows = w.outputs[:count].copy()
         w.scalars[[memory_layout.OUTPUTS, memory_layout.ITEMS]] = 0
         if batch.regrouped is not None:
-            made[:, memory_layout.OUT_CAUSE] = batch.regrouped[made[:, memory_layout.OUT_CAUSE]]
-            made = made[np.argsort(made[:, memory_layout.OUT_CAUSE], kind="stable")]
-        cause = made[:, memory_layout.OUT_CAUSE]
+            rows[:, memory_layout.OUT_CAUSE] = batch.regrouped[rows[:, memory_layout.OUT_CAUSE]]
+            rows = rows[np.argsort(rows[:, memory_layout.OUT_CAUSE], kind="stable")]
+        cause = rows[:, memory_layout.OUT_CAUSE]
         by_timer = np.equal(cause, memory_layout.NONE)
-        paths = np.full(count, OWN_TIMER, dtype=np.int64)
+        paths = np.full(count, LOCAL_TIMER, dtype=np.int64)
         paths[~by_timer] = batch.path[cause[~by_timer]]
         return EventBatch(
-            made[:, memory_layout.OUT_TIME].copy(),
-            made[:, memory_layout.OUT_CLOCK].copy(),
-            made[:, memory_layout.OUT_ORDER].copy(),
+            rows[:, memory_layout.OUT_TIME].copy(),
+            rows[:, memory_layout.OUT_CLOCK].copy(),
+            rows[:, memory_layout.OUT_ORDER].copy(),
             paths,
-            made[:, memory_layout.OUT_CHUNK].copy(),
-            np.where(made[:, memory_layout.OUT_DROPPED] == 1, EXPIRED, CURRENT).astype(np.int8),
-            made[:, memory_layout.OUT_INSTANCE].copy(),
-            self._selected.rows(made, w.items, self._events, self._stream_of),
+            rows[:, memory_layout.OUT_CHUNK].copy(),
+            np.where(rows[:, memory_layout.OUT_DROPPED] == 1, EXPIRED, CURRENT).astype(np.int8),
+            rows[:, memory_layout.OUT_INSTANCE].copy(),
+            self._selected.rows(
+                rows,
+                w.items,
+                self._events,
+                self._stream_of,
+                is_few=any(isinstance(events.rows, FewRows) for events in batch.inputs),
+            ),
         )
 
     def frame(self, matches: EventBatch) -> Frame:
@@ -367,8 +376,8 @@ class PatternOperator:
         self._machine.absorb_log()
         pieces, scalars = log.snapshot(self._memory)
         machine = self._memory.scalars[list(state_codec.STATE_SCALARS)].tolist()
-        own = {"seen": self._seen, "started": self._is_started, "given": self._events.given}
-        return State(pieces, {**scalars, **own, "machine": machine})
+        progress = {"seen": self._seen, "started": self._is_started, "given": self._events.total}
+        return State(pieces, {**scalars, **progress, "machine": machine})
 
     def _memory_state(self) -> State:
         """The state as the machine's memory."""
@@ -384,7 +393,7 @@ class PatternOperator:
         if self._log is None:
             self._put(self._range_state.restore(self._empty(), state.pieces, scalars, self._events))
         else:
-            self._events.given = scalars["given"]
+            self._events.total = scalars["given"]
             empty = self._empty()
             empty.scalars[list(state_codec.STATE_SCALARS)] = scalars["machine"]
             self._put(self._log.restore(empty, state.pieces, scalars, self._events))

@@ -80,7 +80,7 @@ class PredicatePrograms:
     #: The reads of predicates in the machine's form: step and index, one row each.
     references: list[tuple[int, int]] = field(default_factory=list)
     #: By step, the number of its predicates.
-    asked: list[int] = field(default_factory=list)
+    predicate_counts: list[int] = field(default_factory=list)
 
     def arrays(self) -> tuple[Array, Array]:
         """The program as whole numbers, and the same memory as doubles."""

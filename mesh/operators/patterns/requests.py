@@ -60,17 +60,17 @@ def _head(w: PatternMemory, request: int, references: int) -> int:
 @inner
 def _find(w: PatternMemory, head: int, request: int, references: int) -> int:
     """The request of chain ``head`` that is equal to the one in row ``request``, or ``NONE``."""
-    found = w.request_heads[head]
-    while found != NONE:
-        is_equal = w.requests[found, REQUEST_PREDICATE] == w.requests[request, REQUEST_PREDICATE]
+    other = w.request_heads[head]
+    while other != NONE:
+        is_equal = w.requests[other, REQUEST_PREDICATE] == w.requests[request, REQUEST_PREDICATE]
         column = REQUEST_COLUMNS
         while is_equal and column < REQUEST_COLUMNS + references:
-            is_equal = w.requests[found, column] == w.requests[request, column]
+            is_equal = w.requests[other, column] == w.requests[request, column]
             column += 1
         if is_equal:
             break
-        found = w.requests[found, NEXT_REQUEST]
-    return int(found)
+        other = w.requests[other, NEXT_REQUEST]
+    return int(other)
 
 
 @inner
@@ -102,12 +102,12 @@ def answer_to(w: PatternMemory, match: int, at: int) -> int:
             value = NO_NODE if node == NONE else w.nodes[node, EVENT]
         w.requests[request, REQUEST_COLUMNS + number] = value
     head = _head(w, request, references)
-    found = _find(w, head, request, references)
-    if found != NONE and w.requests[found, ANSWER] != UNANSWERED:
-        return int(w.requests[found, ANSWER])
+    existing = _find(w, head, request, references)
+    if existing != NONE and w.requests[existing, ANSWER] != UNANSWERED:
+        return int(w.requests[existing, ANSWER])
     if s[FIRST_UNANSWERED] == NONE:
         s[FIRST_UNANSWERED] = s[CAUSE]
-    if found == NONE and w.request_counts[match] < s[LOOKAHEAD]:
+    if existing == NONE and w.request_counts[match] < s[LOOKAHEAD]:
         w.request_counts[match] += 1
         _keep(w, head, request)
     return UNANSWERED

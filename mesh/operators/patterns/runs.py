@@ -87,28 +87,28 @@ class Runs:
 
     def settle(self) -> None:
         """Merge runs, and rewrite those with few waiting entries."""
-        kept: list[_Run] = []
+        runs: list[_Run] = []
         for run in self._runs:
             count = run.count
             if not count:
                 continue
             if 2 * count < len(run.waits):
                 run = _run(run.waiting())
-            kept.append(run)
-        while len(kept) > 1:
-            last, before = len(kept[-1].waits), len(kept[-2].waits)
+            runs.append(run)
+        while len(runs) > 1:
+            last, before = len(runs[-1].waits), len(runs[-2].waits)
             if before >= _FULL or before > _MUCH * last:
                 break
-            rows = concat([kept[-2].waiting(), kept[-1].waiting()])
-            kept[-2:] = [_run(rows)]
-        self._runs = kept
+            rows = concat([runs[-2].waiting(), runs[-1].waiting()])
+            runs[-2:] = [_run(rows)]
+        self._runs = runs
 
     def pieces(self) -> dict[str, pa.RecordBatch]:
         """A piece for each run, and one with the masks of waiting entries."""
-        found = {run.name: run.rows for run in self._runs}
+        by_name = {run.name: run.rows for run in self._runs}
         bits = np.packbits(np.concatenate([np.empty(0, np.bool_), *(r.waits for r in self._runs)]))
         waits = pa.record_batch({"bits": pa.array(bits)})
-        return {**found, named("waits", waits): waits}
+        return {**by_name, named("waits", waits): waits}
 
     def names(self) -> list[str]:
         """The names of the runs, in order."""
@@ -122,8 +122,8 @@ class Runs:
         at = 0
         for name in names:
             rows = pieces[name]
-            own = bits[at : at + rows.num_rows].copy()
-            self._runs.append(_Run(rows, rows.column(NUMBER).to_numpy(), own, name))
+            mask = bits[at : at + rows.num_rows].copy()
+            self._runs.append(_Run(rows, rows.column(NUMBER).to_numpy(), mask, name))
             at += rows.num_rows
 
     def waiting(self, schema: pa.Schema) -> pa.RecordBatch:

@@ -14,6 +14,8 @@ from mesh.operators.expressions import selected_expressions
 from mesh.operators.frame import Frame
 from mesh.operators.patterns import memory_layout
 from mesh.plan.bound import Column, EventIsNull, walk
+from pyspark_nats.arrow import FEW
+from pyspark_nats.few_rows import FewRows
 
 if TYPE_CHECKING:
     from mesh.operators.base import EventBatch, Longs
@@ -72,6 +74,11 @@ class SelectedColumns:
                     name = f"{part.step}?" if part.index is None else f"{part.step}[{part.index}]?"
                     columns[name] = _Read(name, read, None, AttributeType.BOOL)
         self._columns = list(columns.values())
+        #: Whether each column is an attribute of one event, and no object.
+        self._is_plain = all(
+            c.key is not None and not c.is_list and c.type is not AttributeType.OBJECT
+            for c in self._columns
+        )
         self.table: Array = np.array(list(numbers), dtype=np.int64).reshape(len(numbers), 3)
         self.schema = pa.schema(
             [pa.field(_ROWS, pa.int8()), *(pa.field(c.name, c.type.arrow) for c in self._columns)]
@@ -83,31 +90,46 @@ class SelectedColumns:
         return {key[1] for key in keys if key[0] in steps}
 
     def rows(
-        self, made: Array, items: Array, events: EventStore, stream_of: Longs
+        self,
+        matches: Array,
+        items: Array,
+        events: EventStore,
+        stream_of: Longs,
+        *,
+        is_few: bool = False,
     ) -> pa.RecordBatch:
         """The columns of matches that the machine wrote down.
 
         Args:
-            made: n rows of ``memory_layout.PatternMemory.outputs``.
+            matches: n rows of ``memory_layout.PatternMemory.outputs``.
             items: the slots of lists of events.
             events: the content of the slots.
             stream_of: by step, the number of its stream.
+            is_few: whether lists of values are taken.
         """
-        arrays: list[pa.Array[Any]] = [pa.array(np.zeros(len(made), dtype=np.int8))]
-        arrays += [self._column(c, made, items, events, stream_of) for c in self._columns]
+        if is_few and len(matches) <= FEW and self._is_plain:
+            lists: dict[str, list[Any]] = {_ROWS: [0] * len(matches)}
+            for column in self._columns:
+                assert column.key is not None, "asked before"
+                slots = matches[:, memory_layout.OUT_COLUMNS + 2 * column.number]
+                stream, name = int(stream_of[column.key[0]]), column.key[1]
+                lists[column.name] = events.few_values(stream, name, slots)
+            return FewRows(self.schema, lists, len(matches))
+        arrays: list[pa.Array[Any]] = [pa.array(np.zeros(len(matches), dtype=np.int8))]
+        arrays += [self._column(c, matches, items, events, stream_of) for c in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _column(
-        self, column: _Read, made: Array, items: Array, events: EventStore, stream_of: Longs
+        self, column: _Read, matches: Array, items: Array, events: EventStore, stream_of: Longs
     ) -> pa.Array[Any]:
         at = memory_layout.OUT_COLUMNS + 2 * column.number
         if column.key is None:
-            missing: pa.Array[Any] = pa.array(made[:, at + 1] == 1)
+            missing: pa.Array[Any] = pa.array(matches[:, at + 1] == 1)
             return missing
         stream = int(stream_of[column.key[0]])
         if not column.is_list:
-            return events.column(stream, column.key[1], np.ascontiguousarray(made[:, at]))
-        starts, lengths = made[:, at], made[:, at + 1] - made[:, at]
+            return events.column(stream, column.key[1], np.ascontiguousarray(matches[:, at]))
+        starts, lengths = matches[:, at], matches[:, at + 1] - matches[:, at]
         ends = np.cumsum(lengths)
         places = np.arange(int(lengths.sum())) - np.repeat(ends - lengths - starts, lengths)
         values = _objects(events.column(stream, column.key[1], items[places]))
@@ -116,14 +138,16 @@ class SelectedColumns:
 
     def frame(self, matches: EventBatch) -> Frame:
         """The columns of ``matches``, by step, attribute and index."""
-        arrays = {c.key: matches.rows.column(c.name) for c in self._columns if c.key is not None}
+        rows = matches.rows
+        column_of = rows.lists.__getitem__ if isinstance(rows, FewRows) else rows.column
+        arrays = {c.key: column_of(c.name) for c in self._columns if c.key is not None}
         frame = Frame(len(matches), arrays)
         for column in self._columns:
             if column.key is None:
                 step, index = self.table[column.number, :2].tolist()
-                is_given = column.name.endswith("]?")
+                has_index = column.name.endswith("]?")
                 missing = matches.rows.column(column.name).to_numpy(zero_copy_only=False)
-                frame.add_missing(step, missing, index if is_given else None)
+                frame.add_missing(step, missing, index if has_index else None)
         return frame
 
 

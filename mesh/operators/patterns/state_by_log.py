@@ -77,11 +77,11 @@ class MatchLog:
         for step, stream in enumerate(self._stream_of.tolist()):
             nodes = matches[:, step]
             has = nodes != NONE
-            found = np.where(has, nodes, 0)
-            slots = np.where(has, w.nodes[found, memory_layout.EVENT], NONE)
+            places = np.where(has, nodes, 0)
+            slots = np.where(has, w.nodes[places, memory_layout.EVENT], NONE)
             numbers = np.full(len(slots), NONE, dtype=np.int64)
             numbers[has] = events.number[slots[has]]
-            times = np.where(has, w.nodes[found, memory_layout.TIME], 0)
+            times = np.where(has, w.nodes[places, memory_layout.TIME], 0)
             arrays += [pa.array(numbers), pa.array(times)]
             names = self._schemas[stream].names
             arrays += [events.column(stream, name, slots) for name in names]
@@ -185,16 +185,16 @@ class MatchLog:
         matches[:, steps + 1] = rows.column("dropped").to_numpy()
         numbers = [rows.column(f"{step}#").to_numpy() for step in range(steps)]
         together = np.concatenate([np.empty(0, np.int64), *numbers])
-        known, first, slots = np.unique(together, return_index=True, return_inverse=True)
-        has_none = int(len(known) > 0 and known[0] == NONE)
-        known, first = known[has_none:], first[has_none:]
-        nodes = np.zeros((len(known), memory_layout.NODE_COLUMNS), dtype=np.int64)
-        own = np.arange(len(known))
-        nodes[:, memory_layout.EVENT] = nodes[:, memory_layout.TAIL] = own
+        event_numbers, first, slots = np.unique(together, return_index=True, return_inverse=True)
+        has_none = int(len(event_numbers) > 0 and event_numbers[0] == NONE)
+        event_numbers, first = event_numbers[has_none:], first[has_none:]
+        nodes = np.zeros((len(event_numbers), memory_layout.NODE_COLUMNS), dtype=np.int64)
+        indices = np.arange(len(event_numbers))
+        nodes[:, memory_layout.EVENT] = nodes[:, memory_layout.TAIL] = indices
         nodes[:, [memory_layout.FORWARD, memory_layout.BACK]] = NONE
         nodes[:, memory_layout.LENGTH] = 1
-        streams = np.zeros(len(known), dtype=np.int64)
-        kept: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
+        streams = np.zeros(len(event_numbers), dtype=np.int64)
+        batches: list[list[pa.RecordBatch]] = [[] for _ in self._schemas]
         places: list[list[Longs]] = [[] for _ in self._schemas]
         for step, stream in enumerate(self._stream_of.tolist()):
             if rows.num_rows:
@@ -205,9 +205,11 @@ class MatchLog:
             streams[mine] = stream
             names = self._schemas[stream].names
             columns = [rows.column(f"{step}.{name}").take(at) for name in names]
-            kept[stream].append(pa.RecordBatch.from_arrays(columns, schema=self._schemas[stream]))
+            batches[stream].append(
+                pa.RecordBatch.from_arrays(columns, schema=self._schemas[stream])
+            )
             places[stream].append(mine)
-        events.add_again(known, streams, kept, places)
+        events.add_again(event_numbers, streams, batches, places)
         w = empty
         w.scalars[[memory_layout.MATCHES, memory_layout.NODES]] = len(matches), len(nodes)
         return w._replace(

@@ -48,9 +48,9 @@ class _Numbers:
 
     def follow(self, origins: Longs) -> None:
         """Record that rows have moved: ``origins`` are their former places."""
-        known = origins < len(self.of)
+        has_number = origins < len(self.of)
         moved = np.full(len(origins), NONE, dtype=np.int64)
-        moved[known] = self.of[origins[known]]
+        moved[has_number] = self.of[origins[has_number]]
         self.of = moved
 
     def complete(self) -> None:
@@ -59,7 +59,7 @@ class _Numbers:
         self.of[new] = np.arange(self.next, self.next + len(new))
         self.next += len(new)
 
-    def told(self, places: Array) -> Longs:
+    def numbers_of(self, places: Array) -> Longs:
         """The numbers of the rows at ``places``, ``NONE`` for none."""
         if not len(self.of):
             return np.full(places.shape, NONE, dtype=np.int64)
@@ -96,17 +96,17 @@ class RangeState:
         matches, nodes = w.matches[: s[memory_layout.MATCHES]], w.nodes[: s[memory_layout.NODES]]
         holds = w.cells[: s[memory_layout.CELLS], memory_layout.HOLDS].copy()
         in_list = of >= 0
-        holds[in_list] = self._matches.told(holds[in_list])
+        holds[in_list] = self._matches.numbers_of(holds[in_list])
         slots = nodes[:, memory_layout.EVENT]
         numbers = np.where(slots < 0, slots, events.number[slots] if len(events.number) else slots)
         started = np.flatnonzero(w.local[:, memory_layout.STARTED])
         used = (int(started[-1]) + 1) if len(started) else 0
         tasks = w.tasks[: s[memory_layout.TASKS]]
         steps = self._steps
-        found = {
+        tables = {
             "matches": _rows(
                 self._matches.of,
-                *(self._nodes.told(matches[:, step]) for step in range(steps)),
+                *(self._nodes.numbers_of(matches[:, step]) for step in range(steps)),
                 matches[:, steps],
                 matches[:, steps + 1],
             ),
@@ -114,27 +114,27 @@ class RangeState:
                 self._nodes.of,
                 numbers,
                 nodes[:, memory_layout.TIME],
-                self._nodes.told(nodes[:, memory_layout.FORWARD]),
+                self._nodes.numbers_of(nodes[:, memory_layout.FORWARD]),
             ),
             "cells": _rows(self._cells.of, of, holds),
             "local": _rows(np.arange(used), *(w.local[:used, n] for n in _LOCAL)),
             "tasks": _rows(tasks[:, memory_layout.TASK_NUMBER], *tasks.T),
         }
         slots = np.arange(events.count)
-        for number, rows in enumerate(events.kept(slots)):
-            own = events.number[slots[events.stream[slots] == number]]
-            columns = [pa.array(own), *rows.columns]
-            found[f"rows{number}"] = pa.RecordBatch.from_arrays(
+        for number, rows in enumerate(events.rows_at(slots)):
+            event_numbers = events.number[slots[events.stream[slots] == number]]
+            columns = [pa.array(event_numbers), *rows.columns]
+            tables[f"rows{number}"] = pa.RecordBatch.from_arrays(
                 columns, names=[NUMBER, *(f"{n}" for n in range(rows.num_columns))]
             )
         pieces: dict[str, pa.RecordBatch] = {}
-        for name, rows in found.items():
+        for name, rows in tables.items():
             pieces |= cut(name, rows)
         scalars: dict[str, object] = {
             "next": [numbers.next for numbers in (self._matches, self._nodes, self._cells)],
             "machine": s[list(STATE_SCALARS)].tolist(),
             "flags": w.flags.tolist(),
-            "given": events.given,
+            "given": events.total,
         }
         return pieces, scalars
 
@@ -155,18 +155,18 @@ class RangeState:
         cells = _array("cells", pieces, 2)
         local = _array("local", pieces, len(_LOCAL))
         tasks = _array("tasks", pieces, memory_layout.TASK_COLUMNS)[:, 1:]
-        own = (self._matches, self._nodes, self._cells)
+        counters = (self._matches, self._nodes, self._cells)
         for numbers, rows, following in zip(
-            own, (matches, nodes, cells), scalars["next"], strict=True
+            counters, (matches, nodes, cells), scalars["next"], strict=True
         ):
             numbers.restore(rows[:, 0], following)
-        known = self._put_events(pieces, scalars["given"], events)
+        event_numbers = self._put_events(pieces, scalars["given"], events)
 
-        made = np.empty((len(nodes), memory_layout.NODE_COLUMNS), dtype=np.int64)
-        made[:, memory_layout.EVENT] = _places(known, nodes[:, 1])
-        made[:, memory_layout.TIME] = nodes[:, 2]
-        made[:, memory_layout.FORWARD] = _places(nodes[:, 0], nodes[:, 3])
-        _chain(made)
+        node_rows = np.empty((len(nodes), memory_layout.NODE_COLUMNS), dtype=np.int64)
+        node_rows[:, memory_layout.EVENT] = _places(event_numbers, nodes[:, 1])
+        node_rows[:, memory_layout.TIME] = nodes[:, 2]
+        node_rows[:, memory_layout.FORWARD] = _places(nodes[:, 0], nodes[:, 3])
+        _chain(node_rows)
         held = np.empty((len(matches), steps + 2), dtype=np.int64)
         for step in range(steps):
             held[:, step] = _places(nodes[:, 0], matches[:, 1 + step])
@@ -174,7 +174,7 @@ class RangeState:
 
         w = empty
         w.scalars[list(STATE_SCALARS)] = scalars["machine"]
-        counts = len(held), len(made), len(cells), len(tasks)
+        counts = len(held), len(node_rows), len(cells), len(tasks)
         w.scalars[
             [memory_layout.MATCHES, memory_layout.NODES, memory_layout.CELLS, memory_layout.TASKS]
         ] = counts
@@ -193,7 +193,7 @@ class RangeState:
         return w._replace(
             flags=np.array(scalars["flags"], dtype=np.int64),
             matches=np.concatenate([held, np.zeros_like(empty.matches)]),
-            nodes=np.concatenate([made, np.zeros_like(empty.nodes)]),
+            nodes=np.concatenate([node_rows, np.zeros_like(empty.nodes)]),
             cells=np.concatenate([linked, np.zeros_like(empty.cells)]),
             entries=np.zeros(len(cells) + len(empty.cells), dtype=np.int64),
             ready=np.zeros(len(local), dtype=np.int64),
@@ -205,24 +205,24 @@ class RangeState:
         )
 
     def _put_events(
-        self, pieces: Mapping[str, pa.RecordBatch], given: int, events: EventStore
+        self, pieces: Mapping[str, pa.RecordBatch], total: int, events: EventStore
     ) -> Longs:
         """Put the events into the first slots; returns their former slots, rising."""
-        kept, numbers = [], []
+        batches, numbers = [], []
         for number, schema in enumerate(self._schemas):
             fields = [pa.field(f"{n}", field.type) for n, field in enumerate(schema)]
             named = pa.schema([pa.field(NUMBER, pa.int64()), *fields])
             rows = _joined(f"rows{number}", pieces, named)
             numbers.append(rows.column(0).to_numpy())
-            kept.append(pa.RecordBatch.from_arrays(rows.columns[1:], schema=schema))
+            batches.append(pa.RecordBatch.from_arrays(rows.columns[1:], schema=schema))
         together = np.concatenate(numbers)
         streams = np.repeat(np.arange(len(numbers)), [len(mine) for mine in numbers])
         order = np.argsort(together)
-        known = together[order]
-        places = [[np.searchsorted(known, mine)] for mine in numbers]
-        events.given = given
-        events.add_again(known, streams[order], [[rows] for rows in kept], places)
-        return known
+        event_numbers = together[order]
+        places = [[np.searchsorted(event_numbers, mine)] for mine in numbers]
+        events.total = total
+        events.add_again(event_numbers, streams[order], [[rows] for rows in batches], places)
+        return event_numbers
 
 
 def _rows(numbers: Longs, *columns: Array) -> pa.RecordBatch:
@@ -237,8 +237,8 @@ def _names(columns: int) -> list[str]:
 
 
 def _joined(name: str, pieces: Mapping[str, pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    found = stored(name, pieces)
-    return found if found is not None else pa.RecordBatch.from_pylist([], schema)
+    rows = stored(name, pieces)
+    return rows if rows is not None else pa.RecordBatch.from_pylist([], schema)
 
 
 def _array(name: str, pieces: Mapping[str, pa.RecordBatch], columns: int) -> Array:
@@ -248,9 +248,9 @@ def _array(name: str, pieces: Mapping[str, pa.RecordBatch], columns: int) -> Arr
     return np.stack([column.to_numpy() for column in rows.columns], axis=1)
 
 
-def _places(numbers: Longs, asked: Array) -> Longs:
+def _places(numbers: Longs, requested: Array) -> Longs:
     """Places of the requested numbers in ``numbers``, which rise; negative ones stay."""
-    return np.where(asked < 0, asked, np.searchsorted(numbers, asked))
+    return np.where(requested < 0, requested, np.searchsorted(numbers, requested))
 
 
 def _lists_of_cells(w: PatternMemory) -> Longs:

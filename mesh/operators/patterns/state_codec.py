@@ -206,8 +206,8 @@ def compact(w: PatternMemory, events: int) -> tuple[Array, Origins]:
     )
     _sweep(w, new)
     matches, nodes, cells = new.counts.tolist()
-    for mine, found, count in zip(arrays, new, (matches, nodes, cells, cells), strict=False):
-        mine[:count] = found[:count]
+    for mine, copy, count in zip(arrays, new, (matches, nodes, cells, cells), strict=False):
+        mine[:count] = copy[:count]
     origins = Origins(
         new.match_origins[:matches], new.node_origins[:nodes], new.cell_origins[:cells]
     )
@@ -241,11 +241,11 @@ def forget(w: PatternMemory, instances: Array) -> None:
     w.local[keys, QUEUE_END] = NONE
     tasks = int(w.scalars[memory_layout.TASKS])
     retained = ~np.isin(w.tasks[:tasks, memory_layout.TASK_KEY], keys)
-    kept = w.tasks[:tasks][retained]
-    order = np.lexsort((kept[:, memory_layout.TASK_NUMBER], kept[:, memory_layout.TASK_TIME]))
+    rows = w.tasks[:tasks][retained]
+    order = np.lexsort((rows[:, memory_layout.TASK_NUMBER], rows[:, memory_layout.TASK_TIME]))
     # Sorted rows are a heap.
-    w.tasks[: len(kept)] = kept[order]
-    w.scalars[memory_layout.TASKS] = len(kept)
+    w.tasks[: len(rows)] = rows[order]
+    w.scalars[memory_layout.TASKS] = len(rows)
 
 
 #: Scalars that are state; the others are counts of stored rows, or of one call.

@@ -129,15 +129,15 @@ def _wait(w: PatternMemory, step: int, instance: int, match: int) -> None:
 
 @inner
 def _add_to_pair(w: PatternMemory, step: int, instance: int, match: int) -> None:
-    own = list_of(w, step, instance, NEW)
+    new = list_of(w, step, instance, NEW)
     partner = list_of(w, w.plan[step, PARTNER], instance, NEW)
     if w.plan[step, START] == 1 or w.scalars[IS_SEQUENCE] == 1:
-        if w.lists[own, SIZE] == 0:
-            push(w, own, match)
+        if w.lists[new, SIZE] == 0:
+            push(w, new, match)
         if w.lists[partner, SIZE] == 0:
             push(w, partner, match)
     else:
-        push(w, own, match)
+        push(w, new, match)
         push(w, partner, match)
 
 
@@ -145,13 +145,13 @@ def _add_to_pair(w: PatternMemory, step: int, instance: int, match: int) -> None
 def _add_one(w: PatternMemory, step: int, instance: int, match: int) -> None:
     """Let ``match`` wait at a step."""
     kind = w.plan[step, KIND]
-    own = list_of(w, step, instance, NEW)
+    new = list_of(w, step, instance, NEW)
     key = instance * w.scalars[STEPS] + step
     if kind == ABSENT:
         if w.local[key, ACTIVE] == 0:
             return
         if w.scalars[IS_SEQUENCE] == 1:
-            clear(w, own)
+            clear(w, new)
         _wait(w, step, instance, match)
         if w.plan[step, START] == 0:
             w.local[key, DUE] = w.matches[match, w.scalars[STEPS]] + w.plan[step, WAITING]
@@ -168,7 +168,7 @@ def _add_one(w: PatternMemory, step: int, instance: int, match: int) -> None:
             partner = w.plan[step, PARTNER]
             if w.plan[partner, KIND] == ABSENT_LOGICAL:
                 schedule(w, partner, instance, time_ms + w.plan[partner, WAITING])
-    elif w.scalars[IS_SEQUENCE] == 0 or w.lists[own, SIZE] == 0:
+    elif w.scalars[IS_SEQUENCE] == 0 or w.lists[new, SIZE] == 0:
         _wait(w, step, instance, match)
 
 
@@ -264,13 +264,13 @@ def _has_advanced(w: PatternMemory, step: int, instance: int) -> bool:
 def reset(w: PatternMemory, step: int, instance: int) -> None:
     """Drop the matches that wait at a step of a sequence; a first step gets an empty match."""
     kind = w.plan[step, KIND]
-    own = list_of(w, step, instance, PENDING)
+    pending = list_of(w, step, instance, PENDING)
     if kind in (LOGICAL, ABSENT_LOGICAL):
         other = list_of(w, w.plan[step, PARTNER], instance, PENDING)
-        if w.plan[step, LOGIC] != OR and w.lists[own, SIZE] != w.lists[other, SIZE]:
+        if w.plan[step, LOGIC] != OR and w.lists[pending, SIZE] != w.lists[other, SIZE]:
             return
         clear(w, other)
-    clear(w, own)
+    clear(w, pending)
     if w.plan[step, START] == 0:
         return
     is_empty = w.lists[list_of(w, step, instance, NEW), SIZE] == 0

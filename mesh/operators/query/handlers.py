@@ -15,8 +15,8 @@ from mesh.operators.failures import lost
 from mesh.operators.frame import Frame
 from mesh.operators.query.late_selection import schema_needed
 from mesh.operators.query.processors import PROCESSORS, StreamProcessor
-from mesh.operators.query.stream_functions import StreamFunction
-from mesh.operators.windows import make_window, time_columns
+from mesh.operators.query.stream_functions import StreamFunctionHandler
+from mesh.operators.windows import RowRefWindow, make_window, time_columns
 from mesh.plan.bound import BoundFilter, BoundStreamFunction, Window
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     #: Columns of a query's input by the names that failures report them under.
     Named = Mapping[str, Column]
-    _Function = StreamFunction | EventFunction
+    _Function = StreamFunctionHandler | EventFunction
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Failures:
     such a row in the total order identifies the event that caused it.
     """
 
-    found: list[tuple[EventBatch, list[str], str | None]] = field(default_factory=list)
+    entries: list[tuple[EventBatch, list[str], str | None]] = field(default_factory=list)
 
     def take(
         self,
@@ -65,7 +65,7 @@ class Failures:
             columns = columns or [pa.nulls(len(events), pa.string())]
             attributes = pa.RecordBatch.from_arrays(columns, names=list(named) or ["#"])
             events = events.with_rows(attributes)
-        self.found.append((events.take(np.array(rows, dtype=np.int64)), texts, stream))
+        self.entries.append((events.take(np.array(rows, dtype=np.int64)), texts, stream))
 
 
 def named_columns(query: BoundQuery, names: Sequence[str]) -> Named:
@@ -81,7 +81,7 @@ def named_columns(query: BoundQuery, names: Sequence[str]) -> Named:
     }
 
 
-class Filter:
+class FilterHandler:
     """``[condition]``; events that reset aggregates pass it."""
 
     def __init__(self, handler: BoundFilter) -> None:
@@ -144,54 +144,60 @@ class Handlers:
         needed: BoundQuery | None = None,
     ) -> None:
         self._timer_path = timer_path
-        self._steps: list[Filter | TimeFilter | _Function | StreamProcessor | None] = []
+        self._steps: list[FilterHandler | TimeFilter | _Function | StreamProcessor | None] = []
         self.schema = schema
         self.window: WindowOperator | None = None
         for handler in handlers:
             match handler:
                 case BoundFilter():
-                    self._steps.append(Filter(handler))
+                    self._steps.append(FilterHandler(handler))
                 case BoundStreamFunction() if handler.name in PROCESSORS:
                     processor = StreamProcessor(handler, self.schema, timer_path)
                     self.schema = processor.schema
                     self._steps.append(processor)
                 case BoundStreamFunction():
                     has_state = handler.name in EVENT_FUNCTIONS
-                    make = EventFunction if has_state else StreamFunction
+                    make = EventFunction if has_state else StreamFunctionHandler
                     function = make(handler, self.schema)
                     self.schema = function.schema
                     self._steps.append(function)
                 case Window():
-                    kept = self.schema if needed is None else schema_needed(self.schema, needed)
+                    fields = self.schema if needed is None else schema_needed(self.schema, needed)
                     self.window = make_window(
-                        handler, kept, timer_path, expired=expired, used=used, late=bool(needed)
+                        handler, fields, timer_path, expired=expired, used=used, late=bool(needed)
                     )
                     self._steps += [TimeFilter(handler), None]
 
     @property
+    def are_filters(self) -> bool:
+        """Whether all are filters, but for a window at the end that a selector follows."""
+        steps = self._steps[:-1] if isinstance(self.window, RowRefWindow) else self._steps
+        return all(isinstance(step, FilterHandler | TimeFilter) for step in steps)
+
+    @property
     def stateful(self) -> list[PythonWindow | EventFunction]:
         """The stream functions with a state, in order."""
-        found: list[PythonWindow | EventFunction] = []
+        functions: list[PythonWindow | EventFunction] = []
         for step in self._steps:
             if isinstance(step, StreamProcessor):
-                found.append(step.window)
+                functions.append(step.window)
             elif isinstance(step, EventFunction):
-                found.append(step)
-        return found
+                functions.append(step)
+        return functions
 
     def before_window(self, events: EventBatch, failures: Failures) -> EventBatch:
         """The events that reach the window, which is the last handler."""
         for step in self._steps[:-1]:
-            if isinstance(step, Filter | TimeFilter):
+            if isinstance(step, FilterHandler | TimeFilter):
                 events = step.process(events, failures)
-            elif isinstance(step, StreamFunction | EventFunction):
+            elif isinstance(step, StreamFunctionHandler | EventFunction):
                 events = _computed(step, events, failures)
         return events
 
     def process(self, events: EventBatch, timeline: Timeline, failures: Failures) -> EventBatch:
         """The events after all handlers, and those that the window's timers cause."""
         for step in self._steps:
-            if isinstance(step, Filter | TimeFilter):
+            if isinstance(step, FilterHandler | TimeFilter):
                 events = step.process(events, failures)
             elif isinstance(step, StreamProcessor):
                 before, events = events, step.process(events, timeline)
@@ -207,9 +213,9 @@ class Handlers:
 def _computed(step: _Function, events: EventBatch, failures: Failures) -> EventBatch:
     if not len(events):
         return events.with_rows(no_rows(step.schema))
-    made = step.process(events)
+    output = step.process(events)
     failures.take(_failed(step.failures, len(events)), events)
-    return made
+    return output
 
 
 def _failed(failures: dict[int, str], length: int) -> Frame:

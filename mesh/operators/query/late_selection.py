@@ -100,14 +100,14 @@ class LateSelection:
             groups = self._selector.enter(frame, events.instance, events.kind)
             held.enter(window.came, groups, self._selector.arguments(frame))
         lines = window.follow(events, timeline)
-        made = self._selector.follow(lines, *held.at(lines.row))
+        output = self._selector.follow(lines, *held.at(lines.row))
         window.sweep()
         held.release_below(window.lowest)
         if held.is_sparse(window.live):
             held.keep(window.live_rows())
         if self._selector.has_many_groups:
             self._selector.release(held.groups_of(window.live_rows()))
-        return made
+        return output
 
     def restored(self) -> None:
         """Mark the arguments as outdated, after window and selector have been restored."""
@@ -118,11 +118,11 @@ class LateSelection:
         self._is_behind = False
         self._arguments.clear()
         numbers = []
-        for own, instance, rows in self._window.held_rows():
+        for row_numbers, instance, rows in self._window.held_rows():
             frame = Frame.of_rows(rows)
-            kind = np.full(len(own), CURRENT, dtype=np.int8)
+            kind = np.full(len(row_numbers), CURRENT, dtype=np.int8)
             groups = self._selector.number(frame, instance, kind)
             self._arguments.enter(self._arguments.next, groups, self._selector.arguments(frame))
-            numbers.append(own)
+            numbers.append(row_numbers)
         if numbers:
             self._arguments.renumber(np.concatenate(numbers), self._window.came)

@@ -29,6 +29,7 @@ class PatternQuery(RunningQuery):
         self._pattern = PatternOperator(query, source, is_partitioned)
         results = Results(query, Expiry.NEVER, False, timer_path, is_partitioned=is_partitioned)
         super().__init__("match", self._pattern, results)
+        self.takes_few = results.is_select_alone
         self._named = named_columns(query, [step.name for step in source.steps])
 
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:
@@ -38,6 +39,6 @@ class PatternQuery(RunningQuery):
         matches = with_timer_path(matches, self._timer_path)
         frame = self._pattern.frame(matches).timed(matches)
         frame.joint_path = self._timer_path
-        made = self._results.process(frame, matches, timeline)
+        output = self._results.process(frame, matches, timeline)
         self.failures.take(frame, matches, self._named)
-        return made
+        return output

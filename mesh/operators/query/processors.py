@@ -51,10 +51,10 @@ def _deduplicate(arguments: Sequence[BoundExpression]) -> Callable[[], WindowCon
 
 
 def _slack(arguments: Sequence[BoundExpression]) -> Callable[[], WindowContents]:
-    given = [_constant(arguments, index) for index in range(1, len(arguments))]
-    discards = any(one is True for one in given)
+    values = [_constant(arguments, index) for index in range(1, len(arguments))]
+    discards = any(one is True for one in values)
     # A negative number stands for none.
-    numbers = [None if one < 0 else int(one) for one in given if not isinstance(one, bool)]
+    numbers = [None if one < 0 else int(one) for one in values if not isinstance(one, bool)]
     timeout_ms, slack_max = [*numbers, None, None][:2]
     return lambda: Slack(timeout_ms or None, slack_max, discards=discards)
 
@@ -156,12 +156,12 @@ class StreamProcessor:
             columns = [object_values(vector) for vector in vectors]
             self.failures = frame.failures
             if frame.failures:
-                kept = np.flatnonzero(~lost(frame, events))
-                events = events.take(kept)
-                columns = [[column[row] for row in kept.tolist()] for column in columns]
+                rows = np.flatnonzero(~lost(frame, events))
+                events = events.take(rows)
+                columns = [[column[row] for row in rows.tolist()] for column in columns]
             self._values = [list(column) for column in columns]
-        made = self.window.process(events, timeline)
-        return with_timer_path(made, self._timer_path)
+        output = self.window.process(events, timeline)
+        return with_timer_path(output, self._timer_path)
 
 
 class FunctionsAndWindow:

@@ -93,32 +93,32 @@ class Results:
             rate.begin(np.array([WHOLE]), np.array([timeline.now_ms]))
         # An earlier release has kept only those with events that reached this point.
         rate.begin(events.instance, events.clock_ms)
-        made = self.selector.process(frame, events)
+        output = self.selector.process(frame, events)
         if self._is_timed and timeline.playback:
-            made = self._before_ticks(made, timeline)
+            output = self._before_ticks(output, timeline)
         elif self._is_timed:
-            early = self._of_earlier_timers(made)
+            early = self._of_earlier_timers(output)
             if self._is_snapshot:
                 # Events with the time of the tick are processed after it, since they arrive then at
                 # the latest.
-                early &= made.time_ms < made.clock_ms
+                early &= output.time_ms < output.clock_ms
             if early.any():
-                made = replace(made, clock_ms=made.clock_ms - early)
+                output = replace(output, clock_ms=output.clock_ms - early)
             if self._ties is not None:
-                made = self._ties.order_around_ticks(events, made)
+                output = self._ties.order_around_ticks(events, output)
         self._now_ms = timeline.now_ms
-        groups = self.selector.groups if self._grouping else np.zeros(len(made), dtype=np.int64)
-        return rate.process(made, groups, timeline)
+        groups = self.selector.groups if self._grouping else np.zeros(len(output), dtype=np.int64)
+        return rate.process(output, groups, timeline)
 
-    def _of_earlier_timers(self, made: EventBatch) -> Bools:
+    def _of_earlier_timers(self, output: EventBatch) -> Bools:
         """Output of timers of earlier queries: it is emitted with the tick of its instant.
 
         Timers of one instant fire in the order of the queries.
         """
-        early: Bools = (made.order & 1 == 0) & (made.path < self._timer_path)
+        early: Bools = (output.order & 1 == 0) & (output.path < self._timer_path)
         return early
 
-    def _before_ticks(self, made: EventBatch, timeline: Timeline) -> EventBatch:
+    def _before_ticks(self, output: EventBatch, timeline: Timeline) -> EventBatch:
         """In playback the window's timers fire before the rate's, whenever either were due.
 
         So do those of earlier queries.
@@ -126,14 +126,19 @@ class Results:
         Their output gets a clock up to which ticks are over: that of the external event before
         the one that they fire for.  Without events time stops at each timer.
         """
-        own = (made.path == self._timer_path) | self._of_earlier_timers(made)
-        if not own.any():
-            return made
-        before = made.clock_ms - 1
+        by_timer = (output.path == self._timer_path) | self._of_earlier_timers(output)
+        if not by_timer.any():
+            return output
+        before = output.clock_ms - 1
         if len(timeline.clocks_ms):
             clocks_ms = np.concatenate([[self._now_ms], timeline.clocks_ms])
-            before = clocks_ms[np.searchsorted(timeline.clocks_ms, made.clock_ms, side="left")]
-        return replace(made, clock_ms=np.where(own, before, made.clock_ms))
+            before = clocks_ms[np.searchsorted(timeline.clocks_ms, output.clock_ms, side="left")]
+        return replace(output, clock_ms=np.where(by_timer, before, output.clock_ms))
+
+    @property
+    def is_select_alone(self) -> bool:
+        """Whether there is no output rate."""
+        return self._rate is None
 
     def begin(self, instances: Longs, clocks_ms: Longs) -> None:
         """Partition instances begin, each at its time."""
@@ -156,14 +161,14 @@ class Results:
         """Aggregates, and the events that wait to be emitted."""
         rate = State() if self._rate is None else self._rate.snapshot()
         ties = State() if self._ties is None else self._ties.snapshot()
-        own = State({}, {"begins": self._begins, "now_ms": self._now_ms})
-        parts = {"select": self.selector.snapshot(), "rate": rate, "ties": ties, "own": own}
+        timing = State({}, {"begins": self._begins, "now_ms": self._now_ms})
+        parts = {"select": self.selector.snapshot(), "rate": rate, "ties": ties, "own": timing}
         return namespaced(parts)
 
     def restore(self, state: State) -> None:
         """Restore what ``snapshot`` returned."""
-        own: Any = subset(state, "own").scalars
-        self._begins, self._now_ms = bool(own["begins"]), own.get("now_ms", BEFORE_ALL)
+        scalars: Any = subset(state, "own").scalars
+        self._begins, self._now_ms = bool(scalars["begins"]), scalars.get("now_ms", BEFORE_ALL)
         self.selector.restore(subset(state, "select"))
         if self._rate is not None:
             self._rate.restore(subset(state, "rate"))
@@ -194,6 +199,8 @@ class RunningQuery(ABC):
         self._source = source
         self._results = results
         self.failures = Failures()
+        #: Whether the rows of events may be ``FewRows``.
+        self.takes_few = False
 
     @abstractmethod
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> EventBatch:
@@ -201,8 +208,8 @@ class RunningQuery(ABC):
 
     def next_time(self) -> int | None:
         """Due time of the next timer of the operator or of the rate; None without one."""
-        own = None if self._source is None else self._source.next_time()
-        times = (own, self._results.next_time())
+        due_ms = None if self._source is None else self._source.next_time()
+        times = (due_ms, self._results.next_time())
         return min((time for time in times if time is not None), default=None)
 
     def begin(self, instances: Longs, clocks_ms: Longs) -> None:
@@ -217,8 +224,8 @@ class RunningQuery(ABC):
 
     def snapshot(self) -> State:
         """The state of the operator, and the aggregates."""
-        own = State() if self._source is None else self._source.snapshot()
-        return namespaced({self._name: own, "select": self._results.snapshot()})
+        source = State() if self._source is None else self._source.snapshot()
+        return namespaced({self._name: source, "select": self._results.snapshot()})
 
     def restore(self, state: State) -> None:
         """Restore what ``snapshot`` returned."""

@@ -84,9 +84,11 @@ class StreamQuery(RunningQuery):
         functions = self._handlers.stateful
         held = FunctionsAndWindow(functions, self._window) if functions else self._window
         super().__init__("window", held, results)
+        self.takes_few = self._handlers.are_filters and results.is_select_alone
         self._following: LateSelection | None = None
         if follows:
             assert isinstance(self._window, RowRefWindow), "those windows alone are followed"
+            self.takes_few = self._handlers.are_filters
             self._following = LateSelection(self._window, self._results.selector)
 
     @staticmethod
@@ -117,9 +119,9 @@ class StreamQuery(RunningQuery):
         if self._window is not None and self._window.is_batch:
             # Where one of the batches that an array fills fails, the rest of them is lost.
             frame.joint_path = self._timer_path
-        made = self._results.process(frame, events, timeline)
+        output = self._results.process(frame, events, timeline)
         self.failures.take(frame, events)
-        return made
+        return output
 
     def restore(self, state: State) -> None:
         """Restore window and aggregates."""

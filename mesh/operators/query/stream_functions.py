@@ -45,10 +45,10 @@ _LEVELS: Final = {
 _KINDS: Final = ("CURRENT", "EXPIRED", "RESET")
 
 #: The events to emit, and the columns that are added to them.
-_Made = tuple["Longs | None", list["Vector"]]
+_Result = tuple["Longs | None", list["Vector"]]
 
 
-class StreamFunction:
+class StreamFunctionHandler:
     """One stream function of a query; it keeps no state.
 
     ``schema``: that of its output; ``failures``: the input events of the last call that failed,
@@ -69,8 +69,8 @@ class StreamFunction:
         chosen, columns = self._run(arguments, events, frame)
         self.failures = frame.failures
         if frame.failures:
-            kept = ~lost(frame, events)
-            places = np.flatnonzero(kept if chosen is None else kept[chosen])
+            mask = ~lost(frame, events)
+            places = np.flatnonzero(mask if chosen is None else mask[chosen])
             columns = [column.spread(_count(chosen, events)).take(places) for column in columns]
             chosen = places if chosen is None else chosen[places]
         going = events if chosen is None else events.take(chosen)
@@ -82,7 +82,7 @@ def _count(chosen: Longs | None, events: EventBatch) -> int:
     return len(events) if chosen is None else len(chosen)
 
 
-def _find(handler: BoundStreamFunction) -> Callable[[list[Vector], EventBatch, Frame], _Made]:
+def _find(handler: BoundStreamFunction) -> Callable[[list[Vector], EventBatch, Frame], _Result]:
     name = handler.name
     if name == "log":
         return _log
@@ -102,7 +102,7 @@ def _find(handler: BoundStreamFunction) -> Callable[[list[Vector], EventBatch, F
     )
 
 
-def _log(arguments: list[Vector], events: EventBatch, frame: Frame) -> _Made:
+def _log(arguments: list[Vector], events: EventBatch, frame: Frame) -> _Result:
     """``log([priority,] [message,] [is.event.logged])``."""
     strings = [a for a in arguments if a.type is AttributeType.STRING]
     flags = [a for a in arguments if a.type is AttributeType.BOOL]
@@ -135,7 +135,7 @@ def _shown(column: Any) -> list[Any]:
     return list(from_binary(column)) if pa.types.is_binary(column.type) else column.to_pylist()
 
 
-def _pol2cart(arguments: list[Vector], events: EventBatch, frame: Frame) -> _Made:
+def _pol2cart(arguments: list[Vector], events: EventBatch, frame: Frame) -> _Result:
     """Polar coordinates, the angle in degrees, to x and y; the height passes as it is."""
     theta, rho, *height = (argument.spread(len(events)) for argument in arguments)
     missing = np.logical_or.reduce([a.null_mask for a in (theta, rho, *height)])
@@ -144,8 +144,8 @@ def _pol2cart(arguments: list[Vector], events: EventBatch, frame: Frame) -> _Mad
     angles = [value * RADIANS for value in theta.values.tolist()]
     xs = [r * _of_angle(math.cos, a) for r, a in zip(rho.values.tolist(), angles, strict=True)]
     ys = [r * _of_angle(math.sin, a) for r, a in zip(rho.values.tolist(), angles, strict=True)]
-    made = [from_values(values, AttributeType.DOUBLE) for values in (xs, ys)]
-    return None, [*made, *height]
+    coordinates = [from_values(values, AttributeType.DOUBLE) for values in (xs, ys)]
+    return None, [*coordinates, *height]
 
 
 def _of_angle(function: Callable[[float], float], angle: float) -> float:
@@ -158,27 +158,27 @@ def _tokens(
     types: list[AttributeType],
     events: EventBatch,
     frame: Frame,
-) -> _Made:
+) -> _Result:
     """For each event as many outputs as ``tokens`` finds in its arguments."""
     columns = [object_values(argument.spread(frame.length)) for argument in arguments]
     # Each output has the attributes of its event once more.
-    own = row_sizes(events.rows).tolist()
+    base_sizes = row_sizes(events.rows).tolist()
     room = Room(BATCH_BYTES_MAX)
     by_row: list[list[tuple[Any, ...]]] = []
     for row, values in enumerate(zip(*columns, strict=True)):
         by_row.append([])
         try:
-            found = tokens(*values)
+            entries = tokens(*values)
         except Exception as error:
             frame.failures.setdefault(row, str(error) or type(error).__name__)
             continue
-        by_row[row] = found
-        size = sum(map(size_of, found)) + len(found) * own[row]
+        by_row[row] = entries
+        size = sum(map(size_of, entries)) + len(entries) * base_sizes[row]
         for large, why in room.add(row, size).items():
             by_row[large] = []
             frame.failures.setdefault(large, why)
-    counts = [len(found) for found in by_row]
-    made = [one for found in by_row for one in found]
-    parts = zip(*made, strict=True) if made else [()] * len(types)
+    counts = [len(entries) for entries in by_row]
+    flat = [one for entries in by_row for one in entries]
+    parts = zip(*flat, strict=True) if flat else [()] * len(types)
     vectors = [from_values(part, kind) for part, kind in zip(parts, types, strict=True)]
     return np.repeat(np.arange(len(by_row)), counts), vectors

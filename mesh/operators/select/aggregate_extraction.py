@@ -62,11 +62,11 @@ def extract(
     match expression:
         case AggregateCall():
             arguments = tuple(below(argument) for argument in expression.arguments)
-            found = ExtractedAggregate(replace(expression, arguments=arguments), conditions)
-            shared = _place(found, lifted)
+            aggregate = ExtractedAggregate(replace(expression, arguments=arguments), conditions)
+            shared = _place(aggregate, lifted)
             if shared is None:
                 shared = len(lifted)
-                lifted.append(found)
+                lifted.append(aggregate)
             return Column(f"{prefix}{shared}", expression.type, AGGREGATES)
         case UnaryExpression() | TableCheck():
             return replace(expression, operand=below(expression.operand))
@@ -90,13 +90,13 @@ def extract(
             return expression
 
 
-def _place(found: ExtractedAggregate, lifted: Sequence[ExtractedAggregate]) -> int | None:
+def _place(aggregate: ExtractedAggregate, lifted: Sequence[ExtractedAggregate]) -> int | None:
     """Its place in ``lifted``, if present; not one before an aggregator that may fail.
 
     Aggregators before the failed one have processed the event, those after it have not.
     """
     for place in range(len(lifted) - 1, -1, -1):
-        if lifted[place] == found:
+        if lifted[place] == aggregate:
             return place
         if may_fail(lifted[place]):
             return None

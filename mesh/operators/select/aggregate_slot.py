@@ -20,7 +20,7 @@ from mesh.operators.select.aggregates import (
     Expiry,
     Sum,
 )
-from mesh.operators.select.collections import COLLECTIONS, Collected, collected_items
+from mesh.operators.select.collections import COLLECTIONS, CollectedValues, collected_items
 from mesh.operators.select.distinct import DistinctCount, UnionSet
 from mesh.operators.select.extremes import WindowExtreme
 from mesh.operators.select.running_extremes import ExtremeEver, ExtremeSince
@@ -71,7 +71,7 @@ def make_aggregate(call: AggregateCall, leaving: Expiry) -> Aggregate:
         case "unionset":
             return UnionSet()
         case _ if name in COLLECTIONS:
-            return Collected(call)
+            return CollectedValues(call)
         case _:
             raise MeshError(
                 "MESH-O101",
@@ -107,10 +107,10 @@ class AggregateSlot:
         if self._argument is None:
             return None
         if reached is None:
-            return self._given(self._argument, frame)
-        return frame.only(partial(self._given, self._argument), reached)
+            return self._evaluate(self._argument, frame)
+        return frame.only(partial(self._evaluate, self._argument), reached)
 
-    def _given(self, evaluate: Evaluator, frame: Frame) -> Vector:
+    def _evaluate(self, evaluate: Evaluator, frame: Frame) -> Vector:
         argument = evaluate(frame)
         if self.fails_on_null:
             _fail_on_nulls(frame, argument, self.fails_on_null)
@@ -139,11 +139,11 @@ def reset_counters(sites: Sequence[AggregateSlot]) -> list[int]:
     own.  Where one may fail, those before it process an event that it and those after it don't.
     """
     following = itertools.count(1)
-    own = [next(following) if site.conditions else 0 for site in sites]
+    counters = [next(following) if site.conditions else 0 for site in sites]
     shared, is_used = 0, False
     for number, site in enumerate(sites):
         if site.may_fail and is_used:
             shared, is_used = next(following), False
         if not site.conditions:
-            own[number], is_used = shared, True
-    return own
+            counters[number], is_used = shared, True
+    return counters

@@ -44,7 +44,7 @@ class Expiry(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class AggregateBatch:
     """Rows in order of arrival, n of them.
 
     ``groups``: int64[n], the group of each, -1 for one that resets.
@@ -60,7 +60,7 @@ class Batch:
         return len(self.groups)
 
 
-class Columns:
+class GroupColumns:
     """Growing columns with a row for each group, all zero at first."""
 
     def __init__(self, **types: Any) -> None:
@@ -93,11 +93,11 @@ class Columns:
 class Aggregate(Protocol):
     """One aggregator of a query."""
 
-    columns: Columns
+    columns: GroupColumns
     #: The columns that are 0 when a group equals an unused one; none if that can't be determined.
     tells: tuple[str, ...]
 
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
+    def run(self, values: Vector | None, batch: AggregateBatch) -> Vector:
         """Its value after each row; ``values`` are its argument's, None for ``count()``."""
         ...
 
@@ -144,9 +144,9 @@ class RunningAggregate:
     ) -> None:
         self._type = type
         self._argument = argument
-        self.columns = Columns(**columns)
+        self.columns = GroupColumns(**columns)
 
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
+    def run(self, values: Vector | None, batch: AggregateBatch) -> Vector:
         """The result after each row."""
         assert values is not None
         if self._argument is not None:
@@ -181,9 +181,9 @@ class Count:
     tells: tuple[str, ...] = ("count",)
 
     def __init__(self) -> None:
-        self.columns = Columns(count=np.int64)
+        self.columns = GroupColumns(count=np.int64)
 
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
+    def run(self, values: Vector | None, batch: AggregateBatch) -> Vector:
         """Never null."""
         out = np.zeros(len(batch), dtype=np.int64)
         _count(batch.groups, batch.kind, batch.fresh, self.columns["count"], out)
@@ -360,9 +360,9 @@ class Conditions:
 
     def __init__(self, every: bool) -> None:
         self._every = every
-        self.columns = Columns(trues=np.int64, falses=np.int64)
+        self.columns = GroupColumns(trues=np.int64, falses=np.int64)
 
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
+    def run(self, values: Vector | None, batch: AggregateBatch) -> Vector:
         """Never null."""
         assert values is not None
         bools, nulls = native_of(values, len(batch))

@@ -15,7 +15,7 @@ from mesh.operators.base import State, namespaced, subset
 from mesh.operators.failures import FailureRouter, stopped
 from mesh.operators.select.aggregate_extraction import AGGREGATES
 from mesh.operators.select.aggregate_slot import AggregateSlot, reset_counters
-from mesh.operators.select.aggregates import Batch, Columns
+from mesh.operators.select.aggregates import AggregateBatch, GroupColumns
 from mesh.operators.select.group_resets import GroupResets
 from mesh.operators.state.paged_pieces import PagedPieces
 
@@ -73,37 +73,39 @@ class Aggregators:
         self._grow(len(self.groups))
         self._touch(groups)
         failing: FailureRouter | None = None
-        known: list[tuple[Vector | None, Bools | None]] = []
+        inputs: list[tuple[Vector | None, Bools | None]] = []
         if self._are_apart:
             failing = FailureRouter(frame, events)
             for number, site in enumerate(self._sites):
                 reached = site.active_mask(frame)
-                known.append((site.argument_in(frame, reached), reached))
+                inputs.append((site.argument_in(frame, reached), reached))
                 failing.note(number)
         shared: dict[int, Bools] = {}
         for number, site in enumerate(self._sites):
             if failing is None:
                 reached = site.active_mask(frame)
                 argument = site.argument_in(frame, reached)
-                own = np.where(stopped(frame, events), -1, groups) if frame.failures else groups
+                active = np.where(stopped(frame, events), -1, groups) if frame.failures else groups
             else:
-                argument, reached = known[number]
-                own = failing.reaching(groups, number)
+                argument, reached = inputs[number]
+                active = failing.reaching(groups, number)
             if not self._may_reset:
                 fresh = np.zeros(len(events), dtype=np.bool_)
-                own = own if reached is None else np.where(reached, own, -1)
+                active = active if reached is None else np.where(reached, active, -1)
             elif reached is not None:
-                own = np.where(reached, own, -1)
+                active = np.where(reached, active, -1)
                 resets = self._resets[self._resets_of[number]]
-                fresh = resets.fresh(own, events, reached, self._version)
+                fresh = resets.fresh(active, events, reached, self._version)
             else:
                 whose = self._resets_of[number]
                 if whose not in shared:
                     processed = ~stopped(frame, events) if frame.failures else None
                     # An event without aggregators leaves its group as fresh as before.
-                    shared[whose] = self._resets[whose].fresh(own, events, processed, self._version)
+                    shared[whose] = self._resets[whose].fresh(
+                        active, events, processed, self._version
+                    )
                 fresh = shared[whose]
-            value = site.aggregate.run(argument, Batch(own, events.kind, fresh))
+            value = site.aggregate.run(argument, AggregateBatch(active, events.kind, fresh))
             frame.add(AGGREGATES, f"{self._prefix}{number}", value)
 
     def enter(self, groups: Longs) -> None:
@@ -130,7 +132,7 @@ class Aggregators:
             fresh = self._resets[0].fresh(groups, lines, None, self._version)
         else:
             fresh = np.zeros(len(groups), dtype=np.bool_)
-        batch = Batch(groups, lines.kind, fresh)
+        batch = AggregateBatch(groups, lines.kind, fresh)
         return [
             (f"{self._prefix}{number}", site.aggregate.run(argument, batch))
             for number, (site, argument) in enumerate(zip(self._sites, arguments, strict=True))
@@ -205,7 +207,7 @@ class Aggregators:
             pieces |= self._list_pages[number].pieces(listing.lists, count)
         versions = {"groups": self._pages.versions()}
         versions |= {f"list{n}": pages.versions() for n, pages in self._list_pages.items()}
-        own = namespaced({str(n): State(r.pieces()) for n, r in enumerate(self._resets)})
+        reset_state = namespaced({str(n): State(r.pieces()) for n, r in enumerate(self._resets)})
         resets = [resets.pages.versions() for resets in self._resets]
         scalars = {
             "rows": self._rows,
@@ -214,7 +216,7 @@ class Aggregators:
             "resets": resets,
             "free": self.groups.free.tolist(),
         }
-        return State({**pieces, **own.pieces}, scalars)
+        return State({**pieces, **reset_state.pieces}, scalars)
 
     def restore(self, state: State) -> None:
         """Restore what ``snapshot`` returned, groups included."""
@@ -239,9 +241,9 @@ class Aggregators:
             versions = scalars["versions"][f"list{number}"]
             listing.fill(self._list_pages[number].restore(versions, state))
 
-    def _columns(self) -> list[tuple[str, Columns]]:
-        own = [(str(number), site.aggregate.columns) for number, site in enumerate(self._sites)]
-        return own + [(f"resets{number}", r.seen) for number, r in enumerate(self._resets)]
+    def _columns(self) -> list[tuple[str, GroupColumns]]:
+        columns = [(str(number), site.aggregate.columns) for number, site in enumerate(self._sites)]
+        return columns + [(f"resets{number}", r.seen) for number, r in enumerate(self._resets)]
 
     def _page(self, start: int, stop: int) -> pa.RecordBatch:
         instance, *keys = self.groups.to_arrow(start, stop)

@@ -22,7 +22,7 @@ from mesh.functions.vectors import Vector
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
 from mesh.operators.expressions import compile_expression
-from mesh.operators.select.aggregates import Columns
+from mesh.operators.select.aggregates import GroupColumns
 from mesh.plan.bound import Constant
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Longs
     from mesh.operators.frame import Evaluator, Frame
-    from mesh.operators.select.aggregates import Batch
+    from mesh.operators.select.aggregates import AggregateBatch
     from mesh.plan.bound import AggregateCall
 
 
@@ -45,35 +45,35 @@ class _Form:
     show: Callable[[Iterable[Any]], Any]
 
 
-class Collected:
+class CollectedValues:
     """The collected values of each group."""
 
     tells: tuple[str, ...] = ()
 
     def __init__(self, call: AggregateCall) -> None:
-        self.columns = Columns()
+        self.columns = GroupColumns()
         self._type = call.type
         self._show = _form(call).show
         #: By group: identities and values.
         self._values: dict[int, deque[tuple[Any, Any]]] = {}
 
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
+    def run(self, values: Vector | None, batch: AggregateBatch) -> Vector:
         """The result after each row; ``values``: lists, as ``collected_items`` evaluates."""
         assert values is not None
-        given = values.spread(len(batch)).values
+        lists = values.spread(len(batch)).values
         out: list[Any] = [None] * len(batch)
         for row, group in enumerate(batch.groups.tolist()):
             if group < 0:
                 continue
             if batch.fresh[row]:
                 self._values.pop(group, None)
-            known = self._values.setdefault(group, deque())
-            for value in given[row] or ():
+            entries = self._values.setdefault(group, deque())
+            for value in lists[row] or ():
                 if batch.kind[row] == CURRENT:
-                    known.append((identity(value), value))
+                    entries.append((identity(value), value))
                 else:
-                    _take_away(known, identity(value))
-            out[row] = self._show(value for _, value in known)
+                    _take_away(entries, identity(value))
+            out[row] = self._show(value for _, value in entries)
         return from_values(out, self._type)
 
     def forget(self, groups: Longs) -> None:
@@ -104,11 +104,11 @@ class Collected:
                 self._values.setdefault(group, deque()).append((identity(value), value))
 
 
-def _take_away(known: deque[tuple[Any, Any]], wanted: Any) -> None:
+def _take_away(entries: deque[tuple[Any, Any]], key: Any) -> None:
     """Remove the oldest value of an identity; mostly it is the first."""
-    for place, (own, _) in enumerate(known):
-        if own == wanted:
-            del known[place]
+    for place, (entry_key, _) in enumerate(entries):
+        if entry_key == key:
+            del entries[place]
             return
 
 
@@ -119,14 +119,14 @@ def collected_items(call: AggregateCall) -> Evaluator:
 
     def evaluate(frame: Frame) -> Vector:
         columns = [object_values(one(frame).spread(frame.length)) for one in read]
-        found: list[Any] = []
+        results: list[Any] = []
         for row, values in enumerate(zip(*columns, strict=True)):
             try:
-                found.append(items(*values))
+                results.append(items(*values))
             except (TypeError, ValueError) as error:
-                found.append([])
+                results.append([])
                 frame.failures.setdefault(row, f"{call.function}: {error}")
-        return Vector(AttributeType.OBJECT, object_array(found))
+        return Vector(AttributeType.OBJECT, object_array(results))
 
     return evaluate
 
@@ -147,10 +147,10 @@ def _unless_null(value: Any) -> list[Any]:
 
 
 def _without_repeats(values: Iterable[Any]) -> list[Any]:
-    found: dict[Any, Any] = {}
+    by_identity: dict[Any, Any] = {}
     for value in values:
-        found.setdefault(identity(value), value)
-    return list(found.values())
+        by_identity.setdefault(identity(value), value)
+    return list(by_identity.values())
 
 
 def _concatenation(separator: Any = ",", distinct: Any = False, order: Any = None) -> _Form:
@@ -199,8 +199,8 @@ def _json_group(write: Callable[[Any], Any]) -> Callable[..., _Form]:
         element = next((one for one in constants if isinstance(one, str)), None)
 
         def show(values: Iterable[Any]) -> Any:
-            found = _without_repeats(values) if distinct else list(values)
-            return write(found if element is None else {element: found})
+            members = _without_repeats(values) if distinct else list(values)
+            return write(members if element is None else {element: members})
 
         return _Form(_json_items, show)
 

@@ -18,7 +18,7 @@ from mesh.functions.vectors import Vector
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
 from mesh.operators.native import njit
-from mesh.operators.select.aggregates import Batch, Columns
+from mesh.operators.select.aggregates import AggregateBatch, GroupColumns
 from mesh.operators.select.groups import Groups
 
 if TYPE_CHECKING:
@@ -62,15 +62,15 @@ class DistinctCount:
 
     def __init__(self, type: AttributeType) -> None:
         self._type = type
-        self.columns = Columns(distinct=np.int64, epoch=np.int64)
+        self.columns = GroupColumns(distinct=np.int64, epoch=np.int64)
         self._empty()
 
     def _empty(self) -> None:
         #: Pairs of a group, in the place of an instance, and a value.
         self._pairs = Groups([self._type], nulls_are_text=False)
-        self._counts = Columns(count=np.int64, epoch=np.int64)
+        self._counts = GroupColumns(count=np.int64, epoch=np.int64)
 
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
+    def run(self, values: Vector | None, batch: AggregateBatch) -> Vector:
         """Never null."""
         assert values is not None
         # A skipped row has no group, and needs no pair: it is treated like one that resets.
@@ -92,8 +92,8 @@ class DistinctCount:
         size = len(groups)
         live = (groups >= 0) & (count[:size] > 0)
         live[live] = epoch[:size][live] == self.columns["epoch"][groups[live]]
-        found: Longs = np.flatnonzero(live)
-        return found, groups[found]
+        pairs: Longs = np.flatnonzero(live)
+        return pairs, groups[pairs]
 
     def _sweep(self) -> None:
         """Drop pairs that no longer count once most don't."""
@@ -142,37 +142,37 @@ class UnionSet:
     tells: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self.columns = Columns()
+        self.columns = GroupColumns()
         #: By group and the identity of a value: the value, its count, whether it is in the set.
         self._values: dict[int, dict[Any, tuple[Any, int, bool]]] = {}
 
-    def run(self, values: Vector | None, batch: Batch) -> Vector:
+    def run(self, values: Vector | None, batch: AggregateBatch) -> Vector:
         """Never null."""
         assert values is not None
-        given = values.spread(len(batch)).values
+        sets = values.spread(len(batch)).values
         out: list[Any] = [ValueSet()] * len(batch)
         for row, group in enumerate(batch.groups.tolist()):
             if group < 0:
                 continue
             if batch.fresh[row]:
                 self._values.pop(group, None)
-            known = self._values.setdefault(group, {})
-            if given[row] is not None:
-                self._change(known, given[row], entering=batch.kind[row] == CURRENT)
-            out[row] = ValueSet(value for value, _, inside in known.values() if inside)
+            members = self._values.setdefault(group, {})
+            if sets[row] is not None:
+                self._change(members, sets[row], entering=batch.kind[row] == CURRENT)
+            out[row] = ValueSet(value for value, _, inside in members.values() if inside)
         return Vector(AttributeType.OBJECT, object_array(out))
 
     @staticmethod
-    def _change(known: dict[Any, tuple[Any, int, bool]], given: Any, entering: bool) -> None:
-        for value in given:
+    def _change(members: dict[Any, tuple[Any, int, bool]], values: Any, entering: bool) -> None:
+        for value in values:
             key = identity(value)
-            _, count, inside = known.get(key, (None, 0, False))
+            _, count, inside = members.get(key, (None, 0, False))
             if entering:
-                known[key] = (value, count + 1, True)
+                members[key] = (value, count + 1, True)
             elif count == 1:
-                known[key] = (value, 1, False)
+                members[key] = (value, 1, False)
             elif count:
-                known[key] = (value, count - 1, inside)
+                members[key] = (value, count - 1, inside)
 
     def forget(self, groups: Longs) -> None:
         """Drop the sets of ``groups``."""
@@ -182,9 +182,9 @@ class UnionSet:
     def lists(self, start: int, stop: int) -> pa.RecordBatch:
         """Group, value, count and whether it is in the set, for each value."""
         rows = [
-            (group, *found)
+            (group, *entry)
             for group in sorted(g for g in self._values if start <= g < stop)
-            for found in self._values[group].values()
+            for entry in self._values[group].values()
         ]
         return pa.RecordBatch.from_pydict(
             {
@@ -199,7 +199,7 @@ class UnionSet:
         """Replace the content by ``lists``."""
         self._values = {}
         for piece in lists.values():
-            given = from_binary(piece.column("value"))
+            values = from_binary(piece.column("value"))
             columns = (piece.column(n).to_pylist() for n in ("group", "count", "inside"))
-            for value, group, count, inside in zip(given, *columns, strict=True):
+            for value, group, count, inside in zip(values, *columns, strict=True):
                 self._values.setdefault(group, {})[identity(value)] = (value, count, inside)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from mesh.functions.vectors import dtype_of
 from mesh.operators.native import bare, inner, njit
-from mesh.operators.select.aggregates import Array, Columns, RunningAggregate
+from mesh.operators.select.aggregates import Array, GroupColumns, RunningAggregate
 from mesh.operators.select.hashing import more_rows
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _same(a: Any, b: Any) -> Any:
 
 @bare
 def _extremes(
-    groups: Any, kind: Any, fresh: Any, came: Any, nulls: Any, found: Any, best: Any, larger: bool,
+    groups: Any, kind: Any, fresh: Any, came: Any, nulls: Any, is_set: Any, best: Any, larger: bool,
     heads: Any, tails: Any, values: Any, links: Any, pool: Any, out: Any, none: Any,
 ) -> Any:  # fmt: skip
     any_null = len(nulls) > 0
@@ -100,7 +100,7 @@ def _extremes(
             continue
         if fresh[row]:
             _clear(links, pool, heads, tails, group)
-            found[group] = 0
+            is_set[group] = 0
         if not (any_null and nulls[row]):
             value = came[row]
             if value != value:
@@ -113,9 +113,9 @@ def _extremes(
                     _unlink(links, pool, heads, tails, group, tails[group] - 1)
                 _append(values, links, pool, heads, tails, group, value)
                 beats = value > best[group] if larger else value < best[group]
-                if not found[group] or beats:
+                if not is_set[group] or beats:
                     best[group] = value
-                found[group] = 1
+                is_set[group] = 1
             else:
                 node = heads[group]
                 while node:
@@ -127,10 +127,10 @@ def _extremes(
                     if not pool[2] and (other < value if larger else other > value):
                         break
                     node = links[node - 1, 0]
-                found[group] = 1 if heads[group] else 0
+                is_set[group] = 1 if heads[group] else 0
                 if heads[group]:
                     best[group] = values[heads[group] - 1]
-        if found[group]:
+        if is_set[group]:
             out[row] = best[group]
         else:
             none[row] = True
@@ -192,7 +192,7 @@ class WindowExtreme(RunningAggregate):
         self._empty()
 
     def _empty(self) -> None:
-        self._ends = Columns(heads=np.int64, tails=np.int64)
+        self._ends = GroupColumns(heads=np.int64, tails=np.int64)
         self._values: Array = np.zeros(0, dtype=dtype_of(self._type))
         self._links: Longs = np.zeros((0, 2), dtype=np.int64)
         self._pool: Longs = np.zeros(3, dtype=np.int64)

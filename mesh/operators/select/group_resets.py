@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from mesh.operators.base import RESET, State
 from mesh.operators.native import njit
-from mesh.operators.select.aggregates import Columns
+from mesh.operators.select.aggregates import GroupColumns
 from mesh.operators.state.paged_pieces import PagedPieces
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class GroupResets:
     """The number of resets of each instance, and the number that each group saw last."""
 
     def __init__(self) -> None:
-        self.resets = Columns(resets=np.int64)
-        self.seen = Columns(seen=np.int64)
+        self.resets = GroupColumns(resets=np.int64)
+        self.seen = GroupColumns(seen=np.int64)
         self.pages = PagedPieces("resets")
         self.ever = False
 
@@ -74,9 +74,9 @@ class GroupResets:
     def forget(self, instances: Longs, groups: Longs, version: Version) -> None:
         """Reset ``instances`` and ``groups`` to the initial state."""
         self.seen.forget(groups)
-        known = instances[instances < len(self.resets["resets"])]
-        self.resets.forget(known)
-        self.pages.touch(known, version)
+        existing = instances[instances < len(self.resets["resets"])]
+        self.resets.forget(existing)
+        self.pages.touch(existing, version)
 
     def pieces(self) -> dict[str, pa.RecordBatch]:
         """A piece for each page of instances."""

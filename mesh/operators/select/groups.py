@@ -14,7 +14,7 @@ import pyarrow as pa
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
 from mesh.operators.base import RESET
-from mesh.operators.select.hashing import Rows, Texts, more_rows
+from mesh.operators.select.hashing import RowNumbers, TextNumbers, more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,8 +39,8 @@ class Groups:
         self._types = tuple(types)
         self._nulls_are_text = nulls_are_text
         #: A group's key: instance, which columns are null, and a number for each column's value.
-        self._rows = Rows(len(types) + 2)
-        self._texts = [Texts() if t is AttributeType.STRING else None for t in types]
+        self._rows = RowNumbers(len(types) + 2)
+        self._texts = [TextNumbers() if t is AttributeType.STRING else None for t in types]
         self._instances = 0
         #: For a single column of texts outside of partitions: by text, its group plus one.
         self._direct: Longs = np.zeros(0, dtype=np.int64)
@@ -64,7 +64,7 @@ class Groups:
             return self._number_texts(keys[0], texts, resets)
         return self._number_rows(keys, instance, resets)
 
-    def _number_texts(self, key: Vector, texts: Texts, resets: Bools) -> Longs:
+    def _number_texts(self, key: Vector, texts: TextNumbers, resets: Bools) -> Longs:
         codes = texts.number(key.values.fill_null("null"))
         self._direct = more_rows(self._direct, len(texts))
         numbers: Longs = self._direct[codes]
@@ -73,9 +73,9 @@ class Groups:
         if len(new):
             rows = np.zeros((len(new), 3), dtype=np.int64)
             rows[:, 2] = codes[new]
-            found = self._rows.number(rows, resets[new])
-            numbers[new] = found
-            self._direct[codes[new[found >= 0]]] = found[found >= 0] + 1
+            new_numbers = self._rows.number(rows, resets[new])
+            numbers[new] = new_numbers
+            self._direct[codes[new[new_numbers >= 0]]] = new_numbers[new_numbers >= 0] + 1
         return np.where(resets, -1, numbers) if resets.any() else numbers
 
     def _number_rows(self, keys: Sequence[Vector], instance: Longs, resets: Bools) -> Longs:
@@ -95,7 +95,7 @@ class Groups:
                 rows[:, column + 2] = np.where(nulls, 0, rows[:, column + 2])
         return self._rows.number(rows, resets)
 
-    def _codes(self, key: Vector, texts: Texts | None) -> tuple[Any, Bools | None]:
+    def _codes(self, key: Vector, texts: TextNumbers | None) -> tuple[Any, Bools | None]:
         if texts is None:
             return _bits(key)
         if self._nulls_are_text or not key.values.null_count:
@@ -172,9 +172,9 @@ class Groups:
             if texts is not None and len(texts) > 2 * self.in_use + _SPARE:
                 self._texts[column] = self._fewer(texts, column)
 
-    def _fewer(self, texts: Texts, column: int) -> Texts:
+    def _fewer(self, texts: TextNumbers, column: int) -> TextNumbers:
         """The texts of a column that are in use, which get new numbers."""
-        fewer = Texts()
+        fewer = TextNumbers()
         live = np.flatnonzero(self._rows.live())
         keys = self._rows.keys[live]
         keys[:, column + 2] = fewer.number(texts.take(pa.array(keys[:, column + 2])))
@@ -210,7 +210,7 @@ class Groups:
         if not self._types:
             return
         rows = np.zeros((self._instances, len(self._types) + 2), dtype=np.int64)
-        self._texts = [Texts() if t is AttributeType.STRING else None for t in self._types]
+        self._texts = [TextNumbers() if t is AttributeType.STRING else None for t in self._types]
         self._direct = np.zeros(0, dtype=np.int64)
         for start, (instances, *columns) in pages.items():
             part = rows[start : start + len(instances)]

@@ -159,7 +159,7 @@ def more_rows(array: Any, length: int, fill: int = 0) -> Any:
     return longer
 
 
-class Rows:
+class RowNumbers:
     """Numbers for different rows of ``width`` whole numbers, from 0 on, the freed ones first."""
 
     def __init__(self, width: int) -> None:
@@ -184,14 +184,14 @@ class Rows:
         """The number of the row of zeros that ends in each value; -1 where ``skip`` is true."""
         return self._number(_number_longs, values, skip)
 
-    def _number(self, loop: Any, given: Longs, skip: Any) -> Longs:
-        needed = self.count + len(given)
+    def _number(self, loop: Any, rows: Longs, skip: Any) -> Longs:
+        needed = self.count + len(rows)
         self.keys = more_rows(self.keys, needed)
         if len(self._slots) < 2 * needed:
             self._build(needed)
-        out = np.empty(len(given), dtype=np.int64)
+        out = np.empty(len(rows), dtype=np.int64)
         self.count, self._freed = loop(
-            given, skip, SEED, self._slots, self.keys, self.count, self._free, self._freed, out
+            rows, skip, SEED, self._slots, self.keys, self.count, self._free, self._freed, out
         )
         return out
 
@@ -264,16 +264,16 @@ def _number_texts(
                 number = count
                 count += 1
                 slots[slot] = number + 1
-                own = ends[number]
+                base = ends[number]
                 for at in range(start, stop):
-                    arena[own + at - start] = data[at]
-                ends[number + 1] = own + stop - start
+                    arena[base + at - start] = data[at]
+                ends[number + 1] = base + stop - start
                 break
-            own = ends[number]
-            same = ends[number + 1] - own == stop - start
+            base = ends[number]
+            same = ends[number + 1] - base == stop - start
             if same:
                 for at in range(stop - start):
-                    if arena[own + at] != data[start + at]:
+                    if arena[base + at] != data[start + at]:
                         same = False
                         break
             if same:
@@ -293,7 +293,7 @@ def _enter_texts(slots: Any, ends: Any, arena: Any, count: Any, seed: Any) -> No
         slots[slot] = number + 1
 
 
-class Texts:
+class TextNumbers:
     """Numbers for different texts, from 0 on, in the order of first appearance."""
 
     def __init__(self) -> None:
@@ -334,8 +334,8 @@ class Texts:
         mask = len(self._slots) - 1
         slot = int(_hash_bytes(letters, 0, len(letters), SEED)) & mask
         while (number := int(self._slots[slot]) - 1) >= 0:
-            own = self._arena[self._ends[number] : self._ends[number + 1]]
-            if len(own) == len(letters) and (own == letters).all():
+            entry = self._arena[self._ends[number] : self._ends[number + 1]]
+            if len(entry) == len(letters) and (entry == letters).all():
                 return number
             slot = (slot + 1) & mask
         return -1
@@ -349,5 +349,5 @@ class Texts:
         kind: Any = pa.LargeStringArray if is_large else pa.StringArray
         buffer = pa.py_buffer(ends if is_large else ends.astype(np.int32))
         texts = kind.from_buffers(self._count, buffer, pa.py_buffer(used))
-        found: pa.Array[Any] = texts.take(numbers).cast(pa.string())
-        return found
+        result: pa.Array[Any] = texts.take(numbers).cast(pa.string())
+        return result

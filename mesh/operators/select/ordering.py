@@ -33,8 +33,8 @@ def in_order(events: EventBatch, keys: Sequence[tuple[Vector, Direction]]) -> Lo
     breaks[1:] |= events.kind[1:] != events.kind[:-1]
     if breaks.all():
         return np.arange(len(events.order))
-    given = [(vector.spread(len(events.order)), direction) for vector, direction in keys]
-    columns = [np.cumsum(breaks), *sort_columns(given)]
+    sort_keys = [(vector.spread(len(events.order)), direction) for vector, direction in keys]
+    columns = [np.cumsum(breaks), *sort_columns(sort_keys)]
     return np.lexsort(columns[::-1])
 
 

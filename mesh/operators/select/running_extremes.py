@@ -69,7 +69,7 @@ class ExtremeEver(_RunningExtreme):
 
 @njit
 def _since(
-    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, found: Any, best: Any,
+    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, is_set: Any, best: Any,
     larger: bool, out: Any, none: Any,
 ) -> Any:  # fmt: skip
     any_null = len(nulls) > 0
@@ -81,17 +81,17 @@ def _since(
             some = True
             continue
         if fresh[row]:
-            found[group] = 0
+            is_set[group] = 0
         if not (any_null and nulls[row]):
             value = values[row]
             if kind[row] == 0:
                 beats = value > best[group] if larger else value < best[group]
-                if not found[group] or beats:
+                if not is_set[group] or beats:
                     best[group] = value
-                found[group] = 1
+                is_set[group] = 1
             elif value == best[group] or (value != value and best[group] != best[group]):
-                found[group] = 0
-        if not found[group]:
+                is_set[group] = 0
+        if not is_set[group]:
             none[row] = True
             some = True
         out[row] = best[group]

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import EventKind
+from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT, EXPIRED, RESET, State, namespaced, no_rows, subset
 from mesh.operators.expressions import columns_of, compile_expression, compile_filter
 from mesh.operators.failures import lost, stopped
@@ -26,12 +27,12 @@ from mesh.operators.select.ordering import in_order, limited, places
 from mesh.operators.select.output_schema import output_schema
 from mesh.operators.total_order import instance_chunk_begins
 from mesh.plan.bound import OUTPUT_STEP
+from pyspark_nats.few_rows import FewRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.model.types import AttributeType
     from mesh.operators.base import Bools, EventBatch, Kinds, Longs
     from mesh.operators.select.aggregates import Expiry
     from mesh.operators.windows.row_refs import RowRefs
@@ -69,6 +70,7 @@ class Selector:
         written = output_schema(query)
         self._schema = written.arrow
         self._types = [attribute.type for attribute in written.attributes]
+        self._names = [attribute.name for attribute in written.attributes]
         self._kind = kind or query.events
         self._order_by = [
             (compile_expression(order.column), order.direction) for order in query.order_by
@@ -101,7 +103,7 @@ class Selector:
         self._needs_groups = bool(lifted) or grouping or (self._thins_out and bool(query.group_by))
         #: The arguments of aggregators, each once, and for each aggregator the index of its own.
         self._arguments: list[BoundExpression] = []
-        self._given: list[int | None] = [self._argument_of(one) for one in lifted]
+        self._argument_places: list[int | None] = [self._argument_of(one) for one in lifted]
         self._evaluators = [compile_expression(argument) for argument in self._arguments]
         #: The number of groups from which on idle ones are released.
         self._groups_max = 0 if grouping or not query.group_by else _SPARE_GROUPS
@@ -133,13 +135,13 @@ class Selector:
                 groups = np.where(stopped(frame, events), -1, groups)
             self._aggregators.run(frame, groups, events)
         vectors = self._computed(frame)
-        kept = self._kept(frame, events, groups, self._going(frame, events))
-        made = events.with_rows(self._rows(vectors, count))
+        indices = self._output_indices(frame, events, groups, self._going(frame, events))
+        output = events.with_rows(self._rows(vectors, count, events.rows))
         if groups is not None:
-            self.groups = groups if kept is None else groups[kept]
+            self.groups = groups if indices is None else groups[indices]
             if self.has_many_groups:
                 self.release(None)
-        return made if kept is None else made.take(kept)
+        return output if indices is None else output.take(indices)
 
     def _computed(self, frame: Frame) -> list[Vector]:
         """The outputs, which ``having`` and ``order by`` may name."""
@@ -149,9 +151,23 @@ class Selector:
                 frame.add(OUTPUT_STEP, name, vector)
         return vectors
 
-    def _rows(self, vectors: Sequence[Vector], count: int) -> pa.RecordBatch:
+    def _rows(
+        self, vectors: Sequence[Vector], count: int, source: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        """The outputs as rows; lists of values where the input is."""
+        if isinstance(source, FewRows) and self._is_listed(vectors):
+            return FewRows(
+                self._schema,
+                {n: v.to_list(count) for n, v in zip(self._names, vectors, strict=True)},
+                count,
+            )
         arrays = [v.to_arrow(count, t) for v, t in zip(vectors, self._types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _is_listed(self, vectors: Sequence[Vector]) -> bool:
+        """Whether the outputs have their types, and none is an object."""
+        types = [vector.type for vector in vectors]
+        return types == self._types and AttributeType.OBJECT not in types
 
     # After a window that is followed
 
@@ -185,10 +201,10 @@ class Selector:
         """
         if len(lines.instance):
             groups[lines.kind == RESET] = -1
-        found: list[tuple[str, Vector]] = []
+        results: list[tuple[str, Vector]] = []
         if self._aggregators is not None:
-            given = [None if at is None else arguments[at] for at in self._given]
-            found = self._aggregators.follow(lines, groups, given)
+            inputs = [None if at is None else arguments[at] for at in self._argument_places]
+            results = self._aggregators.follow(lines, groups, inputs)
         if self._thins_out:
             at = self._last_lines(lines, groups)
         else:
@@ -198,14 +214,14 @@ class Selector:
         if not count:
             return events.with_rows(no_rows(self._schema))
         frame = Frame.of_events(events)
-        for name, vector in found:
+        for name, vector in results:
             frame.add(AGGREGATES, name, vector.take(at))
         vectors = self._computed(frame)
-        made = events.with_rows(self._rows(vectors, count))
+        output = events.with_rows(self._rows(vectors, count, events.rows))
         if self._having is None and not self._order_by and not self._limits:
-            return made
+            return output
         going = np.ones(count, dtype=np.bool_) if self._having is None else self._having(frame)
-        return made.take(self._in_order(frame, events, np.flatnonzero(going)))
+        return output.take(self._in_order(frame, events, np.flatnonzero(going)))
 
     @property
     def has_many_groups(self) -> bool:
@@ -256,39 +272,39 @@ class Selector:
             going = going & ~lost(frame, events)
         return going
 
-    def _kept(
+    def _output_indices(
         self, frame: Frame, events: EventBatch, groups: Longs | None, going: Bools
     ) -> Longs | None:
         """The indices of the events to emit of each chunk, in order; None for all as they are."""
         if self._thins_out:
-            kept = self._last_ones(events, groups, going)
+            indices = self._last_ones(events, groups, going)
         elif going.all() and not self._order_by and not self._limits:
             return None
         else:
-            kept = np.flatnonzero(going)
-        return self._in_order(frame, events, kept)
+            indices = np.flatnonzero(going)
+        return self._in_order(frame, events, indices)
 
     @property
     def _limits(self) -> bool:
         return self._limit is not None or self._offset is not None
 
-    def _in_order(self, frame: Frame, events: EventBatch, kept: Longs) -> Longs:
-        """Of the events at ``kept`` those to emit, in the requested order."""
+    def _in_order(self, frame: Frame, events: EventBatch, indices: Longs) -> Longs:
+        """Of the events at ``indices`` those to emit, in the requested order."""
         if self._group_by and not self._thins_out:
             if self._limit is not None:
-                kept = kept[places(events.at(kept)) < self._limit]
-            return kept
-        if self._order_by and len(kept):
+                indices = indices[places(events.at(indices)) < self._limit]
+            return indices
+        if self._order_by and len(indices):
             keys = [
-                (evaluate(frame).spread(frame.length).take(kept), direction)
+                (evaluate(frame).spread(frame.length).take(indices), direction)
                 if frame.length > 1
                 else (evaluate(frame), direction)
                 for evaluate, direction in self._order_by
             ]
-            kept = kept[in_order(events.at(kept), keys)]
+            indices = indices[in_order(events.at(indices), keys)]
         if self._limits:
-            kept = kept[limited(events.at(kept), self._limit, self._offset)]
-        return kept
+            indices = indices[limited(events.at(indices), self._limit, self._offset)]
+        return indices
 
     def _of_kind(self, events: EventBatch) -> Bools:
         match self._kind:
@@ -326,8 +342,8 @@ class Selector:
             aggregators.restore(subset(state, name))
 
     def _all(self) -> list[tuple[str, Aggregators]]:
-        found = (("select", self._aggregators), (_HAVING, self._in_having))
-        return [(name, aggregators) for name, aggregators in found if aggregators is not None]
+        pairs = (("select", self._aggregators), (_HAVING, self._in_having))
+        return [(name, aggregators) for name, aggregators in pairs if aggregators is not None]
 
 
 def _attributes_read(query: BoundQuery) -> list[str]:

@@ -62,8 +62,8 @@ def joined(pieces: Mapping[str, pa.RecordBatch]) -> pa.RecordBatch:
 
 def stored(name: str, pieces: Mapping[str, pa.RecordBatch]) -> pa.RecordBatch | None:
     """The rows that ``cut`` cut under this name; None where there were none."""
-    found = pieces_of(name, pieces)
-    return joined(found) if found else None
+    parts = pieces_of(name, pieces)
+    return joined(parts) if parts else None
 
 
 def _parts(numbers: Longs) -> Iterator[tuple[int, int]]:

@@ -15,12 +15,15 @@ import pyarrow as pa
 
 from mesh.operators.base import Longs, concat, no_rows
 from mesh.operators.native import LONG1, LONG2, READ1, njit, types
+from pyspark_nats.few_rows import FewRows, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 #: Rows up to which small chunks are merged.
 CHUNK_ROWS = 4096
+#: Runs of few rows that are put into a chunk together.
+_FEW_MAX = 64
 #: A chunk that spans this many times the requested rows is not copied whole.
 _SPAN = 4
 _NUMBER = "#row"
@@ -80,18 +83,38 @@ class RowStore:
         self.schema = schema
         self._chunks: list[_Chunk] = []
         self._lasts: list[int] = []
+        #: The last rows, which are in no chunk yet: a chunk is copied for rows that join it.
+        self._few: list[FewRows] = []
         #: The number that the next row gets.
         self.came = 0
         #: Rows that are kept.
         self.count = 0
 
     def append(self, rows: pa.RecordBatch) -> None:
-        """Keep further rows."""
-        first, count = self.came, rows.num_rows
-        if not count:
+        """Keep further rows, few of which may be lists of values."""
+        if not rows.num_rows:
             return
-        self.came += count
-        self.count += count
+        if not isinstance(rows, FewRows):
+            self._join_few()
+        self.came += rows.num_rows
+        self.count += rows.num_rows
+        if not isinstance(rows, FewRows):
+            self._add(rows)
+            return
+        self._few.append(rows)
+        if len(self._few) == _FEW_MAX:
+            self._join_few()
+
+    def _join_few(self) -> None:
+        """Put the rows that are in no chunk into one."""
+        if self._few:
+            few, self._few = joined(self._few), []
+            self._add(few.whole())
+
+    def _add(self, rows: pa.RecordBatch) -> None:
+        """Put the last rows that have come into a chunk."""
+        count = rows.num_rows
+        first = self.came - count
         chunk = _Chunk(first, self.came - 1, rows)
         if self._chunks:
             last = self._chunks[-1]
@@ -110,6 +133,7 @@ class RowStore:
     def find(self, numbers: Longs, columns: Sequence[str] | None = None) -> RowIndex:
         """As ``take``, for access to one column after the other."""
         names = list(self.schema.names if columns is None else columns)
+        self._join_few()
         if not len(numbers):
             return RowIndex([no_rows(self.schema).select(names)], numbers)
         lasts = np.array(self._lasts)
@@ -133,15 +157,15 @@ class RowStore:
                 part = chunk.rows.slice(least - chunk.first, most - least + 1).select(names)
                 shift[index] = start - least
             else:
-                asked = np.flatnonzero(where == index)
-                part = chunk.rows.select(names).take(chunk.places(numbers[asked]))
-                apart.append((asked, np.arange(start, start + count)))
+                requests = np.flatnonzero(where == index)
+                part = chunk.rows.select(names).take(chunk.places(numbers[requests]))
+                apart.append((requests, np.arange(start, start + count)))
             parts.append(part)
             start += part.num_rows
         places = shift.take(where)
         places += numbers
-        for asked, found in apart:
-            places[asked] = found
+        for requests, positions in apart:
+            places[requests] = positions
         return RowIndex(parts, places)
 
     def release_below(self, number: int) -> None:
@@ -156,16 +180,17 @@ class RowStore:
 
     def keep(self, numbers: Longs) -> None:
         """Forget all rows but those with ``numbers``, which grow."""
-        kept: list[_Chunk] = []
+        self._join_few()
+        chunks: list[_Chunk] = []
         starts = np.array([chunk.first for chunk in self._chunks] or [0])
         edges = [*np.searchsorted(numbers, starts).tolist(), len(numbers)]
         for index, chunk in enumerate(self._chunks):
-            own = numbers[edges[index] : edges[index + 1]]
-            if len(own) == chunk.rows.num_rows:
-                kept.append(chunk)
-            elif len(own):
-                kept.append(_thin(chunk, own, chunk.rows.take(chunk.places(own))))
-        self._chunks = self._joined(kept)
+            live = numbers[edges[index] : edges[index + 1]]
+            if len(live) == chunk.rows.num_rows:
+                chunks.append(chunk)
+            elif len(live):
+                chunks.append(_thin(chunk, live, chunk.rows.take(chunk.places(live))))
+        self._chunks = self._joined(chunks)
         self._lasts = [chunk.last for chunk in self._chunks]
         self.count = sum(chunk.rows.num_rows for chunk in self._chunks)
 
@@ -184,17 +209,20 @@ class RowStore:
 
     def columns(self, names: Sequence[str]) -> Iterator[tuple[Longs, list[Longs]]]:
         """The numbers of all rows and some columns of whole numbers, chunk by chunk."""
+        self._join_few()
         for chunk in self._chunks:
             columns = (chunk.rows.column(name).to_numpy() for name in names)
             yield chunk.all_numbers, [c.astype(np.int64, copy=False) for c in columns]
 
     def chunks(self) -> Iterator[tuple[Longs, pa.RecordBatch]]:
         """The numbers of all rows and the rows, in parts."""
+        self._join_few()
         for chunk in self._chunks:
             yield chunk.all_numbers, chunk.rows
 
     def all(self) -> tuple[Longs, pa.RecordBatch]:
         """Every row that is kept, with its number."""
+        self._join_few()
         if not self._chunks:
             return np.empty(0, dtype=np.int64), no_rows(self.schema)
         numbers = np.concatenate([chunk.all_numbers for chunk in self._chunks])
@@ -202,6 +230,7 @@ class RowStore:
 
     def pieces(self) -> dict[str, pa.RecordBatch]:
         """The rows as pieces of a state; those that are not new have the names they had."""
+        self._join_few()
         pieces = {}
         for chunk in self._chunks:
             rows = chunk.rows
@@ -212,10 +241,12 @@ class RowStore:
 
     def scalars(self) -> list[object]:
         """Scalars of the state, besides the pieces."""
+        self._join_few()
         return [self.came, [[c.first, c.last, c.name] for c in self._chunks]]
 
     def restore(self, pieces: Mapping[str, pa.RecordBatch], scalars: Any) -> None:
         """Restore from ``pieces`` and ``scalars``."""
+        self._few = []
         self.came, chunks = scalars
         self._chunks = []
         for first, last, name in chunks:

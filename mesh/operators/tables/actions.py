@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Outcome:
+class ActionOutcome:
     """The rows that didn't go in, by number, with the reason; all others did.
 
     ``refused``: by the table, which has such a row already.  ``failed``: a condition or an
@@ -66,15 +66,15 @@ class TableAction:
                 for assignment in action.assignments
             ]
 
-    def perform(self, events: EventBatch) -> Outcome:
+    def perform(self, events: EventBatch) -> ActionOutcome:
         """Apply ``events``, the query's output, to the table."""
         if events.kind.any():
             events = events.where(events.kind != RESET)
         if not len(events):
-            return Outcome()
+            return ActionOutcome()
         if isinstance(self._action, Insert):
             refused = self._table.insert(events.rows)
-            return Outcome(refused=refused, changed=len(events) - len(refused))
+            return ActionOutcome(refused=refused, changed=len(events) - len(refused))
         frame = Frame.of_events(events, OUTPUT_STEP)
         if isinstance(self._action, Delete):
             return self._delete(frame, events)
@@ -83,16 +83,16 @@ class TableAction:
     def changes(self, events: EventBatch) -> tuple[str, EventBatch] | None:
         """The changes of a table in a store by ``perform``, with their channel; None for none."""
         table = self._table
-        made = table.take_changes() if isinstance(table, WrittenTable) else None
-        if made is None:
+        entries = table.take_changes() if isinstance(table, WrittenTable) else None
+        if entries is None:
             return None
         assert isinstance(table, WrittenTable), "asked above"
-        causes, rows = made
+        causes, rows = entries
         return table.channel, events.at(causes).with_rows(rows)
 
-    def _delete(self, frame: Frame, events: EventBatch) -> Outcome:
+    def _delete(self, frame: Frame, events: EventBatch) -> ActionOutcome:
         assert self._condition is not None
-        outcome = Outcome()
+        outcome = ActionOutcome()
         for row in self._rows(events, outcome):
             slots = self._condition.find(frame, row)
             if row in frame.failures:
@@ -102,20 +102,22 @@ class TableAction:
                 outcome.changed += len(slots)
         return outcome
 
-    def _update(self, frame: Frame, events: EventBatch) -> Outcome:
+    def _update(self, frame: Frame, events: EventBatch) -> ActionOutcome:
         condition, action = self._condition, self._action
         assert condition is not None
         assert isinstance(action, Update)
-        outcome = Outcome()
-        # Where the condition is the primary key alone, the engine overwrites the whole row.
-        whole = action.inserts and condition.is_key
-        own = self._inserted(frame, events.rows) if action.inserts else []
-        if whole and self._table.put_all(own, frame.length):
-            return Outcome(changed=frame.length)
+        outcome = ActionOutcome()
+        # Where the condition is the primary key alone, the engine's tables in memory overwrite the
+        # whole row; the original's stores apply ``set`` to the row that is there.
+        is_set = bool(self._assignments) and isinstance(self._table, WrittenTable)
+        whole = action.inserts and condition.is_key and not is_set
+        vectors = self._inserted(frame, events.rows) if action.inserts else []
+        if whole and self._table.put_all(vectors, frame.length):
+            return ActionOutcome(changed=frame.length)
         for row in self._rows(events, outcome):
             at, changed = np.array([row]), 1
             if whole:
-                refused = self._table.put([vector.take(at) for vector in own])
+                refused = self._table.put([vector.take(at) for vector in vectors])
             else:
                 slots = condition.find(frame, row)
                 if row in frame.failures:
@@ -125,7 +127,7 @@ class TableAction:
                     changed = len(slots)
                     refused = self._change(slots, frame, row, outcome)
                 elif action.inserts:
-                    refused = self._table.add([vector.take(at) for vector in own], 1).get(0)
+                    refused = self._table.add([vector.take(at) for vector in vectors], 1).get(0)
                 else:
                     continue
             if refused is not None:
@@ -134,7 +136,7 @@ class TableAction:
                 outcome.changed += changed
         return outcome
 
-    def _rows(self, events: EventBatch, outcome: Outcome) -> Iterator[int]:
+    def _rows(self, events: EventBatch, outcome: ActionOutcome) -> Iterator[int]:
         """As ``_rows``; a table in a store learns which row causes its changes."""
         table = self._table
         if not isinstance(table, WrittenTable):
@@ -145,7 +147,7 @@ class TableAction:
             yield row
         table.cause = None
 
-    def _change(self, slots: Longs, frame: Frame, row: int, outcome: Outcome) -> str | None:
+    def _change(self, slots: Longs, frame: Frame, row: int, outcome: ActionOutcome) -> str | None:
         """Apply the assignments to the rows at ``slots``; without assignments, all outputs.
 
         Returns why the table refuses the change; ``outcome`` receives failed computations.
@@ -178,7 +180,7 @@ class TableAction:
         ]
 
 
-def _rows(events: EventBatch, outcome: Outcome) -> Iterator[int]:
+def _rows(events: EventBatch, outcome: ActionOutcome) -> Iterator[int]:
     """The rows one after the other, without those after a failed one of their chunk."""
     first = instance_chunk_begins(events)
     reason: str | None = None

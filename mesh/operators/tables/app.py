@@ -31,7 +31,7 @@ class Tables(dict[str, AppTable]):
             name = definition.schema.name
             if store is None:
                 self[name] = AppTable(definition, current())
-            elif store.is_kept:
+            elif store.is_in_state:
                 kind = WrittenTable if definition.primary_key else NumberedTable
                 self[name] = kind(definition, current(), store)
             else:

@@ -30,9 +30,9 @@ class AppTable(Table):
 
     def contains(self, condition: BoundExpression, frame: Frame) -> Mask:
         """bool[n], the rows of ``frame`` for which ``condition`` holds for a row of the table."""
-        known = self._conditions.get(id(condition))
-        if known is None:
+        entry = self._conditions.get(id(condition))
+        if entry is None:
             with using(self._environment):
-                known = condition, self.condition(condition)
-            self._conditions[id(condition)] = known
-        return known[1].any(frame)
+                entry = condition, self.condition(condition)
+            self._conditions[id(condition)] = entry
+        return entry[1].any(frame)

@@ -22,7 +22,7 @@ _PYTHON = (AttributeType.STRING, AttributeType.OBJECT)
 _CAPACITY = 16
 
 
-class Column:
+class TableColumn:
     """The values of one attribute, of slots 0 to below ``length``."""
 
     def __init__(self, type: AttributeType) -> None:

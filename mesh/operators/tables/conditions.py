@@ -68,10 +68,10 @@ class Condition:
             self._index = next((equal[name] for name in table.indexes if name in equal), None)
         self._listed_by = _listed_by(parts, table)
         self._rest = None if on is None or self.is_key or self._never else compile_filter(on)
-        known = (e for e in equal.values() if e.type is not AttributeType.OBJECT)
-        self._equal = self._index or next(known, None)
+        candidates = (e for e in equal.values() if e.type is not AttributeType.OBJECT)
+        self._equal = self._index or next(candidates, None)
         #: The last frame evaluated, and by attribute the values that its rows require.
-        self._asked: Frame | None = None
+        self._last_frame: Frame | None = None
         self._values: dict[str, list[Any]] = {}
         #: The slots by the value of ``_equal``'s attribute, and when that was so.
         self._by_value: tuple[tuple[int, int], dict[Any, list[int]]] | None = None
@@ -84,28 +84,28 @@ class Condition:
         table = self._table
         if self._never:
             return _NONE
-        found: Longs | None = None
+        hits: Longs | None = None
         if self._key is not None:
             values = [self._value(equal, frame, row) for equal in self._key]
             slot = table.by_key(values[0] if len(values) == 1 else tuple(values))
-            found = _NONE if slot is None else np.array([slot])
+            hits = _NONE if slot is None else np.array([slot])
         elif self._index is not None:
             value = self._value(self._index, frame, row)
-            found = _NONE if value is None else table.by_index(self._index.name, value)
-        if found is not None and (self._rest is None or not len(found)):
-            return table.arrange(found)
+            hits = _NONE if value is None else table.by_index(self._index.name, value)
+        if hits is not None and (self._rest is None or not len(hits)):
+            return table.arrange(hits)
         if self._rest is None:
             return table.arrange(table.slots())
-        rows = TableFrame(table, found, frame, np.array([row]))
+        rows = TableFrame(table, hits, frame, np.array([row]))
         if not rows.length:
             return _NONE
         met = self._rest(rows)
         if rows.failures:
-            there = table.alive() if found is None else np.ones(len(found), dtype=np.bool_)
+            there = table.alive() if hits is None else np.ones(len(hits), dtype=np.bool_)
             for number in sorted(rows.failures):
                 if there[number]:
                     frame.failures.setdefault(row, rows.failures[number])
-        slots = np.flatnonzero(met & table.alive()) if found is None else found[met]
+        slots = np.flatnonzero(met & table.alive()) if hits is None else hits[met]
         slots = table.arrange(slots)
         if self._listed_by is not None and len(slots) > 1:
             slots = slots[
@@ -117,8 +117,8 @@ class Condition:
         """The value that an attribute has to equal for one row; computed for a whole frame."""
         if frame.length == 1:
             return python_value(equal.value(frame), row)
-        if self._asked is not frame:
-            self._asked, self._values = frame, {}
+        if self._last_frame is not frame:
+            self._last_frame, self._values = frame, {}
         values = self._values.get(equal.name)
         if values is None:
             values = self._values[equal.name] = equal.values(frame)
@@ -127,9 +127,9 @@ class Condition:
     def pairs(self, frame: Frame) -> tuple[Longs, Longs]:
         """As ``find`` for all rows of ``frame``: the row of each match, and its slot."""
         if frame.length < _MANY or self._never or self._equal is None:
-            found = [self.find(frame, row) for row in range(frame.length)]
-            counts = [len(slots) for slots in found]
-            return np.repeat(np.arange(len(found)), counts), np.concatenate([_NONE, *found])
+            hits = [self.find(frame, row) for row in range(frame.length)]
+            counts = [len(slots) for slots in hits]
+            return np.repeat(np.arange(len(hits)), counts), np.concatenate([_NONE, *hits])
         if self._key is not None:
             values = [equal.values(frame) for equal in self._key]
             keys = values[0] if len(values) == 1 else zip(*values, strict=True)
@@ -152,25 +152,25 @@ class Condition:
     def _alike(self, equal: _Equal, frame: Frame) -> tuple[Longs, Longs]:
         """The pairs that are equal in one attribute, the slots of each row growing."""
         values = equal.values(frame)
-        found: list[Sequence[int]] = []
+        hits: list[Sequence[int]] = []
         if self._index is not None:
             slots_of = {v: self._table.by_index(equal.name, v).tolist() for v in set(values)}
-            found = [() if value is None else slots_of[value] for value in values]
+            hits = [() if value is None else slots_of[value] for value in values]
         else:
-            get = self._known_by(equal).get
-            found = [get(value, ()) for value in values]
-        counts = np.fromiter(map(len, found), dtype=np.int64, count=len(found))
-        slots = np.fromiter(chain.from_iterable(found), dtype=np.int64, count=int(counts.sum()))
-        return np.repeat(np.arange(len(found)), counts), slots
+            get = self._slots_by_value(equal).get
+            hits = [get(value, ()) for value in values]
+        counts = np.fromiter(map(len, hits), dtype=np.int64, count=len(hits))
+        slots = np.fromiter(chain.from_iterable(hits), dtype=np.int64, count=int(counts.sum()))
+        return np.repeat(np.arange(len(hits)), counts), slots
 
-    def _known_by(self, equal: _Equal) -> dict[Any, list[int]]:
+    def _slots_by_value(self, equal: _Equal) -> dict[Any, list[int]]:
         """The slots by value of an attribute that has no index; made once for each version."""
         version = self._table.version
         if self._by_value is None or self._by_value[0] != version:
             by_value: dict[Any, list[int]] = {}
             alive = self._table.slots()
-            own = _listed(self._table.vector(equal.name, alive), len(alive))
-            for value, slot in zip(own, alive.tolist(), strict=True):
+            values = _listed(self._table.vector(equal.name, alive), len(alive))
+            for value, slot in zip(values, alive.tolist(), strict=True):
                 if value is not None:
                     by_value.setdefault(value, []).append(slot)
             self._by_value = version, by_value
@@ -178,9 +178,9 @@ class Condition:
 
     def any(self, frame: Frame) -> Bools:
         """bool[n], for each row of ``frame`` whether a row of the table meets it."""
-        found = np.zeros(frame.length, dtype=np.bool_)
-        found[self.pairs(frame)[0]] = True
-        return found
+        is_met = np.zeros(frame.length, dtype=np.bool_)
+        is_met[self.pairs(frame)[0]] = True
+        return is_met
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,23 +203,23 @@ def _listed(vector: Vector, length: int) -> list[Any]:
 
 def _equalities(parts: Sequence[BoundExpression]) -> dict[str, _Equal]:
     """By attribute of the table, the first conjunct that is an equality with it."""
-    found: dict[str, _Equal] = {}
+    equalities: dict[str, _Equal] = {}
     for part in parts:
         if not isinstance(part, BinaryExpression) or part.operator is not BinaryOperator.EQUAL:
             continue
-        for own, other in ((part.left, part.right), (part.right, part.left)):
-            if _is_own(own) and not _names_table(other) and _same_kind(own, other):
-                assert isinstance(own, Column)
-                equal = _Equal(own.name, own.type, compile_expression(other))
-                found.setdefault(own.name, equal)
-    return found
+        for column, other in ((part.left, part.right), (part.right, part.left)):
+            if _is_table_column(column) and not _names_table(other) and _same_kind(column, other):
+                assert isinstance(column, Column)
+                equal = _Equal(column.name, column.type, compile_expression(other))
+                equalities.setdefault(column.name, equal)
+    return equalities
 
 
-def _same_kind(own: BoundExpression, other: BoundExpression) -> bool:
+def _same_kind(column: BoundExpression, other: BoundExpression) -> bool:
     """Whether Python's equality of their values is the engine's; floats meet others in ways."""
-    if own.type is other.type:
-        return own.type is not None
-    return own.type in _WHOLE and other.type in _WHOLE
+    if column.type is other.type:
+        return column.type is not None
+    return column.type in _WHOLE and other.type in _WHOLE
 
 
 def _listed_by(parts: Sequence[BoundExpression], table: Table) -> str | None:
@@ -229,19 +229,19 @@ def _listed_by(parts: Sequence[BoundExpression], table: Table) -> str | None:
     part = parts[0]
     if part.operator not in _ORDERS:
         return None
-    for own, other in ((part.left, part.right), (part.right, part.left)):
-        if _is_own(own) and not _names_table(other):
-            assert isinstance(own, Column)
-            return own.name if own.name in table.indexes else None
+    for column, other in ((part.left, part.right), (part.right, part.left)):
+        if _is_table_column(column) and not _names_table(other):
+            assert isinstance(column, Column)
+            return column.name if column.name in table.indexes else None
     return None
 
 
-def _is_own(part: BoundExpression) -> bool:
+def _is_table_column(part: BoundExpression) -> bool:
     return isinstance(part, Column) and part.step == TABLE_STEP
 
 
 def _names_table(part: BoundExpression) -> bool:
-    return any(_is_own(inner) for inner in walk(part))
+    return any(_is_table_column(inner) for inner in walk(part))
 
 
 def _sortable(vector: Vector) -> Any:

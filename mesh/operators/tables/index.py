@@ -10,13 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mesh.operators.base import Longs
-    from mesh.operators.tables.columns import Column
+    from mesh.operators.tables.columns import TableColumn
 
 
 class AttributeIndex:
     """Slots by the value in ``column``; ``slots``: the initial rows."""
 
-    def __init__(self, column: Column, slots: Iterable[int] = ()) -> None:
+    def __init__(self, column: TableColumn, slots: Iterable[int] = ()) -> None:
         self._column = column
         #: By value, the slots as a set that keeps their sequence.
         self._slots: dict[Any, dict[int, None]] = {}

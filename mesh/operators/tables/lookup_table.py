@@ -63,7 +63,7 @@ class LookupTable(WrittenTable):
         self._cache = None if options.cache is None else RowCache(options.cache)
 
     def __repr__(self) -> str:
-        return f"LookedUpTable({self.schema.name}, {len(self)} rows at hand)"
+        return f"LookupTable({self.schema.name}, {len(self)} rows at hand)"
 
     @property
     def is_cached(self) -> bool:
@@ -105,13 +105,13 @@ class LookupTable(WrittenTable):
         self._reads = [] if self._reads is None else self._reads
         if EVERY_ROW in self._done or self._is_repeating:
             return
-        unknown = [key for key in dict.fromkeys(keys) if not self._is_known(key)]
+        unknown = [key for key in dict.fromkeys(keys) if not self._is_resolved(key)]
         many = len(self.primary_key) > 1
         for clause in key_parts(self.primary_key, [key if many else (key,) for key in unknown]):
             self._load(clause)
         self._absent.update(key for key in unknown if key not in self._keys)
 
-    def _is_known(self, key: Key) -> bool:
+    def _is_resolved(self, key: Key) -> bool:
         parts = key if isinstance(key, tuple) else (key,)
         return key in self._keys or key in self._absent or None in parts
 
@@ -119,11 +119,11 @@ class LookupTable(WrittenTable):
         assert self.find_rows is not None, "a process that runs queries sets a reader"
         self._take_in(self.find_rows(clause))
 
-    def _take_in(self, found: pa.RecordBatch) -> None:
-        columns = [found.column(name).to_pylist() for name in self.primary_key]
+    def _take_in(self, batch: pa.RecordBatch) -> None:
+        columns = [batch.column(name).to_pylist() for name in self.primary_key]
         keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-        new = np.array([not self._is_known(key) for key in keys], dtype=np.bool_)
-        rows = found.filter(pa.array(new))
+        new = np.array([not self._is_resolved(key) for key in keys], dtype=np.bool_)
+        rows = batch.filter(pa.array(new))
         if self._reads is not None and not self.is_cached:
             self._reads.append(rows)
         vectors = [
@@ -217,8 +217,8 @@ class LookupTable(WrittenTable):
             return slots
         keys = [self._key_at(slot) for slot in slots.tolist()]
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__))
-        found: Longs = slots[order]
-        return found
+        result: Longs = slots[order]
+        return result
 
     # Changing
 
@@ -280,9 +280,9 @@ class LookupTable(WrittenTable):
         """
         if not self._is_repeating:
             return State()
-        found = super().snapshot()
+        state = super().snapshot()
         absent = [list(key) if isinstance(key, tuple) else key for key in self._absent]
-        return State(found.pieces, {**found.scalars, "absent": absent})
+        return State(state.pieces, {**state.scalars, "absent": absent})
 
     def restore(self, state: State) -> None:
         """Begin without rows at hand, unless the state is of the middle of a repeated run."""
@@ -307,9 +307,9 @@ class LookupCondition(WrittenCondition):
     def find(self, frame: Frame, row: int) -> Longs:
         """See ``Condition.find``."""
         self.require(frame)
-        found = super().find(frame, row)
-        self._lookup_table.used(found)
-        return found
+        slots = super().find(frame, row)
+        self._lookup_table.used(slots)
+        return slots
 
     def pairs(self, frame: Frame) -> tuple[Longs, Longs]:
         """See ``Condition.pairs``."""

@@ -37,7 +37,7 @@ class NumberedTable(WrittenTable):
     def fill(self, rows: pa.RecordBatch) -> None:
         """See ``WrittenTable``."""
         rows = rows.sort_by(ROW_NUMBER)
-        first = self._given
+        first = self._slot_count
         super().fill(rows)
         numbers = rows.column(ROW_NUMBER).to_numpy()
         self._numbers[first:] = numbers
@@ -49,10 +49,10 @@ class NumberedTable(WrittenTable):
         self._next += count
 
     def _pack(self) -> None:
-        kept, given = self.slots(), self._given
+        live, slot_count = self.slots(), self._slot_count
         super()._pack()
-        if self._given < given:
-            self._numbers = self._numbers[kept]
+        if self._slot_count < slot_count:
+            self._numbers = self._numbers[live]
 
     def _with_numbers(self, rows: pa.RecordBatch, slots: Longs) -> pa.RecordBatch:
         return rows.append_column(ROW_NUMBER, pa.array(self._numbers[slots]))
@@ -70,7 +70,7 @@ class NumberedTable(WrittenTable):
         """See ``Table``."""
         super().restore(state)
         scalars: Any = state.scalars
-        self._numbers = np.zeros(self._given, dtype=np.int64)
+        self._numbers = np.zeros(self._slot_count, dtype=np.int64)
         for rows in state.pieces.values():
             self._numbers[rows.column(SLOT).to_numpy()] = rows.column(ROW_NUMBER).to_numpy()
         self._next = scalars["next"]

@@ -33,7 +33,7 @@ from mesh.plan.bound import (
     UnaryExpression,
     walk,
 )
-from mesh.plan.bound import Answer as Reads
+from mesh.plan.bound import AnswerOutput as Reads
 from mesh.plan.bound.expressions import OUTPUT_STEP, TABLE_STEP
 from mesh.plan.stores import stored_in
 
@@ -54,16 +54,16 @@ class Prefetch:
     def __init__(self, app: BoundApp, tables: Mapping[str, AppTable]) -> None:
         """Compile them; inside of ``using``."""
         self._tables = {n: t for n, t in tables.items() if isinstance(t, LookupTable)}
-        self._wanted: dict[str, list[tuple[int, LookupCondition]]] = {}
-        self._asked: dict[str, list[tuple[int, AggregationLookup]]] = {}
+        self._table_lookups: dict[str, list[tuple[int, LookupCondition]]] = {}
+        self._aggregation_lookups: dict[str, list[tuple[int, AggregationLookup]]] = {}
         inside = (query for partition in app.partitions for query in partition.queries)
         stored = {one.schema.name for one in app.aggregations if stored_in(one) is not None}
         for query in (*app.queries, *inside) if self._tables or stored else ():
             for stream, step, lookup in _aggregations(query, stored):
-                self._asked.setdefault(stream, []).append((step, lookup))
+                self._aggregation_lookups.setdefault(stream, []).append((step, lookup))
             for stream, step, table, on in self._conditions(query):
                 condition = LookupCondition(on, self._tables[table])
-                self._wanted.setdefault(stream, []).append((step, condition))
+                self._table_lookups.setdefault(stream, []).append((step, condition))
 
     def load(self, entering: Iterable[tuple[str, EventBatch]]) -> None:
         """Load what the events of a run may need.
@@ -71,13 +71,13 @@ class Prefetch:
         Raises:
             MeshError: a database does not answer.
         """
-        if not self._wanted and not self._asked:
+        if not self._table_lookups and not self._aggregation_lookups:
             return
         for stream, events in entering:
-            for step, lookup in self._asked.get(stream, ()):
+            for step, lookup in self._aggregation_lookups.get(stream, ()):
                 if len(events) >= _EVENTS_MIN:
                     lookup.load(Frame.of_events(events, step))
-            for step, condition in self._wanted.get(stream, ()):
+            for step, condition in self._table_lookups.get(stream, ()):
                 if len(events) >= _EVENTS_MIN:
                     condition.require(Frame.of_events(events, step))
 
@@ -105,9 +105,9 @@ class Prefetch:
             on = of_table(query.input.on, 1 - step)
             if other.kind is SourceKind.TABLE and on is not None:
                 yield other.schema.name, on
-        given = [output.expression for output in query.outputs]
-        given += [h.condition for h in source.handlers if isinstance(h, BoundFilter)]
-        for part in (part for one in given for part in walk(one)):
+        roots = [output.expression for output in query.outputs]
+        roots += [h.condition for h in source.handlers if isinstance(h, BoundFilter)]
+        for part in (part for one in roots for part in walk(one)):
             if isinstance(part, TableCheck):
                 yield part.table, part.operand
         action = query.action
@@ -124,10 +124,10 @@ class Prefetch:
     def _by_key(self, name: str, values: Sequence[BoundExpression]) -> BoundExpression:
         """The condition that a row has the primary key of ``values``, all of a row."""
         table = self._tables[name]
-        own = (Column(a.name, a.type, TABLE_STEP) for a in table.schema.attributes)
+        columns = (Column(a.name, a.type, TABLE_STEP) for a in table.schema.attributes)
         return conjunction(
             BinaryExpression(BinaryOperator.EQUAL, column, value, AttributeType.BOOL)
-            for column, value in zip(own, values, strict=True)
+            for column, value in zip(columns, values, strict=True)
             if column.name in table.primary_key
         )
 
@@ -142,34 +142,34 @@ def _aggregations(
     for step, (source, other) in enumerate(((join.left, join.right), (join.right, join.left))):
         if source.kind is not SourceKind.STREAM or other.kind is not SourceKind.AGGREGATION:
             continue
-        own = [join.per, join.within.start, join.within.end]
-        is_known = all(
+        arguments = [join.per, join.within.start, join.within.end]
+        is_computable = all(
             (isinstance(part, Column) and part.step != step)
-            or _is_known(part, step, source.schema.names)
-            for one in (*own, join.on)
+            or _is_computable(part, step, source.schema.names)
+            for one in (*arguments, join.on)
             if one is not None
             for part in walk(one)
         )
-        if is_known and other.schema.name in stored:
+        if is_computable and other.schema.name in stored:
             yield source.schema.name, step, AggregationLookup(join, 1 - step)
 
 
 def _is_of(on: BoundExpression, step: int, source: BoundStream) -> bool:
     """Whether a condition can be computed of a stream's events alone, as they come."""
     return on.type is AttributeType.BOOL and all(
-        _is_known(part, step, source.schema.names) for part in walk(on)
+        _is_computable(part, step, source.schema.names) for part in walk(on)
     )
 
 
-def _is_known(part: BoundExpression, step: int, names: Sequence[str]) -> bool:
+def _is_computable(part: BoundExpression, step: int, names: Sequence[str]) -> bool:
     match part:
         case AggregateCall() | TableCheck() | EventIsNull():
             return False
         case FunctionCall():
             return not part.is_script
         case Column():
-            is_own = (part.step, part.index) == (step, None) and part.name in names
-            return part.step == TABLE_STEP or is_own
+            is_input = (part.step, part.index) == (step, None) and part.name in names
+            return part.step == TABLE_STEP or is_input
         case _:
             return True
 
@@ -190,9 +190,9 @@ def _with_outputs(
                 return None
             return replace(on, left=left, right=right)
         case FunctionCall():
-            found = [_with_outputs(one, values) for one in on.arguments]
-            if any(one is None for one in found):
+            arguments = [_with_outputs(one, values) for one in on.arguments]
+            if any(one is None for one in arguments):
                 return None
-            return replace(on, arguments=tuple(one for one in found if one is not None))
+            return replace(on, arguments=tuple(one for one in arguments if one is not None))
         case _:
             return on

@@ -110,8 +110,8 @@ class Pushed:
     def __init__(self, on: BoundExpression | None) -> None:
         """Compile it; inside of ``using``, where its functions are found."""
         self._parameters: list[tuple[BoundExpression, Evaluator]] = []
-        found = [self._part(part) for part in ([] if on is None else conjuncts(on))]
-        parts = [part for part in found if part is not None]
+        results = [self._part(part) for part in ([] if on is None else conjuncts(on))]
+        parts = [part for part in results if part is not None]
         equal: dict[str, _Test] = {}
         for part in parts:
             if isinstance(part, _Test) and part.how is Comparison.EQUAL:
@@ -139,8 +139,8 @@ class Pushed:
         if self._equal and len(rows) > 1:
             yield from self._by_keys(rows)
             return
-        found = (self._of_row(row) for row in rows)
-        clauses = tuple(dict.fromkeys(clause for clause in found if clause is not None))
+        row_clauses = (self._of_row(row) for row in rows)
+        clauses = tuple(dict.fromkeys(clause for clause in row_clauses if clause is not None))
         for start in range(0, len(clauses), _ALTERNATIVES_MAX):
             some = clauses[start : start + _ALTERNATIVES_MAX]
             yield some[0] if len(some) == 1 else AnyOf(some)
@@ -171,8 +171,8 @@ class Pushed:
                 return None
             key = tuple(test.value(row) for test in self._equal)
             parts.insert(0, AnyKey(tuple(test.column for test in self._equal), (key,)))
-        found = tuple(part for part in parts if part is not None)
-        return found[0] if len(found) == 1 else AllOf(found)
+        clauses = tuple(part for part in parts if part is not None)
+        return clauses[0] if len(clauses) == 1 else AllOf(clauses)
 
     def _part(self, part: BoundExpression, *, negated: bool = False) -> _Part | None:
         """The tests of ``part``, or of its opposite, for a database; None for none."""
@@ -195,39 +195,39 @@ class Pushed:
         return None
 
     def _group(
-        self, given: Sequence[BoundExpression], negated: bool, *, is_any: bool
+        self, expressions: Sequence[BoundExpression], negated: bool, *, is_any: bool
     ) -> _Part | None:
-        parts = [self._part(one, negated=negated) for one in given]
+        parts = [self._part(one, negated=negated) for one in expressions]
         if is_any and any(part is None for part in parts):
             return None
-        found = tuple(part for part in parts if part is not None)
-        return _Group(found, is_any) if found else None
+        members = tuple(part for part in parts if part is not None)
+        return _Group(members, is_any) if members else None
 
     def _compared(self, part: BinaryExpression) -> _Part | None:
         is_equal = part.operator is BinaryOperator.EQUAL
         how = Comparison.EQUAL if is_equal else _ORDERS.get(part.operator)
         if how is None:
             return None
-        for own, other, direction in (
+        for column, other, direction in (
             (part.left, part.right, how),
             (part.right, part.left, _MIRRORED[how]),
         ):
-            if isinstance(own, Column) and own.step == TABLE_STEP:
-                return self._test(own, direction, other)
+            if isinstance(column, Column) and column.step == TABLE_STEP:
+                return self._test(column, direction, other)
         return None
 
-    def _test(self, own: Column, how: Comparison, other: BoundExpression) -> _Test | None:
-        if other.type is None or AttributeType.OBJECT in (own.type, other.type):
+    def _test(self, column: Column, how: Comparison, other: BoundExpression) -> _Test | None:
+        if other.type is None or AttributeType.OBJECT in (column.type, other.type):
             return None
-        is_alike = own.type is other.type or other.type in _ALSO.get(own.type, ())
-        has_order = own.type.is_numeric or how in (Comparison.EQUAL, Comparison.CONTAINS)
-        if not is_alike or not has_order or not _is_given(other):
+        is_alike = column.type is other.type or other.type in _ALSO.get(column.type, ())
+        has_order = column.type.is_numeric or how in (Comparison.EQUAL, Comparison.CONTAINS)
+        if not is_alike or not has_order or not _is_parameter(other):
             return None
         self._parameters.append((other, compile_expression(other)))
-        return _Test(own.name, own.type, how, len(self._parameters) - 1)
+        return _Test(column.name, column.type, how, len(self._parameters) - 1)
 
 
-def _is_given(value: BoundExpression) -> bool:
+def _is_parameter(value: BoundExpression) -> bool:
     """Whether a value is known before any row of the table is, and is the same again."""
     return not any(
         (isinstance(part, Column) and part.step == TABLE_STEP)
@@ -255,11 +255,11 @@ def key_parts(names: tuple[str, ...], keys: Sequence[tuple[Any, ...]]) -> Iterat
 def _clause(part: _Part, row: tuple[Any, ...]) -> Clause | None:
     """A part with the values of one row; None if it holds for no row of the table."""
     if isinstance(part, _Group):
-        found = [_clause(inner, row) for inner in part.parts]
-        there = tuple(one for one in found if one is not None)
+        clauses = [_clause(inner, row) for inner in part.parts]
+        there = tuple(one for one in clauses if one is not None)
         if part.is_any:
             return AnyOf(there) if there else None
-        return AllOf(there) if len(there) == len(found) else None
+        return AllOf(there) if len(there) == len(clauses) else None
     if part.parameter < 0:
         return Compared(part.column, part.how)
     if not part.may_hold(row):

@@ -73,7 +73,9 @@ class Replay:
             for table in self._tables:
                 table.repeat(run.rows.get(table.read_name), continues=run.continues)
 
-    def parts(self, ready: list[MergedRun], known_ms: int) -> Iterator[tuple[list[MergedRun], int]]:
+    def parts(
+        self, ready: list[MergedRun], watermark_ms: int
+    ) -> Iterator[tuple[list[MergedRun], int]]:
         """The events up to the end of each earlier read run, and its time; then the others."""
         self._has_repeated = bool(self._runs)
         while self._runs:
@@ -81,9 +83,9 @@ class Replay:
             self._begin()
             count = sum(len(one.index) for one in ready)
             rest = run.until - self.taken
-            if count < rest or (count == rest and known_ms < run.known_ms):
+            if count < rest or (count == rest and watermark_ms < run.known_ms):
                 self.taken += count
-                yield ready, known_ms
+                yield ready, watermark_ms
                 return
             self.taken = run.until
             yield ranked(ready, 0, rest), run.known_ms
@@ -95,14 +97,14 @@ class Replay:
                     table.ask_again()
             ready = ranked(ready, rest, count)
         self.taken += sum(len(one.index) for one in ready)
-        yield ready, known_ms
+        yield ready, watermark_ms
 
-    def read(self, known_ms: int, *, continues: bool, writes: bool) -> ReadRun | None:
+    def read(self, watermark_ms: int, *, continues: bool, writes: bool) -> ReadRun | None:
         """The read run that has just ended; None if nothing was looked up, and not ``writes``."""
-        asked = [table.take_reads() for table in self._tables]
-        if self._runs or (not writes and all(one is None for one in asked)):
+        reads = [table.take_reads() for table in self._tables]
+        if self._runs or (not writes and all(one is None for one in reads)):
             return None
         self.number += 1
-        named = zip(self._tables, asked, strict=True)
+        named = zip(self._tables, reads, strict=True)
         rows = {table.read_name: one for table, one in named if one is not None}
-        return ReadRun(self.number, self.taken, known_ms, continues or self._has_repeated, rows)
+        return ReadRun(self.number, self.taken, watermark_ms, continues or self._has_repeated, rows)

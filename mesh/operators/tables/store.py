@@ -19,7 +19,7 @@ import pyarrow as pa
 from mesh.functions.vectors import Vector, from_arrow
 from mesh.model.types import AttributeType
 from mesh.operators.base import State, concat
-from mesh.operators.tables.columns import Column, python_value
+from mesh.operators.tables.columns import TableColumn, python_value
 from mesh.operators.tables.index import AttributeIndex
 from mesh.operators.tables.order import BUCKETS, bucket, buckets_for
 
@@ -50,13 +50,13 @@ class Table:
         self._key_types = tuple(types[name] for name in self.primary_key)
         #: Whether rows are listed by their key rather than in order of insertion.
         self._sorted = len(self._key_types) == 1 and self._key_types[0].is_numeric
-        self._columns = {name: Column(type) for name, type in types.items()}
+        self._columns = {name: TableColumn(type) for name, type in types.items()}
         self._indexes = {name: AttributeIndex(self._columns[name]) for name in indexes}
         self._keys: dict[Key, int] = {}
         self._buckets = BUCKETS
-        #: Whether a slot has a row; the first ``_given`` slots have been allocated.
+        #: Whether a slot has a row; the first ``_slot_count`` slots have been allocated.
         self._flags: Bools = np.zeros(PIECE_ROWS, dtype=np.bool_)
-        self._given = 0
+        self._slot_count = 0
         self._count = 0
         #: Changes so far, and when each piece of the state changed last.
         self._changes = 0
@@ -92,7 +92,7 @@ class Table:
 
     def alive(self) -> Bools:
         """bool[n], of all slots ever given, whether they have a row."""
-        return self._flags[: self._given]
+        return self._flags[: self._slot_count]
 
     def by_key(self, key: Key) -> int | None:
         """The slot of the row with this primary key: a value, or a tuple of several."""
@@ -149,7 +149,7 @@ class Table:
         """As ``insert``, with the attributes as vectors."""
         if not count:
             return {}
-        start = self._given
+        start = self._slot_count
         for column, vector in zip(self._columns.values(), vectors, strict=True):
             column.append(vector, count)
         self._give(count)
@@ -265,20 +265,22 @@ class Table:
 
     def put(self, vectors: Sequence[Vector]) -> str | None:
         """Add one row, or write over the one that has its primary key."""
-        given = dict(zip(self._columns, vectors, strict=True))
-        parts = tuple(python_value(given[name]) for name in self.primary_key)
+        values = dict(zip(self._columns, vectors, strict=True))
+        parts = tuple(python_value(values[name]) for name in self.primary_key)
         slot = self._keys.get(parts[0] if len(parts) == 1 else parts)
         if slot is None:
             return self.add(vectors, 1).get(0)
-        self._set(np.array([slot]), given)
+        self._set(np.array([slot]), values)
         return None
 
     def put_all(self, vectors: Sequence[Vector], count: int) -> bool:
         """As ``put`` for ``count`` rows in sequence; returns whether that is possible at once."""
         if self._indexes or count < 2 or AttributeType.OBJECT in self._key_types:
             return False
-        given = dict(zip(self._columns, vectors, strict=True))
-        parts = [given[name].spread(count).to_arrow(count).to_pylist() for name in self.primary_key]
+        values = dict(zip(self._columns, vectors, strict=True))
+        parts = [
+            values[name].spread(count).to_arrow(count).to_pylist() for name in self.primary_key
+        ]
         keys: list[Any] = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
         if self._sorted and None in keys:
             return False
@@ -288,7 +290,7 @@ class Table:
         for row, key in enumerate(keys):
             slot = self._keys.get(key)
             if slot is None:
-                slot = self._keys[key] = self._given + len(new)
+                slot = self._keys[key] = self._slot_count + len(new)
                 self._buckets = buckets_for(len(self._keys), self._buckets)
                 new.append(row)
             self._touch(slot)
@@ -296,19 +298,19 @@ class Table:
         slots = np.fromiter(last, dtype=np.int64, count=len(last))
         rows = np.fromiter(last.values(), dtype=np.int64, count=len(last))
         born = np.array(new, dtype=np.int64)
-        first = self._given
+        first = self._slot_count
         self._give(len(new))
-        self._flags[first : self._given] = True
+        self._flags[first : self._slot_count] = True
         self._count += len(new)
         for name, column in self._columns.items():
-            column.append(given[name].take(born), len(new))
-            column.set(slots, given[name].take(rows))
+            column.append(values[name].take(born), len(new))
+            column.set(slots, values[name].take(rows))
         return True
 
     def _give(self, count: int) -> None:
         """Allocate further slots, which have no rows yet."""
-        self._given += count
-        if self._given > len(self._flags):
+        self._slot_count += count
+        if self._slot_count > len(self._flags):
             more = np.zeros(max(len(self._flags), count), dtype=np.bool_)
             self._flags = np.concatenate([self._flags, more])
 
@@ -324,17 +326,17 @@ class Table:
 
     def _pack(self) -> None:
         """Renumber the rows when most slots are free."""
-        free = self._given - self._count
+        free = self._slot_count - self._count
         if free < _FREE_MIN or free < self._count:
             return
-        kept = self.slots()
+        live = self.slots()
         for column in self._columns.values():
-            column.keep(kept)
-        self._given = len(kept)
-        self._flags = np.zeros(max(PIECE_ROWS, 2 * self._given), dtype=np.bool_)
-        self._flags[: self._given] = True
+            column.keep(live)
+        self._slot_count = len(live)
+        self._flags = np.zeros(max(PIECE_ROWS, 2 * self._slot_count), dtype=np.bool_)
+        self._flags[: self._slot_count] = True
         self._changes += 1
-        self._changed = dict.fromkeys(range(-(-len(kept) // PIECE_ROWS)), self._changes)
+        self._changed = dict.fromkeys(range(-(-len(live) // PIECE_ROWS)), self._changes)
         self._find_anew()
 
     def _find_anew(self) -> None:
@@ -356,7 +358,7 @@ class Table:
                 rows = self.take(slots).append_column(SLOT, pa.array(slots))
                 pieces[f"rows-{piece}-{changed}"] = rows
         scalars: dict[str, object] = {
-            "slots": self._given,
+            "slots": self._slot_count,
             "changes": self._changes,
             "buckets": self._buckets,
             "changed": [[piece, changed] for piece, changed in self._changed.items()],
@@ -372,7 +374,7 @@ class Table:
         count = scalars["slots"]
         names = [f"rows-{piece}-{changed}" for piece, changed in self._changed.items()]
         stored = [state.pieces[name] for name in names if name in state.pieces]
-        self._given = count
+        self._slot_count = count
         self._flags = np.zeros(max(PIECE_ROWS, count), dtype=np.bool_)
         where = np.full(count, -1, dtype=np.int64)
         rows = concat(stored) if stored else None
@@ -380,7 +382,7 @@ class Table:
             slots = rows.column(SLOT).to_numpy()
             self._flags[slots] = True
             where[slots] = np.arange(len(slots))
-        self._columns = {name: Column(column.type) for name, column in self._columns.items()}
+        self._columns = {name: TableColumn(column.type) for name, column in self._columns.items()}
         if count:
             places: Any = pa.array(where, mask=where < 0)
             for name, column in self._columns.items():

@@ -32,7 +32,7 @@ _compute: Any = pyarrow.compute
 _SLOT = "#slot"
 
 
-class StoredTable(AppTable):
+class FrozenRows(AppTable):
     """The rows of a table as they were stored; they can't be changed.
 
     Slots are numbered without gaps, in the order of the table's.
@@ -79,15 +79,15 @@ class StoredTable(AppTable):
         met: Bools = np.ones(len(self), dtype=np.bool_)
         for name, part in zip(self.primary_key, parts, strict=True):
             met &= self._equal(name, part)
-        found = np.flatnonzero(met)
-        return int(found[0]) if len(found) else None
+        slots = np.flatnonzero(met)
+        return int(slots[0]) if len(slots) else None
 
     def by_keys(self, keys: Iterable[Key]) -> Longs:
         """See ``Table.by_keys``."""
         if self._by_key is None:
             columns = [self._rows.column(name).to_pylist() for name in self.primary_key]
-            own = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-            self._by_key = {key: slot for slot, key in enumerate(own)}
+            row_keys = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+            self._by_key = {key: slot for slot, key in enumerate(row_keys)}
         get = self._by_key.get
         return np.array([get(key, -1) for key in keys], dtype=np.int64)
 
@@ -114,10 +114,10 @@ class StoredTable(AppTable):
     def _equal(self, name: str, value: Any) -> Bools:
         array = self._rows.column(name)
         if value is None:
-            found = _compute.is_null(array)
+            mask = _compute.is_null(array)
         else:
-            found = _compute.equal(array, pa.scalar(value, array.type)).fill_null(False)
-        result: Bools = found.to_numpy(zero_copy_only=False)
+            mask = _compute.equal(array, pa.scalar(value, array.type)).fill_null(False)
+        result: Bools = mask.to_numpy(zero_copy_only=False)
         return result
 
     def _key_at(self, slot: int) -> Key:

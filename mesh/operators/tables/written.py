@@ -19,7 +19,7 @@ from mesh.model.stored import (
     DELETED,
     ROW_NUMBER,
     UNFIT,
-    Merge,
+    MergeRule,
     StoredColumn,
     StoredTable,
     StoreTarget,
@@ -57,15 +57,15 @@ class WrittenTable(AppTable):
     ) -> None:
         super().__init__(definition, environment)
         self.stored = stored_form(definition, options)
-        is_repeated = not options.is_kept and options.cache is None
+        is_repeated = not options.is_in_state and options.cache is None
         self.target = StoreTarget(
-            options, (self.stored,), is_kept=options.is_kept, is_repeated=is_repeated
+            options, (self.stored,), is_in_state=options.is_in_state, is_repeated=is_repeated
         )
         #: By primary key, rows of the database with a value that its attribute can't have.
         self._unfit: dict[Key, str] = {}
         #: The row of the events that is being applied; None if all of them are at once.
         self.cause: int | None = None
-        self._changes_made: list[tuple[Longs, pa.RecordBatch]] = []
+        self._change_log: list[tuple[Longs, pa.RecordBatch]] = []
 
     @property
     def channel(self) -> str:
@@ -74,7 +74,7 @@ class WrittenTable(AppTable):
 
     def take_changes(self) -> tuple[Longs, pa.RecordBatch] | None:
         """The changes in order, each with the row of the events that caused it; None for none."""
-        taken, self._changes_made = self._changes_made, []
+        taken, self._change_log = self._change_log, []
         if not taken:
             return None
         causes = np.concatenate([cause for cause, _ in taken])
@@ -125,14 +125,14 @@ class WrittenTable(AppTable):
 
     def snapshot(self) -> State:
         """See ``Table``."""
-        found = super().snapshot()
+        state = super().snapshot()
         if not self._unfit:
-            return found
+            return state
         unfit = [
             [list(key) if isinstance(key, tuple) else [key], reason]
             for key, reason in self._unfit.items()
         ]
-        return State(found.pieces, {**found.scalars, "unfit": unfit})
+        return State(state.pieces, {**state.scalars, "unfit": unfit})
 
     def restore(self, state: State) -> None:
         """See ``Table``."""
@@ -149,16 +149,16 @@ class WrittenTable(AppTable):
     def add(self, vectors: Sequence[Vector], count: int) -> dict[int, str]:
         """See ``Table``."""
         vectors = self.formed(vectors, count)
-        rows = self._given_rows(dict(zip(self._columns, vectors, strict=True)), count)
+        rows = self._as_rows(dict(zip(self._columns, vectors, strict=True)), count)
         refused = refused_rows(rows, self.stored)
-        given = np.setdiff1d(np.arange(count), list(refused))
+        accepted = np.setdiff1d(np.arange(count), list(refused))
         if refused:
-            vectors = [vector.spread(count).take(given) for vector in vectors]
-        first = self._given
-        found = super().add(vectors, len(given))
-        refused |= {int(given[row]): reason for row, reason in found.items()}
-        taken = np.setdiff1d(given, list(refused)) if found else given
-        slots = first + np.searchsorted(given, taken)
+            vectors = [vector.spread(count).take(accepted) for vector in vectors]
+        first = self._slot_count
+        rejections = super().add(vectors, len(accepted))
+        refused |= {int(accepted[row]): reason for row, reason in rejections.items()}
+        taken = np.setdiff1d(accepted, list(refused)) if rejections else accepted
+        slots = first + np.searchsorted(accepted, taken)
         self._note(rows.take(pa.array(taken, pa.int64())) if refused else rows, slots, taken)
         return refused
 
@@ -172,7 +172,7 @@ class WrittenTable(AppTable):
         if not has_forms(self.stored):
             return vectors
         named = dict(zip(names or tuple(self._columns), vectors, strict=True))
-        rows = formed_rows(self._given_rows(named, count), self.stored)
+        rows = formed_rows(self._as_rows(named, count), self.stored)
         is_text = {n: self._columns[n].type is AttributeType.STRING for n in named}
         return [
             from_arrow(rows.column(name), self._columns[name].type) if is_text[name] else vector
@@ -187,7 +187,7 @@ class WrittenTable(AppTable):
     def put(self, vectors: Sequence[Vector]) -> str | None:
         """See ``Table``."""
         vectors = self.formed(vectors, 1)
-        rows = self._given_rows(dict(zip(self._columns, vectors, strict=True)), 1)
+        rows = self._as_rows(dict(zip(self._columns, vectors, strict=True)), 1)
         reason = refused_rows(rows, self.stored).get(0) or super().put(vectors)
         if reason is None:
             self._forget_unfit(rows)
@@ -196,7 +196,7 @@ class WrittenTable(AppTable):
     def put_all(self, vectors: Sequence[Vector], count: int) -> bool:
         """See ``Table``."""
         vectors = self.formed(vectors, count)
-        rows = self._given_rows(dict(zip(self._columns, vectors, strict=True)), count)
+        rows = self._as_rows(dict(zip(self._columns, vectors, strict=True)), count)
         if refused_rows(rows, self.stored) or not super().put_all(vectors, count):
             return False
         self._forget_unfit(rows)
@@ -209,7 +209,7 @@ class WrittenTable(AppTable):
         if len(slots) and has_forms(self.stored):
             formed = self.formed(list(values.values()), len(slots), tuple(values))
             values = dict(zip(values, formed, strict=True))
-        reasons = refused_rows(self._given_rows(values, len(slots)), self.stored)
+        reasons = refused_rows(self._as_rows(values, len(slots)), self.stored)
         return next(iter(reasons.values()), None) or super().change(slots, values)
 
     def _forget_unfit(self, rows: pa.RecordBatch) -> None:
@@ -221,16 +221,16 @@ class WrittenTable(AppTable):
 
     def _move(self, slots: Longs, values: Mapping[str, Vector]) -> None:
         self._note(self.take(slots), slots, is_gone=True)
-        first = self._given
+        first = self._slot_count
         super()._move(slots, values)
-        moved = np.arange(first, self._given)
+        moved = np.arange(first, self._slot_count)
         self._note(self.take(moved), moved)
 
     def _set(self, slots: Longs, values: Mapping[str, Vector]) -> None:
         super()._set(slots, values)
         self._note(self.take(slots), slots)
 
-    def _given_rows(self, values: Mapping[str, Vector], count: int) -> pa.RecordBatch:
+    def _as_rows(self, values: Mapping[str, Vector], count: int) -> pa.RecordBatch:
         """Values of attributes, one for each row or the same for all, as rows."""
         schema = pa.schema([self.schema.arrow.field(name) for name in values])
         arrays = [
@@ -255,11 +255,11 @@ class WrittenTable(AppTable):
             return
         if self.cause is not None or causes is None:
             causes = np.full(rows.num_rows, self.cause or 0, dtype=np.int64)
-        self._changes_made.append((causes, self._as_changes(rows, slots, is_gone=is_gone)))
+        self._change_log.append((causes, self._as_changes(rows, slots, is_gone=is_gone)))
 
     def written_again(self) -> pa.RecordBatch:
         """All rows, as changes that make them."""
-        slots = np.flatnonzero(self._flags[: self._given])
+        slots = np.flatnonzero(self._flags[: self._slot_count])
         return self._as_changes(self.take(slots), slots)
 
     def _as_changes(
@@ -283,9 +283,9 @@ class WrittenCondition(Condition):
 
     def find(self, frame: Frame, row: int) -> Longs:
         """See ``Condition.find``."""
-        found = super().find(frame, row)
-        self._written.check_fit(frame, np.full(len(found), row), found)
-        return found
+        slots = super().find(frame, row)
+        self._written.check_fit(frame, np.full(len(slots), row), slots)
+        return slots
 
     def pairs(self, frame: Frame) -> tuple[Longs, Longs]:
         """See ``Condition.pairs``."""
@@ -303,13 +303,13 @@ def stored_form(definition: BoundTable, options: StoreOptions) -> StoredTable:
         StoredColumn(
             attribute.name,
             attribute.type,
-            Merge.KEY if attribute.name in definition.primary_key else Merge.LATEST,
+            MergeRule.KEY if attribute.name in definition.primary_key else MergeRule.LATEST,
             options.lengths.get(attribute.name, _LENGTH),
         )
         for attribute in definition.schema.attributes
     )
     if not definition.primary_key:
-        columns = (StoredColumn(ROW_NUMBER, AttributeType.LONG, Merge.KEY), *columns)
+        columns = (StoredColumn(ROW_NUMBER, AttributeType.LONG, MergeRule.KEY), *columns)
     name = options.table_name or definition.schema.name
     indexes = index_lists(definition.annotations)
     return StoredTable(name, columns, indexes=indexes, life=options.life)
@@ -317,9 +317,9 @@ def stored_form(definition: BoundTable, options: StoreOptions) -> StoredTable:
 
 def change_channels(app: BoundApp, tables: Iterable[str] | None = None) -> tuple[str, ...]:
     """The channels of the changes of an app's tables in stores, or of some of them."""
-    found = []
+    channels = []
     for table in app.tables:
         options = stored_table_of(table)
         if options is not None and (tables is None or table.schema.name in tables):
-            found.append(changes_channel(stored_form(table, options).name))
-    return tuple(found)
+            channels.append(changes_channel(stored_form(table, options).name))
+    return tuple(channels)

@@ -85,7 +85,7 @@ class WindowContents(Protocol):
         """The numbers of all rows in it."""
         ...
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """The rows that a join finds: row numbers and times, in order."""
         ...
 
@@ -156,14 +156,14 @@ def unpack(
     if events is not None:
         _fill(lists, events)
     parts: defaultdict[int, dict[int, Any]] = defaultdict(dict)
-    for instance, number, text in _told(stored(_PARTS, pieces)):
+    for instance, number, text in _decoded(stored(_PARTS, pieces)):
         parts[instance][number] = json.loads(text)
     contents = {}
     for instance, its_parts in parts.items():
         contents[instance] = content = make()
         content.load(its_parts, lists[instance])
     alarms: dict[int, TimerQueue] = {}
-    for instance, number, time in _told(stored(_ALARMS, pieces)):
+    for instance, number, time in _decoded(stored(_ALARMS, pieces)):
         alarms.setdefault(instance, TimerQueue(number)).times.append(time)
     return contents, alarms
 
@@ -201,9 +201,9 @@ def _lists_of(contents: Mapping[int, WindowContents]) -> pa.RecordBatch:
     )
 
 
-def _fill(lists: Mapping[int, dict[int, list[tuple[int, int]]]], found: pa.RecordBatch) -> None:
+def _fill(lists: Mapping[int, dict[int, list[tuple[int, int]]]], batch: pa.RecordBatch) -> None:
     """Put the events of ``_lists_of`` into the lists of their instances."""
-    row, of, place, time = (column.to_numpy() for column in found.columns)
+    row, of, place, time = (column.to_numpy() for column in batch.columns)
     order = np.lexsort((place, of))
     row, of, time = row[order], of[order], time[order]
     starts = np.flatnonzero(np.diff(of, prepend=-1))
@@ -223,7 +223,7 @@ def _alarms_of(alarms: Mapping[int, TimerQueue]) -> pa.RecordBatch:
     return table(numbers, {"time": pa.array(times, pa.int64())})
 
 
-def _told(rows: pa.RecordBatch | None) -> Iterator[tuple[int, int, Any]]:
+def _decoded(rows: pa.RecordBatch | None) -> Iterator[tuple[int, int, Any]]:
     """Instance, number within it and value of each row of two columns."""
     if rows is not None:
         numbers, values = rows.columns

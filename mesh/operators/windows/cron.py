@@ -57,7 +57,7 @@ class CronBatch:
         """The rows in it."""
         return [row for row, _ in (*self._expires, *self._current)]
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """The rows that a join finds: the batch that was emitted last."""
         return self._expires
 

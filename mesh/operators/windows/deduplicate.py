@@ -55,7 +55,7 @@ class Deduplicate:
         """No row is kept."""
         return ()
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """No join reads it."""
         return ()
 

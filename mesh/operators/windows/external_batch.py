@@ -18,6 +18,7 @@ from mesh.operators.windows.window_loop import (
     B_COUNT,
     B_HEAD,
     B_ROW,
+    COMMON,
     E_ARG,
     E_ARG2,
     E_CLOCK,
@@ -30,10 +31,9 @@ from mesh.operators.windows.window_loop import (
     M_PIECE,
     M_RESUME,
     NEXT,
-    OWN,
+    P_ARGS,
     P_BASE,
     P_EXPIRED,
-    P_OWN,
     ROW,
     TIME,
     WHOSE,
@@ -51,13 +51,13 @@ from mesh.operators.windows.window_loop import (
 
 #: Start of batches, end of the running one (-1: none began), the latest time, and whether the
 #: running batch was emitted already by a timeout.
-START, END, LATEST, FLUSHED = range(OWN, OWN + 4)
-REGISTERS = OWN + 4
+START, END, LATEST, FLUSHED = range(COMMON, COMMON + 4)
+REGISTERS = COMMON + 4
 #: Initial values of the registers; the rest is 0.
 BEGIN = {END: -1, LATEST: -1}
 #: Arguments: t; 0 without a start, 1 with a constant one, 2 with an attribute; the start; the
 #: timeout, 0 without; whether the timestamp becomes the end of its batch.
-SPAN, START_KIND, START_AT, TIMEOUT, REPLACE = range(P_OWN, P_OWN + 5)
+SPAN, START_KIND, START_AT, TIMEOUT, REPLACE = range(P_ARGS, P_ARGS + 5)
 
 
 @helper

@@ -33,9 +33,9 @@ def extreme_keys(name: str, *, largest: bool) -> Callable[[pa.RecordBatch], Sequ
     keys = sort_keys([(name, not largest)])
 
     def of_rows(rows: pa.RecordBatch) -> Sequence[list[Any]]:
-        (found,) = keys(rows)
+        (row_keys,) = keys(rows)
         missing = rows.column(name).is_null().to_pylist()
-        return [[None if m else key for key, m in zip(found, missing, strict=True)]]
+        return [[None if m else key for key, m in zip(row_keys, missing, strict=True)]]
 
     return of_rows
 
@@ -102,7 +102,7 @@ class ExtremeByLength(_Sliding):
         shown = () if self._shown is None else (self._shown,)
         return {one[1] for one in (*self._held, *shown)}
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """The row that a join finds: the extreme event."""
         return [] if self._shown is None else [self._shown[1:3]]
 
@@ -170,7 +170,7 @@ class ExtremeByTime(_Sliding):
         """The rows in it."""
         return {one[1] for one in (*self._held, *self._shown)}
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """The rows that a join finds: those that were emitted and have not expired."""
         return [one[1:3] for one in self._shown]
 
@@ -211,7 +211,7 @@ class _ExtremeBatch(BoundedContents):
         """The rows in it."""
         return {one[1] for one in (self._best, self._expires) if one is not None}
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """The row that a join finds: the event that was emitted last."""
         return [] if self._expires is None else [self._expires[1:3]]
 

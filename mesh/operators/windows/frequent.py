@@ -49,7 +49,7 @@ class _Counts(BoundedContents):
         """The rows in it."""
         return [entry[2] for entry in self._keys.values()]
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """The rows that a join finds: the latest event of each key."""
         return [(self._keys[key][2], self._keys[key][3]) for key in self._in_order()]
 

@@ -21,6 +21,7 @@ from mesh.operators.base import (
 from mesh.operators.state.range_pieces import NUMBER, cut, joined, pieces_of
 from mesh.operators.state.row_store import RowStore
 from mesh.operators.windows import window_loop as m
+from pyspark_nats.few_rows import FewRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +57,7 @@ class WindowSpec:
 
     loop: Callable[..., None]
     arguments: tuple[int, ...] = ()
-    registers: int = m.OWN
+    registers: int = m.COMMON
     start: Mapping[int, int] = field(default_factory=dict)
     finds: int = m.A_HEAD
     listed: tuple[int, ...] = ()
@@ -75,6 +76,7 @@ class NativeWindow:
         self.is_batch = context.is_batch
         self._spec = spec
         self._schema = context.schema
+        self._names = context.schema.names
         beside = [pa.field(TIME, pa.int64()), pa.field(INSTANCE, pa.int32())]
         self._store = RowStore(pa.schema([*context.schema, *beside]))
         self._out = np.empty((m.OUT_ROWS, 0), dtype=np.int64)
@@ -82,7 +84,7 @@ class NativeWindow:
         self._par[m.P_PATH] = context.timer_path
         self._par[m.P_EXPIRED] = context.expired
         self._par[m.P_BEFORE] = BEFORE_ALL
-        self._par[m.P_OWN : m.P_OWN + len(spec.arguments)] = spec.arguments
+        self._par[m.P_ARGS : m.P_ARGS + len(spec.arguments)] = spec.arguments
         #: No row with a smaller number is in a list.
         self.lowest = 0
         self._swept = 0
@@ -102,9 +104,9 @@ class NativeWindow:
     def process(self, events: EventBatch, timeline: Timeline) -> EventBatch:
         """Process ``events`` and timers; the current and expired events that they cause."""
         out, count = self._run(events, timeline)
-        made = self._emit(out, count)
+        output = self._emit(out, count)
         self.sweep()
-        return made
+        return output
 
     def _run(self, events: EventBatch, timeline: Timeline) -> tuple[Longs, int]:
         """Run the loop; returns the output columns, and how many events they hold."""
@@ -132,7 +134,7 @@ class NativeWindow:
             out = np.concatenate([out, np.empty_like(out)], axis=1)
             self._spec.loop(ev, clocks, par, self._node, self._reg, self._heap, meta, out)
         par[m.P_BEFORE] = timeline.now_ms
-        self._keep(events, ev[m.E_KEPT], ev[m.E_ARG])
+        self._keep(events, ev[m.E_NODE_TIME], ev[m.E_ARG])
         return out, int(meta[m.M_OUT])
 
     def _columns(self, events: EventBatch) -> Longs:
@@ -140,7 +142,7 @@ class NativeWindow:
         ev[m.E_TIME], ev[m.E_CLOCK] = events.time_ms, events.clock_ms
         ev[m.E_ORDER], ev[m.E_PATH] = events.order, events.path
         ev[m.E_CHUNK], ev[m.E_INSTANCE] = events.chunk, events.instance
-        ev[m.E_KEPT] = events.time_ms
+        ev[m.E_NODE_TIME] = events.time_ms
         for at, name in enumerate(self._spec.columns):
             column = events.rows.column(name)
             ev[m.E_ARG + at] = column.fill_null(0).to_numpy(zero_copy_only=False)
@@ -181,12 +183,17 @@ class NativeWindow:
         if need > len(self._heap):
             self._heap.resize((need + need // 4, 3), refcheck=False)
 
-    def _keep(self, events: EventBatch, kept: Longs, replaced: Longs) -> None:
+    def _keep(self, events: EventBatch, times: Longs, replaced: Longs) -> None:
         """Append the new rows to the store, with their times and instances."""
         count = len(events)
         if not count:
             return
         rows = events.rows
+        if isinstance(rows, FewRows) and not self._spec.replaces:
+            lists = {name: rows.lists[name] for name in self._names}
+            lists |= {TIME: times.tolist(), INSTANCE: events.instance.tolist()}
+            self._store.append(FewRows(self._store.schema, lists, count))
+            return
         if rows.schema.names != self._schema.names:
             rows = rows.select(self._schema.names)
         attributes: list[pa.Array[Any]] = list(rows.columns)
@@ -196,7 +203,7 @@ class NativeWindow:
         arrays = [
             *attributes,
             # A copy: the kept column must not keep all other columns of the run alive.
-            pa.array(kept.copy()),
+            pa.array(times.copy()),
             pa.array(events.instance.astype(np.int32)),
         ]
         self._store.append(pa.RecordBatch.from_arrays(arrays, schema=self._store.schema))
@@ -365,14 +372,14 @@ class NativeWindow:
     def _relist(self, state: State, steps: int) -> None:
         listed = self._spec.listed
         if m.A_HEAD not in listed:
-            kept = self._reg[:, [m.A_ROW, m.B_ROW]].copy()
+            registers = self._reg[:, [m.A_ROW, m.B_ROW]].copy()
             if m.B_HEAD in listed or not self.is_batch:
                 # The other list is no older one: rows that have left are in none.
                 self._reg[:, m.B_ROW] = NEVER
             for rows, (times, instances) in self._store.columns((TIME, INSTANCE)):
                 self._grow(len(rows))
                 m.rebuild_lists(rows, instances, times, self._node, self._reg, self._meta)
-            self._reg[:, [m.A_ROW, m.B_ROW]] = kept
+            self._reg[:, [m.A_ROW, m.B_ROW]] = registers
         for head in listed:
             piece = state.pieces[f"list{head}-{steps}"]
             self._grow(piece.num_rows)

@@ -86,7 +86,7 @@ class Priorities(BoundedContents):
         """The latest event of each key."""
         return [held.row for held in self._held.values()]
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """No join reads it."""
         return ()
 

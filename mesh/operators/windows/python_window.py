@@ -16,8 +16,8 @@ import pyarrow as pa
 from mesh.functions.rows import from_values
 from mesh.operators.base import (
     BEFORE_ALL,
+    LOCAL_TIMER,
     NEVER,
-    OWN_TIMER,
     EventBatch,
     Longs,
     State,
@@ -127,9 +127,9 @@ class PythonWindow:
                 run.close(order, clock, path, instance)
         run.fire_before(None, now_ms, 0)
         self._before_ms = now_ms
-        made = self._made(run)
+        output = self._output(run)
         self._sweep()
-        return made
+        return output
 
     def set_timers(self, instance: int, sink: Emitter, now_ms: int) -> None:
         """Take over the timers that a content has set."""
@@ -156,7 +156,7 @@ class PythonWindow:
         self._last = (key, number)
         return number
 
-    def _made(self, run: _Run) -> EventBatch:
+    def _output(self, run: _Run) -> EventBatch:
         if not run.chunks:
             return no_events(self.schema)
         row, kind, time_ms = (
@@ -193,9 +193,9 @@ class PythonWindow:
     def content(self, instance: int) -> tuple[pa.RecordBatch, Longs]:
         """The rows that a join finds, in the engine's order, and their times."""
         content = self._contents.get(instance)
-        found = content.found() if content is not None else ()
-        rows = np.array([row for row, _ in found], dtype=np.int64)
-        return self._store.take(rows), np.array([time for _, time in found], dtype=np.int64)
+        entries = content.join_rows() if content is not None else ()
+        rows = np.array([row for row, _ in entries], dtype=np.int64)
+        return self._store.take(rows), np.array([time for _, time in entries], dtype=np.int64)
 
     def forget(self, instances: Longs) -> None:
         """Remove all state of these partition instances."""
@@ -299,14 +299,14 @@ class _Run:
                 self._clocks, earlier, due, self._first, at_order, self._now_ms, window._before_ms
             )
             is_before = fires_ms != NEVER and (order is None or fires < order)
-            return (fires, fires_ms, OWN_TIMER) if is_before else None
+            return (fires, fires_ms, LOCAL_TIMER) if is_before else None
         if order is None:
             is_before = due <= clock
         else:
-            own = window._timer_path
-            is_before = _fires_before(due, number, own, at_order, at_clock, order, clock, path)
+            timer = window._timer_path
+            is_before = _fires_before(due, number, timer, at_order, at_clock, order, clock, path)
         if not is_before:
             return None
         fires = _fired_order(earlier, self._first, at_order)
-        own_path = at_path if number & 1 and fires == at_order else OWN_TIMER
-        return fires, max(due, at_clock), own_path
+        fires_path = at_path if number & 1 and fires == at_order else LOCAL_TIMER
+        return fires, max(due, at_clock), fires_path

@@ -41,19 +41,19 @@ class _Ranked(BoundedContents):
     def _emit(self, to: Emitter) -> None:
         sign = 1 if self._rarest else -1
         ranked = sorted(self._counts.values(), key=lambda one: sign * one[1])[: self._ranks]
-        found = [part for one in ranked for part in one]
-        found += [None] * (2 * self._ranks - len(found))
-        if self._at is not None and found != self._before:
+        ranking = [part for one in ranked for part in one]
+        ranking += [None] * (2 * self._ranks - len(ranking))
+        if self._at is not None and ranking != self._before:
             row, time_ms = self._at
-            to.emit(row, CURRENT, time_ms, tuple(found))
-            self._before = [plain(one) for one in found]
+            to.emit(row, CURRENT, time_ms, tuple(ranking))
+            self._before = [plain(one) for one in ranking]
         self._counts, self._at = {}, None
 
     def rows(self) -> Iterable[int]:
         """The row of the last event."""
         return () if self._at is None else (self._at[0],)
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """No join reads it."""
         return ()
 

@@ -140,7 +140,7 @@ def _length_batch(window: Window) -> WindowSpec:
     return WindowSpec(
         tumbling.length_batch_loop,
         (size, streams),
-        m.OWN + 2,
+        m.COMMON + 2,
         finds=m.B_HEAD,
         batch_rows=0 if streams else size,
     )
@@ -155,11 +155,11 @@ def _time_batch(window: Window) -> WindowSpec:
         else:
             start = _integer(window, index)
     arguments = (span, start is not None, start or 0, streams)
-    return WindowSpec(tumbling.time_batch_loop, arguments, m.OWN + 2, finds=m.B_HEAD)
+    return WindowSpec(tumbling.time_batch_loop, arguments, m.COMMON + 2, finds=m.B_HEAD)
 
 
 def _batch(window: Window) -> WindowSpec:
-    return WindowSpec(tumbling.batch_loop, (_integer(window, 0),), m.OWN + 2, finds=m.B_HEAD)
+    return WindowSpec(tumbling.batch_loop, (_integer(window, 0),), m.COMMON + 2, finds=m.B_HEAD)
 
 
 def _external_time_batch(window: Window) -> WindowSpec:
@@ -239,9 +239,9 @@ def _unique_keys(
     texts = keys_of(names)
 
     def keys(rows: pa.RecordBatch) -> Sequence[list[Any]]:
-        (found,) = texts(rows)
-        codes = places(rows.column(names[0])) if is_by_value else map(spread, found)
-        return [found, list(codes)]
+        (key_texts,) = texts(rows)
+        codes = places(rows.column(names[0])) if is_by_value else map(spread, key_texts)
+        return [key_texts, list(codes)]
 
     return keys
 

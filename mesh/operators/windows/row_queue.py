@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: window, the row that ``due`` begins with; and the values that it changes: head and latest time.
 Q_BASE, Q_NOW, Q_SIZE, Q_FIRST, Q_HEAD, Q_LATEST = range(6)
 #: Rows of ``ev``: time, clock or attribute, and the value kept as the row's time.
-QE_TIME, QE_CLOCK, QE_KEPT = range(3)
+QE_TIME, QE_CLOCK, QE_ROW_TIME = range(3)
 
 #: Arguments of the loops: ev, par, due, and row and kind of the output; they return its length.
 _QUEUE = types.int64(LONG2, LONG1, LONG1, LONG1, BYTE1)
@@ -61,7 +61,7 @@ def time_queue(ev, par, due, row, kind):
             head += 1
             count += 1
         latest = max(latest, ev[QE_TIME, e])
-        ev[QE_KEPT, e] = latest + span
+        ev[QE_ROW_TIME, e] = latest + span
         due[base + e - first] = latest + span
         row[count], kind[count] = base + e, CURRENT
         count += 1
@@ -84,7 +84,7 @@ def external_time_queue(ev, par, due, row, kind):
             row[count], kind[count] = head, EXPIRED
             head += 1
             count += 1
-        ev[QE_KEPT, e] = now
+        ev[QE_ROW_TIME, e] = now
         due[base + e - first] = now
         row[count], kind[count] = base + e, CURRENT
         count += 1
@@ -128,8 +128,8 @@ class SlidingRowQueue:
     def run(self, ev: Longs, base: int, now_ms: int) -> tuple[Longs, Kinds]:
         """Row numbers and kinds of arriving and expiring rows, in order.
 
-        ``ev``: int64[3, n], by ``QE_TIME`` ..; ``QE_KEPT`` is filled.  ``base``: the number of the
-        first event's row.
+        ``ev``: int64[3, n], by ``QE_TIME`` ..; ``QE_ROW_TIME`` is filled.  ``base``: the number of
+        the first event's row.
         """
         par = self._par
         if not ev.shape[1] and par[Q_HEAD] == base:

@@ -16,7 +16,7 @@ from mesh.operators.windows import tumbling
 from mesh.operators.windows import window_loop as m
 from mesh.operators.windows.count_batches import CountBatches
 from mesh.operators.windows.native_window import INSTANCE, TIME, NativeWindow, WindowSpec
-from mesh.operators.windows.row_queue import QE_CLOCK, QE_KEPT, QE_TIME, SlidingRowQueue
+from mesh.operators.windows.row_queue import QE_CLOCK, QE_ROW_TIME, QE_TIME, SlidingRowQueue
 from mesh.operators.windows.row_refs import RowRefs
 
 if TYPE_CHECKING:
@@ -100,13 +100,13 @@ class RowRefWindow(NativeWindow):
 
     def _run_queue(self, queue: SlidingRowQueue, events: EventBatch, timeline: Timeline) -> RowRefs:
         ev = np.empty((3, len(events)), dtype=np.int64)
-        ev[QE_TIME] = ev[QE_KEPT] = events.time_ms
+        ev[QE_TIME] = ev[QE_ROW_TIME] = events.time_ms
         ev[QE_CLOCK] = events.clock_ms
         for name in self._spec.columns:
             column = events.rows.column(name)
             ev[QE_CLOCK] = column.fill_null(0).to_numpy(zero_copy_only=False)
         row, kind = queue.run(ev, self._store.came, timeline.now_ms)
-        self._keep(events, ev[QE_KEPT], ev[QE_CLOCK])
+        self._keep(events, ev[QE_ROW_TIME], ev[QE_CLOCK])
         self._passed(events, timeline)
         return RowRefs(row, kind, events)
 
@@ -181,12 +181,12 @@ class RowRefWindow(NativeWindow):
         for numbers, rows in self._store.chunks():
             near = live[slice(*np.searchsorted(live, [numbers[0], numbers[-1] + 1]))]
             if len(near) == len(numbers):
-                own, kept = np.ones(len(numbers), dtype=np.bool_), rows
+                is_live, part = np.ones(len(numbers), dtype=np.bool_), rows
             else:
-                own = np.isin(numbers, near, assume_unique=True)
-                kept = rows.filter(pa.array(own))
-            instance = kept.column(INSTANCE).to_numpy().astype(np.int64)
-            yield numbers[own], instance, kept.select(self._schema.names)
+                is_live = np.isin(numbers, near, assume_unique=True)
+                part = rows.filter(pa.array(is_live))
+            instance = part.column(INSTANCE).to_numpy().astype(np.int64)
+            yield numbers[is_live], instance, part.select(self._schema.names)
 
     def sweep(self) -> None:
         """Release rows that have expired."""

@@ -260,7 +260,7 @@ class Sessions:
         """The rows in it."""
         return [row for key in self._keys.values() for s in key.sessions for row, _ in s.events]
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """Joins find nothing: the engine lets them search only the events about to expire."""
         return []
 

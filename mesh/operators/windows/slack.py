@@ -102,7 +102,7 @@ class Slack(BoundedContents):
         """The rows in it."""
         return [row for _, _, row, _ in self._waiting]
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """No join reads it."""
         return ()
 
@@ -137,13 +137,13 @@ class Quality:
         variance = math.fsum((one - mean) ** 2 for one in values) / len(values)
         z = NormalDist().inv_cdf((1 + self.confidence) / 2)
         spread = z * z * (mean * mean + variance * variance) / (len(values) * mean * mean)
-        found = []
+        roots = []
         for limit in (1 - self.error, 1 + self.error):
             half, whole = 2 * limit + spread, 1 + spread
             root = half * half - 4 * whole * limit * limit
             if root >= 0:
-                found.append((half - math.sqrt(root)) / (2 * whole))
-        return min(found, default=0.0)
+                roots.append((half - math.sqrt(root)) / (2 * whole))
+        return min(roots, default=0.0)
 
 
 class AdaptiveSlack(Slack):
@@ -208,7 +208,7 @@ class AdaptiveSlack(Slack):
 
     def load_dump(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
-        own, self._alpha, (alpha, error), self._awaited, batch = state
-        super().load_dump(own)
+        base, self._alpha, (alpha, error), self._awaited, batch = state
+        super().load_dump(base)
         self._before = (alpha, error)
         self._batch = [(at, field) for at, field in batch]

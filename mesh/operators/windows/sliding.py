@@ -18,17 +18,17 @@ from mesh.operators.windows.window_loop import (
     ALARM,
     B_HEAD,
     B_TAIL,
+    COMMON,
     E_ARG,
     E_CLOCK,
     E_INSTANCE,
-    E_KEPT,
+    E_NODE_TIME,
     E_ORDER,
     E_PATH,
     E_TIME,
     LOOP,
-    OWN,
+    P_ARGS,
     P_BASE,
-    P_OWN,
     ROW,
     TIME,
     add,
@@ -43,7 +43,7 @@ from mesh.operators.windows.window_loop import (
 )
 
 #: The latest time that an event of the instance had.
-LATEST = OWN
+LATEST = COMMON
 #: Initial values of the registers; the rest is 0.
 LATEST_START = {LATEST: BEFORE_ALL}
 
@@ -60,7 +60,7 @@ def _leave(node, reg, meta, out, i, now, time, kind, clock, order, path):
 @native(LOOP)
 def length_loop(ev, clocks, par, node, reg, heap, meta, out):
     """``length(n)``: the last n events."""
-    size = par[P_OWN]
+    size = par[P_ARGS]
     for e in range(ev.shape[1]):
         begin(ev, meta, e)
         i, row = ev[E_INSTANCE, e], par[P_BASE] + e
@@ -91,7 +91,7 @@ def _passing_of_time(ev, clocks, par, node, reg, heap, meta, out, kind):
     timer is set for events that are later than all before; one that is late and due already waits
     for the next event.
     """
-    span = par[P_OWN]
+    span = par[P_ARGS]
     for e in range(ev.shape[1] + 1):
         while timer_before(ev, clocks, par, reg, heap, meta, e):
             i, clock, order, path = next_timer(clocks, par, reg, heap, meta)
@@ -109,7 +109,7 @@ def _passing_of_time(ev, clocks, par, node, reg, heap, meta, out, kind):
         if rises:
             reg[i, LATEST] = time
         due = reg[i, LATEST] + span
-        ev[E_KEPT, e] = due
+        ev[E_NODE_TIME, e] = due
         add(node, reg, i, A_HEAD, new_node(node, meta, row, due))
         if reg[i, ALARM] == NEVER and (rises or due > clock):
             arm(reg, heap, meta, i, node[reg[i, A_HEAD], TIME])
@@ -132,14 +132,14 @@ def delay_loop(ev, clocks, par, node, reg, heap, meta, out):
 @native(LOOP)
 def external_time_loop(ev, clocks, par, node, reg, heap, meta, out):
     """``externalTime(ts, t)``: the last t milliseconds by an attribute; there are no timers."""
-    span = par[P_OWN]
+    span = par[P_ARGS]
     for e in range(ev.shape[1]):
         begin(ev, meta, e)
         i, row = ev[E_INSTANCE, e], par[P_BASE] + e
         now, clock = ev[E_ARG, e], ev[E_CLOCK, e]
         order, path = ev[E_ORDER, e], ev[E_PATH, e]
         _leave(node, reg, meta, out, i, now - span, now, EXPIRED, clock, order, path)
-        ev[E_KEPT, e] = now
+        ev[E_NODE_TIME, e] = now
         add(node, reg, i, A_HEAD, new_node(node, meta, row, now))
         emit(out, meta, row, CURRENT, ev[E_TIME, e], clock, order, path, i)
 
@@ -151,7 +151,7 @@ def time_length_loop(ev, clocks, par, node, reg, heap, meta, out):
     List B holds the times of timers.  They fire in the order in which they were set, one that is
     set to an earlier time with the one before it.
     """
-    span, size = par[P_OWN], par[P_OWN + 1]
+    span, size = par[P_ARGS], par[P_ARGS + 1]
     for e in range(ev.shape[1] + 1):
         while timer_before(ev, clocks, par, reg, heap, meta, e):
             i, clock, order, path = next_timer(clocks, par, reg, heap, meta)

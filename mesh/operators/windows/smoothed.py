@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.operators.windows.contents import Emitter
 
 #: Extremes that are remembered, so that none is emitted twice.
-_KNOWN: Final = 6
+_RECENT_MAX: Final = 6
 
 
 def latest_extreme(values: Sequence[float], left: int, right: int, sign: int) -> int | None:
@@ -51,7 +51,7 @@ class _Smoothed(BoundedContents):
         self._came = 0
         #: Number, row, time and value of each event.
         self._held: deque[tuple[int, int, int, float]] = deque()
-        self._known: deque[int] = deque(maxlen=_KNOWN)
+        self._recent: deque[int] = deque(maxlen=_RECENT_MAX)
 
     def take(
         self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
@@ -64,8 +64,8 @@ class _Smoothed(BoundedContents):
         if len(self._held) <= self._size:
             return
         smoothed = self._smooth([value for *_, value in self._held])
-        found = [(*one, kind) for kind in self._kinds if (one := self._extreme(smoothed, kind))]
-        for _, extreme, at_ms, kind in sorted(found):
+        extremes = [(*one, kind) for kind in self._kinds if (one := self._extreme(smoothed, kind))]
+        for _, extreme, at_ms, kind in sorted(extremes):
             to.emit(extreme, CURRENT, at_ms, (kind,))
         self._held.popleft()
 
@@ -77,9 +77,9 @@ class _Smoothed(BoundedContents):
         if place is None:
             return None
         number, row, time_ms, _ = self._held[place]
-        if number in self._known:
+        if number in self._recent:
             return None
-        self._known.append(number)
+        self._recent.append(number)
         return number, row, time_ms
 
     @abstractmethod
@@ -94,19 +94,19 @@ class _Smoothed(BoundedContents):
         """The rows in it."""
         return [row for _, row, *_ in self._held]
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """No join reads it."""
         return ()
 
     def dump(self) -> Any:
         """Its state as JSON."""
-        return [self._came, list(self._held), list(self._known)]
+        return [self._came, list(self._held), list(self._recent)]
 
     def load_dump(self, state: Any) -> None:
         """Restore what ``dump`` returned."""
-        self._came, held, known = state
+        self._came, held, recent = state
         self._held = deque((number, row, time, value) for number, row, time, value in held)
-        self._known = deque(known, maxlen=_KNOWN)
+        self._recent = deque(recent, maxlen=_RECENT_MAX)
 
 
 class KalmanExtremes(_Smoothed):

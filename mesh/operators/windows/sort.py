@@ -55,7 +55,7 @@ class SortWindow(BoundedContents):
         """The rows in it."""
         return [row for _, row, _ in self._held]
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """The rows that a join finds, in the engine's order."""
         return [(row, time) for _, row, time in self._held]
 

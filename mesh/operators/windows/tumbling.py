@@ -18,6 +18,7 @@ from mesh.operators.windows.window_loop import (
     A_ROW,
     B_HEAD,
     B_ROW,
+    COMMON,
     E_CLOCK,
     E_INSTANCE,
     E_ORDER,
@@ -25,10 +26,9 @@ from mesh.operators.windows.window_loop import (
     E_TIME,
     LOOP,
     M_PIECE,
-    OWN,
+    P_ARGS,
     P_BASE,
     P_EXPIRED,
-    P_OWN,
     ROW,
     TIME,
     add,
@@ -45,9 +45,9 @@ from mesh.operators.windows.window_loop import (
 )
 
 #: Events since the batch began; whether any arrived since the last reset.
-COUNT, DIRTY = OWN, OWN + 1
+COUNT, DIRTY = COMMON, COMMON + 1
 #: Time at which the running batch ends; 0 before the first event.
-EMIT_AT = OWN
+EMIT_AT = COMMON
 
 
 @helper
@@ -77,7 +77,7 @@ def _let_go(par, node, reg, meta, out, i, clock, order, path):
 @native(LOOP)
 def length_batch_loop(ev, clocks, par, node, reg, heap, meta, out):
     """``lengthBatch(n, stream.current.event)``: n events at a time."""
-    size, streams = par[P_OWN], par[P_OWN + 1] != 0
+    size, streams = par[P_ARGS], par[P_ARGS + 1] != 0
     for e in range(ev.shape[1]):
         begin(ev, meta, e)
         i, row = ev[E_INSTANCE, e], par[P_BASE] + e
@@ -127,10 +127,10 @@ def _time_is_up(par, node, reg, meta, out, i, clock, order, path):
 def time_batch_loop(ev, clocks, par, node, reg, heap, meta, out):
     """``timeBatch(t, start.time, stream.current.event)``: the events of t milliseconds."""
     span, has_start, start, streams = (
-        par[P_OWN],
-        par[P_OWN + 1] != 0,
-        par[P_OWN + 2],
-        par[P_OWN + 3] != 0,
+        par[P_ARGS],
+        par[P_ARGS + 1] != 0,
+        par[P_ARGS + 2],
+        par[P_ARGS + 3] != 0,
     )
     sends = False
     for e in range(ev.shape[1] + 1):
@@ -181,7 +181,7 @@ def time_batch_loop(ev, clocks, par, node, reg, heap, meta, out):
 @native(LOOP)
 def batch_loop(ev, clocks, par, node, reg, heap, meta, out):
     """``batch(n)``: the events of one chunk, n at a time; all of them with n = 0."""
-    size = par[P_OWN]
+    size = par[P_ARGS]
     for e in range(ev.shape[1]):
         i, row = ev[E_INSTANCE, e], par[P_BASE] + e
         time, clock = ev[E_TIME, e], ev[E_CLOCK, e]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mesh.operators.windows.contents import Emitter
 
 #: The part of a state that belongs to no key; keys are numbered from 1.
-_OWN: Final = 0
+_COMMON: Final = 0
 
 
 @dataclass(slots=True)
@@ -80,13 +80,13 @@ class _Keyed:
         """The rows in it."""
         return [held.row for held in self._held.values()]
 
-    def found(self) -> Sequence[tuple[int, int]]:
+    def join_rows(self) -> Sequence[tuple[int, int]]:
         """The rows that a join finds: the event of each key."""
         return [(held.row, held.time_ms) for held in self._in_order()]
 
     def parts(self) -> Iterable[tuple[int, str]]:
         """A part for each key, and one for the rest."""
-        yield _OWN, encoded([self._came, self._table, self._dump()])
+        yield _COMMON, encoded([self._came, self._table, self._dump()])
         for key, held in self._held.items():
             if held.text is None:
                 held.text = encoded([key, held.row, held.time_ms, held.place])
@@ -100,9 +100,9 @@ class _Keyed:
         self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
         """Restore the values of ``parts``."""
-        self._came, self._table, own = parts[_OWN]
-        self._load_dump(own)
-        for number in sorted(parts.keys() - {_OWN}):
+        self._came, self._table, state = parts[_COMMON]
+        self._load_dump(state)
+        for number in sorted(parts.keys() - {_COMMON}):
             key, row, time_ms, place = parts[number]
             self._held[key] = _Held(number, row, time_ms, place)
 
@@ -110,7 +110,7 @@ class _Keyed:
         """The state of a kind beside its events, as JSON."""
         return None
 
-    def _load_dump(self, own: Any) -> None:
+    def _load_dump(self, state: Any) -> None:
         """Restore what ``_dump`` returned."""
 
 
@@ -207,8 +207,8 @@ class UniqueTime(_Keyed):
     def _dump(self) -> Any:
         return self._latest_ms
 
-    def _load_dump(self, own: Any) -> None:
-        self._latest_ms = own
+    def _load_dump(self, state: Any) -> None:
+        self._latest_ms = state
 
 
 class _UniqueBatch(_Keyed):
@@ -249,8 +249,8 @@ class _UniqueBatch(_Keyed):
     def _dump(self) -> Any:
         return [self._expires, self._emitted_ms]
 
-    def _load_dump(self, own: Any) -> None:
-        self._expires, self._emitted_ms = own
+    def _load_dump(self, state: Any) -> None:
+        self._expires, self._emitted_ms = state
 
 
 class UniqueLengthBatch(_UniqueBatch):
@@ -297,8 +297,8 @@ class UniqueTimeBatch(_UniqueBatch):
     def _dump(self) -> Any:
         return [self._periods.dump(), super()._dump()]
 
-    def _load_dump(self, own: Any) -> None:
-        periods, batch = own
+    def _load_dump(self, state: Any) -> None:
+        periods, batch = state
         self._periods.load_dump(periods)
         super()._load_dump(batch)
 
@@ -387,6 +387,6 @@ class UniqueExternalTimeBatch(_UniqueBatch):
     def _dump(self) -> Any:
         return [self._end_ms, self._latest_ms, self._late_ms, self._due_ms, super()._dump()]
 
-    def _load_dump(self, own: Any) -> None:
-        self._end_ms, self._latest_ms, self._late_ms, self._due_ms, batch = own
+    def _load_dump(self, state: Any) -> None:
+        self._end_ms, self._latest_ms, self._late_ms, self._due_ms, batch = state
         super()._load_dump(batch)

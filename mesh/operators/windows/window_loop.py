@@ -12,7 +12,7 @@ for each event that is emitted.
 
 from __future__ import annotations
 
-from mesh.operators.base import NEVER, NIL, OWN_TIMER
+from mesh.operators.base import LOCAL_TIMER, NEVER, NIL
 from mesh.operators.native import LONG1, LONG2, READ1, helper, helper_with_entry, native, types
 from mesh.operators.native_heap import remove_first, sift_up
 from mesh.operators.total_order import (
@@ -30,7 +30,7 @@ DUE, NUMBER, WHOSE = 0, 1, 2
 TIMER_COLUMNS = 3
 #: Rows of ``ev``: the columns of the events; the time that a loop gives the event's element where
 #: it is not the event's own; up to two arguments of the window.
-E_TIME, E_CLOCK, E_ORDER, E_PATH, E_CHUNK, E_INSTANCE, E_KEPT, E_ARG, E_ARG2 = range(9)
+E_TIME, E_CLOCK, E_ORDER, E_PATH, E_CHUNK, E_INSTANCE, E_NODE_TIME, E_ARG, E_ARG2 = range(9)
 EVENT_ROWS = 9
 #: Rows of ``out``; ``piece`` counts the chunks that go out.
 O_ROW, O_KIND, O_TIME, O_CLOCK, O_ORDER, O_PATH, O_PIECE, O_INSTANCE = range(8)
@@ -40,7 +40,7 @@ OUT_ROWS = 8
 #: pending timer and its number.
 A_HEAD, A_TAIL, A_COUNT, A_ROW, B_HEAD, B_TAIL, B_COUNT, B_ROW, ALARM, ALARM_NUMBER = range(10)
 #: The first register that is a window's own.
-OWN = 10
+COMMON = 10
 
 #: Counters: the first free node, nodes in use, pending timers, timers set so far, lines out, pieces
 #: out, steps done, the event before, the event at which a loop resumes that found no room in
@@ -54,7 +54,7 @@ COUNTERS = 16
 #: Parameters of a run: number of its first event, end time of the run, that of the previous run,
 #: number of the first row, the timers' path, whether events alone move time, whether expired events
 #: are read; then the window's own arguments.
-(P_FIRST, P_NOW, P_BEFORE, P_BASE, P_PATH, P_PLAYBACK, P_EXPIRED, P_OWN) = range(8)
+(P_FIRST, P_NOW, P_BEFORE, P_BASE, P_PATH, P_PLAYBACK, P_EXPIRED, P_ARGS) = range(8)
 PARAMETERS = 16
 
 #: The signature of a window's loop: ev, clocks, par, node, reg, heap, meta, out.
@@ -223,7 +223,7 @@ def _playback_place(clocks, par, meta, due):  # type: ignore[no-untyped-def]
 def next_timer(clocks, par, reg, heap, meta):  # type: ignore[no-untyped-def]
     """Remove the earliest timer; its instance, and clock, order and path of its firing."""
     due, number, i = heap[0, DUE], heap[0, NUMBER], heap[0, WHOSE]
-    path = OWN_TIMER
+    path = LOCAL_TIMER
     if par[P_PLAYBACK] != 0:
         order, clock = _playback_place(clocks, par, meta, due)
     else:

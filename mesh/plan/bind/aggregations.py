@@ -10,7 +10,7 @@ from mesh.functions.catalogue import (
     DOCUMENTED_FUNCTIONS,
     INCREMENTAL_AGGREGATORS,
     SCALARS,
-    Kind,
+    NameKind,
 )
 from mesh.language.syntax import Call, StreamKind, Variable
 from mesh.model.types import Attribute, AttributeType, StreamSchema
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         AggregationDefinition,
         Durations,
         Expression,
-        Selector,
+        SelectClause,
         TimeUnit,
         WithinRange,
     )
-    from mesh.plan.bind.names import Names
+    from mesh.plan.bind.names import AppNames
     from mesh.plan.bound import BoundExpression, Column
     from mesh.plan.expressions import Vocabulary
     from mesh.plan.scopes import Scope
@@ -68,19 +68,19 @@ def durations(written: Durations) -> tuple[TimeUnit, ...]:
 
 
 def check_table_names(
-    definition: AggregationDefinition, every: Iterable[TimeUnit], names: Names
+    definition: AggregationDefinition, every: Iterable[TimeUnit], names: AppNames
 ) -> None:
     """Refuse a definition with the name of one of the aggregation's tables; MESH-L209."""
     for duration in every:
         name = table_name(str(definition.name), duration)
-        found = names.find(name)
-        if found is not None:
+        other = names.find(name)
+        if other is not None:
             raise MeshError(
                 "MESH-L209",
-                f'{found.kind} "{name}" has the name of a table of aggregation "{definition.name}"',
+                f'{other.kind} "{name}" has the name of a table of aggregation "{definition.name}"',
                 detail=f"The aggregation keeps its values by {duration} there.",
                 hint="Give one of them another name.",
-                position=found.position,
+                position=other.position,
             )
 
 
@@ -101,7 +101,7 @@ def refuse_prefix(variable: Variable) -> None:
         raise unknown_source(variable, [], f"Write group by {variable.name}.")
 
 
-def without_prefixes(selector: Selector, vocabulary: Vocabulary) -> Selector:
+def without_prefixes(selector: SelectClause, vocabulary: Vocabulary) -> SelectClause:
     """The selector as the engine reads it: it passes over ``S.`` in ``select sum(S.a) as x``."""
     attributes = tuple(
         replace(one, expression=_bare(one.expression, vocabulary)) for one in selector.attributes
@@ -113,7 +113,7 @@ def _bare(expression: Expression, vocabulary: Vocabulary) -> Expression:
     if not isinstance(expression, Call) or expression.namespace is not None:
         return expression
     signature = vocabulary.functions.get(expression.name)
-    if signature is None or signature.kind is not Kind.AGGREGATOR:
+    if signature is None or signature.kind is not NameKind.AGGREGATOR:
         return expression
     arguments = tuple(
         Variable(one.name, position=one.position) if isinstance(one, Variable) else one
@@ -129,7 +129,7 @@ def result_schema(name: str, outputs: StreamSchema) -> StreamSchema:
 
 
 def bind_within(
-    written: WithinRange | None, scope: Scope, names: Names, position: Position
+    written: WithinRange | None, scope: Scope, names: AppNames, position: Position
 ) -> BoundWithin:
     """The requested span of time; MESH-L226 if there is none or it is no time."""
     if written is None:
@@ -155,7 +155,7 @@ def bind_within(
 
 
 def bind_per(
-    written: Expression | None, scope: Scope, names: Names, position: Position
+    written: Expression | None, scope: Scope, names: AppNames, position: Position
 ) -> BoundExpression:
     """The requested duration; MESH-L226 if there is none or it is no duration."""
     if written is None:
@@ -164,10 +164,10 @@ def bind_per(
     if per.type is not AttributeType.STRING:
         raise _no_time(f"'per' takes a string, not {per.type}", written, "Write per 'days'.")
     if isinstance(per, Constant) and duration_of(str(per.value)) is None:
-        known = ("seconds", "minutes", "hours", "days", "months", "years")
-        near = nearest(str(per.value), known)
+        units = ("seconds", "minutes", "hours", "days", "months", "years")
+        near = nearest(str(per.value), units)
         raise _no_time(
-            f"'per' knows no '{per.value}'", written, near or f"It is one of {', '.join(known)}."
+            f"'per' knows no '{per.value}'", written, near or f"It is one of {', '.join(units)}."
         )
     return per
 

@@ -13,7 +13,7 @@ from mesh.errors import MeshError
 from mesh.language.syntax import Partition, Query
 from mesh.plan.annotations import check_app
 from mesh.plan.bind.definitions import bind_definitions
-from mesh.plan.bind.names import Names
+from mesh.plan.bind.names import AppNames
 from mesh.plan.bind.partitions import bind_partition
 from mesh.plan.bind.queries import bind_query
 from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
@@ -30,7 +30,7 @@ def bind(app: App) -> BoundApp:
         MeshError: MESH-L2xx for a name that is not defined or a part that doesn't fit;
             ``MeshErrors`` for several. An app without a name is bound; its name is empty then.
     """
-    problems, names = Diagnostics(), Names()
+    problems, names = Diagnostics(), AppNames()
     bound = None
     with contextlib.suppress(TooManyErrors):
         bound = bind_app(app, names, problems)
@@ -39,7 +39,7 @@ def bind(app: App) -> BoundApp:
     return bound
 
 
-def bind_app(app: App, names: Names, problems: Diagnostics) -> BoundApp:
+def bind_app(app: App, names: AppNames, problems: Diagnostics) -> BoundApp:
     """Bind the correct parts of ``app``; errors in the others go to ``problems``.
 
     ``names`` may have names already: of parts that can't be read.
@@ -66,10 +66,10 @@ def bind_app(app: App, names: Names, problems: Diagnostics) -> BoundApp:
             partition = bind_partition(element, inside, names, problems)
             if partition is not None:
                 partitions.append(partition)
-    known = {**names.streams, **names.inner}
+    streams = {**names.streams, **names.inner}
     return BoundApp(
         app.name or "",
-        tuple(stream.schema for stream in known.values() if stream.schema is not None),
+        tuple(stream.schema for stream in streams.values() if stream.schema is not None),
         tuple(queries),
         tuple(defined.tables),
         tuple(defined.windows),
@@ -79,7 +79,7 @@ def bind_app(app: App, names: Names, problems: Diagnostics) -> BoundApp:
         tuple(partitions),
         app.annotations,
         tuple(defined.stream_annotations),
-        tuple((name, stream.position) for name, stream in known.items()),
+        tuple((name, stream.position) for name, stream in streams.items()),
     )
 
 
@@ -97,9 +97,9 @@ class QueryNames:
         A name that is in use is reported as MESH-L212.
         """
         self._count += 1
-        own = query.name or otherwise
+        query_name = query.name or otherwise
         # Numbers go through the whole app in the engine, and its names collide with given ones.
-        for name in {own: None, query.name or f"query_{self._count}": None}:
+        for name in {query_name: None, query.name or f"query_{self._count}": None}:
             if name in self._taken:
                 self._problems.add(
                     MeshError(
@@ -111,4 +111,4 @@ class QueryNames:
                     )
                 )
             self._taken.add(name)
-        return own
+        return query_name

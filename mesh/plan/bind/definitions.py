@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from mesh.errors import MeshError, Position
-from mesh.functions.catalogue import Refusal, Role, find_extension
+from mesh.functions.catalogue import CallRefusal, ExtensionRole, find_extension
 from mesh.language.syntax import (
     AggregationDefinition,
     EventKind,
@@ -51,19 +51,19 @@ from mesh.plan.diagnostics import DependsOnError
 from mesh.plan.expressions import Vocabulary, refused
 from mesh.plan.history_source import of_running
 from mesh.plan.scopes import InputScope
-from mesh.plan.sources import Source, Sources, by_name
+from mesh.plan.sources import NamedSource, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from mesh.language.syntax import Annotation, AttributeDefinition, Definition
-    from mesh.plan.bind.names import Names
+    from mesh.plan.bind.names import AppNames
     from mesh.plan.diagnostics import Diagnostics
 
 
 @dataclass(slots=True)
 class Defined:
-    """Bound definitions by kind; streams are in ``Names``."""
+    """Bound definitions by kind; streams are in ``AppNames``."""
 
     tables: list[BoundTable] = field(default_factory=list)
     windows: list[BoundNamedWindow] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Defined:
 
 
 def bind_definitions(
-    definitions: Iterable[Definition], names: Names, problems: Diagnostics
+    definitions: Iterable[Definition], names: AppNames, problems: Diagnostics
 ) -> Defined:
     """Declare the names of ``definitions``, and resolve the names inside them."""
     written = tuple(definitions)
@@ -118,7 +118,7 @@ def _kind(definition: Definition) -> str:
     return type(definition).__name__.removesuffix("Definition").lower()
 
 
-def _declare(definition: Definition, names: Names, problems: Diagnostics) -> None:
+def _declare(definition: Definition, names: AppNames, problems: Diagnostics) -> None:
     """Declare the name of ``definition``; aggregations follow when streams are known."""
     name, at = definition.name, definition.position
     match definition:
@@ -148,10 +148,10 @@ def _declare(definition: Definition, names: Names, problems: Diagnostics) -> Non
 def _schema(
     name: str, attributes: Iterable[AttributeDefinition], kind: str, problems: Diagnostics
 ) -> StreamSchema | None:
-    found: dict[str, Attribute] = {}
+    fields: dict[str, Attribute] = {}
     is_right = True
     for attribute in attributes:
-        if attribute.name in found:
+        if attribute.name in fields:
             is_right = False
             problems.add(
                 MeshError(
@@ -160,8 +160,8 @@ def _schema(
                     position=attribute.position,
                 )
             )
-        found[attribute.name] = Attribute(attribute.name, attribute.type)
-    return StreamSchema(name, tuple(found.values())) if is_right else None
+        fields[attribute.name] = Attribute(attribute.name, attribute.type)
+    return StreamSchema(name, tuple(fields.values())) if is_right else None
 
 
 def _fault(schema: StreamSchema, position: Position) -> StreamSchema:
@@ -176,7 +176,7 @@ def _fault(schema: StreamSchema, position: Position) -> StreamSchema:
     return StreamSchema(f"!{schema.name}", (*schema.attributes, error))
 
 
-def _refuse_clashes(definitions: list[Definition], names: Names, problems: Diagnostics) -> None:
+def _refuse_clashes(definitions: list[Definition], names: AppNames, problems: Diagnostics) -> None:
     """Refuse one name for things of two kinds, unless the engine treats them as one."""
     first: dict[str, list[Definition]] = {}
     for definition in definitions:
@@ -198,7 +198,7 @@ def _refuse_clashes(definitions: list[Definition], names: Names, problems: Diagn
         others.append(definition)
 
 
-def _go_together(one: Definition, other: Definition, names: Names) -> bool:
+def _go_together(one: Definition, other: Definition, names: AppNames) -> bool:
     streamlike = (StreamDefinition, WindowDefinition, TriggerDefinition)
     if not (isinstance(one, streamlike) and isinstance(other, streamlike)):
         return False
@@ -214,7 +214,7 @@ def _attributes(
 
 
 def _complete(
-    definition: Definition, defined: Defined, names: Names, problems: Diagnostics
+    definition: Definition, defined: Defined, names: AppNames, problems: Diagnostics
 ) -> None:
     """Resolve the names inside ``definition``, and keep it as bound."""
     match definition:
@@ -223,7 +223,7 @@ def _complete(
             _each(definition.annotations, problems, lambda a: check_stream(a, definition))
             defined.stream_annotations += of_running(definition)
         case TableDefinition():
-            schema = _known(names.tables[definition.name])
+            schema = _schema_of(names.tables[definition.name])
             check_table(definition, schema, problems)
             defined.tables.append(
                 BoundTable(
@@ -253,16 +253,16 @@ def _each(
         problems.attempt(check, annotation)
 
 
-def _known(known: NamedDefinition) -> StreamSchema:
-    if known.schema is None:
+def _schema_of(definition: NamedDefinition) -> StreamSchema:
+    if definition.schema is None:
         raise DependsOnError
-    return known.schema
+    return definition.schema
 
 
-def _complete_window(definition: WindowDefinition, defined: Defined, names: Names) -> None:
-    schema = _known(names.windows[definition.name])
-    source = Source(schema.name, by_name(schema.attributes))
-    window = bind_window(definition.window, InputScope(Sources([source]), names.is_known), names)
+def _complete_window(definition: WindowDefinition, defined: Defined, names: AppNames) -> None:
+    schema = _schema_of(names.windows[definition.name])
+    source = NamedSource(schema.name, by_name(schema.attributes))
+    window = bind_window(definition.window, InputScope(Sources([source]), names.is_defined), names)
     defined.windows.append(
         BoundNamedWindow(
             schema,
@@ -287,8 +287,8 @@ def _complete_trigger(definition: TriggerDefinition, defined: Defined) -> None:
 
 
 def _complete_script(definition: FunctionDefinition, defined: Defined) -> None:
-    language = find_extension(Role.SCRIPT, definition.language)
-    if isinstance(language, Refusal):
+    language = find_extension(ExtensionRole.SCRIPT, definition.language)
+    if isinstance(language, CallRefusal):
         raise refused(language, "MESH-L224", definition.position)
     defined.scripts.append(
         BoundScript(
@@ -302,19 +302,19 @@ def _complete_script(definition: FunctionDefinition, defined: Defined) -> None:
 
 
 def _complete_aggregation(
-    definition: AggregationDefinition, defined: Defined, names: Names, problems: Diagnostics
+    definition: AggregationDefinition, defined: Defined, names: AppNames, problems: Diagnostics
 ) -> None:
     failures = problems.failures
     _each(definition.annotations, problems, lambda a: check_aggregation(a, definition))
     every = problems.attempt(durations, definition.every)
     problems.attempt(_check_input, definition, names)
     problems.attempt(check_table_names, definition, every or (), names)
-    found = (
+    bound_input = (
         bind_stream(definition.input, names, problems) if not failed(problems, failures) else None
     )
-    if found is None or every is None:
+    if bound_input is None or every is None:
         return
-    source, scope = found
+    source, scope = bound_input
     vocabulary = Vocabulary(
         names.vocabulary.table,
         AGGREGATION_FUNCTIONS
@@ -361,7 +361,7 @@ def failed(problems: Diagnostics, before: int) -> bool:
     return problems.failures != before
 
 
-def _check_input(definition: AggregationDefinition, names: Names) -> None:
+def _check_input(definition: AggregationDefinition, names: AppNames) -> None:
     for handler in definition.input.handlers:
         if isinstance(handler, WindowHandler):
             raise MeshError(
@@ -371,11 +371,11 @@ def _check_input(definition: AggregationDefinition, names: Names) -> None:
                 hint="Leave the window out.",
                 position=handler.position,
             )
-    found = names.find(str(definition.input.stream))
-    if found is not None and found.kind not in (SourceKind.STREAM, SourceKind.TRIGGER):
+    source = names.find(str(definition.input.stream))
+    if source is not None and source.kind not in (SourceKind.STREAM, SourceKind.TRIGGER):
         raise MeshError(
             "MESH-L219",
-            f'aggregation over {found.kind} "{definition.input.stream}"',
+            f'aggregation over {source.kind} "{definition.input.stream}"',
             hint="Aggregations are over streams and triggers.",
             position=definition.input.stream.position,
         )

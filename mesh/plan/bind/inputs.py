@@ -12,10 +12,10 @@ from mesh.functions.catalogue import (
     STREAM_FUNCTIONS,
     WINDOWS,
     Argument,
-    Form,
-    Kind,
+    ArgumentForm,
+    CallRefusal,
+    NameKind,
     Reason,
-    Refusal,
     resolve,
 )
 from mesh.language.syntax import (
@@ -41,14 +41,14 @@ from mesh.plan.bound import (
 )
 from mesh.plan.expressions import argument, bind_condition, bind_expression, refused
 from mesh.plan.scopes import InputScope
-from mesh.plan.sources import Source, Sources, by_name
+from mesh.plan.sources import NamedSource, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.functions.catalogue import Resolution, Signature
     from mesh.language.syntax import Expression, Handler
-    from mesh.plan.bind.names import Names
+    from mesh.plan.bind.names import AppNames
     from mesh.plan.bound import BoundExpression
     from mesh.plan.diagnostics import Diagnostics
     from mesh.plan.scopes import Scope
@@ -64,19 +64,19 @@ _SPAN: Final = (Attribute("_START", AttributeType.LONG), Attribute("_END", Attri
 class HandledSource:
     """A source after its handlers, with the handlers."""
 
-    source: Source
+    source: NamedSource
     handlers: tuple[BoundHandler, ...]
 
 
 def bind_stream(
-    written: StreamInput, names: Names, problems: Diagnostics
+    written: StreamInput, names: AppNames, problems: Diagnostics
 ) -> tuple[BoundStream, InputScope] | None:
     """A query's only input, and the scope of its select clause; None if that is unknown."""
     bound = problems.attempt(names.readable, written.stream, EVENTS)
     if bound is None:
         return None
     kind, schema = bound
-    source = Source(schema.name, by_name(schema.attributes), written.alias)
+    source = NamedSource(schema.name, by_name(schema.attributes), written.alias)
     handled = problems.attempt(bind_handlers, written.handlers, source, names, problems)
     if handled is None:
         return None
@@ -85,13 +85,13 @@ def bind_stream(
     stream = BoundStream(
         schema, handled.handlers, kind, written.alias, position=written.stream.position
     )
-    return stream, InputScope(Sources([handled.source]), names.is_known)
+    return stream, InputScope(Sources([handled.source]), names.is_defined)
 
 
 def bind_handlers(
     written: Sequence[Handler],
-    source: Source,
-    names: Names,
+    source: NamedSource,
+    names: AppNames,
     problems: Diagnostics,
     around: Sources | None = None,
 ) -> HandledSource:
@@ -110,53 +110,55 @@ def bind_handlers(
     handlers: list[BoundHandler] = []
     for handler in written:
         if around is None:
-            scope = InputScope(Sources([source]), names.is_known)
+            scope = InputScope(Sources([source]), names.is_defined)
         else:
-            scope = InputScope(around, names.is_known, source.step)
+            scope = InputScope(around, names.is_defined, source.step)
         match handler:
             case Filter():
-                made: BoundHandler | None = problems.attempt(_filter, handler, scope, names)
+                bound: BoundHandler | None = problems.attempt(_filter, handler, scope, names)
             case WindowHandler():
-                made = problems.attempt(bind_window, handler, scope, names)
+                bound = problems.attempt(bind_window, handler, scope, names)
             case StreamFunction():
-                made = _stream_function(handler, scope, names, in_pattern=around is not None)
-                source = _with(source, made, handler)
+                bound = _stream_function(handler, scope, names, in_pattern=around is not None)
+                source = _with(source, bound, handler)
                 if around is not None:
                     around.put(source.step, source)
-        if made is not None:
-            handlers.append(made)
+        if bound is not None:
+            handlers.append(bound)
     return HandledSource(source, tuple(handlers))
 
 
-def bind_window(handler: WindowHandler, scope: Scope, names: Names) -> Window:
+def bind_window(handler: WindowHandler, scope: Scope, names: AppNames) -> Window:
     """A window; MESH-L213 if it doesn't exist, or its arguments don't fit."""
-    found, arguments = _resolve(_WINDOWS, handler, scope, names, "MESH-L213")
+    resolution, arguments = _resolve(_WINDOWS, handler, scope, names, "MESH-L213")
     # The catalogue accepts constants and attributes here.
     fitting = tuple(a for a in arguments if isinstance(a, Constant | Column))
-    return Window(found.signature.name, fitting, found.fails, position=handler.position)
+    return Window(resolution.signature.name, fitting, resolution.fails, position=handler.position)
 
 
-def _filter(handler: Filter, scope: Scope, names: Names) -> BoundFilter:
+def _filter(handler: Filter, scope: Scope, names: AppNames) -> BoundFilter:
     return BoundFilter(bind_condition(handler.condition, scope, names.vocabulary, "a filter"))
 
 
 def _stream_function(
-    handler: StreamFunction, scope: Scope, names: Names, *, in_pattern: bool
+    handler: StreamFunction, scope: Scope, names: AppNames, *, in_pattern: bool
 ) -> BoundStreamFunction:
-    found, arguments = _resolve(_STREAM_FUNCTIONS, handler, scope, names, "MESH-L206")
-    if in_pattern and found.signature.kind is Kind.STREAM_PROCESSOR:
+    resolution, arguments = _resolve(_STREAM_FUNCTIONS, handler, scope, names, "MESH-L206")
+    if in_pattern and resolution.signature.kind is NameKind.STREAM_PROCESSOR:
         raise MeshError(
             "MESH-L206",
-            f'{found.signature.kind} "{found.signature.name}" can\'t stand in a pattern',
+            f'{resolution.signature.kind} "{resolution.signature.name}" can\'t stand in a pattern',
             hint="Put it into an earlier query that inserts into a separate stream.",
             position=handler.position,
         )
     return BoundStreamFunction(
-        found.signature.name, arguments, found.adds, position=handler.position
+        resolution.signature.name, arguments, resolution.adds, position=handler.position
     )
 
 
-def _with(source: Source, function: BoundStreamFunction, handler: StreamFunction) -> Source:
+def _with(
+    source: NamedSource, function: BoundStreamFunction, handler: StreamFunction
+) -> NamedSource:
     for attribute in function.adds:
         if attribute.name in source.attributes:
             raise MeshError(
@@ -172,26 +174,29 @@ def _resolve(
     table: Mapping[str, Signature],
     handler: StreamFunction | WindowHandler,
     scope: Scope,
-    names: Names,
+    names: AppNames,
     code: str,
 ) -> tuple[Resolution, tuple[BoundExpression, ...]]:
     name = f"{handler.namespace}:{handler.name}" if handler.namespace else handler.name
     written: tuple[Expression, ...] = handler.arguments
     if handler.takes_all:
         bound: tuple[BoundExpression, ...] = scope.spread(handler.position)
-        given = [
-            Argument(c.type, Form.ATTRIBUTE, name=c.name) for c in scope.spread(handler.position)
+        arguments = [
+            Argument(c.type, ArgumentForm.ATTRIBUTE, name=c.name)
+            for c in scope.spread(handler.position)
         ]
     else:
         bound = tuple(bind_expression(one, scope, names.vocabulary) for one in written)
-        given = [argument(one, made) for one, made in zip(written, bound, strict=True)]
-    found = resolve(table, name, given)
-    if isinstance(found, Refusal):
+        arguments = [
+            argument(one, expression) for one, expression in zip(written, bound, strict=True)
+        ]
+    resolution = resolve(table, name, arguments)
+    if isinstance(resolution, CallRefusal):
         is_function = isinstance(handler, StreamFunction)
-        if is_function and found.reason is Reason.UNKNOWN:
+        if is_function and resolution.reason is Reason.UNKNOWN:
             code = "MESH-L205"
-        raise refused(found, code, handler.position, written)
-    return found, bound
+        raise refused(resolution, code, handler.position, written)
+    return resolution, bound
 
 
 def _refuse_second_window(written: StreamInput) -> None:
@@ -209,7 +214,7 @@ def _refuse_second_window(written: StreamInput) -> None:
 
 
 def bind_join(
-    written: JoinInput, names: Names, problems: Diagnostics
+    written: JoinInput, names: AppNames, problems: Diagnostics
 ) -> tuple[BoundJoin, InputScope] | None:
     """A join, and the scope of its select clause; None if that is unknown."""
     left = problems.attempt(_side, written.left, 0, names, problems)
@@ -218,16 +223,16 @@ def bind_join(
         return None
     sides = [left[0], right[0]]
     problems.attempt(_check_sides, written, sides)
-    scope = InputScope(Sources(_joined(left, right)), names.is_known)
+    scope = InputScope(Sources(_joined(left, right)), names.is_defined)
     on = None
     if written.on is not None:
         condition = written.on
         # The engine accepts any expression here, not only conditions.
         on = problems.attempt(bind_expression, condition, _for_on(scope, sides), names.vocabulary)
     within = per = None
-    asked = next((side for side in sides if side.kind is SourceKind.AGGREGATION), None)
-    if asked is not None:
-        aggregation = asked.position
+    agg_side = next((side for side in sides if side.kind is SourceKind.AGGREGATION), None)
+    if agg_side is not None:
+        aggregation = agg_side.position
         within = problems.attempt(bind_within, written.within, scope, names, aggregation)
         per = problems.attempt(bind_per, written.per, scope, names, aggregation)
     elif written.within is not None or written.per is not None:
@@ -246,13 +251,13 @@ def bind_join(
 
 
 def _side(
-    written: StreamInput, step: int, names: Names, problems: Diagnostics
-) -> tuple[BoundStream, Source]:
+    written: StreamInput, step: int, names: AppNames, problems: Diagnostics
+) -> tuple[BoundStream, NamedSource]:
     kind, schema = names.readable(written.stream, JOINED)
     # In filters only the stream's own name is valid, not the alias.
-    source = Source(schema.name, by_name(schema.attributes), step=step)
-    own = replace(source, step=0)
-    handled = bind_handlers(written.handlers, own, names, problems)
+    source = NamedSource(schema.name, by_name(schema.attributes), step=step)
+    filter_source = replace(source, step=0)
+    handled = bind_handlers(written.handlers, filter_source, names, problems)
     if kind is SourceKind.WINDOW:
         _refuse_second_window(written)
     side = BoundStream(
@@ -262,8 +267,8 @@ def _side(
 
 
 def _joined(
-    left: tuple[BoundStream, Source], right: tuple[BoundStream, Source]
-) -> tuple[Source, Source]:
+    left: tuple[BoundStream, NamedSource], right: tuple[BoundStream, NamedSource]
+) -> tuple[NamedSource, NamedSource]:
     """Both sides; the left one has the ends of the span that is requested of an aggregation."""
     first, second = left[1], right[1]
     if SourceKind.AGGREGATION in (left[0].kind, right[0].kind):

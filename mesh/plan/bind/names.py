@@ -13,7 +13,7 @@ from mesh.plan.bound import SourceKind
 from mesh.plan.diagnostics import DependsOnError
 from mesh.plan.expressions import FUNCTIONS, Vocabulary
 from mesh.plan.name_errors import nearest, shortened
-from mesh.plan.sources import Source, table_source
+from mesh.plan.sources import NamedSource, table_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +36,7 @@ class NamedDefinition:
     position: Position
 
 
-class Names:
+class AppNames:
     """The names of an app, as far as it has been read."""
 
     def __init__(self) -> None:
@@ -56,12 +56,12 @@ class Names:
 
     def find(self, name: str) -> NamedDefinition | None:
         """The thing that ``name``, with its mark, refers to."""
-        for kept in (self.streams, self.windows, self.tables, self.aggregations, self.inner):
-            if name in kept:
-                return kept[name]
+        for definitions in (self.streams, self.windows, self.tables, self.aggregations, self.inner):
+            if name in definitions:
+                return definitions[name]
         return None
 
-    def is_known(self, name: str) -> bool:
+    def is_defined(self, name: str) -> bool:
         """Whether any definition has ``name``, with any mark."""
         return self.find(name) is not None or self.find(name.lstrip("#")) is not None
 
@@ -72,28 +72,28 @@ class Names:
 
         Raises:
             MeshError: MESH-L201 if it doesn't exist, MESH-L219 if it can't be read there.
-            NotKnown: its definition has an error, which has been reported.
+            DependsOnError: its definition has an error, which has been reported.
         """
-        found = self.find(str(reference))
-        if found is None:
+        definition = self.find(str(reference))
+        if definition is None:
             raise self._not_defined(reference)
-        if found.kind not in allowed:
+        if definition.kind not in allowed:
             hint = f"Join it: from S join {reference.name} on .. ."
-            if found.kind is SourceKind.AGGREGATION:
+            if definition.kind is SourceKind.AGGREGATION:
                 hint = f"Join it: from S join {reference.name} on .. within .. per .. ."
             raise MeshError(
                 "MESH-L219",
-                f'{found.kind} "{reference}" has no events to read',
+                f'{definition.kind} "{reference}" has no events to read',
                 hint=hint,
                 position=reference.position,
             )
-        if found.schema is None:
+        if definition.schema is None:
             raise DependsOnError
-        return found.kind, found.schema
+        return definition.kind, definition.schema
 
     def _not_defined(self, reference: StreamReference) -> MeshError:
-        known = [*self.streams, *self.windows, *self.inner]
-        hint = nearest(str(reference), known)
+        candidates = [*self.streams, *self.windows, *self.inner]
+        hint = nearest(str(reference), candidates)
         if hint is None and reference.kind is StreamKind.FAULT:
             hint = "@OnError(action='STREAM') on the stream's definition creates a fault stream."
         elif hint is None:
@@ -104,15 +104,15 @@ class Names:
         return MeshError(
             "MESH-L201",
             f'{kind} "{reference}" is not defined',
-            detail=f"Streams known here: {shortened(known)}." if known else None,
+            detail=f"Streams known here: {shortened(candidates)}." if candidates else None,
             hint=hint,
             position=reference.position,
         )
 
     def table(self, name: str, position: Position) -> StreamSchema:
         """A table that a query changes or reads; MESH-L217 without one of that name."""
-        found = self.tables.get(name)
-        if found is None:
+        definition = self.tables.get(name)
+        if definition is None:
             other = self.find(name)
             message = f'table "{name}" is not defined'
             raise MeshError(
@@ -122,11 +122,11 @@ class Names:
                 hint=nearest(name, self.tables),
                 position=position,
             )
-        if found.schema is None:
+        if definition.schema is None:
             raise DependsOnError
-        return found.schema
+        return definition.schema
 
-    def _table(self, expression: InTable) -> Source:
+    def _table(self, expression: InTable) -> NamedSource:
         schema = self.table(expression.table, expression.table_position)
         return table_source(schema.name, schema.attributes)
 
@@ -149,8 +149,8 @@ class Names:
                 SourceKind.INNER, schema, reference.position
             )
         else:
-            known = NamedDefinition(SourceKind.STREAM, schema, reference.position)
-            self.streams[reference.name] = known
+            definition = NamedDefinition(SourceKind.STREAM, schema, reference.position)
+            self.streams[reference.name] = definition
 
 
 def shown(schema: StreamSchema) -> str:

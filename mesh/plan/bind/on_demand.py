@@ -10,11 +10,11 @@ from mesh.errors import MeshError, Position
 from mesh.language.syntax import InsertInto, ReturnEvents
 from mesh.plan.aggregation_tables import duration_in, tables_of
 from mesh.plan.bind.aggregations import bind_per, bind_within
-from mesh.plan.bind.names import NamedDefinition, Names
+from mesh.plan.bind.names import AppNames, NamedDefinition
 from mesh.plan.bind.outputs import bind_action
 from mesh.plan.bind.selection import Selection, bind_selection
 from mesh.plan.bound import (
-    Answer,
+    AnswerOutput,
     BoundOnDemandQuery,
     BoundStore,
     Constant,
@@ -25,7 +25,7 @@ from mesh.plan.durations import duration_of
 from mesh.plan.expressions import bind_condition
 from mesh.plan.name_errors import nearest, shortened
 from mesh.plan.scopes import InputScope
-from mesh.plan.sources import Source, Sources, by_name
+from mesh.plan.sources import NamedSource, Sources, by_name
 
 if TYPE_CHECKING:
     from mesh.language.syntax import OnDemandQuery, StoreInput
@@ -61,8 +61,8 @@ def bind_on_demand(query: OnDemandQuery, app: BoundApp) -> BoundOnDemandQuery:
     return bound
 
 
-def _names(app: BoundApp) -> Names:
-    names = Names()
+def _names(app: BoundApp) -> AppNames:
+    names = AppNames()
     for stream in app.streams:
         names.streams[stream.name] = NamedDefinition(SourceKind.STREAM, stream, _NO_PLACE)
     for table in app.tables:
@@ -73,8 +73,8 @@ def _names(app: BoundApp) -> Names:
         schema = window.schema
         names.windows[schema.name] = NamedDefinition(SourceKind.WINDOW, schema, window.position)
     for one in app.aggregations:
-        known = NamedDefinition(SourceKind.AGGREGATION, one.schema, one.position)
-        names.aggregations[one.schema.name] = known
+        definition = NamedDefinition(SourceKind.AGGREGATION, one.schema, one.position)
+        names.aggregations[one.schema.name] = definition
     for name, schema in tables_of(app.aggregations).items():
         names.aggregations[name] = NamedDefinition(SourceKind.AGGREGATION, schema, _NO_PLACE)
     names.add_scripts((script.name, script.type) for script in app.scripts)
@@ -82,22 +82,22 @@ def _names(app: BoundApp) -> Names:
 
 
 def _bind(
-    query: OnDemandQuery, app: BoundApp, names: Names, problems: Diagnostics
+    query: OnDemandQuery, app: BoundApp, names: AppNames, problems: Diagnostics
 ) -> BoundOnDemandQuery | None:
-    source = Source("", {})
-    asked: tuple[SourceKind, StreamSchema] | None = None
+    source = NamedSource("", {})
+    origin: tuple[SourceKind, StreamSchema] | None = None
     if query.input is not None:
         written = query.input
-        asked = problems.attempt(_readable, written, names)
-        if asked is None:
+        origin = problems.attempt(_readable, written, names)
+        if origin is None:
             return None
         # The engine takes an alias and knows the store by its name alone.
-        attributes = by_name(asked[1].attributes)
-        source = Source(asked[1].name, attributes, written.alias, keeps_name=True)
-    scope = InputScope(Sources([source]), names.is_known)
+        attributes = by_name(origin[1].attributes)
+        source = NamedSource(origin[1].name, attributes, written.alias, keeps_name=True)
+    scope = InputScope(Sources([source]), names.is_defined)
     store = None
-    if query.input is not None and asked is not None:
-        store = _store(query.input, asked, app, scope, names, problems)
+    if query.input is not None and origin is not None:
+        store = _store(query.input, origin, app, scope, names, problems)
     selects = bool(query.selector.attributes) or query.input is not None
     output = query.output
     target = _ANSWER if isinstance(output, ReturnEvents) else ""
@@ -132,20 +132,20 @@ def _bind(
     )
 
 
-def _action(query: OnDemandQuery, produced: StreamSchema, names: Names) -> Action:
+def _action(query: OnDemandQuery, produced: StreamSchema, names: AppNames) -> Action:
     output = query.output
     if isinstance(output, ReturnEvents):
-        return Answer(produced, position=output.position)
+        return AnswerOutput(produced, position=output.position)
     if isinstance(output, InsertInto):
         names.table(output.stream.name, output.stream.position)
     return bind_action(output, produced, names, bare_is_table=not query.selector.attributes)
 
 
-def _readable(written: StoreInput, names: Names) -> tuple[SourceKind, StreamSchema]:
+def _readable(written: StoreInput, names: AppNames) -> tuple[SourceKind, StreamSchema]:
     name = written.store.name
     stores = {**names.windows, **names.tables, **names.aggregations}
-    found = stores.get(name)
-    if found is None or found.schema is None:
+    definition = stores.get(name)
+    if definition is None or definition.schema is None:
         other = names.find(name)
         message = f'"{name}" is no table, window or aggregation'
         raise MeshError(
@@ -155,18 +155,18 @@ def _readable(written: StoreInput, names: Names) -> tuple[SourceKind, StreamSche
             hint=nearest(name, stores),
             position=written.store.position,
         )
-    return found.kind, found.schema
+    return definition.kind, definition.schema
 
 
 def _store(
     written: StoreInput,
-    asked: tuple[SourceKind, StreamSchema],
+    origin: tuple[SourceKind, StreamSchema],
     app: BoundApp,
     scope: InputScope,
-    names: Names,
+    names: AppNames,
     problems: Diagnostics,
 ) -> BoundStore:
-    kind, schema = asked
+    kind, schema = origin
     on = within = per = None
     if written.on is not None:
         condition = written.on
@@ -181,13 +181,13 @@ def _store(
         None,
     )
     if kind is SourceKind.AGGREGATION and table_of is None:
-        found = next(one for one in app.aggregations if one.schema.name == schema.name)
+        aggregation = next(one for one in app.aggregations if one.schema.name == schema.name)
         within = problems.attempt(bind_within, written.within, scope, names, at)
         per = problems.attempt(bind_per, written.per, scope, names, at)
         if within is not None and within.end is None:
             problems.attempt(_check_span, within.start)
         if per is not None:
-            problems.attempt(_check_kept, per, found)
+            problems.attempt(_check_per, per, aggregation)
     elif written.within is not None or written.per is not None:
         problems.add(
             MeshError(
@@ -210,7 +210,7 @@ def _check_span(span: BoundExpression) -> None:
         )
 
 
-def _check_kept(per: BoundExpression, aggregation: BoundAggregation) -> None:
+def _check_per(per: BoundExpression, aggregation: BoundAggregation) -> None:
     if not isinstance(per, Constant):
         return
     duration = duration_of(str(per.value))

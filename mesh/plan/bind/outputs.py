@@ -14,7 +14,7 @@ from mesh.language.syntax import (
     Variable,
 )
 from mesh.plan.bind.names import shown
-from mesh.plan.bound import Assignment, Delete, Insert, SourceKind, Update
+from mesh.plan.bound import Delete, Insert, SourceKind, Update, UpdateAssignment
 from mesh.plan.diagnostics import DependsOnError
 from mesh.plan.expressions import bind_expression
 from mesh.plan.name_errors import nearest, unknown_attribute
@@ -24,12 +24,12 @@ from mesh.plan.sources import by_name, output_source, table_source
 if TYPE_CHECKING:
     from mesh.language.syntax import QueryOutput, SetAssignment, StreamReference
     from mesh.model.types import StreamSchema
-    from mesh.plan.bind.names import Names
+    from mesh.plan.bind.names import AppNames
     from mesh.plan.bound import Action
 
 
 def bind_action(
-    written: QueryOutput, produced: StreamSchema, names: Names, *, bare_is_table: bool = False
+    written: QueryOutput, produced: StreamSchema, names: AppNames, *, bare_is_table: bool = False
 ) -> Action:
     """Bind the action on ``produced``, the query's output.
 
@@ -38,7 +38,7 @@ def bind_action(
     Raises:
         MeshError: MESH-L209 if the output doesn't fit, MESH-L217 without such a table, and the
             errors of conditions over the table's rows.
-        NotKnown: the target has an error itself.
+        DependsOnError: the target has an error itself.
     """
     match written:
         case InsertInto():
@@ -62,19 +62,19 @@ def bind_action(
             assert_never(written)
 
 
-def _insert(reference: StreamReference, produced: StreamSchema, names: Names) -> Insert:
-    known = names.target(reference)
+def _insert(reference: StreamReference, produced: StreamSchema, names: AppNames) -> Insert:
+    target = names.target(reference)
     at = reference.position
-    if known is not None and known.schema is None:
+    if target is not None and target.schema is None:
         raise DependsOnError
-    kind = known.kind if known is not None else SourceKind.STREAM
+    kind = target.kind if target is not None else SourceKind.STREAM
     if reference.kind is not StreamKind.PLAIN:
         kind = SourceKind.INNER if reference.kind is StreamKind.INNER else SourceKind.FAULT
-    if known is None or known.schema is None:
+    if target is None or target.schema is None:
         return Insert(produced, kind, position=at)
-    if known.schema.attributes != produced.attributes:
-        raise _unfit(produced, known.schema, known.kind, reference)
-    return Insert(known.schema, kind, position=at)
+    if target.schema.attributes != produced.attributes:
+        raise _unfit(produced, target.schema, target.kind, reference)
+    return Insert(target.schema, kind, position=at)
 
 
 def _unfit(
@@ -90,18 +90,18 @@ def _unfit(
 
 
 def _rows(
-    table: StreamSchema, produced: StreamSchema, names: Names, bare_is_table: bool
+    table: StreamSchema, produced: StreamSchema, names: AppNames, bare_is_table: bool
 ) -> RowScope:
     return RowScope(
         table_source(table.name, table.attributes),
         output_source("", produced.attributes),
-        names.is_known,
+        names.is_defined,
         bare_is_table,
     )
 
 
 def _update(
-    written: UpdateTable, produced: StreamSchema, names: Names, bare_is_table: bool
+    written: UpdateTable, produced: StreamSchema, names: AppNames, bare_is_table: bool
 ) -> Update:
     reference = written.table
     table = names.table(reference.name, reference.position)
@@ -117,16 +117,16 @@ def _update(
 
 def _check_subset(produced: StreamSchema, table: StreamSchema, reference: StreamReference) -> None:
     """Check an update without ``set``: each output sets the attribute of its name and type."""
-    known = by_name(table.attributes)
+    columns = by_name(table.attributes)
     for attribute in produced.attributes:
-        own = known.get(attribute.name)
-        if own == attribute:
+        column = columns.get(attribute.name)
+        if column == attribute:
             continue
-        if own is None:
+        if column is None:
             message = f'table "{table.name}" has no attribute "{attribute.name}"'
             hint = nearest(attribute.name, table.names)
         else:
-            kinds = f'is {attribute.type}, and {own.type} in table "{table.name}"'
+            kinds = f'is {attribute.type}, and {column.type} in table "{table.name}"'
             message, hint = f'"{attribute.name}" {kinds}', None
         raise MeshError(
             "MESH-L209",
@@ -138,8 +138,8 @@ def _check_subset(produced: StreamSchema, table: StreamSchema, reference: Stream
 
 
 def _assignment(
-    written: SetAssignment, table: StreamSchema, scope: RowScope, names: Names
-) -> Assignment:
+    written: SetAssignment, table: StreamSchema, scope: RowScope, names: AppNames
+) -> UpdateAssignment:
     # The engine checks the name alone, whatever mark precedes it.
     target = written.attribute
     if target.name not in scope.table.attributes:
@@ -147,4 +147,4 @@ def _assignment(
         raise unknown_attribute(name, table.attributes, f'table "{table.name}"')
     attribute = scope.table.column(Variable(target.name, position=target.position))
     value = bind_expression(written.value, scope, names.vocabulary)
-    return Assignment(attribute, value)
+    return UpdateAssignment(attribute, value)

@@ -12,18 +12,18 @@ from mesh.plan.bind.queries import bind_query
 from mesh.plan.bound import BoundKey, BoundPartition, BoundRange
 from mesh.plan.expressions import bind_expression, bind_test
 from mesh.plan.scopes import InputScope
-from mesh.plan.sources import Source, Sources, by_name
+from mesh.plan.sources import NamedSource, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.language.syntax import Partition, PartitionKey
-    from mesh.plan.bind.names import Names
+    from mesh.plan.bind.names import AppNames
     from mesh.plan.diagnostics import Diagnostics
 
 
 def bind_partition(
-    written: Partition, query_names: Sequence[str], names: Names, problems: Diagnostics
+    written: Partition, query_names: Sequence[str], names: AppNames, problems: Diagnostics
 ) -> BoundPartition | None:
     """A partition; None if something in it has an error, which is reported."""
     failures = problems.failures
@@ -33,7 +33,7 @@ def bind_partition(
     keys: dict[str, BoundKey | None] = {}
     for key in written.keys:
         if key.stream.name in keys:
-            problems.add(_given_twice(key))
+            problems.add(_duplicate_key(key))
             continue
         keys[key.stream.name] = problems.attempt(_key, key, names, problems)
     outside, names.inner = names.inner, {}
@@ -47,15 +47,17 @@ def bind_partition(
     return BoundPartition(
         tuple(key for key in keys.values() if key is not None),
         tuple(query for query in queries if query is not None),
-        tuple(known.schema for known in inner.values() if known.schema is not None),
+        tuple(stream.schema for stream in inner.values() if stream.schema is not None),
         written.annotations,
         position=written.position,
     )
 
 
-def _key(key: PartitionKey, names: Names, problems: Diagnostics) -> BoundKey | None:
+def _key(key: PartitionKey, names: AppNames, problems: Diagnostics) -> BoundKey | None:
     _, schema = names.readable(key.stream, EVENTS)
-    scope = InputScope(Sources([Source(schema.name, by_name(schema.attributes))]), names.is_known)
+    scope = InputScope(
+        Sources([NamedSource(schema.name, by_name(schema.attributes))]), names.is_defined
+    )
     match key:
         case ValuePartition():
             return BoundKey(schema.name, bind_expression(key.expression, scope, names.vocabulary))
@@ -72,7 +74,7 @@ def _key(key: PartitionKey, names: Names, problems: Diagnostics) -> BoundKey | N
             assert_never(key)
 
 
-def _given_twice(key: PartitionKey) -> MeshError:
+def _duplicate_key(key: PartitionKey) -> MeshError:
     return MeshError(
         "MESH-L227",
         f'stream "{key.stream}" is divided twice in one partition',

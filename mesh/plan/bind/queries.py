@@ -22,13 +22,15 @@ from mesh.plan.bound import BoundQuery, BoundRate, BoundStream
 
 if TYPE_CHECKING:
     from mesh.language.syntax import OutputRate, Query, QueryInput, StreamReference
-    from mesh.plan.bind.names import Names
+    from mesh.plan.bind.names import AppNames
     from mesh.plan.bound import BoundJoin, BoundPattern
     from mesh.plan.diagnostics import Diagnostics
     from mesh.plan.scopes import InputScope
 
 
-def bind_query(query: Query, name: str, names: Names, problems: Diagnostics) -> BoundQuery | None:
+def bind_query(
+    query: Query, name: str, names: AppNames, problems: Diagnostics
+) -> BoundQuery | None:
     """A query with every name resolved; None if something in it has an error, which is reported.
 
     The stream that it creates is known from here on.  If the query has an error, the stream is
@@ -42,11 +44,11 @@ def bind_query(query: Query, name: str, names: Names, problems: Diagnostics) -> 
     return bound if is_right else None
 
 
-def _bind(query: Query, name: str, names: Names, problems: Diagnostics) -> BoundQuery | None:
-    found = _input(query.input, names, problems)
-    if found is None:
+def _bind(query: Query, name: str, names: AppNames, problems: Diagnostics) -> BoundQuery | None:
+    bound_input = _input(query.input, names, problems)
+    if bound_input is None:
         return None
-    source, scope = found
+    source, scope = bound_input
     written = query.output
     output = _output_name(written.stream) if isinstance(written, InsertInto) else ""
     at = written.stream.position if isinstance(written, InsertInto) else written.position
@@ -91,7 +93,7 @@ def _output_name(stream: StreamReference) -> str:
 
 
 def _input(
-    written: QueryInput, names: Names, problems: Diagnostics
+    written: QueryInput, names: AppNames, problems: Diagnostics
 ) -> tuple[BoundStream | BoundJoin | BoundPattern, InputScope] | None:
     match written:
         case StreamInput():

@@ -15,7 +15,7 @@ from mesh.errors import MeshErrors, Position
 from mesh.language.parser import read_app
 from mesh.language.tokens import Token, TokenKind
 from mesh.plan.bind.apps import bind_app
-from mesh.plan.bind.names import NamedDefinition, Names
+from mesh.plan.bind.names import AppNames, NamedDefinition
 from mesh.plan.bound import SourceKind
 from mesh.plan.diagnostics import Diagnostics, TooManyErrors, place_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh.errors import MeshError
-    from mesh.language.parser import Reading
+    from mesh.language.parser import PartialParse
     from mesh.language.syntax import App
     from mesh.plan.bound import BoundApp
 
@@ -35,10 +35,10 @@ _MARKS: Final = ("#", "!")
 class Readable:
     """The parts of an app that can be read, with the errors of all its parts."""
 
-    reading: Reading
+    reading: PartialParse
     #: The parts without an error; None after too many errors.
     bound: BoundApp | None
-    names: Names
+    names: AppNames
     #: In the order of the text.
     errors: tuple[MeshError, ...]
 
@@ -46,7 +46,7 @@ class Readable:
 def bind_readable(text: str) -> Readable:
     """Parse ``text``, and bind the statements that can be parsed."""
     reading = read_app(text)
-    names, problems = Names(), Diagnostics()
+    names, problems = AppNames(), Diagnostics()
     unread = list(_named(reading))
     for kind, name, position in unread:
         _declare(names, kind, name, position)
@@ -57,7 +57,7 @@ def bind_readable(text: str) -> Readable:
     quoted = [f'"{name}"' for _, name, _ in unread]
     of_names = [
         error
-        for error in problems.found
+        for error in problems.errors
         if not (error.code in _UNKNOWN_NAME and any(name in error.message for name in quoted))
     ]
     errors = sorted((*reading.errors, *of_names), key=place_of)
@@ -77,7 +77,7 @@ def parse_bindable(text: str) -> App:
     return reading.app
 
 
-def _named(reading: Reading) -> Iterator[tuple[str, str, Position]]:
+def _named(reading: PartialParse) -> Iterator[tuple[str, str, Position]]:
     """Kind, name with its mark and position of what the unread statements may define."""
     for tokens in reading.unread:
         padded = (*tokens, Token(TokenKind.END, "", 0))
@@ -101,7 +101,7 @@ def _is_name(token: Token) -> bool:
     return token.kind in (TokenKind.NAME, TokenKind.QUOTED)
 
 
-def _declare(names: Names, kind: str, name: str, position: Position) -> None:
+def _declare(names: AppNames, kind: str, name: str, position: Position) -> None:
     """Declare a name whose definition has an error."""
     match kind:
         case "table":

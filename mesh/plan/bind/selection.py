@@ -15,7 +15,7 @@ from mesh.plan.sources import output_source
 
 if TYPE_CHECKING:
     from mesh.errors import Position
-    from mesh.language.syntax import Expression, OutputAttribute, Selector
+    from mesh.language.syntax import Expression, OutputAttribute, SelectClause
     from mesh.plan.bound import BoundExpression, Column
     from mesh.plan.diagnostics import Diagnostics
     from mesh.plan.expressions import Vocabulary
@@ -40,7 +40,7 @@ class Selection:
 
 
 def bind_selection(
-    selector: Selector,
+    selector: SelectClause,
     scope: InputScope,
     vocabulary: Vocabulary,
     problems: Diagnostics,
@@ -102,9 +102,11 @@ def _outputs(
     seen: set[str] = set()
     is_whole = True
     for attribute in written:
-        name = attribute.alias if attribute.alias is not None else _own_name(attribute.expression)
+        name = (
+            attribute.alias if attribute.alias is not None else _variable_name(attribute.expression)
+        )
         if name in seen:
-            problems.add(given_twice(name, attribute))
+            problems.add(duplicate_output(name, attribute))
             is_whole = False
             continue
         seen.add(name)
@@ -116,7 +118,7 @@ def _outputs(
     return tuple(outputs) if is_whole else None
 
 
-def given_twice(name: str, attribute: OutputAttribute) -> MeshError:
+def duplicate_output(name: str, attribute: OutputAttribute) -> MeshError:
     """MESH-L210 for an output attribute."""
     return MeshError(
         "MESH-L210",
@@ -126,7 +128,7 @@ def given_twice(name: str, attribute: OutputAttribute) -> MeshError:
     )
 
 
-def _own_name(expression: Expression) -> str:
+def _variable_name(expression: Expression) -> str:
     assert isinstance(expression, Variable), "the parser asks for a name of what is computed"
     return expression.name
 

@@ -30,23 +30,23 @@ def lift_stateful(
     source: BoundStream, outputs: tuple[BoundOutput, ...]
 ) -> tuple[BoundStream, tuple[BoundOutput, ...]]:
     """The input with a handler for each such call, and the outputs that read its attribute."""
-    found: list[BoundStreamFunction] = []
+    calls: list[BoundStreamFunction] = []
     lifted = tuple(
-        replace(output, expression=_lift(output.expression, found)) for output in outputs
+        replace(output, expression=_lift(output.expression, calls)) for output in outputs
     )
-    if not found:
+    if not calls:
         return source, outputs
-    return replace(source, handlers=(*source.handlers, *found)), lifted
+    return replace(source, handlers=(*source.handlers, *calls)), lifted
 
 
-def _lift(expression: BoundExpression, found: list[BoundStreamFunction]) -> BoundExpression:
+def _lift(expression: BoundExpression, calls: list[BoundStreamFunction]) -> BoundExpression:
     """``expression`` with columns for its calls; not for one that is not always evaluated."""
     match expression:
         case FunctionCall() if expression.function in _NAMES and not has_aggregate(expression):
             name = _NAMES[expression.function]
-            column = Column(f"{name}#{len(found)}", expression.type, position=expression.position)
+            column = Column(f"{name}#{len(calls)}", expression.type, position=expression.position)
             adds = (Attribute(column.name, column.type),)
-            found.append(
+            calls.append(
                 BoundStreamFunction(name, expression.arguments, adds, position=expression.position)
             )
             return column
@@ -54,15 +54,15 @@ def _lift(expression: BoundExpression, found: list[BoundStreamFunction]) -> Boun
             # One frame a level: a comprehension's generator would halve the depth of the stack.
             arguments = list(expression.arguments)
             for at, argument in enumerate(arguments):
-                arguments[at] = _lift(argument, found)
+                arguments[at] = _lift(argument, calls)
             return replace(expression, arguments=tuple(arguments))
         case UnaryExpression():
-            return replace(expression, operand=_lift(expression.operand, found))
+            return replace(expression, operand=_lift(expression.operand, calls))
         case BinaryExpression() if expression.operator not in (
             BinaryOperator.AND,
             BinaryOperator.OR,
         ):
-            left = _lift(expression.left, found)
-            return replace(expression, left=left, right=_lift(expression.right, found))
+            left = _lift(expression.left, calls)
+            return replace(expression, left=left, right=_lift(expression.right, calls))
         case _:
             return expression

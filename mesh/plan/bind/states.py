@@ -35,40 +35,40 @@ from mesh.plan.bound import (
     SomeEvents,
 )
 from mesh.plan.scopes import InputScope
-from mesh.plan.sources import Source, Sources, by_name
+from mesh.plan.sources import NamedSource, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh.language.syntax import Literal, StateElement, StateInput
     from mesh.model.types import StreamSchema
-    from mesh.plan.bind.names import Names
+    from mesh.plan.bind.names import AppNames
     from mesh.plan.bound import SourceKind
     from mesh.plan.diagnostics import Diagnostics
 
 
 def bind_pattern(
-    written: StateInput, names: Names, problems: Diagnostics
+    written: StateInput, names: AppNames, problems: Diagnostics
 ) -> tuple[BoundPattern, InputScope] | None:
     """A pattern or sequence, and the scope of its select clause; None if that is unknown."""
-    found = list(_events(written.element))
-    read = [problems.attempt(names.readable, event.stream, EVENTS) for event, _ in found]
-    sources: list[Source] = []
-    for number, ((event, is_counted), source) in enumerate(zip(found, read, strict=True)):
+    elements = list(_events(written.element))
+    read = [problems.attempt(names.readable, event.stream, EVENTS) for event, _ in elements]
+    sources: list[NamedSource] = []
+    for number, ((event, is_counted), source) in enumerate(zip(elements, read, strict=True)):
         if source is None:
             return None
         schema = source[1]
         attributes = by_name(schema.attributes)
-        sources.append(Source(schema.name, attributes, event.reference, number, is_counted))
+        sources.append(NamedSource(schema.name, attributes, event.reference, number, is_counted))
     events = Sources(sources)
     steps: list[BoundStep] = []
-    for number, ((event, _), source) in enumerate(zip(found, read, strict=True)):
+    for number, ((event, _), source) in enumerate(zip(elements, read, strict=True)):
         assert source is not None, "a pattern of unknown events was left above"
-        made = problems.attempt(_step, event, source, events[number], events, names, problems)
-        if made is None:
+        step = problems.attempt(_step, event, source, events[number], events, names, problems)
+        if step is None:
             return None
-        steps.append(made)
-    numbers = {id(event): number for number, (event, _) in enumerate(found)}
+        steps.append(step)
+    numbers = {id(event): number for number, (event, _) in enumerate(elements)}
     pattern = BoundPattern(
         tuple(steps),
         _milliseconds(written.within),
@@ -76,7 +76,7 @@ def bind_pattern(
         _reaching(_element(written.element, numbers), written.kind),
         position=written.position,
     )
-    return pattern, InputScope(events, names.is_known)
+    return pattern, InputScope(events, names.is_defined)
 
 
 def _events(root: StateElement) -> Iterator[tuple[EventElement, bool]]:
@@ -110,14 +110,14 @@ def _last_first(pair: LogicalElement) -> tuple[EventElement | AbsentElement, ...
 def _step(
     event: EventElement,
     read: tuple[SourceKind, StreamSchema],
-    own: Source,
+    source: NamedSource,
     events: Sources,
-    names: Names,
+    names: AppNames,
     problems: Diagnostics,
 ) -> BoundStep:
     """One event; the attributes of its stream functions are added to ``events``."""
     kind, schema = read
-    handled = bind_handlers(event.handlers, own, names, problems, events)
+    handled = bind_handlers(event.handlers, source, names, problems, events)
     handlers = tuple(
         h for h in handled.handlers if isinstance(h, BoundFilter | BoundStreamFunction)
     )

@@ -46,8 +46,7 @@ from mesh.plan.bound.inputs import SomeEvents as SomeEvents
 from mesh.plan.bound.inputs import SourceKind as SourceKind
 from mesh.plan.bound.inputs import Window as Window
 from mesh.plan.bound.queries import Action as Action
-from mesh.plan.bound.queries import Answer as Answer
-from mesh.plan.bound.queries import Assignment as Assignment
+from mesh.plan.bound.queries import AnswerOutput as AnswerOutput
 from mesh.plan.bound.queries import BoundOnDemandQuery as BoundOnDemandQuery
 from mesh.plan.bound.queries import BoundOrder as BoundOrder
 from mesh.plan.bound.queries import BoundOutput as BoundOutput
@@ -56,3 +55,4 @@ from mesh.plan.bound.queries import BoundRate as BoundRate
 from mesh.plan.bound.queries import Delete as Delete
 from mesh.plan.bound.queries import Insert as Insert
 from mesh.plan.bound.queries import Update as Update
+from mesh.plan.bound.queries import UpdateAssignment as UpdateAssignment

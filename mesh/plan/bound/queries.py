@@ -81,7 +81,7 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class UpdateAssignment:
     """``T.a = b + 1``: the table's attribute and its new value."""
 
     attribute: Column
@@ -93,7 +93,7 @@ class Update:
     """The rows of a table that meet ``on``; without assignments all outputs by their names."""
 
     target: StreamSchema
-    assignments: tuple[Assignment, ...]
+    assignments: tuple[UpdateAssignment, ...]
     on: BoundExpression
     #: ``update or insert``: the output becomes a row where none meets ``on``.
     inserts: bool = False
@@ -101,14 +101,14 @@ class Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerOutput:
     """The output is the answer of the on-demand query."""
 
     target: StreamSchema
     position: Position = at()
 
 
-Action = Insert | Delete | Update | Answer
+Action = Insert | Delete | Update | AnswerOutput
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,10 +219,10 @@ class BoundOnDemandQuery:
         """The table, window or aggregation that it reads, and the tables of ``in``."""
         roots: list[BoundExpression] = [output.expression for output in self.outputs]
         roots += [self.having] if self.having is not None else []
-        own: list[str] = []
+        stores: list[str] = []
         if self.store is not None:
             table_of = self.store.table_of
-            own.append(self.store.schema.name if table_of is None else table_of[0])
+            stores.append(self.store.schema.name if table_of is None else table_of[0])
             roots += [self.store.on] if self.store.on is not None else []
         parts = (part for root in roots for part in walk(root))
-        return frozenset([*own, *(part.table for part in parts if isinstance(part, TableCheck))])
+        return frozenset([*stores, *(part.table for part in parts if isinstance(part, TableCheck))])

@@ -12,7 +12,7 @@ from mesh.plan.picture.svg import line_of, size_of
 
 if TYPE_CHECKING:
     from mesh.model.app import AppSpec
-    from mesh.plan.picture.graph import Edge, Node
+    from mesh.plan.picture.graph import Edge, GraphNode
 
 #: Lines that a page adds to a box, and their least width, in points.
 ROOM_LINES: Final = 2
@@ -24,7 +24,7 @@ WIDTH_MIN: Final = 176.0
 class DrawnNode:
     """A node and its box."""
 
-    node: Node
+    node: GraphNode
     box: Box
 
     @property
@@ -62,10 +62,14 @@ class Drawing:
 def drawing_of(spec: AppSpec) -> Drawing:
     """The drawing of a plan."""
     graph = graph_of(spec)
-    found = layered([n.id for n in graph.nodes], [(e.source, e.target) for e in graph.edges])
-    boxes = places(found, {node.id: _roomy(node) for node in graph.nodes})
+    layout = layered([n.id for n in graph.nodes], [(e.source, e.target) for e in graph.edges])
+    boxes = places(layout, {node.id: _roomy(node) for node in graph.nodes})
     edges = [
-        (edge, found.paths[edge.source, edge.target], (edge.source, edge.target) in found.backward)
+        (
+            edge,
+            layout.paths[edge.source, edge.target],
+            (edge.source, edge.target) in layout.backward,
+        )
         for edge in graph.edges
     ]
     return Drawing(
@@ -80,6 +84,6 @@ def drawing_of(spec: AppSpec) -> Drawing:
     )
 
 
-def _roomy(node: Node) -> tuple[float, float]:
+def _roomy(node: GraphNode) -> tuple[float, float]:
     width, height = size_of(node)
     return max(width, WIDTH_MIN), height + ROOM_LINES * LINE

@@ -31,7 +31,7 @@ class Shape(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """A box: its first line is its name."""
 
     id: str
@@ -55,7 +55,7 @@ class Graph:
     """The whole graph, in the order of the plan."""
 
     name: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     edges: tuple[Edge, ...]
 
 
@@ -83,7 +83,7 @@ def _edges(spec: AppSpec) -> Iterator[Edge]:
             yield Edge(_group_id(group), _channel_id(channel))
 
 
-def _group(group: GroupSpec) -> Node:
+def _group(group: GroupSpec) -> GraphNode:
     name = group.name if group.parallel == 1 else f"{group.name} \u00d7{group.parallel}"
     queries: tuple[str, ...] = ()
     if group.kind is GroupKind.QUERIES:
@@ -105,10 +105,10 @@ def _group(group: GroupSpec) -> Node:
     if len(shown) > _QUERIES_MAX:
         shown = [*shown[: _QUERIES_MAX - 1], f"and {len(shown) - _QUERIES_MAX + 1} more"]
     lines = tuple(_short(line) for line in (name, *about, *shown))
-    return Node(_group_id(group), shape, lines, "\n".join((name, *about, *queries)))
+    return GraphNode(_group_id(group), shape, lines, "\n".join((name, *about, *queries)))
 
 
-def _channel(channel: Channel, *, is_outer: bool) -> Node:
+def _channel(channel: Channel, *, is_outer: bool) -> GraphNode:
     stream = channel.stream
     lines = [stream.name]
     if channel.is_keyed:
@@ -116,7 +116,7 @@ def _channel(channel: Channel, *, is_outer: bool) -> Node:
     attributes = ", ".join(f"{a.name} {a.type}" for a in stream.attributes)
     title = "\n".join((" ".join(lines), f"({attributes})", channel.subject(), str(channel.format)))
     shape = Shape.OUTER if is_outer else Shape.CHANNEL
-    return Node(_channel_id(channel), shape, tuple(_short(line) for line in lines), title)
+    return GraphNode(_channel_id(channel), shape, tuple(_short(line) for line in lines), title)
 
 
 def _group_id(group: GroupSpec) -> str:

@@ -58,7 +58,7 @@ def _backward(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tup
     after: dict[str, list[str]] = {node: [] for node in nodes}
     for a, b in edges:
         after[a].append(b)
-    found: set[tuple[str, str]] = set()
+    back_edges: set[tuple[str, str]] = set()
     done: set[str] = set()
     for start in nodes:
         path: list[str] = []
@@ -77,10 +77,10 @@ def _backward(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> set[tup
             pending.append((node, False))
             for target in reversed(after[node]):
                 if target in on_path:
-                    found.add((node, target))
+                    back_edges.add((node, target))
                 elif target not in done:
                     pending.append((target, True))
-    return found
+    return back_edges
 
 
 def _layers(nodes: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str, int]:
@@ -129,8 +129,8 @@ def _ordered(
 
 
 def _middle(neighbours: Sequence[str], beside: Mapping[str, int], place: int) -> float:
-    known = [beside[node] for node in neighbours]
-    return sum(known) / len(known) if known else place
+    positions = [beside[node] for node in neighbours]
+    return sum(positions) / len(positions) if positions else place
 
 
 def _crossings(rows: Sequence[Sequence[str]], right: Mapping[str, Sequence[str]]) -> int:
@@ -138,7 +138,7 @@ def _crossings(rows: Sequence[Sequence[str]], right: Mapping[str, Sequence[str]]
     for row, following in pairwise(rows):
         place = {node: n for n, node in enumerate(following)}
         ends = [sorted(place[b] for b in right[a]) for a in row]
-        for n, own in enumerate(ends):
+        for n, targets in enumerate(ends):
             for others in ends[n + 1 :]:
-                total += sum(one > other for one in own for other in others)
+                total += sum(one > other for one in targets for other in others)
     return total

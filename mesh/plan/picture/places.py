@@ -38,23 +38,23 @@ class Box:
         return self.y + self.height / 2
 
 
-def places(found: Layers, sizes: Mapping[str, tuple[float, float]]) -> dict[str, Box]:
+def places(layout: Layers, sizes: Mapping[str, tuple[float, float]]) -> dict[str, Box]:
     """A box for each node, by its width and height in ``sizes``, and for each waypoint."""
-    size = {node: sizes.get(node, _WAYPOINT) for layer in found.layers for node in layer}
+    size = {node: sizes.get(node, _WAYPOINT) for layer in layout.layers for node in layer}
     neighbours: dict[str, list[str]] = {node: [] for node in size}
-    for path in found.paths.values():
+    for path in layout.paths.values():
         for a, b in pairwise(path):
             neighbours[a].append(b)
             neighbours[b].append(a)
-    layer_of = {node: n for n, layer in enumerate(found.layers) for node in layer}
+    layer_of = {node: n for n, layer in enumerate(layout.layers) for node in layer}
     middles: dict[str, float] = {}
-    for layer in found.layers:
+    for layer in layout.layers:
         wishes = [0.0] * len(layer)
         middles |= zip(layer, _apart(layer, wishes, size), strict=True)
     for sweep in range(_SWEEPS):
         ahead = sweep % 2 == 0
-        for number in range(len(found.layers)) if ahead else reversed(range(len(found.layers))):
-            layer = found.layers[number]
+        for number in range(len(layout.layers)) if ahead else reversed(range(len(layout.layers))):
+            layer = layout.layers[number]
             wishes = []
             for node in layer:
                 # At last both sides count, so that an edge bends on neither more than it must.
@@ -69,7 +69,7 @@ def places(found: Layers, sizes: Mapping[str, tuple[float, float]]) -> dict[str,
     top = min((middles[n] - size[n][1] / 2 for n in size), default=0.0)
     boxes: dict[str, Box] = {}
     x = 0.0
-    for layer in found.layers:
+    for layer in layout.layers:
         column = max((size[node][0] for node in layer), default=0.0)
         for node in layer:
             width, height = size[node]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mesh.model.app import AppSpec
-    from mesh.plan.picture.graph import Edge, Node
+    from mesh.plan.picture.graph import Edge, GraphNode
 
 _LINE: Final = 15.0
 _PADDING: Final = 9.0
@@ -57,8 +57,8 @@ _TIP: Final = (
 def to_svg(spec: AppSpec) -> str:
     """The picture, as the text of an SVG file."""
     graph = graph_of(spec)
-    found = layered([n.id for n in graph.nodes], [(e.source, e.target) for e in graph.edges])
-    boxes = places(found, {node.id: size_of(node) for node in graph.nodes})
+    layout = layered([n.id for n in graph.nodes], [(e.source, e.target) for e in graph.edges])
+    boxes = places(layout, {node.id: size_of(node) for node in graph.nodes})
     width = max(max((b.x + b.width for b in boxes.values()), default=0.0) + 2 * _MARGIN, 640.0)
     bottom = max((b.y + b.height for b in boxes.values()), default=0.0)
     height = bottom + _HEAD + _LEGEND + 2 * _MARGIN
@@ -76,8 +76,8 @@ def to_svg(spec: AppSpec) -> str:
         f'<text class="head" x="{_MARGIN:.0f}" y="{_MARGIN + 8:.0f}">{escape(head)}</text>',
     ]
     for edge in graph.edges:
-        path = found.paths[edge.source, edge.target]
-        is_back = (edge.source, edge.target) in found.backward
+        path = layout.paths[edge.source, edge.target]
+        is_back = (edge.source, edge.target) in layout.backward
         lines.append(_edge(edge, path, moved, is_back=is_back))
     for node in graph.nodes:
         lines += _node(node, moved[node.id])
@@ -86,13 +86,13 @@ def to_svg(spec: AppSpec) -> str:
     return "\n".join(lines) + "\n"
 
 
-def size_of(node: Node) -> tuple[float, float]:
+def size_of(node: GraphNode) -> tuple[float, float]:
     """Width and height of a node's box."""
     widths = [len(node.lines[0]) * _BOLD, *(len(line) * _LETTER for line in node.lines[1:])]
     return max(widths) + 2 * _PADDING, len(node.lines) * _LINE + 2 * _PADDING - 4
 
 
-def _node(node: Node, box: Box) -> Iterator[str]:
+def _node(node: GraphNode, box: Box) -> Iterator[str]:
     is_channel = node.shape in (Shape.CHANNEL, Shape.OUTER)
     radius = min(box.height / 2, 14.0) if is_channel else 4.0
     yield f"<g><title>{escape(node.title)}</title>"

@@ -37,7 +37,7 @@ class Answered(NamedTuple):
     headers: Sequence[tuple[str, str]]
 
 
-class Waiting:
+class WaitingRequests:
     """The requests of one source, by id."""
 
     def __init__(self) -> None:
@@ -62,41 +62,41 @@ class Waiting:
     def request(self) -> Iterator[tuple[str, asyncio.Future[Answered]]]:
         """Id of a new request, and its answer; it waits until the block ends."""
         self._number += 1
-        own = f"{self._token}.{self._number}"
+        request_id = f"{self._token}.{self._number}"
         waiting: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
-        self._waiting[own] = waiting
+        self._waiting[request_id] = waiting
         try:
-            yield own, waiting
+            yield request_id, waiting
         finally:
-            del self._waiting[own]
+            del self._waiting[request_id]
 
     async def _received(self, message: Msg) -> None:
         waiting = self._waiting.get(".".join(message.subject.split(".")[-2:]))
         if waiting is None or waiting.done():
             await message.respond(b"late")
             return
-        given = orjson.loads(message.data)
-        headers = [(name, value) for name, value in given["headers"]]
-        waiting.set_result(Answered(base64.b64decode(given["payload"]), headers))
+        answer = orjson.loads(message.data)
+        headers = [(name, value) for name, value in answer["headers"]]
+        waiting.set_result(Answered(base64.b64decode(answer["payload"]), headers))
         await message.respond(b"")
 
 
 async def send_answer(
-    client: Client, own: str, payload: bytes, headers: Sequence[tuple[str, str]]
+    client: Client, request_id: str, payload: bytes, headers: Sequence[tuple[str, str]]
 ) -> str | None:
     """Answer the request of an id; None, or the reason why nothing has got the answer.
 
     Raises:
         NatsError, TimeoutError, OSError: the mesh's servers are away.
     """
-    if not _ID.match(own):
-        return f'"{own[:80]}" is no id of a request'
+    if not _ID.match(request_id):
+        return f'"{request_id[:80]}" is no id of a request'
     encoded = base64.b64encode(payload).decode()
     answer = orjson.dumps({"headers": headers, "payload": encoded})
     if len(answer) > client.max_payload:
         return f"an answer of {len(payload)} bytes is too large for NATS"
     try:
-        reply = await client.request(names.answer_subject(own), answer, timeout=_ANSWER_S)
+        reply = await client.request(names.answer_subject(request_id), answer, timeout=_ANSWER_S)
     except NoRespondersError:
         return "no request waits for the answer"
     return "no request waits for the answer" if reply.data else None

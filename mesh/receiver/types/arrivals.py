@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import deque
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import Batch, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 T = TypeVar("T")
+_TOGETHER: Final = 1000
+_WAIT_S: Final = 0.5
 #: Bytes of messages that a client may hand over before they are stored.
 BYTES_MAX: Final = 256 << 20
 
@@ -71,15 +77,42 @@ class Arrivals(Generic[T]):
         if self._failure:
             raise UnavailableError(self._failure)
         count = min(limit, len(self._waiting))
-        found = [self._waiting.popleft() for _ in range(count)]
-        self._open.append((number, found))
-        return found
+        messages = [self._waiting.popleft() for _ in range(count)]
+        self._open.append((number, messages))
+        return messages
 
     def stored(self, number: int) -> list[T]:
         """The messages of all batches up to ``number``, which may be acknowledged."""
-        found: list[T] = []
+        messages: list[T] = []
         while self._open and self._open[0][0] <= number:
-            found += self._open.popleft()[1]
-        self._bytes -= sum(self._sizes.popleft() for _ in found)
+            messages += self._open.popleft()[1]
+        self._bytes -= sum(self._sizes.popleft() for _ in messages)
         self._freed.set()
-        return found
+        return messages
+
+
+class PushedPayloads:
+    """The part of a ``Source`` that reads payloads that need no acknowledgement."""
+
+    def begin(self) -> None:
+        """Start without payloads; their names are those of no other start."""
+        self._salt, self._number = secrets.token_hex(4), 0
+        self._arrived: Arrivals[bytes] = Arrivals()
+
+    async def put(self, payload: bytes) -> None:
+        """Add a payload; the other side has to wait where there is no room."""
+        self._arrived.put(payload, len(payload))
+        await self._arrived.room()
+
+    async def read(self) -> Batch | None:
+        """The payloads that have arrived."""
+        self._number += 1
+        payloads = await self._arrived.take(self._number, _TOGETHER, _WAIT_S)
+        if not payloads:
+            return None
+        names = [f"{self._salt}-{self._number}-{at}" for at in range(len(payloads))]
+        return Batch(payloads, {"batch": self._number}, None, names)
+
+    async def committed(self, position: Mapping[str, Any]) -> None:
+        """Make room for other payloads."""
+        self._arrived.stored(position["batch"])

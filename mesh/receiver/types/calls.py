@@ -61,14 +61,14 @@ async def hand_over(
         },
         "key": record.key,
     }
-    asked = orjson.dumps(question)
-    if not flaw and len(asked) > client.max_payload:
+    request = orjson.dumps(question)
+    if not flaw and len(request) > client.max_payload:
         flaw = f"it has {len(payload)} bytes, too many for NATS"
     if flaw:
         # The source refuses it: the request was sent, and another answer would be the same.
-        asked = orjson.dumps({"flaw": flaw})
+        request = orjson.dumps({"flaw": flaw})
     try:
-        reply = await client.request(subject, asked, timeout=_ANSWER_S)
+        reply = await client.request(subject, request, timeout=_ANSWER_S)
     except NoRespondersError:
         raise
     except (NatsError, TimeoutError, OSError) as error:
@@ -95,12 +95,12 @@ class CallResponse:
         """Subscribe to the answers."""
 
         async def received(message: Msg) -> None:
-            given: dict[str, Any] = orjson.loads(message.data)
+            question: dict[str, Any] = orjson.loads(message.data)
             try:
-                if "flaw" in given:
-                    raise RefusedPayloadError(given["flaw"])
-                payload = base64.b64decode(given["payload"])
-                await accept(payload, given["properties"], given["key"])
+                if "flaw" in question:
+                    raise RefusedPayloadError(question["flaw"])
+                payload = base64.b64decode(question["payload"])
+                await accept(payload, question["properties"], question["key"])
                 answer: dict[str, Any] = {}
             except RefusedPayloadError as error:
                 answer = {"refused": str(error)}

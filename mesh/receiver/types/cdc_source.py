@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.connect.contract import Context
 
 
-class Reading(Protocol):
+class ChangeReader(Protocol):
     """One way to read changes; its methods run in a thread."""
 
     def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -48,7 +48,7 @@ class CdcSource:
 
     def __init__(self) -> None:
         self._connection: sqlalchemy.Connection | None = None
-        self._reading: Reading | None = None
+        self._reading: ChangeReader | None = None
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Connect, and find where to begin."""
@@ -59,16 +59,14 @@ class CdcSource:
             context.options.get("cron.expression") if is_polling else None,
         )
         self._first: Batch | None = None
-        found = await self._call(self._open, context, position)
+        start = await self._call(self._open, context, position)
         if position is None:
             # Stored before the first rows: another start would begin later, and miss some.
-            self._first = Batch([], found)
+            self._first = Batch([], start)
 
     async def check(self, context: Context) -> None:
         """Log in, and look for the table; ``open`` would create what is missing."""
-        await in_thread(
-            check, context, str(context.options["url"]), str(context.options["table.name"])
-        )
+        await in_thread(check, context, "url", str(context.options["table.name"]))
 
     async def remove(self, context: Context) -> None:
         """Drop the slot and the publication of PostgreSQL."""
@@ -77,14 +75,14 @@ class CdcSource:
     def _drop(self, context: Context) -> None:
         if str(context.options["mode"]).lower() == "polling":
             return
-        database, connection = opened(context, str(context.options["url"]))
+        database, connection = opened(context, "url")
         with connection:
             if database.backend is Backend.POSTGRESQL:
                 Listening(library("sqlalchemy", "rdbms"), connection, context).drop()
 
     def _open(self, context: Context, position: Mapping[str, Any] | None) -> Mapping[str, Any]:
         options = context.options
-        database, connection = opened(context, str(options["url"]))
+        database, connection = opened(context, "url")
         self._connection = connection
         if str(options["mode"]).lower() == "polling":
             self._reading = Polling(self._sa, connection, options)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 #: Types of PostgreSQL by their number: int8, int2, int4, oid, float4, float8, numeric; bool.
 _PG_NUMBERS: Final = frozenset((20, 21, 23, 26, 700, 701, 1700))
 _PG_BOOL: Final = 16
-#: The first number of a type that is not PostgreSQL's own.
-PG_OWN: Final = 16384
 _NUMBER: Final = re.compile(r"(-?)0*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\Z")
 _MYSQL_NUMBERS: Final = (
     "tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year",
@@ -92,8 +90,8 @@ SQLITE_READ: Final = Conversions(
 
 def number_of(text: str) -> Any:
     """A number with its digits; the text if JSON has no such number: NaN."""
-    found = _NUMBER.match(text)
-    return text if found is None else orjson.Fragment(f"{found[1]}{found[2]}")
+    match = _NUMBER.match(text)
+    return text if match is None else orjson.Fragment(f"{match[1]}{match[2]}")
 
 
 class Unreadable(NamedTuple):
@@ -122,20 +120,20 @@ def pg_value(octets: bytes, kind: int) -> Any:
     return text == "t" if kind == _PG_BOOL else text
 
 
-def mysql_value(found: str | bytes, kind: str) -> Any:
+def mysql_value(raw: str | bytes, kind: str) -> Any:
     """A value of MySQL or MariaDB, of a type as ``int(10) unsigned``."""
     if match := _BIT.match(kind):
         bits = int(match[1])
-        number = int.from_bytes(found, "big") if isinstance(found, bytes) else int(found, 2)
+        number = int.from_bytes(raw, "big") if isinstance(raw, bytes) else int(raw, 2)
         return number if bits == 1 else f"{number:0{bits}b}"
-    if isinstance(found, bytes):
-        return found.hex()
+    if isinstance(raw, bytes):
+        return raw.hex()
     if kind.startswith(_MYSQL_NUMBERS):
-        return number_of(found)
+        return number_of(raw)
     if kind.startswith(_MYSQL_FRACTIONS):
-        return number_of(_mysql_double(float(found)))
+        return number_of(_mysql_double(float(raw)))
     # A session may show the blanks at the end.
-    return found.rstrip(" ") if kind.startswith("char(") else found
+    return raw.rstrip(" ") if kind.startswith("char(") else raw
 
 
 def _mysql_double(value: float) -> str:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect.access import open_database
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
+from mesh.model.stored import StoreOptions
 from mesh.plan.jdbc import database_of
+from mesh.store import sources
 from mesh.store.engine import engine_of
 from mesh.store.refusals import is_by_rule
 
@@ -24,15 +26,20 @@ _STATES: Final = ("42804", "42846")
 
 
 def opened(context: Context, url: str) -> tuple[Database, sa.Connection]:
-    """A connection to a database.
+    """A connection to the database of an option, or to one that the settings name.
 
     Raises:
         MeshError: the URL can't be read, its file is not open to connectors, or the client
-            libraries are not installed; DBAPIError of SQLAlchemy: it does not answer.
+            libraries are not installed, or see ``mesh.store.sources``; DBAPIError of SQLAlchemy: it
+            does not answer.
     """
     options = context.options
-    database = database_of(url, options.get("username"), options.get("password"))
-    database = open_database(context.access, database)
+    named = options.get("datasource") or options.get("datasource.name")
+    if named:
+        database = sources.database(StoreOptions(None, str(named)), context.app)
+    else:
+        login = options.get("username"), options.get("password")
+        database = open_database(context.access, database_of(str(options[url]), *login))
     return database, engine_of(database).connect()
 
 
@@ -61,7 +68,7 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def check(context: Context, url: str, table: str = "") -> None:
-    """Log in to a database, and look for a table.
+    """Log in to the database of ``opened``, and look for a table.
 
     Raises:
         UnavailableError: it does not answer, or has no such table; MeshError as ``opened``.
@@ -94,7 +101,7 @@ def ask_for_octets(connection: sa.Connection) -> bool:
 def operations_of(options: Mapping[str, Any]) -> frozenset[str]:
     """The operations of the source ``cdc``.  Raises ``ValueError`` for another word."""
     words = str(options.get("operation") or "insert").lower().split(",")
-    found = frozenset(word.strip() for word in words)
-    if not found <= {"insert", "update", "delete"}:
+    operations = frozenset(word.strip() for word in words)
+    if not operations <= {"insert", "update", "delete"}:
         raise ValueError('option "operation" is a list of insert, update and delete')
-    return found
+    return operations

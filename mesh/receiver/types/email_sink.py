@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from email.headerregistry import Address
 
-    from mesh.connect.contract import Access, Context, Record
+    from mesh.connect.contract import Context, NodeAccess, Record
 
 _CALL_S: Final = 20.0
 _TOO_LARGE: Final = 552
@@ -46,25 +46,25 @@ def addresses_of(text: object, option: str) -> list[Address]:
     wrong = ValueError(f'option "{option}" is no list of addresses: {str(text)[:80]!r}')
     try:
         header = policy.default.header_factory("To", str(text or "").strip())
-        found, defects = list(header.addresses), header.defects
+        addresses, defects = list(header.addresses), header.defects
     # The library's parser fails at some texts.
     except Exception as error:
         raise wrong from error
-    if not found or not all(_ADDRESS.fullmatch(one.addr_spec) for one in found):
+    if not addresses or not all(_ADDRESS.fullmatch(one.addr_spec) for one in addresses):
         raise wrong
     if not all(isinstance(one, _ACCEPTED) for one in defects):
         raise wrong
-    return found
+    return addresses
 
 
 def recipients_of(options: Mapping[str, Any]) -> list[str]:
     """Addresses of all that get an email.  Raises ``ValueError`` for none."""
     options_of = ("to", "cc", "bcc")
-    found = [one.addr_spec for option in options_of if options.get(option)
+    recipients = [one.addr_spec for option in options_of if options.get(option)
              for one in addresses_of(options[option], option)]  # fmt: skip
     if not options.get("to"):
         raise ValueError('option "to" is empty')
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(recipients))
 
 
 def _sender(options: Mapping[str, Any]) -> str:
@@ -72,7 +72,7 @@ def _sender(options: Mapping[str, Any]) -> str:
     return str(options.get("address") or options.get("username") or "")
 
 
-def message_of(options: Mapping[str, Any], record: Record, access: Access) -> EmailMessage:
+def message_of(options: Mapping[str, Any], record: Record, access: NodeAccess) -> EmailMessage:
     """The email of a record.
 
     Raises:
@@ -80,28 +80,28 @@ def message_of(options: Mapping[str, Any], record: Record, access: Access) -> Em
         MeshError: MESH-C132 for an attachment that is not open to connectors.
         OSError: an attachment can't be read.
     """
-    own = {**options, **record.options}
-    found = EmailMessage()
-    found["From"] = addresses_of(_sender(own), "address")
+    values = {**options, **record.options}
+    message = EmailMessage()
+    message["From"] = addresses_of(_sender(values), "address")
     for header, option in (("To", "to"), ("Cc", "cc")):
-        if own.get(option):
-            found[header] = addresses_of(own[option], option)
-    if own.get("subject"):
-        found["Subject"] = str(own["subject"])
+        if values.get(option):
+            message[header] = addresses_of(values[option], option)
+    if values.get("subject"):
+        message["Subject"] = str(values["subject"])
     digest = hashlib.blake2b(record.key.encode(), digest_size=16).hexdigest()
-    domain = _sender(own).rpartition("@")[2].strip("> ") or "mesh"
-    found["Message-ID"] = f"<{digest}@{domain}>"
-    found["Date"] = email.utils.formatdate(usegmt=True)
-    subtype = str(own.get("content.type") or "text/plain").rpartition("/")[2]
-    found.set_content(record.payload.decode(), subtype=subtype)
-    for name in words(own.get("attachments")):
+    domain = _sender(values).rpartition("@")[2].strip("> ") or "mesh"
+    message["Message-ID"] = f"<{digest}@{domain}>"
+    message["Date"] = email.utils.formatdate(usegmt=True)
+    subtype = str(values.get("content.type") or "text/plain").rpartition("/")[2]
+    message.set_content(record.payload.decode(), subtype=subtype)
+    for name in words(values.get("attachments")):
         path = Path(path_of(access, name))
         if path.stat().st_size > _ATTACHED_MAX:
             raise ValueError(f"{path.name} is larger than {_ATTACHED_MAX} bytes")
         kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
         main, _, sub = kind.partition("/")
-        found.add_attachment(path.read_bytes(), maintype=main, subtype=sub, filename=path.name)
-    return found
+        message.add_attachment(path.read_bytes(), maintype=main, subtype=sub, filename=path.name)
+    return message
 
 
 class EmailSink:

@@ -136,8 +136,8 @@ class EmailSource:
         if not options.get("ssl.enable") and "STARTTLS" in client.capabilities:
             client.starttls(self._tls)
         client.login(str(options["username"]), str(options["password"]))
-        _, found = client.capability()
-        self._can = set(b" ".join(found).decode("ascii", "replace").upper().split())
+        _, capabilities = client.capability()
+        self._can = set(b" ".join(capabilities).decode("ascii", "replace").upper().split())
         is_left_alone = self._action == "NONE"
         _done(client.select(quoted(str(options["folder"])), readonly=is_left_alone))
         _, validities = client.response("UIDVALIDITY")
@@ -152,18 +152,18 @@ class EmailSource:
         self._next = int(nexts[0]) if nexts and nexts[0] else 0
         return client
 
-    def _found(self, client: imaplib.IMAP4) -> list[int]:
+    def _next_uids(self, client: imaplib.IMAP4) -> list[int]:
         """UIDs of the next messages, in order; perhaps not of all."""
         first = self._last + 1
         while True:
             last = first + _SPAN - 1
             is_last = last >= self._next
             of = f"UID {first}:{'*' if is_last else last}"
-            found = b" ".join(
+            reply = b" ".join(
                 one for one in _done(client.uid("SEARCH", f"{of} {self._criteria}".rstrip())) if one
             )
             # A range that ends with * has the last message, whatever its UID.
-            uids = sorted(uid for uid in map(int, found.split()) if uid > self._last)
+            uids = sorted(uid for uid in map(int, reply.split()) if uid > self._last)
             if uids or is_last:
                 return uids
             first = last + 1
@@ -176,21 +176,21 @@ class EmailSource:
         refused: dict[int, str] = {}
         taken: list[int] = []
         size = 0
-        for uid in self._found(client)[:_TOGETHER]:
+        for uid in self._next_uids(client)[:_TOGETHER]:
             self._last = uid
             message = self._fetched(client, uid)
             if message is None:
                 continue
             payload, reason = b"", None
-            own: dict[str, str] = {}
+            headers: dict[str, str] = {}
             if isinstance(message, str):
                 reason = message
             else:
-                payload, own, reason = read_message(message, self._subtype)
+                payload, headers, reason = read_message(message, self._subtype)
             if reason:
                 refused[len(payloads)] = reason
             payloads.append(payload)
-            properties.append({**own, "uid": str(uid)})
+            properties.append({**headers, "uid": str(uid)})
             taken.append(uid)
             size += len(payload)
             if size >= _BYTES:
@@ -207,9 +207,9 @@ class EmailSource:
         answer = _done(client.uid("FETCH", str(uid), "(RFC822.SIZE)"))
         size = next(
             (
-                int(found[1])
+                int(match[1])
                 for text, _ in answers_of(answer, uid)
-                if (found := re.search(rb"RFC822\.SIZE (\d+)", text))
+                if (match := re.search(rb"RFC822\.SIZE (\d+)", text))
             ),
             None,
         )
@@ -247,10 +247,10 @@ class EmailSource:
 
 def _done(answer: tuple[str, Sequence[Any]]) -> Sequence[Any]:
     """The data of an answer; an error of the protocol if the server refuses the command."""
-    status, found = answer
+    status, data = answer
     if status != "OK":
-        raise imaplib.IMAP4.error(b" ".join(one for one in found if one).decode(errors="replace"))
-    return found
+        raise imaplib.IMAP4.error(b" ".join(one for one in data if one).decode(errors="replace"))
+    return data
 
 
 def answers_of(data: Sequence[Any], uid: int) -> list[tuple[bytes, bytes | None]]:
@@ -258,16 +258,16 @@ def answers_of(data: Sequence[Any], uid: int) -> list[tuple[bytes, bytes | None]
 
     A server may report other messages at any time, as when another program has read one.
     """
-    found: list[tuple[bytes, bytes | None]] = []
+    answers: list[tuple[bytes, bytes | None]] = []
     for one in data:
         text, literal = one if isinstance(one, tuple) else (one or b"", None)
-        if _BEGINNING.match(text) or not found:
-            found.append((text, literal))
+        if _BEGINNING.match(text) or not answers:
+            answers.append((text, literal))
         else:
             # The text behind a literal.
-            before, own = found[-1]
-            found[-1] = before + text, literal if own is None else own
-    return [one for one in found if re.search(rb"\bUID %d\b" % uid, one[0])]
+            before, last_literal = answers[-1]
+            answers[-1] = before + text, literal if last_literal is None else last_literal
+    return [one for one in answers if re.search(rb"\bUID %d\b" % uid, one[0])]
 
 
 class _Headers:
@@ -293,13 +293,13 @@ class _Headers:
 def parsed(octets: bytes) -> EmailMessage:
     """A message; ValueError for one with too many parts, and errors of many kinds for others."""
     parser: Any = None
-    made = 0
+    part_count = 0
 
     def part(policy: Any = None) -> EmailMessage:
-        nonlocal made
-        made += 1
+        nonlocal part_count
+        part_count += 1
         # The stack has no public name.
-        if made > _PARTS_MAX or len(getattr(parser, "_msgstack", ())) > _DEPTH_MAX:
+        if part_count > _PARTS_MAX or len(getattr(parser, "_msgstack", ())) > _DEPTH_MAX:
             raise ValueError(f"more than {_PARTS_MAX} parts, or {_DEPTH_MAX} in each other")
         return EmailMessage(policy)
 
@@ -332,13 +332,13 @@ def read_message(octets: bytes, subtype: str) -> tuple[bytes, dict[str, str], st
             headers.setdefault(name.lower(), text)
         if body is None:
             return octets, headers, f"the message has no part text/{subtype}"
-        found = body.get_payload(decode=True)
-        assert isinstance(found, bytes)
+        content = body.get_payload(decode=True)
+        assert isinstance(content, bytes)
         charset = codecs.lookup(body.get_content_charset("us-ascii")).name
         if charset.replace("_", "-") in _NO_CHARSETS:
             raise ValueError(f"{charset} is no charset")
         # Many send UTF-8 without saying so.
-        text = found.decode("utf-8" if charset == "ascii" else charset)
+        text = content.decode("utf-8" if charset == "ascii" else charset)
         return text.replace("\r\n", "\n").removesuffix("\n").encode(), headers, None
     except Exception as error:
         return octets, headers, f"the message can't be read: {type(error).__name__}: {error}"

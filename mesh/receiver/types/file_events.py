@@ -44,15 +44,15 @@ def differences(
         now: the same at present.
         unknown: names of files whose state can't be read; they count as unchanged.
     """
-    found = []
+    changes = []
     for name in sorted({*before, *now} - unknown):
         if name not in now:
-            found.append((name, "removed"))
+            changes.append((name, "removed"))
         elif name not in before:
-            found.append((name, "created"))
+            changes.append((name, "created"))
         elif list(before[name]) != list(now[name]):
-            found.append((name, "modified"))
-    return found
+            changes.append((name, "modified"))
+    return changes
 
 
 class FileEventSource:
@@ -72,7 +72,7 @@ class FileEventSource:
         self._only = set(words(options.get("file.name.list")))
         self._schedule = Schedule(int(options["monitoring.interval"]), None)
         stored = (position or {}).get("files") or {}
-        self._known: dict[str, State] = {name: list(state) for name, state in stored.items()}
+        self._states: dict[str, State] = {name: list(state) for name, state in stored.items()}
 
     async def read(self) -> Batch | None:
         """The next differences; waits for the next look if there are none."""
@@ -97,7 +97,7 @@ class FileEventSource:
                 state = self._state(name, path)
             except (OSError, MeshError, UnavailableError) as error:
                 closed = f"{name}{os.sep}"
-                unknown |= {one for one in self._known if one == name or one.startswith(closed)}
+                unknown |= {one for one in self._states if one == name or one.startswith(closed)}
                 unknown.add(name)
                 problem = problem or f"{error}"
                 continue
@@ -107,18 +107,18 @@ class FileEventSource:
         if size > _BYTES_MAX:
             raise UnavailableError(f"{self._root} has too many files for one position: {len(now)}")
         self.problem = problem
-        found = differences(self._known, now, unknown)[:_TOGETHER]
-        if not found:
+        changes = differences(self._states, now, unknown)[:_TOGETHER]
+        if not changes:
             return None
-        for name, status in found:
+        for name, status in changes:
             if status == "removed":
-                del self._known[name]
+                del self._states[name]
             else:
-                self._known[name] = now[name]
-        events = [self._event(name, status) for name, status in found]
-        names = [f"{status} {name} {now.get(name)}" for name, status in found]
+                self._states[name] = now[name]
+        events = [self._event(name, status) for name, status in changes]
+        names = [f"{status} {name} {now.get(name)}" for name, status in changes]
         payloads = [orjson.dumps(event) for event in events]
-        return Batch(payloads, {"files": dict(self._known)}, events, names)
+        return Batch(payloads, {"files": dict(self._states)}, events, names)
 
     def _state(self, name: str, path: str) -> State | None:
         """State of a file; None for what is none.
@@ -126,17 +126,17 @@ class FileEventSource:
         Raises:
             OSError, MeshError, UnavailableError: it can't be read, or is not open to connectors.
         """
-        found = os.lstat(path)
-        if stat.S_ISDIR(found.st_mode):
+        info = os.lstat(path)
+        if stat.S_ISDIR(info.st_mode):
             # One that can't be listed.
             raise PermissionError(f"{path} can't be listed")
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(info.st_mode):
             target = self._files.find(self._files.checked(path))
             return list(target) if target is not None else None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(info.st_mode):
             return None
-        state = [found.st_ino, found.st_size, found.st_mtime_ns]
-        if self._known.get(name) != state:
+        state = [info.st_ino, info.st_size, info.st_mtime_ns]
+        if self._states.get(name) != state:
             self._files.checked(path)
         return state
 

@@ -14,12 +14,12 @@ from urllib.parse import unquote, urlsplit
 
 from mesh.receiver.access import check_url
 from mesh.receiver.tls import client_context
-from mesh.receiver.types.file_systems import Found, checked_name
+from mesh.receiver.types.file_systems import FileState, checked_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from mesh.connect.contract import Access
+    from mesh.connect.contract import NodeAccess
 
 T = TypeVar("T")
 _CALL_S: Final = 15.0
@@ -53,7 +53,7 @@ class FtpFiles:
 
     is_remote = True
 
-    def __init__(self, uri: str, options: Mapping[str, Any], access: Access) -> None:
+    def __init__(self, uri: str, options: Mapping[str, Any], access: NodeAccess) -> None:
         parts = urlsplit(uri)
         check_url(access, uri, 21)
         self._host, self._port = parts.hostname or "", parts.port or 21
@@ -79,7 +79,7 @@ class FtpFiles:
         def listed(server: ftplib.FTP) -> list[str]:
             try:
                 facts = list(server.mlsd(directory, ["type"]))
-                return [_name(name) for name, own in facts if own.get("type") == "file"]
+                return [_name(name) for name, entry in facts if entry.get("type") == "file"]
             except ftplib.error_perm as error:
                 if str(error)[:3] not in ("500", "501", "502", "504"):
                     raise
@@ -92,10 +92,10 @@ class FtpFiles:
         """See ``Files``."""
         return checked_name(path)
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> FileState | None:
         """See ``Files``."""
 
-        def found(server: ftplib.FTP) -> Found | None:
+        def state_of(server: ftplib.FTP) -> FileState | None:
             try:
                 # Sizes are those of binary transfers.
                 server.voidcmd("TYPE I")
@@ -106,18 +106,18 @@ class FtpFiles:
                     return None
                 raise
             time = datetime.strptime(reply[4:18], "%Y%m%d%H%M%S").replace(tzinfo=UTC)
-            return Found(0, size, int(time.timestamp()) * 1_000_000_000)
+            return FileState(0, size, int(time.timestamp()) * 1_000_000_000)
 
-        return self._call(path, found)
+        return self._call(path, state_of)
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[tuple[Found, Callable[[int, int], bytes]]]:
+    def opened(self, path: str) -> Iterator[tuple[FileState, Callable[[int, int], bytes]]]:
         """See ``Files``."""
-        found = self.find(path)
-        if found is None:
+        state = self.find(path)
+        if state is None:
             raise FileNotFoundError(2, "there is no such file", path)
         yield (
-            found,
+            state,
             lambda size, offset: self._call(path, lambda s: _read(s, path, size, offset)),
         )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mesh.receiver.types.file_systems import Files, Found
+    from mesh.receiver.types.file_systems import Files, FileState
 
 _SUFFIX: Final = ".gz"
 #: Packed bytes that are read together.
@@ -45,15 +45,15 @@ class Unpacked:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._known: tuple[str, Found] | None = None
+        self._current: tuple[str, FileState] | None = None
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[tuple[Found, Callable[[int, int], bytes]]]:
+    def opened(self, path: str) -> Iterator[tuple[FileState, Callable[[int, int], bytes]]]:
         """As ``Files.opened``, with places of the unpacked bytes."""
-        with self._files.opened(path) as (found, read):
-            if self._known != (path, found):
+        with self._files.opened(path) as (state, read):
+            if self._current != (path, state):
                 self._begin()
-                self._known = (path, found)
+                self._current = (path, state)
 
             def unpacked(size: int, offset: int) -> bytes:
                 self._raw.read_at = read
@@ -66,10 +66,10 @@ class Unpacked:
                             return b""
                     return self._stream.read(size)
                 except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                    self._known = None
+                    self._current = None
                     raise OSError(0, f"it can't be unpacked: {error}", path) from error
 
-            yield found, unpacked
+            yield state, unpacked
 
     def _begin(self) -> None:
         self._raw = _Raw()

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 _JOINED_MAX: Final = 64 << 10
 
 
-class Names(Sequence[str]):
+class LineNames(Sequence[str]):
     """The inode and offset of each line that is kept, however a growing file is cut."""
 
-    def __init__(self, inode: int, offset: int, lines: Sequence[bytes], kept: range) -> None:
-        self._inode, self._offset, self._lines, self._kept = inode, offset, lines, kept
+    def __init__(self, inode: int, offset: int, lines: Sequence[bytes], span: range) -> None:
+        self._inode, self._offset, self._lines, self._span = inode, offset, lines, span
 
     @cached_property
     def _offsets(self) -> list[int]:
         sizes = np.array([len(line) + 1 for line in self._lines], np.int64)
-        own = slice(self._kept.start, self._kept.stop)
-        filled = [line not in (b"", b"\r") for line in self._lines[own]]
-        starts = (np.cumsum(sizes) - sizes + self._offset)[own]
-        found: list[int] = starts[np.array(filled, bool)].tolist()
-        return found
+        window = slice(self._span.start, self._span.stop)
+        filled = [line not in (b"", b"\r") for line in self._lines[window]]
+        starts = (np.cumsum(sizes) - sizes + self._offset)[window]
+        offsets: list[int] = starts[np.array(filled, bool)].tolist()
+        return offsets
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -60,7 +60,7 @@ def joined(
     A value of more than ``_JOINED_MAX`` bytes is none, so a quote that is never closed costs its
     line.
     """
-    found: list[bytes] = []
+    records: list[bytes] = []
     at = 0
     while at < len(lines):
         end = at + 1
@@ -72,12 +72,12 @@ def joined(
             if size > _JOINED_MAX:
                 end = at + 1
             elif end == len(lines):
-                return found, list(lines[at:])
+                return records, list(lines[at:])
             else:
                 end += 1
-        found.append(b"\n".join(lines[at:end]))
+        records.append(b"\n".join(lines[at:end]))
         at = end
-    return found, []
+    return records, []
 
 
 class Matches:
@@ -101,14 +101,14 @@ class Matches:
         begins = [m.span() for m in self._begin.finditer(text)] if self._begin else []
         if self._end is None:
             starts = [first for first, _ in begins]
-            found = list(pairwise(starts))
-            return [*found, (starts[-1], len(data))] if is_whole and starts else found
+            spans = list(pairwise(starts))
+            return [*spans, (starts[-1], len(data))] if is_whole and starts else spans
         # A match at the end of what was read may be longer.
         ends = [m.span() for m in self._end.finditer(text) if is_end or m.end() < len(data)]
         if self._begin is None:
             bounds = [0, *(last for _, last in ends)]
             return list(pairwise(bounds))
-        found, at, which = [], 0, 0
+        spans, at, which = [], 0, 0
         for first, after in begins:
             if first < at:
                 continue
@@ -117,8 +117,8 @@ class Matches:
             if which == len(ends):
                 break
             at = ends[which][1]
-            found.append((first, at))
-        return found
+            spans.append((first, at))
+        return spans
 
 
 class After:
@@ -130,7 +130,7 @@ class After:
         self.action = action
         self._option = f"move.after.{what}"
         self._target = str(options.get(self._option) or "")
-        self._is_kept = str(options.get("move.if.exist.mode") or "").lower() == "keep"
+        self._keeps_existing = str(options.get("move.if.exist.mode") or "").lower() == "keep"
         self._files = files
 
     def check(self, directory: str) -> None:
@@ -148,10 +148,10 @@ class After:
             self._files.delete(path)
         elif self.action == "move":
             target = os.path.join(self._files.path(self._target), os.path.basename(path))
-            found = self._files.find(path)
-            if self._is_kept and found is not None and self._files.find(target) is not None:
+            state = self._files.find(path)
+            if self._keeps_existing and state is not None and self._files.find(target) is not None:
                 # The same name at each attempt.
-                name = uuid.uuid5(uuid.NAMESPACE_URL, f"{path}/{inode}/{found.mtime_ns}")
+                name = uuid.uuid5(uuid.NAMESPACE_URL, f"{path}/{inode}/{state.mtime_ns}")
                 stem, dot = os.path.splitext(target)
                 target = f"{stem}-{name}{dot}"
             self._files.move(path, target)

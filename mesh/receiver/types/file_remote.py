@@ -30,10 +30,10 @@ class RemoteFile:
         #: Bytes of the file beyond the length; None if they are not known.
         self._beyond: int | None = None
         try:
-            known = (state or {}).get("length")
-            if known is None and not options.get("append"):
+            length = (state or {}).get("length")
+            if length is None and not options.get("append"):
                 self._files.replace(self._path, b"")
-            self._length = self._size() if known is None else int(known)
+            self._length = self._size() if length is None else int(length)
             self._look()
         except OSError:
             self._files.close()
@@ -45,8 +45,8 @@ class RemoteFile:
         return {"length": self._length}
 
     def _size(self) -> int:
-        found = self._files.find(self._path)
-        return found.size if found is not None else 0
+        state = self._files.find(self._path)
+        return state.size if state is not None else 0
 
     def _look(self) -> int:
         size = self._size()

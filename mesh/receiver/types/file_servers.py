@@ -11,11 +11,11 @@ from mesh.receiver.types.file_sftp import SftpFiles
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.connect.contract import Access
+    from mesh.connect.contract import NodeAccess
     from mesh.receiver.types.file_systems import RemoteFiles
 
 
-def remote_files(uri: str, options: Mapping[str, Any], access: Access) -> RemoteFiles:
+def remote_files(uri: str, options: Mapping[str, Any], access: NodeAccess) -> RemoteFiles:
     """The files of the server of a URI.
 
     Raises:

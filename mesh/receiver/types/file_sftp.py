@@ -11,12 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 from mesh.connect.extras import library
 from mesh.receiver.access import check_url
-from mesh.receiver.types.file_systems import Found, checked_name
+from mesh.receiver.types.file_systems import FileState, checked_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from mesh.connect.contract import Access
+    from mesh.connect.contract import NodeAccess
 
 T = TypeVar("T")
 _CALL_S: Final = 15.0
@@ -28,15 +28,15 @@ class SftpFiles:
 
     is_remote = True
 
-    def __init__(self, uri: str, options: Mapping[str, Any], access: Access) -> None:
+    def __init__(self, uri: str, options: Mapping[str, Any], access: NodeAccess) -> None:
         self._ssh = library("paramiko", "sftp")
         parts = urlsplit(uri)
         check_url(access, uri, _PORT)
         self._address = (parts.hostname or "", parts.port or _PORT)
-        known = options.get("ssh.known.hosts")
-        if not known:
+        hosts_file = options.get("ssh.known.hosts")
+        if not hosts_file:
             raise ValueError("sftp needs ssh.known.hosts, a file with the key of the server")
-        self._known_hosts = str(known).removeprefix("file:")
+        self._known_hosts = str(hosts_file).removeprefix("file:")
         self._login: dict[str, Any] = {
             "username": unquote(parts.username or options.get("username") or ""),
             "password": unquote(parts.password or "") or options.get("password") or None,
@@ -62,21 +62,21 @@ class SftpFiles:
         """See ``Files``."""
         return checked_name(path)
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> FileState | None:
         """See ``Files``."""
         try:
-            found = self._call(path, lambda files: files.stat(path))
+            attributes = self._call(path, lambda files: files.stat(path))
         except FileNotFoundError:
             return None
-        if not stat.S_ISREG(found.st_mode or 0):
+        if not stat.S_ISREG(attributes.st_mode or 0):
             return None
-        return Found(0, found.st_size, found.st_mtime * 1_000_000_000)
+        return FileState(0, attributes.st_size, attributes.st_mtime * 1_000_000_000)
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[tuple[Found, Callable[[int, int], bytes]]]:
+    def opened(self, path: str) -> Iterator[tuple[FileState, Callable[[int, int], bytes]]]:
         """See ``Files``."""
-        found = self.find(path)
-        if found is None:
+        state = self.find(path)
+        if state is None:
             raise FileNotFoundError(2, "there is no such file", path)
 
         def read(size: int, offset: int) -> bytes:
@@ -88,7 +88,7 @@ class SftpFiles:
 
             return self._call(path, part)
 
-        yield found, read
+        yield state, read
 
     def delete(self, path: str) -> None:
         """See ``Files``."""
@@ -176,7 +176,7 @@ def _names(files: Any, directory: str) -> list[str]:
     sftp = library("paramiko.sftp", "sftp")
     attributes = library("paramiko.sftp_attr", "sftp").SFTPAttributes
     _, message = files._request(sftp.CMD_OPENDIR, directory)
-    handle, found = message.get_binary(), []
+    handle, names = message.get_binary(), []
     while True:
         try:
             _, message = files._request(sftp.CMD_READDIR, handle)
@@ -186,9 +186,9 @@ def _names(files: Any, directory: str) -> list[str]:
             name = message.get_binary().decode(errors="surrogateescape")
             message.get_binary()
             if stat.S_ISREG(attributes._from_msg(message).st_mode or 0):
-                found.append(name)
+                names.append(name)
     files._request(sftp.CMD_CLOSE, handle)
-    return found
+    return names
 
 
 def _make_directory(files: Any, path: str) -> None:

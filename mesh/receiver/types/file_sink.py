@@ -92,31 +92,31 @@ class OneFile:
         self._clock = SystemClock()
         self._size_max = int(context.options.get("roll.size") or 0)
         self._age_ms_max = int(context.options.get("roll.interval") or 0)
-        known = dict(state or {})
-        self._rolled, self._since_ms = int(known.get("rolled") or 0), known.get("since")
-        length = known.get("length")
+        previous = dict(state or {})
+        self._rolled, self._since_ms = int(previous.get("rolled") or 0), previous.get("since")
+        length = previous.get("length")
         self._file = self._opened()
-        found = os.fstat(self._file).st_size
+        size = os.fstat(self._file).st_size
         if length is None:
-            length = found if context.options.get("append") else 0
+            length = size if context.options.get("append") else 0
             while self._size_of(self._rolled + 1) is not None:
                 self._rolled += 1
         elif self._size_of(self._rolled + 1) == length > 0:
             # The host ended after the file was renamed.
             self._rolled, self._since_ms, length = self._rolled + 1, None, 0
-        elif found < length:
+        elif size < length:
             self.close()
-            raise OSError(0, f"it has {found} bytes, and {length} were written", self._path)
+            raise OSError(0, f"it has {size} bytes, and {length} were written", self._path)
         self._length = int(length)
         os.ftruncate(self._file, self._length)
 
     @property
     def state(self) -> Mapping[str, Any]:
         """Length of the file; number of rolled ones, and the time of the first payload."""
-        found: dict[str, Any] = {"length": self._length}
+        values: dict[str, Any] = {"length": self._length}
         if self._size_max or self._age_ms_max or self._rolled:
-            found |= {"rolled": self._rolled, "since": self._since_ms}
-        return found
+            values |= {"rolled": self._rolled, "since": self._since_ms}
+        return values
 
     def _opened(self) -> int:
         return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)

@@ -25,7 +25,7 @@ from mesh.connect.files import (
 )
 from mesh.errors import MeshError
 from mesh.receiver.types.file_packed import Unpacked, is_packed
-from mesh.receiver.types.file_parts import After, Matches, Names, joined
+from mesh.receiver.types.file_parts import After, LineNames, Matches, joined
 from mesh.receiver.types.file_servers import remote_files
 from mesh.receiver.types.file_systems import LocalFiles
 from mesh.receiver.types.schedule import Schedule
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mesh.connect.contract import Context
-    from mesh.receiver.types.file_systems import Files, Found
+    from mesh.receiver.types.file_systems import Files, FileState
 
 T = TypeVar("T")
 
 #: Bytes that are read together; one line has at most as many.
 _BYTES: Final = 4 << 20
 #: Bytes that distinguish a file from an earlier one with its name and inode.
-_KNOWN_BY: Final = 1024
+_HEAD_BYTES: Final = 1024
 
 
 def _reason(error: Exception) -> str:
@@ -62,7 +62,7 @@ class FileSource:
         """Continue each file after its offset."""
         options = context.options
         uri = str(options.get("file.uri") or options.get("dir.uri") or "")
-        self._pattern = re.compile(options.get("file.name.pattern") or ".*")
+        self._pattern = re.compile(options.get("file.name.pattern") or "(?s:.*)")
         reason = objection(options)
         try:
             begin, end = options.get("begin.regex") or "", options.get("end.regex") or ""
@@ -129,14 +129,14 @@ class FileSource:
 
     async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
         try:
-            if self._own.is_remote:
+            if self._system.is_remote:
                 return await in_thread(call, *arguments)
             return call(*arguments)
         except OSError as error:
             raise UnavailableError(_reason(error)) from error
 
     @property
-    def _own(self) -> Files:
+    def _system(self) -> Files:
         assert self._files is not None
         return self._files
 
@@ -156,16 +156,16 @@ class FileSource:
 
     def _pass_over(self, error: Exception) -> None:
         """Raise an error that concerns more than one file of a directory."""
-        is_own = not isinstance(error, OSError) or isinstance(error, PermissionError)
-        if not self._is_directory or (self._own.is_remote and not is_own):
+        is_of_file = not isinstance(error, OSError) or isinstance(error, PermissionError)
+        if not self._is_directory or (self._system.is_remote and not is_of_file):
             raise error
 
-    def _next_of(self, given: str) -> Batch | None:
+    def _next_of(self, candidate: str) -> Batch | None:
         """The next payloads of a file."""
-        path = self._own.checked(given)
+        path = self._system.checked(candidate)
         # One that is deleted or moved is awaited again.
-        is_awaited = self._is_directory or not self._is_kept
-        if is_awaited and self._own.find(path) is None:
+        is_awaited = self._is_directory or not self._keeps_files
+        if is_awaited and self._system.find(path) is None:
             return None
         batch = self._read_lines(path) if self._mode == "line" else self._read_parts(path)
         if batch is None:
@@ -175,18 +175,18 @@ class FileSource:
 
     def _paths(self) -> list[str]:
         if self._is_directory:
-            every = self._own.paths(self._root)
-            found = [p for p in every if self._pattern.fullmatch(os.path.basename(p))]
+            every = self._system.paths(self._root)
+            paths = [p for p in every if self._pattern.fullmatch(os.path.basename(p))]
         else:
-            found = [self._root]
-        if self._is_tailing and not self._own.is_remote:
-            renamed = follow(self._own, self._at)
+            paths = [self._root]
+        if self._is_tailing and not self._system.is_remote:
+            renamed = follow(self._system, self._at)
             self._renamed = (self._renamed - renamed.keys()) | set(renamed.values())
             self._at = {renamed.get(path, path): place for path, place in self._at.items()}
             # Lines that were written before the file was renamed may not have been read.
-            self._renamed = {p for p in self._renamed if self._own.find(p) is not None}
-            found += sorted(self._renamed.difference(found))
-        return found
+            self._renamed = {p for p in self._renamed if self._system.find(p) is not None}
+            paths += sorted(self._renamed.difference(paths))
+        return paths
 
     def _piece(self, path: str, size: int) -> tuple[list[int], bytes, bool]:
         """The place from which a file is to be read, up to ``size`` bytes, whether they are all.
@@ -194,23 +194,23 @@ class FileSource:
         The place is inode, offset, number of payloads, and what the file is known by.
         """
         packed = is_packed(path)
-        with (self._unpacked if packed else self._own).opened(path) as (found, read):
-            inode, offset, lines, *known = self._at.get(path, [0, 0, 0])
-            is_same = inode == found.inode and (packed or found.size >= offset)
-            if is_same and self._own.is_remote and found.size == offset and not self._is_full:
-                return [inode, offset, lines, *known], b"", True
-            head = b"" if self._is_full else read(_KNOWN_BY, 0)
-            if not is_same or (known and known != self._mark(found, head, offset)):
+        with (self._unpacked if packed else self._system).opened(path) as (state, read):
+            inode, offset, lines, *old_mark = self._at.get(path, [0, 0, 0])
+            is_same = inode == state.inode and (packed or state.size >= offset)
+            if is_same and self._system.is_remote and state.size == offset and not self._is_full:
+                return [inode, offset, lines, *old_mark], b"", True
+            head = b"" if self._is_full else read(_HEAD_BYTES, 0)
+            if not is_same or (old_mark and old_mark != self._mark(state, head, offset)):
                 offset, lines = 0, 0
             data = read(size, offset)
-        self._head, self._found = head, found
-        mark = self._mark(found, head, offset + len(data))
+        self._head, self._state = head, state
+        mark = self._mark(state, head, offset + len(data))
         # The size of a packed file is not that of its contents.
-        is_end = len(data) < size if packed else offset + len(data) >= found.size
-        return [found.inode, offset, lines, *mark], data, is_end
+        is_end = len(data) < size if packed else offset + len(data) >= state.size
+        return [state.inode, offset, lines, *mark], data, is_end
 
-    def _mark(self, found: Found, head: bytes, offset: int) -> list[int]:
-        return [found.mtime_ns] if self._is_full else [crc32(head[:offset])]
+    def _mark(self, state: FileState, head: bytes, offset: int) -> list[int]:
+        return [state.mtime_ns] if self._is_full else [crc32(head[:offset])]
 
     @property
     def _is_full(self) -> bool:
@@ -243,16 +243,16 @@ class FileSource:
             if not payloads:
                 return None
         self._put(path, [inode, offset + whole, lines + len(payloads)])
-        kept = self._kept(payloads, lines, is_last=is_last)
-        found = [one.removesuffix(b"\r") for one in payloads[kept.start : kept.stop]]
-        found = [one for one in found if one]
-        own = {"file.path": path, "file.name": os.path.basename(path), "eof": "false"}
-        properties = [own] * len(found)
-        if found and is_last:
-            properties[-1] = {**own, "eof": "true"}
-        return Batch(found, self._position(), properties, Names(inode, offset, payloads, kept))
+        span = self._payload_span(payloads, lines, is_last=is_last)
+        bodies = [one.removesuffix(b"\r") for one in payloads[span.start : span.stop]]
+        bodies = [one for one in bodies if one]
+        shared = {"file.path": path, "file.name": os.path.basename(path), "eof": "false"}
+        properties = [shared] * len(bodies)
+        if bodies and is_last:
+            properties[-1] = {**shared, "eof": "true"}
+        return Batch(bodies, self._position(), properties, LineNames(inode, offset, payloads, span))
 
-    def _kept(self, lines: Sequence[bytes], before: int, *, is_last: bool) -> range:
+    def _payload_span(self, lines: Sequence[bytes], before: int, *, is_last: bool) -> range:
         """The lines of a piece that are payloads, after ``before`` earlier lines of the file."""
         first, stop = min(len(lines), max(0, self._skipped - before)), len(lines)
         if self._only_first:
@@ -264,7 +264,7 @@ class FileSource:
         return range(first, stop)
 
     def _read_parts(self, path: str) -> Batch | None:
-        (inode, offset, number, *known), data, is_end = self._piece(path, _BYTES)
+        (inode, offset, number, *mark), data, is_end = self._piece(path, _BYTES)
         if not data:
             return None
         if self._is_full:
@@ -287,7 +287,7 @@ class FileSource:
                 return None
         # What no payload follows is read as well.
         last = len(data) if is_end and self._is_complete(path) else spans[-1][1]
-        self._put(path, [inode, offset + last, number + len(spans), *known])
+        self._put(path, [inode, offset + last, number + len(spans), *mark])
         properties = [
             {
                 "file.path": path,
@@ -306,12 +306,12 @@ class FileSource:
 
     def _put(self, path: str, place: list[int]) -> None:
         """Note the place up to which the last piece of a file was taken."""
-        self._at[path] = [*place[:3], *self._mark(self._found, self._head, place[1])]
+        self._at[path] = [*place[:3], *self._mark(self._state, self._head, place[1])]
 
     def _position(self) -> dict[str, Any]:
         files = {name: list(place) for name, place in self._at.items()}
-        found = {"files": files, "renamed": sorted(self._renamed)}
-        return found | ({"failed": sorted(self._failed)} if self._failed else {})
+        position = {"files": files, "renamed": sorted(self._renamed)}
+        return position | ({"failed": sorted(self._failed)} if self._failed else {})
 
     def failed(self, batch: Batch, numbers: Collection[int]) -> Batch:
         """See ``mesh.connect.contract.Source``."""
@@ -323,11 +323,11 @@ class FileSource:
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Delete or move files that have no more; others stay."""
         self._stored = dict(position.get("files") or {})
-        if not self._is_kept:
+        if not self._keeps_files:
             await self._call(self._finish_all)
 
     @property
-    def _is_kept(self) -> bool:
+    def _keeps_files(self) -> bool:
         """Whether all files stay where they are."""
         return self._after.action == "keep" and not self._failed
 
@@ -348,7 +348,7 @@ class FileSource:
         # A check of a source stores nothing, and so nothing happens to its files.
         if place is None or self._stored.get(path) != place:
             return
-        if self._own.find(path) is None:
+        if self._system.find(path) is None:
             del self._at[path]
             return
         now, data, is_end = self._piece(path, 1)
@@ -367,7 +367,7 @@ class FileSource:
 
 def follow(files: Files, places: Mapping[str, list[int]]) -> dict[str, str]:
     """Present paths of files that were renamed in their directory, by the earlier ones."""
-    found: dict[str, str] = {}
+    new_paths: dict[str, str] = {}
     beside: dict[str, dict[int, str]] = {}
     for path, place in places.items():
         now = files.find(path)
@@ -376,16 +376,16 @@ def follow(files: Files, places: Mapping[str, list[int]]) -> dict[str, str]:
         directory = os.path.dirname(path)
         if directory not in beside:
             every = ((one, files.find(one)) for one in files.paths(directory))
-            beside[directory] = {own.inode: one for one, own in every if own is not None}
+            beside[directory] = {state.inode: one for one, state in every if state is not None}
         target = beside[directory].get(place[0])
         if target is None or (target in places and places[target][0] == place[0]):
             continue
-        if _is_known(files, target, place):
-            found[path] = target
-    return found
+        if _is_same_file(files, target, place):
+            new_paths[path] = target
+    return new_paths
 
 
-def _is_known(files: Files, path: str, place: list[int]) -> bool:
+def _is_same_file(files: Files, path: str, place: list[int]) -> bool:
     """Whether a file begins as the one of a place; another one may have its inode."""
     with files.opened(path) as (_, read):
-        return place[3:] == [crc32(read(_KNOWN_BY, 0)[: place[1]])]
+        return place[3:] == [crc32(read(_HEAD_BYTES, 0)[: place[1]])]

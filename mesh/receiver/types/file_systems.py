@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from mesh.connect.contract import Access
+    from mesh.connect.contract import NodeAccess
 
 #: Flags of an open file: one that has become a pipe must not hold up the host.
 _OPENED: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-class Found(NamedTuple):
+class FileState(NamedTuple):
     """State of a file."""
 
     #: The same as long as a file exists, whatever its name; 0 where files have no number.
@@ -53,13 +53,13 @@ class Files(Protocol):
         """
         ...
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> FileState | None:
         """State of a file; None if there is none, or something else."""
         ...
 
     def opened(
         self, path: str
-    ) -> AbstractContextManager[tuple[Found, Callable[[int, int], bytes]]]:
+    ) -> AbstractContextManager[tuple[FileState, Callable[[int, int], bytes]]]:
         """A file that exists: its state, and a function that reads a size from an offset."""
         ...
 
@@ -108,7 +108,7 @@ class LocalFiles:
 
     is_remote = False
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: NodeAccess) -> None:
         self._access = access
 
     def path(self, uri: str) -> str:
@@ -124,24 +124,24 @@ class LocalFiles:
         # A link may lead out of the directory.
         return checked_name(path_of(self._access, path))
 
-    def find(self, path: str) -> Found | None:
+    def find(self, path: str) -> FileState | None:
         """See ``Files``."""
         try:
-            found = os.stat(path)
+            info = os.stat(path)
         except FileNotFoundError:
             return None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(info.st_mode):
             return None
-        return Found(found.st_ino, found.st_size, found.st_mtime_ns)
+        return FileState(info.st_ino, info.st_size, info.st_mtime_ns)
 
     @contextmanager
-    def opened(self, path: str) -> Iterator[tuple[Found, Callable[[int, int], bytes]]]:
+    def opened(self, path: str) -> Iterator[tuple[FileState, Callable[[int, int], bytes]]]:
         """See ``Files``."""
         descriptor = os.open(path, _OPENED)
         try:
-            found = os.fstat(descriptor)
+            info = os.fstat(descriptor)
             yield (
-                Found(found.st_ino, found.st_size, found.st_mtime_ns),
+                FileState(info.st_ino, info.st_size, info.st_mtime_ns),
                 lambda size, offset: os.pread(descriptor, size, offset),
             )
         finally:

@@ -22,7 +22,7 @@ message Event { string payload = 1; map<string, string> headers = 2; }
 KEY: Final = "idempotency-key"
 _NAME: Final = re.compile(r"(?!grpc-)[0-9a-z_.-]{1,256}\Z")
 #: The library gives them up, or has its own.
-_OWN_NAMES: Final = frozenset({"content-length", "content-type", "te", "user-agent"})
+_RESERVED_NAMES: Final = frozenset({"content-length", "content-type", "te", "user-agent"})
 _VALUE: Final = re.compile(r"[\x20-\x7e]*\Z")
 _BINARY: Final = "-bin"
 
@@ -34,19 +34,19 @@ def method(options: Mapping[str, Any], option: str, usual: str) -> tuple[Method,
         MeshError: MESH-C133 for a URL that names no method.
     """
     try:
-        found = method_of(str(options[option]), usual)
+        rpc = method_of(str(options[option]), usual)
     except ValueError as error:
         raise MeshError("MESH-C133", f"{option} is not of gRPC", detail=f"{error}.") from error
     is_event = options.get("event.envelope")
-    is_event = found.is_of_events if is_event is None else is_event
-    return found, Envelope() if is_event else None
+    is_event = rpc.is_of_events if is_event is None else is_event
+    return rpc, Envelope() if is_event else None
 
 
 class Envelope:
     """Payload and headers in a message ``Event``."""
 
     def __init__(self) -> None:
-        self._made = message_class(_EVENT, "Event")
+        self._event_class = message_class(_EVENT, "Event")
         self._error = library("google.protobuf.message", "protobuf").DecodeError
 
     def packed(self, payload: bytes, headers: Iterable[tuple[str, str]]) -> bytes:
@@ -55,18 +55,18 @@ class Envelope:
             text = payload.decode()
         except UnicodeDecodeError as error:
             raise ValueError("an Event has texts, and the payload is no UTF-8") from error
-        message = self._made(payload=text, headers=dict(headers))
-        found: bytes = message.SerializeToString()
-        return found
+        message = self._event_class(payload=text, headers=dict(headers))
+        octets: bytes = message.SerializeToString()
+        return octets
 
     def unpacked(self, message: bytes) -> tuple[bytes, dict[str, str]]:
         """Payload and headers of a message; RefusedPayloadError for one of another form."""
-        found = self._made()
+        event = self._event_class()
         try:
-            found.ParseFromString(message)
+            event.ParseFromString(message)
         except self._error as error:
             raise RefusedPayloadError("the message is no Event") from error
-        return found.payload.encode(), dict(found.headers)
+        return event.payload.encode(), dict(event.headers)
 
 
 def opened(envelope: Envelope | None, message: bytes) -> tuple[bytes, dict[str, str]]:
@@ -80,20 +80,20 @@ def checked(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     Raises:
         ValueError: gRPC has no such name or value.
     """
-    found = [(name.lower(), value) for name, value in pairs]
-    for name, value in found:
-        if not _NAME.match(name) or name.endswith(_BINARY) or name in _OWN_NAMES:
+    metadata = [(name.lower(), value) for name, value in pairs]
+    for name, value in metadata:
+        if not _NAME.match(name) or name.endswith(_BINARY) or name in _RESERVED_NAMES:
             raise ValueError(f'metadata can\'t have the name "{name[:80]}"')
         if not _VALUE.match(value):
             raise ValueError(f'metadata "{name[:80]}" can\'t have a value that is not ASCII')
-    return found
+    return metadata
 
 
 def properties_of(*metadata: Iterable[tuple[str, str | bytes]] | None) -> dict[str, str]:
     """Metadata as transport properties; values of bytes are none."""
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     for name, value in (pair for one in metadata for pair in one or ()):
         if isinstance(value, str):
             # Several of one name are one list, as in HTTP.
-            found[name] = f"{found[name]}, {value}" if name in found else value
-    return found
+            properties[name] = f"{properties[name]}, {value}" if name in properties else value
+    return properties

@@ -101,11 +101,11 @@ class GrpcSink:
             if self._envelope is not None:
                 message = self._envelope.packed(message, headers)
                 headers = []
-            own = checked([*headers, *metadata])
+            pairs = checked([*headers, *metadata])
         except ValueError as error:
             return f"the call can't be made: {error}"
-        own = [*own, (KEY, record.key), *traces.outgoing(own)]
-        call = self._call(message, timeout=self._timeout_s, metadata=tuple(own))
+        pairs = [*pairs, (KEY, record.key), *traces.outgoing(pairs)]
+        call = self._call(message, timeout=self._timeout_s, metadata=tuple(pairs))
         try:
             answer = await call
             return await self._settled(record, answer, call)
@@ -137,16 +137,16 @@ class GrpcCall(GrpcSink):
 
     async def _settled(self, record: Record, answer: bytes, call: Any) -> str | None:
         """Hand an answer to the source."""
-        given = properties_of(await call.initial_metadata(), await call.trailing_metadata())
+        properties = properties_of(await call.initial_metadata(), await call.trailing_metadata())
         payload, flaw = b"", ""
         try:
             payload, headers = opened(self._envelope, answer)
-            given |= headers
+            properties |= headers
         except RefusedPayloadError as error:
             flaw = str(error)
         try:
             refused = await hand_over(
-                self._mesh, self._subject, record, payload, given.items(), flaw
+                self._mesh, self._subject, record, payload, properties.items(), flaw
             )
         except NoRespondersError as error:
             raise UnavailableError("no source grpc-call-response with its sink.id runs") from error
@@ -163,7 +163,7 @@ class GrpcServiceResponse(HttpServiceResponse):
 def _arguments(options: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Settings of a connection."""
     first, most = _RECONNECT_MS
-    found = [
+    arguments = [
         # The environment of the worker, and the name server, are not the app's.
         ("grpc.enable_http_proxy", 0),
         ("grpc.service_config_disable_resolution", 1),
@@ -179,17 +179,17 @@ def _arguments(options: Mapping[str, Any]) -> list[tuple[str, int]]:
         ("grpc.absolute_max_metadata_size", int(options["max.inbound.metadata.size"])),
     ]
     if options.get("keep.alive.time"):
-        found += [
+        arguments += [
             ("grpc.keepalive_time_ms", int(options["keep.alive.time"])),
             ("grpc.keepalive_timeout_ms", int(options["keep.alive.timeout"])),
             ("grpc.keepalive_permit_without_calls", int(options["keep.alive.without.calls"])),
         ]
-    return found
+    return arguments
 
 
 def _pairs(options: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
-    found = options.get(name) or []
-    return list(value_of(Kind.PAIRS, found) if isinstance(found, str) else found)
+    pairs = options.get(name) or []
+    return list(value_of(Kind.PAIRS, pairs) if isinstance(pairs, str) else pairs)
 
 
 def _outcome(error: Any) -> str:

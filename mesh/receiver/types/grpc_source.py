@@ -10,9 +10,9 @@ from mesh.connect.contract import RefusedPayloadError, UnavailableError
 from mesh.connect.grpc_specs import CONSUME, PROCESS
 from mesh.errors import MeshError
 from mesh.receiver.access import check_listen
-from mesh.receiver.grpc_server import SERVERS, Limits, modules
+from mesh.receiver.grpc_server import SERVERS, GrpcLimits, modules
 from mesh.receiver.tls import pems_of, server_context
-from mesh.receiver.types.answers import Waiting
+from mesh.receiver.types.answers import WaitingRequests
 from mesh.receiver.types.grpc_events import KEY, Envelope, checked, method, opened, properties_of
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class GrpcSource:
         self._window = min(_WINDOW, most)
         self._bytes_max = int(options["max.inbound.message.size"])
         metadata_max = int(options["max.inbound.metadata.size"])
-        limits = Limits(self._bytes_max, metadata_max, context.access)
+        limits = GrpcLimits(self._bytes_max, metadata_max, context.access)
         #: Done once the source closes.
         self._ending: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         bound = await SERVERS.open(
@@ -81,8 +81,8 @@ class GrpcSource:
 
     async def _answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
         """Store the messages of a call in their order, and answer an empty message."""
-        own = self._messages(messages, context)
-        reading: asyncio.Future[_Message | None] | None = asyncio.ensure_future(anext(own, None))
+        stream = self._messages(messages, context)
+        reading: asyncio.Future[_Message | None] | None = asyncio.ensure_future(anext(stream, None))
         waiting: deque[asyncio.Task[int]] = deque()
         stored = 0
         failure: RefusedPayloadError | UnavailableError | None = None
@@ -108,7 +108,7 @@ class GrpcSource:
                     if message is not None:
                         await self._take_place(is_first=not (stored or waiting))
                         waiting.append(asyncio.create_task(self._stored(message)))
-                        reading = asyncio.ensure_future(anext(own, None))
+                        reading = asyncio.ensure_future(anext(stream, None))
                 elif self._ending.done():
                     reading.cancel()
                     reading = None
@@ -142,12 +142,12 @@ class GrpcSource:
     ) -> AsyncIterator[_Message]:
         """The messages of a call; the first one has to come in time."""
         metadata = properties_of(context.invocation_metadata())
-        own = aiter(messages)
+        stream = aiter(messages)
         number = 0
         while True:
             try:
                 async with asyncio.timeout(None if number else self._first_s):
-                    message = await anext(own)
+                    message = await anext(stream)
             except StopAsyncIteration:
                 return
             except TimeoutError:
@@ -156,13 +156,13 @@ class GrpcSource:
             if len(message) > self._bytes_max:
                 raise RefusedPayloadError(f"the message has more than {self._bytes_max} bytes")
             payload, headers = opened(self._envelope, message)
-            given = {name.lower(): value for name, value in headers.items()}
-            key = given.get(KEY)
+            properties = {name.lower(): value for name, value in headers.items()}
+            key = properties.get(KEY)
             if key is None and KEY in metadata:
                 # The key of a call is that of each of its messages, with its place.  Metadata has
                 # no line feed, so it is not the key of another call.
                 key = f"{metadata[KEY]}\n{number}" if number else metadata[KEY]
-            yield _Message(payload, {**metadata, **given}, key)
+            yield _Message(payload, {**metadata, **properties}, key)
             number += 1
 
     async def _refuse(self, context: Any, error: Exception, stored: int) -> None:
@@ -182,7 +182,7 @@ class GrpcServiceSource(GrpcSource):
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiting = Waiting()
+        self._waiting = WaitingRequests()
 
     async def open(self, context: Context, accept: Accept) -> None:
         """Subscribe to answers, and accept calls."""
@@ -197,19 +197,19 @@ class GrpcServiceSource(GrpcSource):
 
     async def _only(self, messages: AsyncIterator[_Message]) -> _Message:
         """The only message of a call; a stream is read no further than its second one."""
-        found = await anext(messages, None)
-        if found is None or await anext(messages, None) is not None:
+        message = await anext(messages, None)
+        if message is None or await anext(messages, None) is not None:
             raise RefusedPayloadError("the method takes one message a call")
-        return found
+        return message
 
     async def _answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
         """Store the only message of a call, and wait for the event that answers it."""
-        with self._waiting.request() as (own, waiting):
+        with self._waiting.request() as (request_id, waiting):
             try:
                 async with asyncio.timeout(self._first_s):
                     message = await self._only(self._messages(messages, context))
                 # A repeated call would wait for the answer to the first one: no key.
-                ids = {"messageid": own, "message.id": own}
+                ids = {"messageid": request_id, "message.id": request_id}
                 await self._accept(message.payload, {**message.properties, **ids}, None)
                 async with asyncio.timeout(self._timeout_s):
                     answer = await waiting
@@ -232,9 +232,9 @@ def _tls(options: Mapping[str, Any]) -> tuple[Pems, bool] | None:
     Raises:
         MeshError: MESH-C131 for files that can't be read, or are missing.
     """
-    has_own = options.get("tls.cert") or options.get("tls.store")
+    has_cert = options.get("tls.cert") or options.get("tls.store")
     shows = bool(options.get("mutual.auth.enabled"))
-    if not (has_own or options.get("enable.ssl") or shows):
+    if not (has_cert or options.get("enable.ssl") or shows):
         return None
     # It says which file is wrong; gRPC does not.
     server_context(options)

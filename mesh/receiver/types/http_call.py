@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mesh.connect.contract import Context, Record
-    from mesh.web_answers import Answer
+    from mesh.web_answers import WebAnswer
 
 _STATUSES: Final = range(100, 600)
 #: Bytes of a file that an answer is written to.
@@ -46,7 +46,7 @@ class HttpCall(HttpSink):
         is_file = self._options.get("downloading.enabled")
         return _FILE_MAX if is_file else int(self._mesh.max_payload)
 
-    async def _settled(self, record: Record, answer: Answer) -> str | None:
+    async def _settled(self, record: Record, answer: WebAnswer) -> str | None:
         """Hand an answer to the source of its status; without one, as the sink ``http`` does."""
         response = answer.response
         payload, flaw = answer.content, answer.flaw
@@ -70,8 +70,8 @@ class HttpCall(HttpSink):
 
     async def _downloaded(self, record: Record, body: bytes) -> bytes:
         """Write a body to the file of the options; its path.  A repeat writes the same file."""
-        wanted = record.options.get("download.path") or self._options["download.path"]
-        path = path_of(self._access, str(wanted))
+        target = record.options.get("download.path") or self._options["download.path"]
+        path = path_of(self._access, str(target))
         await asyncio.to_thread(_write_whole, Path(path), body)
         return path.encode()
 

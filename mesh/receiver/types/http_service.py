@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect.spec import Kind, value_of
 from mesh.receiver.http_server import Response
 from mesh.receiver.outcomes import outcomes_of
-from mesh.receiver.types.answers import Waiting, send_answer
+from mesh.receiver.types.answers import WaitingRequests, send_answer
 from mesh.receiver.types.http_source import HttpSource, said
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class HttpServiceSource(HttpSource):
 
     def __init__(self) -> None:
         super().__init__()
-        self._waiting = Waiting()
+        self._waiting = WaitingRequests()
 
     async def open(self, context: Context, accept: Accept) -> None:
         """Subscribe to answers, and accept requests."""
@@ -45,11 +45,11 @@ class HttpServiceSource(HttpSource):
         await super().close()
 
     async def _answer(self, request: Request, accept: Accept, limit: int) -> Response:
-        with self._waiting.request() as (own, waiting):
+        with self._waiting.request() as (request_id, waiting):
 
             async def with_id(body: bytes, properties: Mapping[str, str], key: str | None) -> int:
                 # A repeated request would wait for the answer to the first one: no key.
-                return await accept(body, {**properties, "messageid": own}, None)
+                return await accept(body, {**properties, "messageid": request_id}, None)
 
             first = await super()._answer(request, with_id, limit)
             if first.status != 200:
@@ -75,8 +75,8 @@ class HttpServiceResponse:
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Answer the requests of the records."""
-        found = await asyncio.gather(*map(self._send, records), return_exceptions=True)
-        return outcomes_of(found)
+        results = await asyncio.gather(*map(self._send, records), return_exceptions=True)
+        return outcomes_of(results)
 
     async def _send(self, record: Record) -> str | None:
         options = {**self._options, **record.options}

@@ -18,7 +18,7 @@ from mesh.receiver.access import check_egress, check_url
 from mesh.receiver.outcomes import reason_of, sent
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.oauth import login_of
-from mesh.web_answers import ANSWER_MAX, Answer, ask
+from mesh.web_answers import ANSWER_MAX, WebAnswer, ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ class HttpSink:
             pairs = options.get("headers") or []
             if isinstance(pairs, str):
                 pairs = value_of(Kind.PAIRS, pairs)
-            answer = await self._asked(self._client, options, record, pairs)
+            answer = await self._request(self._client, options, record, pairs)
         except MeshError as error:
             return str(error)
         except _NO_REQUEST as error:
@@ -117,13 +117,13 @@ class HttpSink:
         """Bytes of an answer that are read; of this sink only its reason is used."""
         return ANSWER_MAX
 
-    async def _asked(
+    async def _request(
         self,
         client: httpx.AsyncClient,
         options: Mapping[str, Any],
         record: Record,
         pairs: Sequence[tuple[str, str]],
-    ) -> Answer:
+    ) -> WebAnswer:
         """The answer; a token that is refused is replaced once."""
         headers = [
             ("Content-Type", self._type), *pairs, ("Idempotency-Key", record.key),
@@ -141,7 +141,7 @@ class HttpSink:
                 return answer
             stale = token
 
-    async def _settled(self, record: Record, answer: Answer) -> str | None:
+    async def _settled(self, record: Record, answer: WebAnswer) -> str | None:
         """The outcome of a record by the answer."""
         response = answer.response
         if response.is_success:

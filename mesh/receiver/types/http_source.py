@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mesh.receiver.http_server import Request
 
 #: Answer to a page that asks before it posts; it may post if its origin is allowed.
-_ASKED: Final = (
+_PREFLIGHT: Final = (
     (b"access-control-allow-methods", b"POST"),
     (b"access-control-allow-headers", b"authorization, content-type, idempotency-key"),
     (b"access-control-max-age", b"600"),
@@ -96,18 +96,18 @@ class HttpSource:
         limit: int,
     ) -> Response:
         if request.method == "OPTIONS":
-            return Response(204, b"", _ASKED)
+            return Response(204, b"", _PREFLIGHT)
         if request.method != "POST":
             return said(405, {"reason": "events are posted"}, (b"allow", b"POST"))
-        given = request.headers.get("authorization", "").encode("latin-1", "replace")
-        if self._login and not hmac.compare_digest(given, b"Basic " + self._login):
+        credentials = request.headers.get("authorization", "").encode("latin-1", "replace")
+        if self._login and not hmac.compare_digest(credentials, b"Basic " + self._login):
             return said(401, {"reason": "login"}, (b"www-authenticate", b'Basic realm="mesh"'))
         packing = request.headers.get("content-encoding", "identity").strip().lower()
-        if packing not in ("identity", "gzip"):
+        if packing not in ("identity", "gzip", "x-gzip"):
             return said(415, {"reason": "bodies are plain, or gzip"}, (b"accept-encoding", b"gzip"))
         try:
             body = await request.body(limit)
-            if body is not None and packing == "gzip":
+            if body is not None and packing != "identity":
                 body = unpacked(body, limit)
             if body is not None:
                 body = in_utf8(body, request.headers.get("content-type", ""))

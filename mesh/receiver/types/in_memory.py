@@ -40,16 +40,16 @@ async def ensure_topics(context: Context) -> None:
         try:
             await js.stream_info(names.TOPICS)
         except NotFoundError:
-            own = (await js.stream_info(names.js_stream(context.app, context.stream))).config
-            made = StreamConfig(
+            app_config = (await js.stream_info(names.js_stream(context.app, context.stream))).config
+            config = StreamConfig(
                 name=names.TOPICS,
                 subjects=[names.topic_subject("*")],
-                max_age=own.max_age,
-                max_bytes=own.max_bytes,
-                num_replicas=own.num_replicas,
-                discard=own.discard,
+                max_age=app_config.max_age,
+                max_bytes=app_config.max_bytes,
+                num_replicas=app_config.num_replicas,
+                discard=app_config.discard,
             )
-            await js.add_stream(made)
+            await js.add_stream(config)
     except (NatsError, APIError, OSError, TimeoutError) as error:
         raise UnavailableError(f"topics: {error}") from error
 

@@ -30,8 +30,8 @@ _FILES: Final = (".location", ".keytab", ".file", ".path")
 _AWAY: Final = ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 
 
-def settings(context: Context, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a client: brokers, those of ``optional.configuration``, then ``own``.
+def settings(context: Context, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a client: brokers, those of ``optional.configuration``, then ``overrides``.
 
     Raises:
         ValueError: ``optional.configuration`` has a setting that an app may not give.
@@ -40,7 +40,7 @@ def settings(context: Context, own: Mapping[str, Any]) -> dict[str, Any]:
     options = context.options
     for address in words(options["bootstrap.servers"]):
         check_url(context.access, f"//{address.rpartition('://')[2]}", 9092)
-    found: dict[str, Any] = {
+    config: dict[str, Any] = {
         "bootstrap.servers": options["bootstrap.servers"],
         "socket.timeout.ms": 5000,
         # Errors reach the caller; lines on standard error add nothing.
@@ -54,8 +54,8 @@ def settings(context: Context, own: Mapping[str, Any]) -> dict[str, Any]:
         if name.endswith(".url"):
             check_url(context.access, value, 443)
         if name not in _JAVA:
-            found[name] = value
-    return found | dict(own)
+            config[name] = value
+    return config | dict(overrides)
 
 
 def reason_of(error: Exception) -> str:
@@ -72,13 +72,13 @@ def first_offsets(text: str | None) -> dict[str, int]:
     Raises:
         ValueError: it has another form.
     """
-    found = {}
+    offsets = {}
     for word in words(text):
         topic, equals, offset = word.partition("=")
         if not equals or not offset.strip().isdecimal():
             raise ValueError('option "topic.offsets.map" is a list such as t=100,u=50')
-        found[topic.strip()] = int(offset)
-    return found
+        offsets[topic.strip()] = int(offset)
+    return offsets
 
 
 def numbered(payload: bytes) -> tuple[str, int, bytes] | None:
@@ -95,14 +95,14 @@ def without_repeats(payloads: Iterable[bytes], last: dict[str, int]) -> list[byt
 
     A payload without a number is kept as it is.
     """
-    found: list[bytes | None] = []
+    results: list[bytes | None] = []
     for payload in payloads:
-        known = numbered(payload)
-        if known is None:
-            found.append(payload)
+        entry = numbered(payload)
+        if entry is None:
+            results.append(payload)
             continue
-        name, number, rest = known
+        name, number, rest = entry
         is_new = number > last.get(name, -1)
-        found.append(rest if is_new else None)
+        results.append(rest if is_new else None)
         last[name] = max(number, last.get(name, -1))
-    return found
+    return results

@@ -56,7 +56,7 @@ class KafkaSink:
         self._group: Consumer | None = None
         self._failed: list[tuple[KafkaError, bytes]] = []
         #: Number of partitions by topic, of those that events have named.
-        self._known: dict[str, int] = {}
+        self._partition_counts: dict[str, int] = {}
 
     async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
         """Fence earlier producers, and read the position."""
@@ -74,8 +74,8 @@ class KafkaSink:
                 "on_delivery": self._on_failure,
             },
         )}  # fmt: skip
-        own = {"client.id": context.instance, "group.id": name, "enable.auto.commit": False}
-        reading = settings(context, own)
+        overrides = {"client.id": context.instance, "group.id": name, "enable.auto.commit": False}
+        reading = settings(context, overrides)
         try:
             self._producer = self._kafka.Producer(producing)
             self._group = self._kafka.Consumer(
@@ -97,10 +97,10 @@ class KafkaSink:
         topic = str(context.options["topic"])
         try:
             # A question for one topic may create it.
-            found = await in_thread(admin.list_topics, timeout=_CALL_S)
+            metadata = await in_thread(admin.list_topics, timeout=_CALL_S)
         except self._kafka.KafkaException as error:
             raise UnavailableError(reason_of(error)) from error
-        if "{{" not in topic and topic not in found.topics:
+        if "{{" not in topic and topic not in metadata.topics:
             raise UnavailableError(f'there is no topic "{topic}"')
 
     def _begin(self) -> None:
@@ -128,32 +128,32 @@ class KafkaSink:
 
     def _refusals(self, records: Sequence[Record]) -> dict[int, str]:
         """Reasons against what events have made of options."""
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         # All records have dynamic options or none: each would be made for nothing.
         for at, record in enumerate(records if records[0].options else ()):
             if (reason := self._refusal(record)) is not None:
-                found[at] = reason
-        return found
+                reasons[at] = reason
+        return reasons
 
     def _refusal(self, record: Record) -> str | None:
-        own = record.options
-        if "key" in own and not own["key"]:
+        options = record.options
+        if "key" in options and not options["key"]:
             return 'option "key" is empty'
-        if isinstance(own.get("headers"), str):
+        if isinstance(options.get("headers"), str):
             try:
-                value_of(Kind.PAIRS, own["headers"])
+                value_of(Kind.PAIRS, options["headers"])
             except ValueError as error:
                 return f"headers: {error}"
-        topic = str(own.get("topic", self._options["topic"]))
-        if "topic" in own and not is_topic(topic):
+        topic = str(options.get("topic", self._options["topic"]))
+        if "topic" in options and not is_topic(topic):
             return f'"{topic[:80]}" is no name of a topic'
-        number = own.get("partition.no")
+        number = options.get("partition.no")
         if number is not None and not (number.isdecimal() and len(number) < 10):
             return f'"{number[:80]}" is no number of a partition'
-        if "topic" in own or number is not None:
+        if "topic" in options or number is not None:
             partitions = self._partitions(topic, int(number or 0))
             if isinstance(partitions, str):
-                if "topic" not in own:
+                if "topic" not in options:
                     raise UnavailableError(partitions)
                 return partitions
             if number is not None and int(number) >= partitions:
@@ -163,17 +163,17 @@ class KafkaSink:
     def _partitions(self, topic: str, number: int) -> int | str:
         """The number of a topic's partitions, asked again for a larger one; or why it has none."""
         assert self._producer is not None
-        if number < self._known.get(topic, 0):
-            return self._known[topic]
-        found = self._producer.list_topics(topic, timeout=_CALL_S).topics[topic]
-        error = found.error
+        if number < self._partition_counts.get(topic, 0):
+            return self._partition_counts[topic]
+        metadata = self._producer.list_topics(topic, timeout=_CALL_S).topics[topic]
+        error = metadata.error
         if error is not None and error.code() in _NO_TOPIC:
             return f'topic "{topic}": {error.str()}'
-        if error is not None or not found.partitions:
+        if error is not None or not metadata.partitions:
             # A topic that was made by the question has no leader yet.
             raise UnavailableError(f'topic "{topic}" has no leader')
-        self._known[topic] = len(found.partitions)
-        return self._known[topic]
+        self._partition_counts[topic] = len(metadata.partitions)
+        return self._partition_counts[topic]
 
     def _transact(self, records: Sequence[Record]) -> None:
         assert self._producer is not None
@@ -237,19 +237,19 @@ class KafkaSink:
         topics: dict[str, list[dict[str, Any]]] = {}
         places: dict[str, list[int]] = {}
         for at, (record, value) in enumerate(zip(records, values, strict=True)):
-            own = {**options, **record.options}
+            record_options = {**options, **record.options}
             message: dict[str, Any] = {"value": value}
-            if own.get("key"):
-                message["key"] = own["key"]
-            if own.get("partition.no"):
-                message["partition"] = int(own["partition.no"])
-            pairs = own.get("headers")
+            if record_options.get("key"):
+                message["key"] = record_options["key"]
+            if record_options.get("partition.no"):
+                message["partition"] = int(record_options["partition.no"])
+            pairs = record_options.get("headers")
             if pairs:
                 message["headers"] = (
                     value_of(Kind.PAIRS, pairs) if isinstance(pairs, str) else pairs
                 )
-            topics.setdefault(own["topic"], []).append(message)
-            places.setdefault(own["topic"], []).append(at)
+            topics.setdefault(record_options["topic"], []).append(message)
+            places.setdefault(record_options["topic"], []).append(at)
         for topic, messages in topics.items():
             try:
                 self._produce_batch(topic, messages)

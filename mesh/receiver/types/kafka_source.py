@@ -69,8 +69,8 @@ def _text(value: bytes) -> str | bytes:
 def _properties(message: Message) -> Mapping[str, str | bytes]:
     headers: Any = message.headers() or ()
     # Of several headers with a name the last one counts, as with Kafka's own client.
-    found = {name.lower(): _text(value) for name, value in headers if value is not None}
-    found |= {
+    properties = {name.lower(): _text(value) for name, value in headers if value is not None}
+    properties |= {
         "topic": str(message.topic()),
         "partition": str(message.partition()),
         "offset": str(message.offset()),
@@ -80,8 +80,8 @@ def _properties(message: Message) -> Mapping[str, str | bytes]:
     }
     key = message.key()
     if key is not None:
-        found["key"] = _text(key)
-    return found
+        properties["key"] = _text(key)
+    return properties
 
 
 def _name(message: Message) -> str:
@@ -114,22 +114,22 @@ class KafkaSource:
         self._first = first_offsets(options.get("topic.offsets.map"))
         self._is_numbered = bool(options.get("seq.enabled"))
         self._index, self._count = context.index, context.count
-        own = {
+        overrides = {
             "client.id": context.instance,
             "group.id": options["group.id"],
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
         }
-        given = settings(context, own)
+        config = settings(context, overrides)
         # The stored offset counts; where it has no record, those before it are lost.
-        given.setdefault("auto.offset.reset", "error")
-        given.setdefault("isolation.level", "read_committed")
+        config.setdefault("auto.offset.reset", "error")
+        config.setdefault("isolation.level", "read_committed")
         try:
-            self._consumer = self._kafka.Consumer(given)
+            self._consumer = self._kafka.Consumer(config)
         except self._kafka.KafkaException as error:
             raise ValueError(f"the client refuses its settings: {reason_of(error)}") from error
-        self._own: list[tuple[str, int]] = await self._in_thread(self._look)
-        return [shard_of(*place) for place in self._own]
+        self._partitions: list[tuple[str, int]] = await self._in_thread(self._look)
+        return [shard_of(*place) for place in self._partitions]
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Assign the partitions, each at its stored offset."""
@@ -140,13 +140,13 @@ class KafkaSource:
         whole = stored.get("") or {}
         self._numbers: dict[str, int] = dict(whole.get("numbers") or {})
         offsets: list[TopicPartition] = []
-        for topic, number in self._own:
-            own = stored.get(shard_of(topic, number)) or {}
-            for name, last in (own.get("numbers") or {}).items():
+        for topic, number in self._partitions:
+            entry = stored.get(shard_of(topic, number)) or {}
+            for name, last in (entry.get("numbers") or {}).items():
                 self._numbers[name] = max(last, self._numbers.get(name, -1))
-            known = (whole.get("offsets") or {}).get(topic, {}).get(str(number))
+            old_offset = (whole.get("offsets") or {}).get(topic, {}).get(str(number))
             first = self._first.get(topic, self._kafka.OFFSET_BEGINNING)
-            offset = own.get("offset", first if known is None else known)
+            offset = entry.get("offset", first if old_offset is None else old_offset)
             offsets.append(self._kafka.TopicPartition(topic, number, offset))
         assert self._consumer is not None
         self._consumer.assign(offsets)
@@ -161,33 +161,33 @@ class KafkaSource:
         """The partitions that this instance reads, by topic and number."""
         assert self._consumer is not None
         self._checked_s = time.monotonic()
-        own: list[tuple[str, int]] = []
+        partitions: list[tuple[str, int]] = []
         for topic in self._topics:
-            found = self._consumer.list_topics(topic, timeout=_CALL_S).topics[topic]
-            if found.error is not None:
-                raise UnavailableError(f'topic "{topic}": {found.error.str()}')
-            numbers = self._only or set(found.partitions)
-            missing = numbers - set(found.partitions)
+            metadata = self._consumer.list_topics(topic, timeout=_CALL_S).topics[topic]
+            if metadata.error is not None:
+                raise UnavailableError(f'topic "{topic}": {metadata.error.str()}')
+            numbers = self._only or set(metadata.partitions)
+            missing = numbers - set(metadata.partitions)
             if missing:
                 raise UnavailableError(f'topic "{topic}" has no partition {min(missing)}')
             # More partitions of one topic leave those of the others where they are.
             shift = crc32(topic.encode()) + self._index - 1
-            own += [(topic, n) for n in sorted(numbers) if (n - shift) % self._count == 0]
-        return own
+            partitions += [(topic, n) for n in sorted(numbers) if (n - shift) % self._count == 0]
+        return partitions
 
     async def read(self) -> Batch | None:
         """The records that have arrived; None after a short wait."""
         if time.monotonic() - self._checked_s > _LOOK_S:
-            found = await self._in_thread(self._look)
-            if found != self._own:
+            partitions = await self._in_thread(self._look)
+            if partitions != self._partitions:
                 raise ShardsChangedError
         messages: list[Message] = await self._in_thread(self._consume)
         if not messages:
             return None
         payloads: list[bytes] = [message.value() or b"" for message in messages]
         if self._is_numbered:
-            kept = without_repeats(payloads, self._numbers)
-            pairs = [(m, p) for m, p in zip(messages, kept, strict=True) if p is not None]
+            results = without_repeats(payloads, self._numbers)
+            pairs = [(m, p) for m, p in zip(messages, results, strict=True) if p is not None]
             messages, payloads = [m for m, _ in pairs], [p for _, p in pairs]
         more = {"numbers": dict(self._numbers)} if self._is_numbered else {}
         position = {
@@ -199,19 +199,19 @@ class KafkaSource:
 
     def _consume(self) -> list[Message]:
         assert self._consumer is not None
-        found = self._consumer.consume(1, _WAIT_S)
-        if found:
+        messages = self._consumer.consume(1, _WAIT_S)
+        if messages:
             # A batch waits for nothing but its first record.
-            found += self._consumer.consume(_RECORDS, 0.01)
-        for message in found:
+            messages += self._consumer.consume(_RECORDS, 0.01)
+        for message in messages:
             if error := message.error():
                 raise self._failure(message, error)
         #: Offset after the last record of each partition.
         self._read: dict[tuple[str, int], int] = {
             (m.topic(), m.partition()): m.offset() + 1  # type: ignore[misc,operator]  # no error
-            for m in found
+            for m in messages
         }
-        return found
+        return messages
 
     def _failure(self, message: Message, error: KafkaError) -> Exception:
         if error.code() != self._kafka.KafkaError._AUTO_OFFSET_RESET:

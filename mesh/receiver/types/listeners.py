@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ from mesh.errors import MeshError
 from mesh.receiver.access import check_listen, words
 from mesh.receiver.http_server import SERVERS, Response, allowed
 from mesh.receiver.tls import server_context
+from mesh.receiver.types.websockets_served import served
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -38,13 +38,13 @@ Queue = asyncio.Queue[tuple[str, bytes] | None]
 class Audience:
     """Queues of those that listen, and the last payloads by id."""
 
-    def __init__(self, kept: int) -> None:
-        self._kept: deque[tuple[str, bytes]] = deque(maxlen=max(0, kept))
+    def __init__(self, history_max: int) -> None:
+        self._history: deque[tuple[str, bytes]] = deque(maxlen=max(0, history_max))
         self._queues: set[Queue] = set()
 
     def publish(self, items: Sequence[tuple[str, bytes]]) -> None:
         """Give payloads to all; one whose queue is full gets the end instead."""
-        self._kept.extend(items)
+        self._history.extend(items)
         for queue in list(self._queues):
             if queue.qsize() + len(items) > _WAITING:
                 self._end(queue)
@@ -63,9 +63,9 @@ class Audience:
         if len(self._queues) >= _LISTENERS:
             return None
         queue: Queue = asyncio.Queue()
-        kept = list(self._kept)
-        at = next((n for n, (name, _) in enumerate(kept) if name == last), None)
-        for item in kept[at + 1 :] if at is not None else ():
+        history = list(self._history)
+        at = next((n for n, (name, _) in enumerate(history) if name == last), None)
+        for item in history[at + 1 :] if at is not None else ():
             queue.put_nowait(item)
         self._queues.add(queue)
         return queue
@@ -182,39 +182,7 @@ class WebSocketServerSink:
 
     async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
         """Bind the port."""
-        serving = library("websockets.asyncio.server", "websocket")
-        options = context.options
-        host, port = str(options["host"]), int(options["port"])
-        check_listen(context.access, host, port)
-        protocols = words(options.get("sub.protocol")) or None
-        origins = words(options.get("allow.origin"))
-        tls = server_context(options) if options.get("tls.enabled") else None
-        try:
-            self._server = await serving.serve(
-                self._serve,
-                host,
-                port,
-                ssl=tls,
-                # None: not a browser.
-                origins=None if "*" in origins else [None, *origins],
-                subprotocols=protocols,
-                process_request=self._check,
-                close_timeout=1,
-                max_size=1024,
-                server_header=None,
-            )
-        except OSError as error:
-            raise MeshError(
-                "MESH-C133",
-                f"a sink can't listen on {host}:{port}",
-                detail=f"{error.strerror or error}.",
-                hint="Another process has it, or the address is not this machine's.",
-            ) from error
-
-    def _check(self, connection: Any, _: Any) -> Any:
-        if len(self._server.connections) > _LISTENERS:
-            return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many listeners\n")
-        return None
+        self._server = await served(context, "sink", self._serve, size_max=1024)
 
     async def _serve(self, connection: Any) -> None:
         closed = library("websockets.exceptions", "websocket").ConnectionClosed

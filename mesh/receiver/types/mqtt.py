@@ -19,6 +19,7 @@ from mesh.receiver.access import check_url, words
 from mesh.receiver.outcomes import outcomes_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ def client_of(context: Context, name: str, **more: Any) -> Client:
     secure = None
     if _PORTS[parts.scheme] == 8883:
         secure = client_context(options) or ssl.create_default_context()
-    made: Client = mqtt.Client(
+    client: Client = mqtt.Client(
         parts.hostname,
         parts.port or _PORTS[parts.scheme],
         identifier=name,
@@ -67,7 +68,7 @@ def client_of(context: Context, name: str, **more: Any) -> Client:
         tls_context=secure,
         **more,
     )
-    return made
+    return client
 
 
 async def _entered(client: Client) -> None:
@@ -168,17 +169,14 @@ class MqttSource:
     async def close(self) -> None:
         """Disconnect; the broker keeps a session that is not clean."""
         reading, self._reading = self._reading, None
-        if reading is not None:
-            reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reading
+        await end([reading] if reading is not None else [])
         client, self._client = self._client, None
         await _left(client)
 
 
 def _payload(message: Message) -> bytes:
-    found: Any = message.payload
-    return bytes(found or b"")
+    payload: Any = message.payload
+    return bytes(payload or b"")
 
 
 class MqttSink:
@@ -208,15 +206,15 @@ class MqttSink:
         inner.on_publish = self._answered
         connected, disconnected = inner.on_connect, inner.on_disconnect
 
-        def greeted(*told: Any) -> None:
-            self._packet_max = int(getattr(told[-1], "MaximumPacketSize", 0) or 0)
-            connected(*told)
+        def greeted(*arguments: Any) -> None:
+            self._packet_max = int(getattr(arguments[-1], "MaximumPacketSize", 0) or 0)
+            connected(*arguments)
 
-        def lost(*told: Any) -> None:
+        def lost(*arguments: Any) -> None:
             for waiting in self._waiting.values():
                 if not waiting.done():
                     waiting.set_exception(UnavailableError("the connection is lost"))
-            disconnected(*told)
+            disconnected(*arguments)
 
         inner.on_connect, inner.on_disconnect = greeted, lost
         await _entered(client)
@@ -231,22 +229,22 @@ class MqttSink:
         outcomes: list[str | None] = []
         for first in range(0, len(records), _IN_FLIGHT):
             some = records[first : first + _IN_FLIGHT]
-            found = await asyncio.gather(*map(self._publish, some), return_exceptions=True)
+            results = await asyncio.gather(*map(self._publish, some), return_exceptions=True)
             # The client does not connect again.
-            outcomes = outcomes_of([*outcomes, *found], is_lost=True)
+            outcomes = outcomes_of([*outcomes, *results], is_lost=True)
         return outcomes
 
     async def _publish(self, record: Record) -> str | None:
         assert self._client is not None
-        own = {**self._options, **record.options}
-        topic, service = str(own["topic"]), str(own.get("quality.of.service") or "1")
-        is_kept = str(own.get("message.retain") or "false").lower()
+        options = {**self._options, **record.options}
+        topic, service = str(options["topic"]), str(options.get("quality.of.service") or "1")
+        retain = str(options.get("message.retain") or "false").lower()
         if not topic or any(c in topic for c in "+#\0"):
             return f'"{topic[:80]}" is no topic to publish to'
         if service not in ("0", "1", "2"):
             return f'"{service}" is no quality of service'
-        if is_kept not in ("true", "false"):
-            return f'option "message.retain" is true or false, and not "{is_kept}"'
+        if retain not in ("true", "false"):
+            return f'option "message.retain" is true or false, and not "{retain}"'
         properties = None
         if self._is_5:
             packets = library("paho.mqtt.packettypes", "mqtt")
@@ -259,7 +257,7 @@ class MqttSink:
             return f"the message has {size} bytes, and the broker takes {self._packet_max}"
         try:
             sent = self._client._client.publish(
-                topic, record.payload, int(service), is_kept == "true", properties
+                topic, record.payload, int(service), retain == "true", properties
             )
         except ValueError as error:
             return str(error)

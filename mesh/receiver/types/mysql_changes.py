@@ -10,15 +10,15 @@ import contextlib
 import hashlib
 import logging
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
 from mesh.mapping.row_source import EVERY
 from mesh.receiver.types.column_values import payload_of
 from mesh.receiver.types.databases import operations_of
-from mesh.receiver.types.mysql_columns import Column, columns_of
-from mesh.receiver.types.mysql_rows import images_of
+from mesh.receiver.types.mysql_columns import MysqlColumn, columns_of
+from mesh.receiver.types.mysql_rows import are_like, images_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,17 +47,29 @@ _NO_ROWS: Final = (
     "the log has a statement instead of rows: a session with binlog_format=STATEMENT has changed "
     "the table"
 )
+_NO_NAMES: Final = (
+    "the table has lost or moved columns since this change, and the log has no names of them: the "
+    "server needs binlog_row_metadata=FULL for that"
+)
 #: Ends of the periods of present rows: TIMESTAMP's last value, and that of MariaDB since 11.5.
 #: Columns that the catalogue does not list, at the end of a row.
 _HIDDEN: Final = (
-    Column("row_start", "timestamp(6)", None, "ROW START"),
-    Column("row_end", "timestamp(6)", None, "ROW END"),
+    MysqlColumn("row_start", "timestamp(6)", None, "ROW START"),
+    MysqlColumn("row_end", "timestamp(6)", None, "ROW END"),
 )
 _PRESENT: Final = ("2038-01-19 03:14:07.999999", "2106-02-07 06:28:15.999999")
 
 
+class LoggedChange(NamedTuple):
+    """A changed row: its columns, or the reason why it has none."""
+
+    operation: str
+    row: dict[str, Any]
+    reason: str = ""
+
+
 class BinaryLog:
-    """See ``mesh.receiver.types.cdc_source.Reading``."""
+    """See ``mesh.receiver.types.cdc_source.ChangeReader``."""
 
     def __init__(
         self, sa: Any, connection: sqlalchemy.Connection, context: Context, database: Database
@@ -78,28 +90,28 @@ class BinaryLog:
         #: Ends of transactions: the second may also be the begin of one.
         self._commit, self._query = (events.XidEvent, events.XAPrepareEvent), events.QueryEvent
         space, _, name = str(context.options["table.name"]).rpartition(".")
-        self._own = {"space": space or database.database, "name": name}
+        self._table = {"space": space or database.database, "name": name}
         number = context.options.get("database.server.id")
         digest = hashlib.blake2b(context.instance.encode(), digest_size=4).digest()
         self._number = int(number or int.from_bytes(digest, "big") | 1)
         (_, login) = connection.dialect.create_connect_args(connection.engine.url)
         limits = {"charset": "utf8mb4", "read_timeout": 20, "connect_timeout": 10}
         self._login = {**login, **limits}
-        self._columns: Sequence[Column] = ()
+        self._columns: Sequence[MysqlColumn] = ()
         self._is_versioned = False
         self._at: tuple[str, int] = ("", 0)
         self._server = ""
         self._reader: Any = None
 
     def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See ``Reading``; the beginning is the present end of the log."""
-        found = self._variables()
+        """See ``ChangeReader``; the beginning is the present end of the log."""
+        variables = self._variables()
         for name, values in _NEEDED.items():
-            if found.get(name, values[0]).upper() not in values:
+            if variables.get(name, values[0]).upper() not in values:
                 needed = f"it needs {name}={values[0] or 'nothing'}"
-                raise UnavailableError(f"the server has {name}={found[name]}, and {needed}")
+                raise UnavailableError(f"the server has {name}={variables[name]}, and {needed}")
         # MySQL and MariaDB have different names for what identifies a server.
-        self._server = found.get("server_uuid") or found.get("server_uid") or ""
+        self._server = variables.get("server_uuid") or variables.get("server_uid") or ""
         if position.get("server", self._server) != self._server:
             raise UnavailableError(
                 "another server answers, whose log has other places than the one that was read"
@@ -117,21 +129,26 @@ class BinaryLog:
 
     def _variables(self) -> dict[str, str]:
         names = ", ".join(f"'{name}'" for name in (*_NEEDED, "server_uuid", "server_uid"))
-        found = self._rows(f"show global variables where variable_name in ({names})")
-        return {str(name).lower(): str(value) for name, value in found}
+        rows = self._rows(f"show global variables where variable_name in ({names})")
+        return {str(name).lower(): str(value) for name, value in rows}
 
-    def _described(self) -> Sequence[Column]:
-        found = self._rows(
+    def _described(self) -> Sequence[MysqlColumn]:
+        rows = self._rows(
             "select table_name, table_type, create_options from information_schema.tables"
-            " where table_schema = :space and table_name = :name", **self._own,
+            " where table_schema = :space and table_name = :name", **self._table,
         )  # fmt: skip
-        if not found:
-            raise UnavailableError(f'there is no table "{self._own["name"]}"')
+        if not rows:
+            raise UnavailableError(f'there is no table "{self._table["name"]}"')
+        if rows[0][1] == "VIEW":
+            raise UnavailableError(
+                f'"{self._table["name"]}" is a view, which has no log: read its tables, or use '
+                "mode='polling'"
+            )
         # A server may compare names without case; the log has the own one.
-        self._own["name"] = found[0][0]
-        self._is_versioned = found[0][1] == "SYSTEM VERSIONED"
+        self._table["name"] = rows[0][0]
+        self._is_versioned = rows[0][1] == "SYSTEM VERSIONED"
         with self._connection.begin():
-            columns = columns_of(self._connection, "{space}.{name}".format(**self._own))
+            columns = columns_of(self._connection, "{space}.{name}".format(**self._table))
         for column in columns:
             if column.period and column.type.startswith("bigint"):
                 raise UnavailableError(
@@ -142,11 +159,11 @@ class BinaryLog:
 
     def _end(self) -> tuple[str, int]:
         try:
-            (found, *_) = self._rows("show binary log status")
+            (status, *_) = self._rows("show binary log status")
         except self._sa.exc.ProgrammingError:
             # Its name before MySQL 8.4, and in MariaDB.
-            (found, *_) = self._rows("show master status")
-        return str(found[0]), int(found[1])
+            (status, *_) = self._rows("show master status")
+        return str(status[0]), int(status[1])
 
     def read(self) -> Batch | None:
         """The changes of the transactions that have ended."""
@@ -157,7 +174,7 @@ class BinaryLog:
         before, payloads = self._at, list[bytes]()
         properties: list[dict[str, str]] = []
         names: list[str] = []
-        changes: list[tuple[str, dict[str, Any]]] = []
+        changes: list[LoggedChange] = []
         while len(payloads) < _CHANGES:
             event = self._next()
             if event is None:
@@ -170,11 +187,11 @@ class BinaryLog:
             if type(event) in self._kinds:
                 changes += self._changes(self._kinds[type(event)], event)
             elif isinstance(event, self._query) and (operation := self._operation_of(event)):
-                changes.append((operation, {}))
+                changes.append(LoggedChange(operation, {}, _NO_ROWS))
             elif self._is_end(event):
                 self._at = (self._reader.log_file, self._reader.log_pos)
-                for at, (operation, change) in enumerate(changes):
-                    payloads.append(payload_of(change, None if change else {_NO_ROWS: [EVERY]}))
+                for at, (operation, change, reason) in enumerate(changes):
+                    payloads.append(payload_of(change, {reason: [EVERY]} if reason else None))
                     properties.append({"operation": operation})
                     names.append(f"{self._at[0]}-{self._at[1]}-{at}")
                 changes.clear()
@@ -192,8 +209,8 @@ class BinaryLog:
     def _opened(self) -> Any:
         return self._reader_of(
             connection_settings=dict(self._login), server_id=self._number, resume_stream=True,
-            log_file=self._at[0], log_pos=self._at[1], only_schemas=[self._own["space"]],
-            only_tables=[self._own["name"]], ignore_decode_errors=True, enable_logging=False,
+            log_file=self._at[0], log_pos=self._at[1], only_schemas=[self._table["space"]],
+            only_tables=[self._table["name"]], ignore_decode_errors=True, enable_logging=False,
             only_events=[*self._kinds, self._table_map, *self._commit, self._query],
         )  # fmt: skip
 
@@ -204,32 +221,37 @@ class BinaryLog:
 
     def _operation_of(self, event: Any) -> str | None:
         """The operation of a statement that changes rows of the table; None for others."""
-        found = _STATEMENT.match(event.query)
-        operation = _STATEMENTS.get(found[1].lower()) if found else None
+        match = _STATEMENT.match(event.query)
+        operation = _STATEMENTS.get(match[1].lower()) if match else None
         schema = event.schema.decode() if isinstance(event.schema, bytes) else event.schema
         if operation not in self._operations or not self._names_table(event):
             return None
-        is_own = schema == self._own["space"] or self._own["space"] in event.query
-        return operation if is_own else None
+        is_in_schema = schema == self._table["space"] or self._table["space"] in event.query
+        return operation if is_in_schema else None
 
     def _look_again(self, event: Any) -> None:
         """Describe a table that was altered: as many columns may have other names."""
-        found = _STATEMENT.match(event.query)
-        if found and found[1].lower() in _ALTERS and self._names_table(event):
+        match = _STATEMENT.match(event.query)
+        if match and match[1].lower() in _ALTERS and self._names_table(event):
             # One that has gone since then has the columns that are known.
             with contextlib.suppress(UnavailableError):
                 self._columns = self._described()
 
     def _names_table(self, event: Any) -> bool:
-        return bool(re.search(rf"\b{re.escape(self._own['name'])}\b", event.query))
+        return bool(re.search(rf"\b{re.escape(self._table['name'])}\b", event.query))
 
-    def _changes(self, operation: str, event: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _changes(self, operation: str, event: Any) -> Iterator[LoggedChange]:
         """The changes of an event that are of operations of the source."""
         columns = self._columns_of(event.columns)
+        if columns is None:
+            if operation in self._operations:
+                for _ in images_of(event, [None] * len(event.columns)):
+                    yield LoggedChange(operation, {}, _NO_NAMES)
+            return
         ends = [one.name for one in columns if one is not None and one.period == "ROW END"]
         hidden = [one.name for one in columns if one in _HIDDEN and one not in self._columns]
         for images in images_of(event, columns):
-            found = operation
+            kind = operation
             if ends:
                 is_present = [image[ends[0]] in _PRESENT for image in images]
                 if not is_present[0]:
@@ -237,32 +259,35 @@ class BinaryLog:
                     continue
                 if not is_present[-1]:
                     # A delete, which ends the period of the row.
-                    found, images = "delete", images[:1]
-            if found in self._operations:
+                    kind, images = "delete", images[:1]
+            if kind in self._operations:
                 shown = [{n: v for n, v in one.items() if n not in hidden} for one in images]
-                yield found, _event(found, shown)
+                yield LoggedChange(kind, _event(kind, shown))
 
-    def _columns_of(self, logged: Sequence[Any]) -> Sequence[Column | None]:
-        """The columns of the table for those of the log; None for one that is gone."""
+    def _columns_of(self, logged: Sequence[Any]) -> Sequence[MysqlColumn | None] | None:
+        """The columns of the table for those of the log; None for one that is gone.
+
+        None if the log has no names, and other columns than the table.
+        """
         by_name = {column.name: column for column in self._columns}
         # Of a versioned table the log has two columns that the catalogue hides.
         has_hidden = self._is_versioned and not any(c.period for c in self._columns)
         hidden = _HIDDEN if has_hidden else ()
-        names = [one.name for one in logged[: len(logged) - len(hidden)]]
-        if len(names) > len(by_name) or any(one not in (None, *by_name) for one in names):
+        visible = logged[: len(logged) - len(hidden)]
+        names = [one.name for one in visible]
+        has_names = all(names)
+        is_current = by_name.keys() >= set(names) if has_names else are_like(visible, self._columns)
+        if not is_current:
             # The table may have got columns.
             self._columns = self._described()
             by_name = {column.name: column for column in self._columns}
-        if len(names) > len(by_name) and not all(names):
-            raise UnavailableError(
-                "the table has lost columns, and the log has no names of the earlier ones: "
-                "the server needs binlog_row_metadata=FULL for that"
-            )
-        found = [by_name.get(n) if n else self._columns[at] for at, n in enumerate(names)]
-        return [*found, *hidden]
+            if not has_names and not are_like(visible, self._columns):
+                return None
+        columns = [by_name.get(n) if n else self._columns[at] for at, n in enumerate(names)]
+        return [*columns, *hidden]
 
     def committed(self, position: Mapping[str, Any]) -> None:
-        """See ``Reading``; the server keeps its log as long as it is configured to."""
+        """See ``ChangeReader``; the server keeps its log as long as it is configured to."""
 
     def close(self) -> None:
         """End the connections of a reader."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from mesh.store.catalogue import labels_of
 from mesh.store.sql import sa
 
 if TYPE_CHECKING:
@@ -16,12 +16,11 @@ _COLUMNS: Final = (
     " from information_schema.columns where table_schema = coalesce(:space, database())"
     " and table_name = :name order by ordinal_position"
 )
-_LABELS: Final = re.compile(r"'((?:[^']|'')*)'")
 _PERIOD: Final = ("ROW START", "ROW END")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class MysqlColumn:
     """A column of a table as it is now; the log may know less of it."""
 
     name: str
@@ -34,14 +33,14 @@ class Column:
     @property
     def labels(self) -> list[str]:
         """Values of an enumeration or a set."""
-        return [text.replace("''", "'") for text in _LABELS.findall(self.type)]
+        return labels_of(self.type)
 
 
-def columns_of(connection: sa.Connection, table: str) -> Sequence[Column]:
+def columns_of(connection: sa.Connection, table: str) -> Sequence[MysqlColumn]:
     """The columns of a table, inside of a transaction; none if there is no table."""
     space, _, name = table.rpartition(".")
-    found = connection.execute(sa.text(_COLUMNS), {"space": space or None, "name": name}).all()
+    rows = connection.execute(sa.text(_COLUMNS), {"space": space or None, "name": name}).all()
     return [
-        Column(str(own), str(kind), charset, text if text in _PERIOD else "")
-        for own, kind, charset, text in found
+        MysqlColumn(str(column), str(kind), charset, text if text in _PERIOD else "")
+        for column, kind, charset, text in rows
     ]

@@ -23,7 +23,7 @@ from mesh.receiver.types.column_values import Unreadable, mysql_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mesh.receiver.types.mysql_columns import Column
+    from mesh.receiver.types.mysql_columns import MysqlColumn
 
 #: Sizes of whole numbers by type: TINY, SHORT, LONG, LONGLONG, INT24.
 _WHOLE: Final = {1: 1, 2: 2, 3: 4, 8: 8, 9: 3}
@@ -75,6 +75,32 @@ class Type(IntEnum):
     GEOMETRY = 255
 
 
+_WORD: Final = re.compile(r"[a-z]+")
+_WHOLE_NAMES: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
+#: Names of types in the catalogue by types of the log; others may be any name that is not here.
+_NAMES: Final[dict[int, tuple[str, ...]]] = {
+    **dict.fromkeys(_WHOLE, _WHOLE_NAMES), Type.FLOAT: ("float",), Type.DOUBLE: ("double",),
+    Type.DECIMAL: ("decimal",), Type.DATE: ("date",), Type.TIME: ("time",),
+    Type.TIME2: ("time",), Type.DATETIME: ("datetime",), Type.DATETIME2: ("datetime",),
+    Type.TIMESTAMP: ("timestamp",), Type.TIMESTAMP2: ("timestamp",), Type.YEAR: ("year",),
+    Type.BIT: ("bit",), Type.ENUM: ("enum",), Type.SET: ("set",),
+}  # fmt: skip
+_NAMED: Final = frozenset(name for names in _NAMES.values() for name in names)
+
+
+def are_like(logged: Sequence[Any], columns: Sequence[MysqlColumn]) -> bool:
+    """Whether columns of the log may be the first columns of the table, by their types."""
+    return len(logged) <= len(columns) and all(
+        _is_like(one.type, column.type) for one, column in zip(logged, columns, strict=False)
+    )
+
+
+def _is_like(kind: int, declared: str) -> bool:
+    match = _WORD.match(declared)
+    name = match[0] if match else ""
+    return name in _NAMES[kind] if kind in _NAMES else name not in _NAMED
+
+
 class Packet(Protocol):
     """Octets of an event that are not read yet."""
 
@@ -90,7 +116,7 @@ class Packet(Protocol):
         ...
 
 
-def images_of(event: Any, columns: Sequence[Column | None]) -> list[list[dict[str, Any]]]:
+def images_of(event: Any, columns: Sequence[MysqlColumn | None]) -> list[list[dict[str, Any]]]:
     """The rows of an event: each has one image, and two if the event is of updates.
 
     Args:
@@ -100,19 +126,19 @@ def images_of(event: Any, columns: Sequence[Column | None]) -> list[list[dict[st
     bitmaps = [event.columns_present_bitmap]
     if hasattr(event, "columns_present_bitmap2"):
         bitmaps.append(event.columns_present_bitmap2)
-    found = []
+    images = []
     while event.packet.read_bytes < event.event_size:
-        found.append([_image(event.packet, event.columns, columns, one) for one in bitmaps])
-    return found
+        images.append([_image(event.packet, event.columns, columns, one) for one in bitmaps])
+    return images
 
 
 def _image(
-    packet: Packet, logged: Sequence[Any], columns: Sequence[Column | None], bitmap: bytes
+    packet: Packet, logged: Sequence[Any], columns: Sequence[MysqlColumn | None], bitmap: bytes
 ) -> dict[str, Any]:
-    given = [at for at in range(len(logged)) if bitmap[at >> 3] & 1 << (at & 7)]
-    nulls = packet.read((len(given) + 7) // 8)
+    indices = [at for at in range(len(logged)) if bitmap[at >> 3] & 1 << (at & 7)]
+    nulls = packet.read((len(indices) + 7) // 8)
     image: dict[str, Any] = {}
-    for place, at in enumerate(given):
+    for place, at in enumerate(indices):
         column = columns[at]
         is_null = nulls[place >> 3] & 1 << (place & 7)
         value = None if is_null else value_of(packet, logged[at], column)
@@ -124,7 +150,7 @@ def _image(
     return image
 
 
-def value_of(packet: Packet, logged: Any, column: Column | None) -> Any:
+def value_of(packet: Packet, logged: Any, column: MysqlColumn | None) -> Any:
     """A value for a payload; of a column that is gone it is only read."""
     text = _text(packet, logged, column)
     if column is None or isinstance(text, Unreadable):
@@ -132,7 +158,7 @@ def value_of(packet: Packet, logged: Any, column: Column | None) -> Any:
     return mysql_value(text, column.type)
 
 
-def _text(packet: Packet, logged: Any, column: Column | None) -> str | bytes | Unreadable:
+def _text(packet: Packet, logged: Any, column: MysqlColumn | None) -> str | bytes | Unreadable:
     """The text of a value as the server shows it, or octets."""
     kind, read = logged.type, packet.read
     declared = "" if column is None else column.type
@@ -161,8 +187,8 @@ def _text(packet: Packet, logged: Any, column: Column | None) -> str | bytes | U
         case Type.BIT:
             return read(logged.bytes)
         case Type.JSON:
-            found = packet.read_binary_json(logged.length_size, False)
-            return json.dumps(_keyed(found), ensure_ascii=False, default=str)
+            document = packet.read_binary_json(logged.length_size, False)
+            return json.dumps(_keyed(document), ensure_ascii=False, default=str)
         case Type.BLOB | Type.GEOMETRY:
             size = logged.length_size
         case Type.VARCHAR | Type.STRING:
@@ -172,21 +198,21 @@ def _text(packet: Packet, logged: Any, column: Column | None) -> str | bytes | U
     return _string(read(int.from_bytes(read(size), "little")), column)
 
 
-def _label(number: int, logged: Any, column: Column | None) -> str | Unreadable:
-    known = column.labels if column is not None else []
+def _label(number: int, logged: Any, column: MysqlColumn | None) -> str | Unreadable:
+    table_labels = column.labels if column is not None else []
     if logged.type == Type.SET:
-        labels = logged.set_values or known
+        labels = logged.set_values or table_labels
         if number >> len(labels):
             return Unreadable("has a label that the table has not")
         return ",".join(one for at, one in enumerate(labels) if number >> at & 1)
     # 0 is that of a value that the server did not accept.
-    labels = logged.enum_values or ["", *known]
+    labels = logged.enum_values or ["", *table_labels]
     return (
         labels[number] if number < len(labels) else Unreadable("has a label that the table has not")
     )
 
 
-def _string(octets: bytes, column: Column | None) -> str | bytes | Unreadable:
+def _string(octets: bytes, column: MysqlColumn | None) -> str | bytes | Unreadable:
     if column is None:
         return octets
     if column.type in _ADDRESSES:

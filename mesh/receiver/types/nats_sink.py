@@ -64,31 +64,31 @@ class NatsSink:
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Publish in order with many acks in flight, and wait for all of them."""
         assert self._client is not None
-        found: list[str | BaseException | None] = []
+        results: list[str | BaseException | None] = []
         acks: dict[int, asyncio.Future[int]] = {}
         for at, record in enumerate(records):
             try:
                 one = await self._send(record)
             except Exception as error:
-                found.append(error)
+                results.append(error)
                 continue
             if isinstance(one, asyncio.Future):
                 acks[at], one = one, None
-            found.append(one)
+            results.append(one)
         answers = await asyncio.gather(*acks.values(), return_exceptions=True)
         is_stored = False
         if any(isinstance(answer, NoStreamResponseError) for answer in answers):
             is_stored = await self._has_stream()
         for at, answer in zip(acks, answers, strict=True):
             if isinstance(answer, BaseException):
-                found[at] = self._outcome(records[at], answer, is_stored=is_stored)
+                results[at] = self._outcome(records[at], answer, is_stored=is_stored)
         if not self._options.get("acks"):
             try:
                 await self._client.flush(int(_TIMEOUT_S))
             except _FAILURES as error:
                 # Nothing says which of them have left.
-                found = [error if one is None else one for one in found]
-        return outcomes_of(found, is_lost=self._client.is_closed)
+                results = [error if one is None else one for one in results]
+        return outcomes_of(results, is_lost=self._client.is_closed)
 
     def _outcome(
         self, record: Record, answer: BaseException, *, is_stored: bool

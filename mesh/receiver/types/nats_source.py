@@ -43,7 +43,7 @@ class NatsSource:
     def __init__(self) -> None:
         self._client: Client | None = None
         #: A connection of its own, which it closes.
-        self._own: Client | None = None
+        self._connection: Client | None = None
         self._reader: ChannelReader | None = None
         self._position: dict[str, Any] = {}
 
@@ -52,10 +52,10 @@ class NatsSource:
         options = context.options
         stream, subject = options.get("stream"), options.get("destination") or ">"
         if not stream or options.get("server.urls"):
-            self._own = await connect(context, "source")
+            self._connection = await connect(context, "source")
         else:
             check_stream(context.app, str(stream), context.access.reads)
-        self._client = self._own or context.client
+        self._client = self._connection or context.client
         assert self._client is not None
         try:
             if stream:
@@ -70,7 +70,7 @@ class NatsSource:
         info = await self._info(stream)
         if position.get("created") != info["created"]:
             position = {"sequence": 0, "created": info["created"]}
-        self._position, self._stream, self._made = position, stream, 0
+        self._position, self._stream, self._consumer_number = position, stream, 0
         self._reader = ChannelReader(self._client, stream, subject, position["sequence"])
 
     async def _info(self, stream: str) -> dict[str, Any]:
@@ -110,16 +110,16 @@ class NatsSource:
 
     async def _read_stream(self) -> Batch | None:
         assert self._reader is not None
-        found = await self._reader.next(_MESSAGES_MAX, _WAIT_S)
-        if self._reader.made != self._made:
+        messages = await self._reader.next(_MESSAGES_MAX, _WAIT_S)
+        if self._reader.generation != self._consumer_number:
             # The stream may have gone with the consumer before it.
             created = (await self._info(self._stream))["created"]
             if created != self._position["created"]:
                 raise UnavailableError(f"stream {self._stream} was made again")
-            self._made = self._reader.made
-        if not found:
+            self._consumer_number = self._reader.generation
+        if not messages:
             return None
-        self._position = {**self._position, "sequence": found[-1].sequence}
+        self._position = {**self._position, "sequence": messages[-1].sequence}
         properties = [
             _named(
                 one.headers,
@@ -128,23 +128,23 @@ class NatsSource:
                 sequencenumber=str(one.sequence),
                 timestamp=str(one.time_ms),
             )
-            for one in found
+            for one in messages
         ]
         created = self._position["created"]
-        names = [f"{created}-{one.sequence}" for one in found]
-        return Batch([one.data for one in found], self._position, properties, names)
+        names = [f"{created}-{one.sequence}" for one in messages]
+        return Batch([one.data for one in messages], self._position, properties, names)
 
     async def _read_core(self) -> Batch | None:
-        found = []
+        messages = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_WAIT_S):
-                found.append(await self._arrived.get())
-        while not self._arrived.empty() and len(found) < _MESSAGES_MAX:
-            found.append(self._arrived.get_nowait())
-        if not found:
+                messages.append(await self._arrived.get())
+        while not self._arrived.empty() and len(messages) < _MESSAGES_MAX:
+            messages.append(self._arrived.get_nowait())
+        if not messages:
             return None
-        properties = [_named(one.headers, subject=one.subject) for one in found]
-        return Batch([one.data for one in found], {"core": True}, properties)
+        properties = [_named(one.headers, subject=one.subject) for one in messages]
+        return Batch([one.data for one in messages], {"core": True}, properties)
 
     async def check(self, context: Context) -> Batch | None:
         """The first messages; without a queue group, whose members would miss them."""
@@ -161,13 +161,13 @@ class NatsSource:
     async def close(self) -> None:
         """End the subscription, and the connection if it is the source's own."""
         reader, self._reader = self._reader, None
-        own, self._own = self._own, None
+        connection, self._connection = self._connection, None
         if reader is not None:
             await reader.close()
-        if own is not None:
+        if connection is not None:
             with contextlib.suppress(NatsError, OSError, TimeoutError):
-                await own.close()
+                await connection.close()
 
 
-def _named(headers: Mapping[str, str] | None, **own: str) -> dict[str, str]:
-    return {name.lower(): value for name, value in (headers or {}).items()} | own
+def _named(headers: Mapping[str, str] | None, **properties: str) -> dict[str, str]:
+    return {name.lower(): value for name, value in (headers or {}).items()} | properties

@@ -20,7 +20,7 @@ from mesh.web_answers import ask
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.connect.contract import Access
+    from mesh.connect.contract import NodeAccess
 
 _KEYS: Final = ("consumer.key", "body.consumer.key")
 
@@ -28,7 +28,7 @@ _KEYS: Final = ("consumer.key", "body.consumer.key")
 class OAuth:
     """The tokens of one sink; nothing of them is in an error's text."""
 
-    def __init__(self, options: Mapping[str, Any], access: Access) -> None:
+    def __init__(self, options: Mapping[str, Any], access: NodeAccess) -> None:
         self._url = str(options["token.url"])
         check_url(access, self._url, 443 if self._url.startswith("https:") else 80)
         self._login = None
@@ -76,19 +76,19 @@ class OAuth:
             raise UnavailableError(f"token.url gives no token: {said}") from error
         try:
             is_token = answer.response.is_success
-            found: Any = orjson.loads(answer.content) if is_token else {}
-            token = found["access_token"]
+            document: Any = orjson.loads(answer.content) if is_token else {}
+            token = document["access_token"]
         except (ValueError, KeyError, TypeError):
             raise UnavailableError(
                 f"token.url gives no token: it answered {answer.response.status_code}"
             ) from None
-        if found.get("refresh_token") and self._form["grant_type"] == "refresh_token":
+        if document.get("refresh_token") and self._form["grant_type"] == "refresh_token":
             # A server that replaces refresh tokens takes each of them once.
-            self._form["refresh_token"] = str(found["refresh_token"])
+            self._form["refresh_token"] = str(document["refresh_token"])
         return str(token)
 
 
-def login_of(options: Mapping[str, Any], access: Access) -> OAuth | None:
+def login_of(options: Mapping[str, Any], access: NodeAccess) -> OAuth | None:
     """The login of the options; None without one.
 
     Raises:

@@ -46,7 +46,7 @@ _NO_EARLIER: Final = (
 )
 
 
-class Column(NamedTuple):
+class RelationColumn(NamedTuple):
     """A column of a relation as the log describes it."""
 
     name: str
@@ -56,7 +56,7 @@ class Column(NamedTuple):
     is_key: bool
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """A changed row: its columns, and those without a value by reason."""
 
     operation: str
@@ -64,7 +64,7 @@ class Change(NamedTuple):
     refused: dict[str, list[str]]
 
 
-class Changes:
+class ChangeDecoder:
     """Decoder of pgoutput's messages, version 1."""
 
     def __init__(
@@ -72,11 +72,11 @@ class Changes:
     ) -> None:
         """A decoder; ``domains`` are the types below those of domains."""
         self._table, self._operations, self._domains = table, operations, domains or {}
-        self._columns: dict[int, list[Column]] = {}
+        self._columns: dict[int, list[RelationColumn]] = {}
         #: Changes of the transaction so far.
-        self._open: list[Change] = []
+        self._open: list[RowChange] = []
 
-    def feed(self, data: bytes) -> tuple[int, list[Change]] | None:
+    def feed(self, data: bytes) -> tuple[int, list[RowChange]] | None:
         """One message; at the end of a transaction its end in the log and its changes."""
         kind = chr(data[0])
         if kind == "B":
@@ -87,8 +87,8 @@ class Changes:
             self._change(kind, data)
         elif kind == "C":
             (end,) = struct.unpack_from(">Q", data, 10)
-            found, self._open = self._open, []
-            return end, found
+            changes, self._open = self._open, []
+            return end, changes
         return None
 
     def _relation(self, data: bytes) -> None:
@@ -103,7 +103,7 @@ class Changes:
             is_key = bool(data[at] & 1)
             name, at = _text(data, at + 1)
             (kind,) = struct.unpack_from(">I", data, at)
-            columns.append(Column(name, self._domains.get(kind, kind), is_key))
+            columns.append(RelationColumn(name, self._domains.get(kind, kind), is_key))
             at += 8
         # The publication has one table, which may have been renamed.
         self._columns[number] = columns
@@ -123,8 +123,11 @@ class Changes:
 
 
 def _changed(
-    operation: str, columns: Sequence[Column], parts: Mapping[str, dict[str, Any]], table: str
-) -> Change:
+    operation: str,
+    columns: Sequence[RelationColumn],
+    parts: Mapping[str, dict[str, Any]],
+    table: str,
+) -> RowChange:
     """The change of a row.
 
     Args:
@@ -136,7 +139,7 @@ def _changed(
     """
     row, refused = dict(parts.get("N", {})), dict[str, list[str]]()
     if operation == "insert":
-        return Change(operation, row, refused)
+        return RowChange(operation, row, refused)
     before = parts.get("O")
     if before is None:
         # Of a key that has not changed the log says nothing.
@@ -152,7 +155,7 @@ def _changed(
     lacking = [f"before_{c.name}" for c in columns if c.name not in before]
     if lacking:
         refused[_NO_EARLIER.format(table)] = lacking
-    return Change(operation, {**{f"before_{n}": v for n, v in before.items()}, **row}, refused)
+    return RowChange(operation, {**{f"before_{n}": v for n, v in before.items()}, **row}, refused)
 
 
 _ABSENT: Final = object()
@@ -164,21 +167,21 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
     return data[at:end].decode(errors="backslashreplace"), end + 1
 
 
-def _tuple(data: bytes, at: int, columns: Sequence[Column]) -> tuple[dict[str, Any], int]:
+def _tuple(data: bytes, at: int, columns: Sequence[RelationColumn]) -> tuple[dict[str, Any], int]:
     (count,) = struct.unpack_from(">H", data, at)
     at += 2
-    found: dict[str, Any] = {}
+    row: dict[str, Any] = {}
     for column in columns[:count]:
         mark = chr(data[at])
         at += 1
         if mark == "n":
-            found[column.name] = None
+            row[column.name] = None
         elif mark == "t":
             (length,) = struct.unpack_from(">I", data, at)
-            found[column.name] = pg_value(data[at + 4 : at + 4 + length], column.kind)
+            row[column.name] = pg_value(data[at + 4 : at + 4 + length], column.kind)
             at += 4 + length
         # u: a large value that has not changed, and is not in the log.
-    return found, at
+    return row, at
 
 
 def _quoted(name: str) -> str:
@@ -193,7 +196,7 @@ def lsn_of(number: int) -> str:
 
 
 class Listening:
-    """See ``mesh.receiver.types.cdc_source.Reading``."""
+    """See ``mesh.receiver.types.cdc_source.ChangeReader``."""
 
     def __init__(self, sa: Any, connection: sqlalchemy.Connection, context: Context) -> None:
         self._sa, self._connection = sa, connection
@@ -201,8 +204,8 @@ class Listening:
         self._operations = operations_of(context.options)
         name = re.sub(r"[^a-z0-9_]", "_", f"{context.app}_{context.stream}".lower())[:40]
         # A server has one namespace of slots for all of its databases.
-        own = f"{context.instance}/{connection.engine.url.database}"
-        digest = hashlib.blake2b(own.encode(), digest_size=4).hexdigest()
+        identity = f"{context.instance}/{connection.engine.url.database}"
+        digest = hashlib.blake2b(identity.encode(), digest_size=4).hexdigest()
         #: Of the slot and of the publication.
         self.name = f"mesh_{name}_{digest}"
         self._end = 0
@@ -215,12 +218,12 @@ class Listening:
     def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
         """Create the publication and the slot where they are missing."""
         text, connection = self._sa.text, self._connection
-        own = {"name": self.name}
+        parameters = {"name": self.name}
         with connection.begin():
             self._publish()
         with connection.begin():
             query = text("select 1 from pg_replication_slots where slot_name = :name")
-            if connection.execute(query, own).first() is None:
+            if connection.execute(query, parameters).first() is None:
                 if position:
                     raise UnavailableError(
                         f'the replication slot "{self.name}" is gone, and with it changes that '
@@ -233,9 +236,9 @@ class Listening:
         return {"end": self._end}
 
     def _create_slot(self) -> None:
-        made = self._sa.text("select pg_create_logical_replication_slot(:name, 'pgoutput')")
+        query = self._sa.text("select pg_create_logical_replication_slot(:name, 'pgoutput')")
         try:
-            self._connection.execute(made, {"name": self.name})
+            self._connection.execute(query, {"name": self.name})
         except self._sa.exc.OperationalError as error:
             if getattr(error.orig, "sqlstate", "") != _NO_SLOTS:
                 raise
@@ -252,10 +255,10 @@ class Listening:
             "select relkind, exists (select 1 from pg_inherits where inhparent = c.oid)"
             " from pg_class c where c.oid = to_regclass(:table)"
         )
-        found = connection.execute(query, {"table": table}).first()
-        if found is None:
+        row = connection.execute(query, {"table": table}).first()
+        if row is None:
             raise UnavailableError(f'there is no table "{self._table}"')
-        kind, has_children = found
+        kind, has_children = row
         if kind in _KINDS:
             raise UnavailableError(f'"{self._table}" is {_KINDS[kind]}, which has no log')
         if has_children and kind != "p":
@@ -277,18 +280,18 @@ class Listening:
             " pg_publication_rel r on r.prpubid = p.oid and r.prrelid = to_regclass(:table)"
             " where p.pubname = :name"
         )
-        known = connection.execute(query, {"table": table, "name": self.name}).first()
+        publication = connection.execute(query, {"table": table, "name": self.name}).first()
         operations = ", ".join(sorted(self._operations))
         # Without the root the log would name a partition instead of the table.
         options = f"(publish = '{operations}', publish_via_partition_root = true)"
         name = _quoted(self.name)
-        if known is None:
+        if publication is None:
             self._execute(f"create publication {name} for table {table} with {options}")
             return
         published = (one in self._operations for one in ("insert", "update", "delete"))
-        if tuple(known)[:5] != (True, *published, False):
+        if tuple(publication)[:5] != (True, *published, False):
             self._execute(f"alter publication {name} set {options}")
-        if not known[5]:
+        if not publication[5]:
             self._execute(f"alter publication {name} set table {table}")
 
     def _execute(self, statement: str) -> None:
@@ -322,9 +325,9 @@ class Listening:
         )
         with self._connection.begin():
             ask_for_octets(self._connection)
-            found = self._connection.execute(query, {"name": self.name, "count": _CHANGES})
-            messages = [bytes(row.data) for row in found]
-        decoder = Changes(self._table, self._operations, self._domains() if messages else {})
+            rows = self._connection.execute(query, {"name": self.name, "count": _CHANGES})
+            messages = [bytes(row.data) for row in rows]
+        decoder = ChangeDecoder(self._table, self._operations, self._domains() if messages else {})
         payloads: list[bytes] = []
         properties: list[dict[str, str]] = []
         names: list[str] = []
@@ -406,4 +409,4 @@ class Listening:
             self._execute(f"drop publication if exists {_quoted(self.name)}")
 
     def close(self) -> None:
-        """See ``Reading``."""
+        """See ``ChangeReader``."""

@@ -39,7 +39,7 @@ _MYSQL_WHOLE: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
 Row = tuple[Any, ...]
 
 
-class Table(ABC):
+class PolledTable(ABC):
     """A table of one kind of database, whose values are texts of the server."""
 
     #: Before and after a name; the mark of a parameter, and of the octets of a text.
@@ -66,17 +66,17 @@ class Table(ABC):
 
     def find(self, rest: str, *values: Any) -> Sequence[Row]:
         """The rows of a query, inside of a transaction; ``values`` are those of its marks."""
-        rest, given = self._filled(rest, values)
+        rest, parameters = self._filled(rest, values)
         query = f"select {self.chosen} from {self.name} {rest}"
-        found = self.connection.exec_driver_sql(query, given)
-        return [tuple(row) for row in found]
+        rows = self.connection.exec_driver_sql(query, parameters)
+        return [tuple(row) for row in rows]
 
     def _filled(self, rest: str, values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
         """A query with its marks, and the values for the driver."""
         of_octets = any(isinstance(value, Unreadable) for value in values)
         mark = self.octets_mark if of_octets else self.mark
-        given = (one.octets if isinstance(one, Unreadable) else one for one in values)
-        return rest.replace("%s", mark), tuple(given)
+        parameters = (one.octets if isinstance(one, Unreadable) else one for one in values)
+        return rest.replace("%s", mark), tuple(parameters)
 
     @abstractmethod
     def describe(self, name: str) -> Sequence[str]:
@@ -87,15 +87,15 @@ class Table(ABC):
         """Whether a column has whole numbers."""
 
     @abstractmethod
-    def value(self, at: int, found: Any) -> Any:
-        """A value for a payload; ``found`` is not null."""
+    def value(self, at: int, raw: Any) -> Any:
+        """A value for a payload; ``raw`` is not null."""
 
-    def position(self, at: int, found: Any) -> Any:
+    def position(self, at: int, raw: Any) -> Any:
         """A value to compare the column with."""
-        return int(found) if self.is_whole(at) else found
+        return int(raw) if self.is_whole(at) else raw
 
 
-class PgTable(Table):
+class PgTable(PolledTable):
     """A table of PostgreSQL."""
 
     # Databases with the encoding SQL_ASCII have texts of any octets.
@@ -103,63 +103,63 @@ class PgTable(Table):
     _kinds: Sequence[int]
 
     def describe(self, name: str) -> Sequence[str]:
-        """See ``Table``."""
+        """See ``PolledTable``."""
         self.find("where false")
         return self.names
 
     def renew(self) -> None:
-        """See ``Table``; each result has its columns."""
+        """See ``PolledTable``; each result has its columns."""
         if not hasattr(self, "names"):
             super().renew()
 
     def find(self, rest: str, *values: Any) -> Sequence[Row]:
-        """See ``Table``; the driver would fail at times that Python does not have."""
+        """See ``PolledTable``; the driver would fail at times that Python does not have."""
         is_ascii = ask_for_octets(self.connection)
         if is_ascii:
             values = tuple(_octets_of(value) for value in values)
         rest, filled = self._filled(rest, values)
-        given = tuple(value if isinstance(value, bytes) else str(value) for value in filled)
+        parameters = tuple(value if isinstance(value, bytes) else str(value) for value in filled)
         query = f"select * from {self.name} {rest}"
         # The result as psycopg has it before it converts values.
         if is_ascii:
-            cursor = self._cursor_of(query.encode(), given)
+            cursor = self._cursor_of(query.encode(), parameters)
         else:
-            cursor = self.connection.exec_driver_sql(query, given).cursor
+            cursor = self.connection.exec_driver_sql(query, parameters).cursor
         result = cursor.pgresult
         columns = range(result.nfields)
         self._kinds = [result.ftype(at) for at in columns]
         self.names = [result.fname(at).decode(errors="backslashreplace") for at in columns]
         return [tuple(result.get_value(row, at) for at in columns) for row in range(result.ntuples)]
 
-    def _cursor_of(self, query: bytes, given: tuple[Any, ...]) -> Any:
+    def _cursor_of(self, query: bytes, parameters: tuple[Any, ...]) -> Any:
         """The cursor of a query in octets; SQLAlchemy would read the names of columns as ASCII."""
         driver = library("psycopg", "rdbms")
         pooled: Any = self.connection.connection.driver_connection
         try:
-            return pooled.cursor().execute(query, given)
+            return pooled.cursor().execute(query, parameters)
         except driver.Error as error:
             raise UnavailableError(reason_of(error)) from None
 
     def is_whole(self, at: int) -> bool:
-        """See ``Table``."""
+        """See ``PolledTable``."""
         return self._kinds[at] in _PG_WHOLE
 
-    def value(self, at: int, found: Any) -> Any:
-        """See ``Table``."""
-        return pg_value(found, self._kinds[at])
+    def value(self, at: int, raw: Any) -> Any:
+        """See ``PolledTable``."""
+        return pg_value(raw, self._kinds[at])
 
-    def position(self, at: int, found: Any) -> Any:
-        """See ``Table``."""
-        return int(found) if self.is_whole(at) else decoded(found)
+    def position(self, at: int, raw: Any) -> Any:
+        """See ``PolledTable``."""
+        return int(raw) if self.is_whole(at) else decoded(raw)
 
 
-class MySqlTable(Table):
+class MySqlTable(PolledTable):
     """A table of MySQL or MariaDB."""
 
     quote = "`"
 
     def describe(self, name: str) -> Sequence[str]:
-        """See ``Table``."""
+        """See ``PolledTable``."""
         columns = columns_of(self.connection, name)
         self._kinds = [column.type for column in columns]
         # The server shows six digits of a FLOAT.
@@ -170,7 +170,7 @@ class MySqlTable(Table):
         return [column.name for column in columns]
 
     def find(self, rest: str, *values: Any) -> Sequence[Row]:
-        """See ``Table``; the driver would change times, sets and others."""
+        """See ``PolledTable``; the driver would change times, sets and others."""
         pooled: Any = self.connection.connection.driver_connection
         converters, pooled.decoders = pooled.decoders, {}
         try:
@@ -179,56 +179,56 @@ class MySqlTable(Table):
             pooled.decoders = converters
 
     def is_whole(self, at: int) -> bool:
-        """See ``Table``."""
+        """See ``PolledTable``."""
         return self._kinds[at].startswith(_MYSQL_WHOLE)
 
-    def value(self, at: int, found: Any) -> Any:
-        """See ``Table``."""
-        return mysql_value(found, self._kinds[at])
+    def value(self, at: int, raw: Any) -> Any:
+        """See ``PolledTable``."""
+        return mysql_value(raw, self._kinds[at])
 
-    def position(self, at: int, found: Any) -> Any:
-        """See ``Table``; the server would compare a text with a number as two doubles."""
+    def position(self, at: int, raw: Any) -> Any:
+        """See ``PolledTable``; the server would compare a text with a number as two doubles."""
         kind = self._kinds[at]
         if kind.startswith("decimal"):
-            return decimal.Decimal(found)
+            return decimal.Decimal(raw)
         if kind.startswith(("float", "double")):
-            return float(found)
+            return float(raw)
         if kind.startswith("bit"):
-            return int.from_bytes(found, "big")
-        return super().position(at, found)
+            return int.from_bytes(raw, "big")
+        return super().position(at, raw)
 
 
-class SqliteTable(Table):
+class SqliteTable(PolledTable):
     """A table of SQLite."""
 
     mark, octets_mark = "?", "cast(? as text)"
 
     def describe(self, name: str) -> Sequence[str]:
-        """See ``Table``."""
+        """See ``PolledTable``."""
         pooled: Any = self.connection.connection.driver_connection
         pooled.text_factory = decoded
         space, _, bare = name.rpartition(".")
         before = f"{self.quoted(space)}." if space else ""
-        found = self.connection.exec_driver_sql(
+        rows = self.connection.exec_driver_sql(
             f"pragma {before}table_xinfo({self.quoted(bare)})"
         ).all()
-        self._kinds = [str(row[2]).lower() for row in found if row[6] != 1]
-        return [str(row[1]) for row in found if row[6] != 1]
+        self._kinds = [str(row[2]).lower() for row in rows if row[6] != 1]
+        return [str(row[1]) for row in rows if row[6] != 1]
 
     def is_whole(self, at: int) -> bool:
-        """See ``Table``."""
+        """See ``PolledTable``."""
         return "int" in self._kinds[at]
 
-    def value(self, at: int, found: Any) -> Any:
-        """See ``Table``."""
-        return sqlite_value(found)
+    def value(self, at: int, raw: Any) -> Any:
+        """See ``PolledTable``."""
+        return sqlite_value(raw)
 
-    def position(self, at: int, found: Any) -> Any:
-        """See ``Table``."""
-        return found
+    def position(self, at: int, raw: Any) -> Any:
+        """See ``PolledTable``."""
+        return raw
 
 
-_TABLES: Final[Mapping[str, type[Table]]] = {
+_TABLES: Final[Mapping[str, type[PolledTable]]] = {
     Backend.POSTGRESQL: PgTable, Backend.MYSQL: MySqlTable, Backend.SQLITE: SqliteTable
 }  # fmt: skip
 
@@ -259,15 +259,15 @@ class Polling:
         self._gap_s: float | None = None
 
     def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See ``Reading``."""
+        """See ``ChangeReader``."""
         if position:
             self._last = loaded(position["last"])
         else:
-            own = self._column
-            rest = f"where {own} is not null order by {own} desc limit 1"
+            column = self._column
+            rest = f"where {column} is not null order by {column} desc limit 1"
             with self._connection.begin():
-                found = self._table.find(rest)
-            self._last = self._position(found[0]) if found else None
+                rows = self._table.find(rest)
+            self._last = self._position(rows[0]) if rows else None
         return {"last": stored(self._last)}
 
     @property
@@ -279,19 +279,19 @@ class Polling:
         return self._table.position(self._at, row[self._at])
 
     def read(self) -> Batch | None:
-        """See ``Reading``."""
-        own, table = self._column, self._table
-        limited = f"order by {own} limit {_ROWS}"
+        """See ``ChangeReader``."""
+        column, table = self._column, self._table
+        limited = f"order by {column} limit {_ROWS}"
         with self._connection.begin():
             table.renew()
             if self._last is None:
-                rows = table.find(f"where {own} is not null {limited}")
+                rows = table.find(f"where {column} is not null {limited}")
             else:
-                rows = table.find(f"where {own} > %s {limited}", self._last)
+                rows = table.find(f"where {column} > %s {limited}", self._last)
             if len(rows) == _ROWS:
                 # Rows of the last value that the limit has cut off.
                 last = rows[-1][self._at]
-                same = table.find(f"where {own} = %s", self._position(rows[-1]))
+                same = table.find(f"where {column} = %s", self._position(rows[-1]))
                 rows = [row for row in rows if row[self._at] != last] + list(same)
         if self._waits:
             rows = self._without_gap(rows)
@@ -305,8 +305,8 @@ class Polling:
 
     def _values(self, row: Row) -> dict[str, Any]:
         return {
-            name: None if found is None else self._table.value(at, found)
-            for at, (name, found) in enumerate(zip(self._table.names, row, strict=True))
+            name: None if raw is None else self._table.value(at, raw)
+            for at, (name, raw) in enumerate(zip(self._table.names, row, strict=True))
         }
 
     def _without_gap(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -324,10 +324,10 @@ class Polling:
         return rows
 
     def committed(self, position: Mapping[str, Any]) -> None:
-        """See ``Reading``; the database knows nothing of it."""
+        """See ``ChangeReader``; the database knows nothing of it."""
 
     def close(self) -> None:
-        """See ``Reading``."""
+        """See ``ChangeReader``."""
 
 
 def _octets_of(value: Any) -> Any:

@@ -27,7 +27,7 @@ _SERIES_MAX: Final = 2000
 #: Characters of all label sets.
 _LABELS_MAX: Final = 200_000
 #: Labels that a kind of metric has itself.
-_OWN_LABELS: Final = {"histogram": "le", "summary": "quantile"}
+_RESERVED_LABELS: Final = {"histogram": "le", "summary": "quantile"}
 _LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _METRIC: Final = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*\Z")
 _BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
@@ -58,8 +58,8 @@ class Metric:
             return f'attribute "{attribute}" is no number'
         if self._kind == "counter" and value < 0:
             return "a counter does not decrease"
-        own = _OWN_LABELS.get(self._kind)
-        wrong = next((n for n in event if not _LABEL.match(n) or n in (own, "__name__")), None)
+        label = _RESERVED_LABELS.get(self._kind)
+        wrong = next((n for n in event if not _LABEL.match(n) or n in (label, "__name__")), None)
         if wrong is not None:
             return f'"{wrong}" is no name of a label'
         labels = ",".join(f'{k}="{_escaped(v)}"' for k, v in sorted(event.items()))
@@ -71,27 +71,27 @@ class Metric:
             totals[labels] = [float(value), 1.0]
             return None
         # Copied before it is changed: the caller may discard the changes.
-        found = totals[labels] = list(totals.get(labels) or [0.0] * (2 + len(self._bounds)))
-        found[0] += value
-        found[1] += 1
+        series = totals[labels] = list(totals.get(labels) or [0.0] * (2 + len(self._bounds)))
+        series[0] += value
+        series[1] += 1
         for at, bound in enumerate(self._bounds, 2):
-            found[at] += value <= bound
+            series[at] += value <= bound
         return None
 
     def text(self) -> bytes:
         """The metric in Prometheus' text format."""
         lines = [f"# HELP {self._name} {self._help}", f"# TYPE {self._name} {self._kind}"]
         for labels, (total, count, *buckets) in self.totals.items():
-            own = f"{{{labels}}}" if labels else ""
+            label_text = f"{{{labels}}}" if labels else ""
             if self._kind in ("counter", "gauge"):
-                lines.append(f"{self._name}{own} {_number(total)}")
+                lines.append(f"{self._name}{label_text} {_number(total)}")
                 continue
             for bound, below in zip((*self._bounds, math.inf), (*buckets, count), strict=True):
                 if self._bounds:
                     le = ",".join(part for part in (labels, f'le="{_number(bound)}"') if part)
                     lines.append(f"{self._name}_bucket{{{le}}} {_number(below)}")
-            lines.append(f"{self._name}_sum{own} {_number(total)}")
-            lines.append(f"{self._name}_count{own} {_number(count)}")
+            lines.append(f"{self._name}_sum{label_text} {_number(total)}")
+            lines.append(f"{self._name}_count{label_text} {_number(count)}")
         return ("\n".join(lines) + "\n").encode()
 
 

@@ -35,7 +35,7 @@ _SUBTYPES: Final = ("bucket", "sum", "count")
 
 
 def samples_of(
-    text: str, name: str, kind: str, wanted: Mapping[str, str]
+    text: str, name: str, kind: str, matchers: Mapping[str, str]
 ) -> list[dict[str, str | float | None]]:
     """The samples of a metric as events: its labels, and what the original adds to them.
 
@@ -45,26 +45,26 @@ def samples_of(
         text: in Prometheus' text format.
         name: of the metric; that of a counter with or without ``_total``.
         kind: its type.
-        wanted: values that labels have to have.
+        matchers: values that labels have to have.
 
     Raises:
         ValueError, LookupError: the text is of another format.
     """
     if max(map(len, text.split("\n"))) > _LINE_MAX:
         raise ValueError(f"a line has more than {_LINE_MAX} characters")
-    found: list[dict[str, str | float | None]] = []
+    events: list[dict[str, str | float | None]] = []
     for family in text_string_to_metric_families(text):
         names = (family.name, f"{family.name}_total") if kind == "counter" else (family.name,)
         if name not in names or family.type != kind:
             continue
         for sample in family.samples:
-            if not math.isfinite(sample.value) or not wanted.items() <= sample.labels.items():
+            if not math.isfinite(sample.value) or not matchers.items() <= sample.labels.items():
                 continue
             end = sample.name.removeprefix(f"{family.name}_")
             label = _LABELS.get(kind)
-            if len(found) * len(family.documentation) > _HELP_MAX:
+            if len(events) * len(family.documentation) > _HELP_MAX:
                 raise ValueError(f"the help of {name} is too long for its samples")
-            found.append(
+            events.append(
                 {
                     **({label: None} if label is not None else {}),
                     **sample.labels,
@@ -75,7 +75,7 @@ def samples_of(
                     "value": sample.value,
                 }
             )
-    return found
+    return events
 
 
 class PrometheusSource:
@@ -91,8 +91,8 @@ class PrometheusSource:
         check_url(context.access, self._url, 443 if self._url.startswith("https") else 80)
         self._name = str(options.get("metric.name") or context.stream)
         self._kind = str(options["metric.type"]).lower()
-        self._wanted = dict(options.get("grouping.key") or ())
-        self._wanted |= {key: options[key] for key in ("job", "instance") if options.get(key)}
+        self._matchers = dict(options.get("grouping.key") or ())
+        self._matchers |= {key: options[key] for key in ("job", "instance") if options.get(key)}
         self._schedule = Schedule(int(options["scrape.interval"]), None)
         self._salt, self._number = secrets.token_hex(4), 0
         login = None
@@ -131,18 +131,18 @@ class PrometheusSource:
             if not answer.response.is_success:
                 raise UnavailableError(f"{self._url} answered {answer.response.status_code}")
             text = answer.whole().decode()
-            found = await in_thread(samples_of, text, self._name, self._kind, self._wanted)
+            events = await in_thread(samples_of, text, self._name, self._kind, self._matchers)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             raise UnavailableError(f"{self._url}: {reason_of(error)}") from error
         except (ValueError, LookupError) as error:
             raise UnavailableError(f"{self._url} can't be read: {reason_of(error)}") from error
-        if len(found) > _SAMPLES_MAX:
+        if len(events) > _SAMPLES_MAX:
             raise UnavailableError(f"metric {self._name} has more than {_SAMPLES_MAX} samples")
-        if not found:
+        if not events:
             return None
         self._number += 1
-        names = [f"{self._salt}-{self._number}-{at}" for at in range(len(found))]
-        return Batch([orjson.dumps(one) for one in found], {"scrape": self._number}, None, names)
+        names = [f"{self._salt}-{self._number}-{at}" for at in range(len(events))]
+        return Batch([orjson.dumps(one) for one in events], {"scrape": self._number}, None, names)
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """The target wants no acknowledgement."""

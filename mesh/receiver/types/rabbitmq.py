@@ -38,11 +38,11 @@ async def connect(context: Context) -> AbstractConnection:
     secure = client_context(options)
 
     async def call() -> AbstractConnection:
-        found: AbstractConnection = await pika.connect(
+        connection: AbstractConnection = await pika.connect(
             uri, timeout=CALL_S, ssl_context=secure,
             client_properties={"connection_name": f"mesh {context.instance}"},
         )  # fmt: skip
-        return found
+        return connection
 
     return await guarded(call)
 

@@ -56,90 +56,91 @@ class RabbitSink:
             raise ConnectionResetError("the connection is lost")
         if self._channel is None or self._channel.is_closed:
             await guarded(self._make_channel)
-        found: list[str | BaseException | None] = []
+        results: list[str | BaseException | None] = []
         sending: dict[int, asyncio.Future[None]] = {}
         for at, record in enumerate(records):
             message = self._message(pika, record)
             reason = message if isinstance(message, str) else await self._declared(pika, record)
             if reason is None:
                 sending[at] = asyncio.ensure_future(self._publish(record, message))
-            found.append(reason)
+            results.append(reason)
         answers = await asyncio.gather(*sending.values(), return_exceptions=True)
         for at, answer in zip(sending, answers, strict=True):
             if isinstance(answer, pika.exceptions.DeliveryError):
                 # A queue that is full may have room later.
                 answer = UnavailableError(reason_of(answer))
-            found[at] = answer
-        return outcomes_of(found, is_lost=self._connection.is_closed)
+            results[at] = answer
+        return outcomes_of(results, is_lost=self._connection.is_closed)
 
     async def _declared(self, pika: Any, record: Record) -> str | None:
         """Declare the exchange of a record; the reason why it can't be one, by the event."""
-        own = {**self._options, **record.options}
-        key = tuple(str(own.get(name)) for name in _EXCHANGE)
+        options = {**self._options, **record.options}
+        key = tuple(str(options.get(name)) for name in _EXCHANGE)
         if key in self._exchanges:
             return None
         assert self._connection is not None
         try:
-            await declare_exchange(self._connection, own)
+            await declare_exchange(self._connection, options)
         except pika.exceptions.ChannelClosed as error:
             if not record.options.keys() & set(_EXCHANGE):
                 raise UnavailableError(reason_of(error)) from error
-            return f'exchange "{own["exchange.name"]}": {reason_of(error)}'
+            return f'exchange "{options["exchange.name"]}": {reason_of(error)}'
         self._exchanges.add(key)
         return None
 
     def _message(self, pika: Any, record: Record) -> Any:
         """The message of a record, or the reason why there is none."""
-        own = {**self._options, **record.options}
+        options = {**self._options, **record.options}
         try:
-            headers = own.get("headers") or []
+            headers = options.get("headers") or []
             pairs = value_of(Kind.PAIRS, headers) if isinstance(headers, str) else headers
-            priority = int(own["priority"]) if own.get("priority") else None
+            priority = int(options["priority"]) if options.get("priority") else None
             if priority is not None and not 0 <= priority <= 255:
                 raise ValueError("a priority is from 0 to 255")
-            timestamp = int(own["timestamp"]) / 1000 if own.get("timestamp") else None
+            timestamp = int(options["timestamp"]) / 1000 if options.get("timestamp") else None
         except ValueError as error:
             return str(error)
         try:
-            return self._checked(pika, own, record, dict((*pairs, *traces.outgoing(pairs))),
+            return self._checked(pika, options, record, dict((*pairs, *traces.outgoing(pairs))),
                                  priority, timestamp)  # fmt: skip
         # Another attempt would be the same: an event has made it so.
         except Exception as error:
             return f"the message can't be made: {reason_of(error)}"
 
     def _checked(
-        self, pika: Any, own: Mapping[str, Any], record: Record, headers: dict[str, str],
+        self, pika: Any, options: Mapping[str, Any], record: Record, headers: dict[str, str],
         priority: int | None, timestamp: float | None,
     ) -> Any:  # fmt: skip
         """The message, once the client can encode it."""
-        found = pika.Message(
+        message = pika.Message(
             record.payload,
             headers=headers,
             content_type=self._type,
-            delivery_mode=int(own.get("delivery.mode") or 2),
+            delivery_mode=int(options.get("delivery.mode") or 2),
             priority=priority,
-            message_id=own.get("message.id") or record.key,
-            correlation_id=own.get("correlation.id"),
-            content_encoding=own.get("content.encoding"),
-            user_id=own.get("user.id"),
-            app_id=own.get("app.id"),
+            message_id=options.get("message.id") or record.key,
+            correlation_id=options.get("correlation.id"),
+            content_encoding=options.get("content.encoding"),
+            user_id=options.get("user.id"),
+            app_id=options.get("app.id"),
             timestamp=timestamp,
-            reply_to=own.get("reply.to"),
-            expiration=int(own["expiration"]) / 1000 if own.get("expiration") else None,
+            reply_to=options.get("reply.to"),
+            expiration=int(options["expiration"]) / 1000 if options.get("expiration") else None,
         )
         commands = library("pamqp.commands", "rabbitmq")
         commands.Basic.Publish(
-            exchange=own.get("exchange.name") or "", routing_key=own.get("routing.key") or ""
+            exchange=options.get("exchange.name") or "",
+            routing_key=options.get("routing.key") or "",
         ).marshal()
-        found.properties.marshal()
-        return found
+        message.properties.marshal()
+        return message
 
     async def _publish(self, record: Record, message: Any) -> None:
-        own = {**self._options, **record.options}
+        options = {**self._options, **record.options}
         assert self._channel is not None
-        exchange = await self._channel.get_exchange(str(own["exchange.name"]), ensure=False)
+        exchange = await self._channel.get_exchange(str(options["exchange.name"]), ensure=False)
         await exchange.publish(
-            message, own.get("routing.key") or "", mandatory=False, timeout=CALL_S
+            message, options.get("routing.key") or "", mandatory=False, timeout=CALL_S
         )
 
     async def close(self) -> None:

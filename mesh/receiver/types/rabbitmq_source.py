@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 #: Messages that the server sends ahead of acknowledgements; digests of ids that are kept.
 _AHEAD: Final = 500
-_KNOWN: Final = 2 * _AHEAD
+_RECENT_MAX: Final = 2 * _AHEAD
 _WAIT_S: Final = 0.5
 #: Place of a message in a stream, as header and as argument of a reader.
 _OFFSET: Final = "x-stream-offset"
@@ -51,7 +51,7 @@ class RabbitSource:
         options = context.options
         stored = position or {}
         self._number = int(stored.get("batch") or 0)
-        self._known: dict[str, None] = dict.fromkeys(stored.get("known") or ())
+        self._recent_ids: dict[str, None] = dict.fromkeys(stored.get("known") or ())
         #: Of the last message of a stream, which keeps what was read.
         self._offset: int | None = stored.get("offset")
         self._salt = secrets.token_hex(4)
@@ -124,24 +124,24 @@ class RabbitSource:
         messages = await self._arrived.take(self._number, _AHEAD, _WAIT_S)
         if not messages:
             return None
-        kept = []
+        unique = []
         for message in messages:
             offset: Any = message.headers.get(_OFFSET)
             if isinstance(offset, int):
                 self._offset = max(offset, self._offset or 0)
             key = _digest(message.message_id) if message.message_id else ""
-            if key and key in self._known:
+            if key and key in self._recent_ids:
                 continue
-            kept.append(message)
+            unique.append(message)
             if key:
-                self._known[key] = None
-        while len(self._known) > _KNOWN:
-            del self._known[next(iter(self._known))]
-        names = [m.message_id or f"{self._salt}-{m.delivery_tag}" for m in kept]
-        position = {"batch": self._number, "known": list(self._known)}
+                self._recent_ids[key] = None
+        while len(self._recent_ids) > _RECENT_MAX:
+            del self._recent_ids[next(iter(self._recent_ids))]
+        names = [m.message_id or f"{self._salt}-{m.delivery_tag}" for m in unique]
+        position = {"batch": self._number, "known": list(self._recent_ids)}
         if self._offset is not None:
             position["offset"] = self._offset
-        return Batch([m.body for m in kept], position, [_properties(m) for m in kept], names)
+        return Batch([m.body for m in unique], position, [_properties(m) for m in unique], names)
 
     async def committed(self, position: Mapping[str, Any]) -> None:
         """Acknowledge the messages of the batch and of earlier ones."""
@@ -190,8 +190,8 @@ def _text(value: Any) -> str | bytes:
 
 def _properties(message: AbstractIncomingMessage) -> Mapping[str, str | bytes]:
     headers = message.headers.items()
-    found = {str(name).lower(): _text(value) for name, value in headers if value is not None}
-    found |= {"routing.key": message.routing_key or "", "exchange": message.exchange or ""}
+    properties = {str(name).lower(): _text(value) for name, value in headers if value is not None}
+    properties |= {"routing.key": message.routing_key or "", "exchange": message.exchange or ""}
     if message.message_id:
-        found["message.id"] = message.message_id
-    return found
+        properties["message.id"] = message.message_id
+    return properties

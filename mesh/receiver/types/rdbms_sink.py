@@ -17,7 +17,7 @@ from mesh.connect.extras import library
 from mesh.errors import MeshError
 from mesh.model.column_types import NoFormError
 from mesh.model.column_values import fitted, refusal
-from mesh.model.stored import STRING_LENGTH, Merge, StoredColumn, StoredTable, name_problem
+from mesh.model.stored import STRING_LENGTH, MergeRule, StoredColumn, StoredTable, name_problem
 from mesh.model.types import AttributeType
 from mesh.receiver.types.databases import check, is_refusal, opened, reason_of
 from mesh.receiver.types.threads import in_thread
@@ -39,14 +39,14 @@ def lengths_of(text: str | None) -> dict[str, int]:
     Raises:
         ValueError: it has another form.
     """
-    found = {}
+    lengths = {}
     for word in (text or "").split(","):
         name, colon, length = word.strip().partition(":")
         if word.strip() and (not colon or not length.strip().isdecimal()):
             raise ValueError('option "field.length" is a list such as a:100,b:20')
         if word.strip():
-            found[name.strip()] = int(length)
-    return found
+            lengths[name.strip()] = int(length)
+    return lengths
 
 
 class RdbmsSink:
@@ -69,11 +69,11 @@ class RdbmsSink:
 
     async def check(self, context: Context) -> None:
         """Log in; ``open`` would create what is missing."""
-        await in_thread(check, context, str(context.options["jdbc.url"]))
+        await in_thread(check, context, "jdbc.url")
 
     def _open(self) -> None:
         options = self._context.options
-        database, connection = opened(self._context, str(options["jdbc.url"]))
+        database, connection = opened(self._context, "jdbc.url")
         self._connection = connection
         name = options.get("table.name") or self._context.stream
         if reason := name_problem(name):
@@ -95,26 +95,30 @@ class RdbmsSink:
         self, name: str, metadata: Any, database: Database, lengths: Mapping[str, int]
     ) -> None:
         columns = tuple(
-            StoredColumn(one, AttributeType(kind), Merge.LATEST, lengths.get(one, STRING_LENGTH))
+            StoredColumn(
+                one, AttributeType(kind), MergeRule.LATEST, lengths.get(one, STRING_LENGTH)
+            )
             for one, kind in self._context.attributes
         )
         sql_table(StoredTable(name, columns, ""), metadata, database.backend)
 
     def _taken(self, connection: sqlalchemy.Connection) -> int | None:
-        marker, own = self._marker, self._context
-        mine = marker.c.producer == own.producer
+        marker, context = self._marker, self._context
+        mine = marker.c.producer == context.producer
         with connection.begin():
             row = connection.execute(
                 self._sa.select(marker.c.epoch, marker.c.position).where(mine).with_for_update()
             ).one_or_none()
             if row is None:
                 connection.execute(
-                    marker.insert().values(producer=own.producer, epoch=own.epoch, position=-1)
+                    marker.insert().values(
+                        producer=context.producer, epoch=context.epoch, position=-1
+                    )
                 )
                 return None
-            if row.epoch > own.epoch:
+            if row.epoch > context.epoch:
                 raise UnavailableError(f"epoch {row.epoch} has taken over")
-            connection.execute(marker.update().where(mine).values(epoch=own.epoch))
+            connection.execute(marker.update().where(mine).values(epoch=context.epoch))
             return int(row.position) if row.position >= 0 else None
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
@@ -132,12 +136,12 @@ class RdbmsSink:
         # A replay is of an earlier event, and the position stays.
         sequence = max(records[-1].sequence, self.position or 0)
         try:
-            found = await in_thread(self._insert, rows, sequence)
+            refusals = await in_thread(self._insert, rows, sequence)
         except self._sa.exc.DBAPIError as error:
             # Whether it was committed is not known: the host opens the sink again and asks.
             raise ConnectionResetError(reason_of(error)) from None
-        if found:
-            raise RefusedRecordsError(found)
+        if refusals:
+            raise RefusedRecordsError(refusals)
         return [None] * len(records)
 
     def _row(self, payload: bytes) -> dict[str, Any] | str:
@@ -169,9 +173,9 @@ class RdbmsSink:
         except Exception as error:
             if not is_refusal(error):
                 raise
-            found = self._refused(rows)
-            if found:
-                return found
+            reasons = self._refused(rows)
+            if reasons:
+                return reasons
             # A constraint that is checked at the end of a transaction, as one that is deferred.
             raise FailedRecordsError(reason_of(error), {}) from None
         self.position = sequence
@@ -179,11 +183,11 @@ class RdbmsSink:
 
     def _move(self, sequence: int) -> None:
         assert self._connection is not None
-        marker, own = self._marker, self._context
+        marker, context = self._marker, self._context
         moved = self._connection.execute(
             marker.update()
-            .where(marker.c.producer == own.producer, marker.c.epoch <= own.epoch)
-            .values(epoch=own.epoch, position=sequence)
+            .where(marker.c.producer == context.producer, marker.c.epoch <= context.epoch)
+            .values(epoch=context.epoch, position=sequence)
         )
         if moved.rowcount != 1:
             raise ConnectionResetError("a later epoch has taken over")
@@ -191,7 +195,7 @@ class RdbmsSink:
     def _refused(self, rows: Sequence[dict[str, Any]]) -> dict[int, str]:
         """Try rows one by one, and undo all of it; the reasons of those that fail."""
         assert self._connection is not None
-        found: dict[int, str] = {}
+        reasons: dict[int, str] = {}
         with self._connection.begin() as whole:
             for at, row in enumerate(rows):
                 try:
@@ -200,9 +204,9 @@ class RdbmsSink:
                 except Exception as error:
                     if not is_refusal(error):
                         raise
-                    found[at] = reason_of(error)
+                    reasons[at] = reason_of(error)
             whole.rollback()
-        return found
+        return reasons
 
     async def close(self) -> None:
         """Disconnect."""

@@ -73,28 +73,28 @@ class S3Sink:
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Put the objects."""
         names: dict[str, list[int]] = {}
-        found: list[str | BaseException | None] = [None] * len(records)
+        results: list[str | BaseException | None] = [None] * len(records)
         for at, record in enumerate(records):
             path = str({**self._options, **record.options}["object.path"])
             if path.strip("/"):
                 names.setdefault(name_of(path, record), []).append(at)
             else:
-                found[at] = 'option "object.path" is empty'
+                results[at] = 'option "object.path" is empty'
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def put(name: str, places: list[int]) -> None:
             async with room:
                 for number, at in enumerate(places):
                     try:
-                        found[at] = await self._put(name, records[at].payload)
+                        results[at] = await self._put(name, records[at].payload)
                     except Exception as error:
                         # Objects of one name stay in order.
                         for later in places[number:]:
-                            found[later] = error
+                            results[later] = error
                         return
 
         await asyncio.gather(*(put(*one) for one in names.items()))
-        return outcomes_of(found)
+        return outcomes_of(results)
 
     async def _put(self, name: str, payload: bytes) -> str | None:
         try:

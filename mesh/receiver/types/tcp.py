@@ -7,23 +7,21 @@ import secrets
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from mesh.connect.contract import Batch, payloads_of
+from mesh.connect.contract import payloads_of
 from mesh.errors import MeshError
 from mesh.receiver.access import check_egress, check_listen
 from mesh.receiver.tcp_server import SERVERS, message_of
-from mesh.receiver.types.arrivals import Arrivals
+from mesh.receiver.types.arrivals import PushedPayloads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.connect.contract import Context, Record
 
-_TOGETHER: Final = 1000
-_WAIT_S: Final = 0.5
 _CALL_S: Final = 10.0
 
 
-class TcpSource:
+class TcpSource(PushedPayloads):
     """See ``mesh.connect.contract.Source``."""
 
     def __init__(self) -> None:
@@ -35,28 +33,9 @@ class TcpSource:
         host, port = str(options["host"]), int(options["port"])
         check_listen(context.access, host, port)
         channel = str(options.get("context") or f"{context.app}/{context.stream}")
-        self._salt, self._number = secrets.token_hex(4), 0
-        self._arrived: Arrivals[bytes] = Arrivals()
-        bound = await SERVERS.open(host, port, channel, self._take, context.access.connections_max)
+        self.begin()
+        bound = await SERVERS.open(host, port, channel, self.put, context.access.connections_max)
         self._at = host, bound, channel
-
-    async def _take(self, payload: bytes) -> None:
-        self._arrived.put(payload, len(payload))
-        # The client has to wait.
-        await self._arrived.room()
-
-    async def read(self) -> Batch | None:
-        """The messages that have arrived."""
-        self._number += 1
-        messages = await self._arrived.take(self._number, _TOGETHER, _WAIT_S)
-        if not messages:
-            return None
-        names = [f"{self._salt}-{self._number}-{at}" for at in range(len(messages))]
-        return Batch(messages, {"batch": self._number}, None, names)
-
-    async def committed(self, position: Mapping[str, Any]) -> None:
-        """Make room for other messages; no client wants an acknowledgement."""
-        self._arrived.stored(position["batch"])
 
     async def close(self) -> None:
         """Serve the context no more."""

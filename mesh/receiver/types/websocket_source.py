@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import secrets
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import Batch, UnavailableError
+from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import check_url, words
 from mesh.receiver.tls import client_context
-from mesh.receiver.types.arrivals import Arrivals
+from mesh.receiver.types.arrivals import PushedPayloads
+from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.connect.contract import Context
+    from mesh.connect.contract import Batch, Context
 
-_TOGETHER: Final = 1000
-_WAIT_S: Final = 0.5
 _CALL_S: Final = 10.0
 #: Messages that wait for the broker; the server has to wait after them.
 _WAITING: Final = 10_000
@@ -65,7 +62,7 @@ async def connected(context: Context) -> Any:
         raise UnavailableError(str(error) or type(error).__name__) from error
 
 
-class WebSocketSource:
+class WebSocketSource(PushedPayloads):
     """See ``mesh.connect.contract.Source``."""
 
     def __init__(self) -> None:
@@ -74,8 +71,7 @@ class WebSocketSource:
 
     async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
         """Connect."""
-        self._salt, self._number = secrets.token_hex(4), 0
-        self._arrived: Arrivals[bytes] = Arrivals()
+        self.begin()
         self._room = asyncio.Semaphore(_WAITING)
         self._connection = await connected(context)
         self._reading = asyncio.create_task(self._read())
@@ -85,36 +81,22 @@ class WebSocketSource:
             while True:
                 message = await self._connection.recv()
                 await self._room.acquire()
-                payload = message.encode() if isinstance(message, str) else message
-                self._arrived.put(payload, len(payload))
-                # The server has to wait.
-                await self._arrived.room()
+                await self.put(message.encode() if isinstance(message, str) else message)
         # Whatever ended it, the next ``read`` has to report it.
         except Exception as error:
             self._arrived.fail(str(error) or type(error).__name__)
 
     async def read(self) -> Batch | None:
         """The messages that have arrived."""
-        self._number += 1
-        messages = await self._arrived.take(self._number, _TOGETHER, _WAIT_S)
-        if not messages:
-            return None
-        for _ in messages:
+        batch = await super().read()
+        for _ in batch.payloads if batch is not None else ():
             self._room.release()
-        names = [f"{self._salt}-{self._number}-{at}" for at in range(len(messages))]
-        return Batch(messages, {"batch": self._number}, None, names)
-
-    async def committed(self, position: Mapping[str, Any]) -> None:
-        """The server wants no acknowledgement."""
-        self._arrived.stored(position["batch"])
+        return batch
 
     async def close(self) -> None:
         """Disconnect."""
         reading, self._reading = self._reading, None
-        if reading is not None:
-            reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await reading
+        await end([reading] if reading is not None else [])
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

@@ -22,11 +22,11 @@ import orjson
 from mesh.control import instance_events as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.logs import fields
-from mesh.spark import backlog, drain, input_kept, snapshot_migration
+from mesh.spark import backlog, drain, input_check, snapshot_migration
 from mesh.spark.dedicated_query import observing, query
 from mesh.spark.instance_failures import is_nats_timeout, is_replaced, reason_of
 from mesh.spark.instance_metrics import InstanceMetrics
-from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
+from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.part_states import mirror, restore_parts, state_of, write_wakeups
 from mesh.spark.shared_query import members, pacing
 from mesh.spark.start_offsets import start_offsets, with_newest
@@ -72,7 +72,7 @@ class _Run:
     #: The positions at which all sources have halted.
     halted: drain.Places | None = None
     seen_batch: tuple[int, str] | None = None
-    shared: Position | None = None
+    shared: InputPosition | None = None
     #: Monotonic, seconds.
     reported_at_s: float = 0.0
     shared_at_s: float = 0.0
@@ -84,7 +84,7 @@ class DedicatedInstance:
     def __init__(self, session: SparkSession, context: InstanceContext) -> None:
         self.io = context.io
         self._session = session
-        self._given = context
+        self._context = context
         self._options = context.options
         self._store = context.store
         self._clock = context.clock
@@ -162,7 +162,7 @@ class DedicatedInstance:
         reason = reason_of(failure)
         log.warning("instance failed", extra=extra | fields(error=reason))
         log.debug("all of it", exc_info=failure)
-        self._given.failures.note(reason)
+        self._context.failures.note(reason)
         self._forget()
         self._take(events.Failed(reason, has_waited=is_nats_timeout(failure)))
 
@@ -172,7 +172,7 @@ class DedicatedInstance:
                 self._forget()
                 self._runs += 1
                 name = f"{self.io.assignment.epoch}-{self._runs}"
-                self._run = _Run(self._given.directory / name)
+                self._run = _Run(self._context.directory / name)
                 self._run = self._restore(self._run.directory)
                 self._search()
                 self._take(events.Restored())
@@ -186,7 +186,7 @@ class DedicatedInstance:
                     self._run.halt = drain.Drain(self._run.halts, {})
             case events.Settle(drains):
                 self._settle(drains=drains)
-            case events.Report():
+            case events.ReportState():
                 self._report()
             case events.End():
                 self._forget()
@@ -196,7 +196,7 @@ class DedicatedInstance:
 
     def _forget(self) -> None:
         """Stop the query, and delete what it kept on disk."""
-        run, self._run = self._run, _Run(self._given.directory)
+        run, self._run = self._run, _Run(self._context.directory)
         try:
             if run.query is not None:
                 run.query.stop()
@@ -204,7 +204,7 @@ class DedicatedInstance:
         except Exception as failure:
             extra = fields(instance=self.io.assignment.instance, error=reason_of(failure))
             log.warning("query could not be stopped", extra=extra)
-        if run.directory != self._given.directory:
+        if run.directory != self._context.directory:
             shutil.rmtree(run.directory, ignore_errors=True)
 
     def _restore(self, directory: Path) -> _Run:
@@ -212,11 +212,11 @@ class DedicatedInstance:
         states = None
         if self._options.task_store is not None and self.io.group.stateful:
             states = TaskStates.begin(self.io, self._options.task_store)
-        found = restore_parts(self.io, directory, self.io.partitions, self._store, states)
-        reached = {number: manifest.position_of for number, manifest in found.items()}
-        starts = [manifest.starts for manifest in found.values()]
+        manifests = restore_parts(self.io, directory, self.io.partitions, self._store, states)
+        reached = {number: manifest.position_of for number, manifest in manifests.items()}
+        starts = [manifest.starts for manifest in manifests.values()]
         offsets = with_newest(start_offsets(self.io, reached), starts)
-        input_kept.check(self.io, offsets, self._options.nats)
+        input_check.check(self.io, offsets, self._options.nats)
         return _Run(directory, offsets or None, frozenset(reached), states)
 
     def _search(self) -> None:
@@ -228,7 +228,9 @@ class DedicatedInstance:
             if all(stream in offsets for stream in streams)
         }
         restored = [str(number) for number in run.restored] if self.io.group.stateful else []
-        self.io = self._given.io_of(run.directory, starts, restored, lambda: self._life.is_stopping)
+        self.io = self._context.io_of(
+            run.directory, starts, restored, lambda: self._life.is_stopping
+        )
 
     def _start(self, until: Mapping[str, int] | None) -> None:
         """Start the query, or let it read on to ``until``."""
@@ -297,7 +299,7 @@ class DedicatedInstance:
             run.shared = self._share(_end_offsets(progress), run.directory, run.shared)
             run.shared_at_s = now_s
         if now_s - run.reported_at_s >= pacing.REPORT_S:
-            counted = backlog.waiting(self._given, _consumed(progress))
+            counted = backlog.waiting(self._context, _consumed(progress))
             self._metrics.behind = backlog.total([counted]) if counted else self._metrics.behind
             self._report()
             run.reported_at_s = now_s
@@ -335,16 +337,18 @@ class DedicatedInstance:
             state_of(self.io, run, p, states).has_run() for p in self.io.partitions
         )
 
-    def _share(self, ends: drain.Places, run: Path, shared: Position | None) -> Position | None:
+    def _share(
+        self, ends: drain.Places, run: Path, shared: InputPosition | None
+    ) -> InputPosition | None:
         """Store the snapshot of the last committed batch, unless it is already stored."""
         if not ends:
             return shared
-        whole = Position.of(ends, ends)
+        whole = InputPosition.of(ends, ends)
         if whole == shared:
             return shared
         for partition in self.io.partitions:
             streams = self.io.input_streams(partition)
-            position = Position.of(ends, streams)
+            position = InputPosition.of(ends, streams)
             newest = newest_of({s: at for s, at in ends.items() if s in streams})
             local = state_of(self.io, run, partition, self._run.states)
             if self.io.group.stateful:
@@ -371,7 +375,7 @@ class DedicatedInstance:
     def _report(self) -> None:
         with self._lock:
             status = self._metrics.status(self._life)
-        self._given.report(status)
+        self._context.report(status)
 
 
 def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:

@@ -88,7 +88,7 @@ class SampledTask:
         # The operators, which sessions without dedicated queries do not load.
         from mesh.spark.partition_task import PartitionRun, PartitionTask, count_messages
 
-        found: list[Sample] = []
+        samples: list[Sample] = []
         counts = Counts()
         began_ms = _CLOCK.wall_ms()
         run = PartitionRun(self.task) if isinstance(self.task, PartitionTask) else None
@@ -96,7 +96,7 @@ class SampledTask:
         def seen() -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 times = _times(batch)
-                found.append(latency.sample(times))
+                samples.append(latency.sample(times))
                 if run is None:
                     counts.events_in += len(times)
                     counts.messages += count_messages(batch.column("_sequence").to_numpy())
@@ -104,8 +104,8 @@ class SampledTask:
                     counts.messages += len(times)
                 yield batch
 
-        made = self.task(seen()) if run is None else run.task.work(run, seen())
-        for out in sink_rows.within_size(self.io, made, self.bytes_max):
+        output = self.task(seen()) if run is None else run.task.work(run, seen())
+        for out in sink_rows.within_size(self.io, output, self.bytes_max):
             if out.num_rows:
                 # The rows of a batch are for one stream.
                 if out.column("stream")[0].as_py() == self.io.errors[0]:
@@ -118,7 +118,7 @@ class SampledTask:
         context = TaskContext.get()
         number = None if context is None else context.getLocalProperty(_BATCH)
         if number is not None and self.samples is not None:
-            self.samples.add([(int(number), began_ms, found, counts)])
+            self.samples.add([(int(number), began_ms, samples, counts)])
 
 
 def _times(batch: pa.RecordBatch) -> Any:
@@ -138,17 +138,17 @@ def take_counts(
         last: number of a batch that has ended.
         end_ms: when it has, ms since 1970.
     """
-    known = samples.value
-    taken = known[:]
-    del known[: len(taken)]
+    entries = samples.value
+    taken = entries[:]
+    del entries[: len(taken)]
     # A task of a later batch may have ended.
-    known.extend(one for one in taken if one[0] > last)
+    entries.extend(one for one in taken if one[0] > last)
     began_ms = {number: ms for number, ms, *_ in taken}
     ended = [one for one in taken if one[0] <= last]
     counts = Counts(*map(sum, zip(*(astuple(one) for *_, one in ended), strict=True)))
     return counts, latency.count(
-        (found, [end_ms if number == last else began_ms.get(number + 1, end_ms)])
-        for number, _, found, _ in ended
+        (batch_samples, [end_ms if number == last else began_ms.get(number + 1, end_ms)])
+        for number, _, batch_samples, _ in ended
     )
 
 

@@ -96,8 +96,8 @@ class TracedTask:
         try:
             for rows in self.task(traced()):
                 has_rows = has_rows or rows.num_rows > 0
-                told = trace.publishing_parent() if trace is not None and rows.num_rows else ""
-                yield with_parent(rows, told)
+                parent = trace.publishing_parent() if trace is not None and rows.num_rows else ""
+                yield with_parent(rows, parent)
         except Exception as error:
             if trace is not None:
                 trace.end(error)
@@ -117,15 +117,15 @@ def parents(headers: Any) -> list[str | None]:
     return kernels.unique(kernels.list_element(values, 0)).to_pylist()  # type: ignore[no-any-return]
 
 
-def with_parent(rows: pa.RecordBatch, told: str) -> pa.RecordBatch:
+def with_parent(rows: pa.RecordBatch, parent: str) -> pa.RecordBatch:
     """Rows for the sink with this ``traceparent``; empty for none."""
     count = rows.num_rows
     column: Any = pa.nulls(count, _SINK_COLUMN.type)
-    if told:
+    if parent:
         column = arrow.MapArray.from_arrays(
             pa.array(np.arange(count + 1, dtype=np.int32)),
             pa.repeat(pa.scalar(traces.HEADER), count),
-            pa.repeat(pa.scalar(told), count),
+            pa.repeat(pa.scalar(parent), count),
         )
     schema = rows.schema.append(_SINK_COLUMN)
     return pa.RecordBatch.from_arrays([*rows.columns, column], schema=schema)

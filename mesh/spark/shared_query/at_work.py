@@ -18,7 +18,7 @@ _SIZE: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class SlotWork:
     """The work that a slot was doing when it was looked at."""
 
     instance: str
@@ -48,20 +48,20 @@ class AtWork:
     def rest(self) -> None:
         """Record that the slot waits; ``end`` has said so."""
 
-    def look(self) -> Work | None:
+    def look(self) -> SlotWork | None:
         """The present work; None while idle."""
         since_s, length = _HEAD.unpack(self._memory[: _HEAD.size])
         if not since_s:
             return None
         name = self._memory[_HEAD.size : _HEAD.size + length]
-        return Work(name.decode(errors="replace"), since_s)
+        return SlotWork(name.decode(errors="replace"), since_s)
 
 
 #: Interval in which work for one instance is announced again, seconds.
 _AGAIN_S: Final = 1.0
 
 
-class ToldWork:
+class RemoteActivity:
     """Present work of a slot whose session is on another machine, told to it by messages.
 
     What is sent reaches the session even if the process is killed then.  Work for one instance
@@ -70,14 +70,14 @@ class ToldWork:
 
     def __init__(self, tell: Callable[[str | None], None]) -> None:
         self._tell = tell
-        self._told: str | None = None
-        self._told_s = 0.0
+        self._sent: str | None = None
+        self._sent_s = 0.0
 
     def begin(self, instance: str) -> None:
         """See ``AtWork``."""
         now_s = time.monotonic()
-        if instance != self._told or now_s - self._told_s > _AGAIN_S:
-            self._told, self._told_s = instance, now_s
+        if instance != self._sent or now_s - self._sent_s > _AGAIN_S:
+            self._sent, self._sent_s = instance, now_s
             self._tell(instance)
 
     def end(self) -> None:
@@ -85,8 +85,8 @@ class ToldWork:
 
     def rest(self) -> None:
         """See ``AtWork``."""
-        if self._told is not None:
-            self._told = None
+        if self._sent is not None:
+            self._sent = None
             self._tell(None)
 
 
@@ -94,12 +94,12 @@ class NotedWork:
     """The session's notes of what such a slot has told."""
 
     def __init__(self) -> None:
-        self._work: Work | None = None
+        self._work: SlotWork | None = None
 
     def note(self, instance: str | None) -> None:
         """Record what the slot does now."""
-        self._work = None if instance is None else Work(instance, time.monotonic())
+        self._work = None if instance is None else SlotWork(instance, time.monotonic())
 
-    def look(self) -> Work | None:
+    def look(self) -> SlotWork | None:
         """See ``AtWork``."""
         return self._work

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_nats.sink.publish import Publisher
+    from pyspark_nats.sink.publish import RowPublisher
 
 #: Messages, or bytes of their payloads, of a run from which on a thread publishes its output.  To
 #: hand over a smaller one costs more than it saves.
@@ -40,7 +40,7 @@ class BackgroundPublisher:
     def publish(
         self,
         owner: Owner,
-        publisher: Publisher,
+        publisher: RowPublisher,
         output: Sequence[pa.RecordBatch],
         published: Callable[[], None],
     ) -> None:
@@ -67,7 +67,7 @@ class BackgroundPublisher:
         """Wait until everything is acknowledged.
 
         Raises:
-            ConnectorError: as ``Publisher.add``.
+            ConnectorError: as ``RowPublisher.add``.
         """
         run, self._run, self.owner = self._run, None, None
         if run is not None:
@@ -88,7 +88,7 @@ class BackgroundPublisher:
 
 def _publish(
     earlier: Future[None] | None,
-    publisher: Publisher,
+    publisher: RowPublisher,
     output: Sequence[pa.RecordBatch],
     published: Callable[[], None],
 ) -> None:

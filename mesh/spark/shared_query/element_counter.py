@@ -31,19 +31,19 @@ class ElementCounter:
             if live is None:
                 return ()
             executor = live.partition.executor
-            found: Iterable[tuple[str, str, int, int, int | None]] = executor.figures()
+            figures: Iterable[tuple[str, str, int, int, int | None]] = executor.figures()
             counters: object = executor
         else:
-            counters, found = stateless_task.figures(io, key)
+            counters, figures = stateless_task.figures(io, key)
         if counters is not self._counters:
             # Others count now, from 0.
             self._counters, self._seen = counters, {}
-        told = []
-        for kind, name, events_in, events_out, rows in found:
+        counts = []
+        for kind, name, events_in, events_out, rows in figures:
             old_in, old_out = self._seen.get((kind, name), (0, 0))
             self._seen[kind, name] = events_in, events_out
             if events_in > old_in or events_out > old_out or rows:
-                told.append(
+                counts.append(
                     ElementCounts(kind, name, events_in - old_in, events_out - old_out, rows)
                 )
-        return tuple(told)
+        return tuple(counts)

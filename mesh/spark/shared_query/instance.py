@@ -57,7 +57,7 @@ class SharedInstance:
     def __init__(self, shared_query: SharedQuery, context: InstanceContext) -> None:
         self.io = context.io
         self._shared_query = shared_query
-        self._given = context
+        self._context = context
         self._clock = context.clock
         self._snapshots = InstanceSnapshots(context)
         #: Guards the following fields; never held while waiting.  Instructions are performed with
@@ -83,8 +83,10 @@ class SharedInstance:
         self._is_counting = False
         self._is_changed = self._was_changed = False
         self._reported_at_s = self._shared_at_s = 0.0
-        #: No tick has anything to do before this time, unless something happens.
+        #: No tick has anything to do before this time, unless something happens; and whether there
+        #: is something to report or to store.
         self._quiet_until_s = 0.0
+        self._is_busy = False
         #: Of the interval of reports, so that those of many instances do not come at once.
         self._share = random.uniform(0.75, 1.25)
         self._is_sharing = False
@@ -150,19 +152,20 @@ class SharedInstance:
         with self._lock:
             self._member = None
             if is_suspect:
-                self._given.failures.note(first_line(error))
+                self._context.failures.note(first_line(error))
                 self._take(events.Failed(first_line(error), is_suspect=True))
             else:
                 self._take(events.QueryLost())
 
     def tick(self, now_s: float, report_s: float = pacing.REPORT_S) -> bool:
         """See ``QueryListener.tick``."""
-        # Four times a second for each instance: one at rest must cost nothing.
+        # Four times a second for each instance: one with nothing to do must cost nothing.
         if now_s < self._quiet_until_s:
-            return False
+            return self._is_busy
         with self._lock:
             self._report_s = report_s
             self._take(events.Ticked())
+            self._is_busy = False
             if self._life.phase is not Phase.RUNNING:
                 return False
             since_s = now_s - self._reported_at_s
@@ -175,14 +178,21 @@ class SharedInstance:
             count_s = 2 * pacing.REPORT_S if self._metrics.behind else rest_s
             if now_s - self._counted_at_s >= count_s:
                 self._count_waiting(self._read)
-            is_due = now_s - self._shared_at_s >= self._given.options.snapshot_interval_s
+            is_due = now_s - self._shared_at_s >= self._context.options.snapshot_interval_s
             if is_due and not self._is_sharing and self._snapshots.is_dirty:
                 self._is_sharing, self._shared_at_s = True, now_s
                 self._schedule(self._share_now, self._shared_query.pool)
-            if not (self._is_changed or self._life.is_stopping or self._snapshots.is_dirty):
-                self._quiet_until_s = min(
-                    self._reported_at_s + rest_s, self._counted_at_s + count_s
-                )
+            is_dirty = self._snapshots.is_dirty
+            self._is_busy = self._is_changed or self._life.is_stopping or is_dirty
+            if not self._life.is_stopping:
+                next_s = busy_s if self._is_changed else rest_s
+                due_s = [self._reported_at_s + next_s, self._counted_at_s + count_s]
+                if self._is_busy:
+                    # The interval of reports may be another one then.
+                    due_s.append(now_s + pacing.REPORT_S)
+                if is_dirty and not self._is_sharing:
+                    due_s.append(self._shared_at_s + self._context.options.snapshot_interval_s)
+                self._quiet_until_s = min(due_s)
             return True
 
     # --- events and instructions
@@ -209,16 +219,16 @@ class SharedInstance:
                 extra = fields(instance=self.io.assignment.instance, why=why.value)
                 log.info("instance moves to a dedicated query", extra=extra)
                 self._generation = next(self._shared_query.generations)
-                directory = self._given.directory / f"apart-{self._generation}"
-                given = replace(self._given, directory=directory, report=self._on_isolated)
-                self._apart = DedicatedInstance(self._shared_query.session, given)
+                directory = self._context.directory / f"apart-{self._generation}"
+                context = replace(self._context, directory=directory, report=self._on_isolated)
+                self._apart = DedicatedInstance(self._shared_query.session, context)
                 self._apart.start()
             case events.StopIsolated(drains):
                 if self._apart is not None:
                     self._apart.stop(settle=drains)
             case events.Relay(status):
-                self._given.report(self._metrics.with_counts(status, self._life.failures))
-            case events.Report():
+                self._context.report(self._metrics.with_counts(status, self._life.failures))
+            case events.ReportState():
                 self._shared_query.errands.submit(self._report)
             case events.End():
                 self._shared_query.errands.submit(self._end)
@@ -240,12 +250,12 @@ class SharedInstance:
             self._generation = next(self._shared_query.generations)
             old = self._run
             name = f"{self.io.assignment.epoch}-{self._generation}"
-            self._run = run = self._given.directory / name
-        if old != self._given.directory:
+            self._run = run = self._context.directory / name
+        if old != self._context.directory:
             shutil.rmtree(old, ignore_errors=True)
         self._snapshots.begin(run)
         self._restored = self._snapshots.restore()
-        self.io = self._given.io_of(run, *self._restored, lambda: self._life.is_stopping)
+        self.io = self._context.io_of(run, *self._restored, lambda: self._life.is_stopping)
         self._take(events.Restored())
 
     def _join(self, until: Mapping[str, int] | None, *, continues: bool) -> None:
@@ -258,11 +268,11 @@ class SharedInstance:
                 self.io,
                 self._generation,
                 self._run,
-                nats=self._given.options.nats,
+                nats=self._context.options.nats,
                 starts=starts,
                 restored=restored,
                 until=until,
-                message=self._given.options.message,
+                message=self._context.options.message,
                 states=self._snapshots.states,
             )
             if self._life.phase is Phase.JOINING:
@@ -296,7 +306,7 @@ class SharedInstance:
             return
         name, epoch = self.io.assignment.instance, self.io.assignment.epoch
         log.warning("instance failed", extra=fields(instance=name, epoch=epoch, error=reason))
-        self._given.failures.note(reason)
+        self._context.failures.note(reason)
         self._take(
             events.Failed(
                 reason, has_waited=has_waited, is_unanswered=reason.startswith(UNANSWERED)
@@ -313,7 +323,7 @@ class SharedInstance:
         self._shared_query.unregister(self)
         with self._lock:
             run = self._run
-        if run != self._given.directory:
+        if run != self._context.directory:
             shutil.rmtree(run, ignore_errors=True)
         self._report()
         self._ended.set()
@@ -382,9 +392,9 @@ class SharedInstance:
                 if not read:
                     self._is_counting = False
                     return
-            found = {part: backlog.waiting(self._given, at) for part, at in read.items()}
+            counts = {part: backlog.waiting(self._context, at) for part, at in read.items()}
             with self._lock:
-                self._waiting |= {part: one for part, one in found.items() if one is not None}
+                self._waiting |= {part: one for part, one in counts.items() if one is not None}
                 behind = backlog.total(self._waiting.values())
                 self._is_changed |= behind != self._metrics.behind
                 self._metrics.behind = behind
@@ -396,4 +406,4 @@ class SharedInstance:
                 self._is_changed, self._was_changed = False, self._is_changed
                 self._reported_at_s = self._clock.monotonic_s()
                 status = self._metrics.status(self._life)
-            self._given.report(status)
+            self._context.report(status)

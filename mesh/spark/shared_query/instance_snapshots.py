@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mesh.spark import drain, input_kept, snapshot_migration
-from mesh.spark.local_state import LocalState, Manifest, Position, newest_of
+from mesh.spark import drain, input_check, snapshot_migration
+from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.part_states import PARTS_AT_ONCE, mirror, restore_parts, state_of
 from mesh.spark.shared_query import members
 from mesh.spark.start_offsets import start_offsets, with_newest
@@ -111,11 +111,11 @@ class InstanceSnapshots:
                 )
                 reached, newest = {0: manifest.position_of}, manifest.starts
             position = with_newest(start_offsets(self._io, reached), [newest])
-            input_kept.check(self._io, position, self._nats)
+            input_check.check(self._io, position, self._nats)
             begin = {key: {key: position[key]} for key in self._keys if key in position}
             return begin, frozenset(begin)
-        found = restore_parts(self._io, run, map(int, self._keys), self._store, self.states)
-        starts = {str(number): manifest.starts for number, manifest in found.items()}
+        manifests = restore_parts(self._io, run, map(int, self._keys), self._store, self.states)
+        starts = {str(number): manifest.starts for number, manifest in manifests.items()}
         restored = frozenset(starts)
         begun = start_offsets(self._io, {})
         nowhere = {"sequence": 0, "time_ms": 0}
@@ -141,7 +141,7 @@ class InstanceSnapshots:
         if not self._io.group.stateful:
             if moved and whole is not None:
                 offsets = _shared_streams(whole)
-                place = Manifest(Position.of(offsets, offsets), {}, {}, ())
+                place = Manifest(InputPosition.of(offsets, offsets), {}, {}, ())
                 self._save(0, LocalState(run), replace(place, newest=newest_of(offsets)))
                 self._note(whole)
             return
@@ -151,7 +151,7 @@ class InstanceSnapshots:
 
     def _share_part(self, run: Path, key: str, at: Offsets) -> None:
         local = self._state(run, key)
-        manifest = local.manifest(Position.of(at, self._keys[key]))
+        manifest = local.manifest(InputPosition.of(at, self._keys[key]))
         # None: later batches have dropped it, or there was none; the next tick finds a newer one.
         if manifest is not None:
             with suppress(FileNotFoundError):

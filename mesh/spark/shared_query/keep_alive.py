@@ -97,7 +97,7 @@ class KeepAlive:
                 except OSError:
                     if value < self.count:
                         raise
-                    # The session has closed its door, and stops the query.
+                    # The session has closed its listener, and stops the query.
                     time.sleep(_ENDED_S)
                     continue
                 yield slot.keep_alive(keep_alive_s)
@@ -115,7 +115,7 @@ def keep_alive_rows(session: SparkSession, keep_alive: KeepAlive, name: str) -> 
     function = UserDefinedFunction(
         keep_alive, SCHEMA, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF
     )
-    with _own_processes(session, name):
+    with _named_processes(session, name):
         column = function(*(rows[one] for one in rows.columns))
     return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), session)
 
@@ -142,7 +142,7 @@ def interpreted(session: SparkSession) -> Iterator[None]:
 
 
 @contextmanager
-def _own_processes(session: SparkSession, name: str) -> Iterator[None]:
+def _named_processes(session: SparkSession, name: str) -> Iterator[None]:
     context = session.sparkContext
     with _making:
         before = context.environment

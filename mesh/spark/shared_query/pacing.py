@@ -6,11 +6,12 @@ run up to a bound.  After a slow run the limit falls to what fits a fair duratio
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pyspark_nats.source.source_options import Limits
+    from pyspark_nats.source.source_options import ReadLimits
 
 #: Limits of a part's messages in one run: initial, highest, and lowest for the slowest part.
 ROWS_FIRST: Final = 200
@@ -26,6 +27,12 @@ ALONE_MS: Final = 200.0
 #: each costs the session, the agent, NATS and the managers about a millisecond together.
 REPORT_S: Final = 1.0
 _REPORTS_PER_S: Final = 20
+#: Reports on parts, and confirmations of their output, that a slot makes in a second: each takes
+#: about as long as a run; and the longest interval for one part, seconds, from which its instance
+#: would have to repeat after a crash.
+_PART_REPORTS_PER_S: Final = 100
+_PART_INTERVAL_MAX_S: Final = 3.0
+_PART_TOGETHER_S: Final = 0.25
 #: Part of the time of a run that counts although its thread waited.
 _WAIT_SHARE: Final = 0.5
 
@@ -57,9 +64,30 @@ def next_limit(rows_max: int, messages: int, took_ms: float, fair_ms: float) -> 
     return max(ROWS_MIN, min(rows_max, int(messages * fair_ms / took_ms)))
 
 
-def limited(limits: Limits, rows_max: int) -> Limits:
+def limited(limits: ReadLimits, rows_max: int) -> ReadLimits:
     """``limits`` with at most ``rows_max`` messages."""
     return replace(limits, offsets_max=min(limits.offsets_max or rows_max, rows_max))
+
+
+def part_interval_s(least_s: float, busy: int) -> float:
+    """Interval of a slot's reports on one part, or of confirmations of its output, seconds.
+
+    Args:
+        least_s: that of a slot with few parts.
+        busy: number of parts with something to report.
+    """
+    return max(least_s, min(busy // _PART_REPORTS_PER_S, _PART_INTERVAL_MAX_S))
+
+
+def part_due_s(now_s: float, least_s: float, busy: int) -> float:
+    """Time after such an interval, monotonic, seconds.
+
+    Of many parts, those of a quarter of a second are due together: they wait for NATS once.
+    """
+    due_s = now_s + part_interval_s(least_s, busy)
+    if busy < _PART_REPORTS_PER_S:
+        return due_s
+    return math.ceil(due_s / _PART_TOGETHER_S) * _PART_TOGETHER_S
 
 
 def report_s(busy: int) -> float:

@@ -48,8 +48,6 @@ class PartPosition:
     #: Whether it may follow its stream, and the last sequence that came.
     follows: bool = False
     seen: int = 0
-    #: Whether it could not be followed for the moment, and is looked at meanwhile.
-    is_to_follow: bool = False
     #: Since when its streams have not answered, local monotonic clock, seconds; None if they do.
     unanswered_s: float | None = None
     #: The broker's clock minus the local monotonic clock, milliseconds.
@@ -58,11 +56,11 @@ class PartPosition:
     began_ms: int | None = None
     #: Most messages in its next run.
     rows_max: int = pacing.ROWS_FIRST
-    _watch: offsets.Watch | None = None
+    _watch: offsets.StreamWatch | None = None
 
     def observe(self, connection: Connection) -> None:
         """Look for the streams, which must exist, and set the start position."""
-        self._watch = offsets.Watch(self.part.options, connection, lambda: self.timer_ms)
+        self._watch = offsets.StreamWatch(self.part.options, connection, lambda: self.timer_ms)
         self.at = {**self._watch.initial(), **(self.part.start or {})}
         self.began_ms = self._watch.clock_ms
         self.is_unknown = self.part.is_restored
@@ -100,7 +98,7 @@ class PartPosition:
         return {stream: max(at["sequence"], self.seen) for stream, at in self.at.items()}
 
     @property
-    def watch(self) -> offsets.Watch:
+    def watch(self) -> offsets.StreamWatch:
         """The observer of its streams."""
         assert self._watch is not None
         return self._watch
@@ -108,8 +106,8 @@ class PartPosition:
 
 def even_ends(until: Mapping[str, int], places: Iterable[PartPosition]) -> dict[str, int]:
     """``until``, or further: all partitions that read a stream halt at the same position in it."""
-    found = dict(until)
+    ends = dict(until)
     for place in places:
         for stream, at in place.at.items():
-            found[stream] = max(found.get(stream, 0), at["sequence"])
-    return found
+            ends[stream] = max(ends.get(stream, 0), at["sequence"])
+    return ends

@@ -21,6 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from mesh.spark.shared_query import pacing
+from mesh.spark.shared_query.due_queue import DueQueue
 from mesh.spark.shared_query.part_position import PartPosition, even_ends
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, WorkItem
 from pyspark_nats.errors import ConnectorError, RefusedError, UnavailableError
@@ -28,7 +29,6 @@ from pyspark_nats.protocol.connection import Connection, DisconnectedError
 from pyspark_nats.protocol.subscriptions import MessageListener
 from pyspark_nats.protocol.waiting import wait_any
 from pyspark_nats.source import planning, ranges
-from pyspark_nats.source.subjects import matching
 from pyspark_nats.source.tail import Tails
 
 if TYPE_CHECKING:
@@ -78,6 +78,13 @@ class RoundPlanner:
     _doubts: dict[str, _Uncertain] = field(default_factory=dict)
     #: Streams to look at again without a notification: their parts have just worked.
     _again: set[str] = field(default_factory=set)
+    #: Times of looks at parts without a notification.
+    _looks: DueQueue[PartPosition] = field(default_factory=DueQueue)
+    #: Parts that follow their streams, and parts that will once a consumer can be made.
+    _following: set[PartPosition] = field(default_factory=set)
+    _to_follow: dict[PartPosition, None] = field(default_factory=dict)
+    #: Parts at which only messages arrived that are none of theirs; see ``advanced``.
+    _advanced: dict[PartPosition, None] = field(default_factory=dict)
     #: When the last wait has found that the descriptor which ends it is not readable, monotonic,
     #: seconds; 0 if it is.
     calm_s: float = 0.0
@@ -110,7 +117,7 @@ class RoundPlanner:
         is_first, has_received = True, False
         if self._is_calm:
             is_first = False
-            has_received = self._wait(min(self._next_s(ends_s), ends_s) - time.monotonic(), wakes)
+            has_received = self._wait(self._next_s(ends_s) - time.monotonic(), wakes)
         while True:
             if not has_received:
                 self._tails.receive()
@@ -132,18 +139,15 @@ class RoundPlanner:
             now_s = time.monotonic()
             if work or now_s >= ends_s or (wakes is not None and not is_first):
                 return work
-            has_received = self._wait(min(self._next_s(ends_s), ends_s) - now_s, wakes)
+            has_received = self._wait(self._next_s(ends_s) - now_s, wakes)
             is_first = False
 
     @property
     def _is_calm(self) -> bool:
         """Whether there is no work but what is in the sockets, or due at its time."""
         is_idle = not self._readers and not self._again and not self._tails.ready()
-        return (
-            is_idle
-            and self._tails.connection.is_open
-            and all(place in self._tails for place in self._all() if place.follows)
-        )
+        is_followed = len(self._tails) == len(self._following)
+        return is_idle and self._tails.connection.is_open and is_followed
 
     def close(self) -> None:
         """Close the connections."""
@@ -194,7 +198,9 @@ class RoundPlanner:
                 place.until = until
         self._places[member.file_name] = places
         for place in places:
-            if not place.follows:
+            if place.follows:
+                self._following.add(place)
+            else:
                 self._observe(place)
             yield WorkItem(ADMITTED, member, place.part, ends=place.at)
 
@@ -203,7 +209,12 @@ class RoundPlanner:
         places = self._places.pop(name, None)
         for place in places or ():
             self._tails.forget(place)
-            if not place.follows:
+            self._looks.set(place, None)
+            for some in (self._to_follow, self._advanced):
+                some.pop(place, None)
+            if place.follows:
+                self._following.discard(place)
+            else:
                 self._forget_streams(place)
         return places is not None
 
@@ -239,11 +250,22 @@ class RoundPlanner:
                 fair_ms = pacing.ALONE_MS if self._count == 1 else pacing.FAIR_MS
                 place.rows_max = pacing.next_limit(place.rows_max, messages, took_ms, fair_ms)
                 place.timer_ms = timer_ms
-                place.due_s = place.next_look_s(time.monotonic())
+                self._look_at(place, place.next_look_s(time.monotonic()))
+
+    def advanced(self) -> list[PartPosition]:
+        """The parts that have read messages without a run, since the last call."""
+        places, self._advanced = list(self._advanced), {}
+        return places
+
+    def _look_at(self, place: PartPosition, at_s: float | None) -> None:
+        """Look at a part's streams at a time without a notification; None for never."""
+        place.due_s = at_s
+        self._looks.set(place, at_s)
 
     def _observe(self, place: PartPosition) -> None:
         """Look at a part's streams from now on when messages are published to them."""
         place.follows = False
+        self._following.discard(place)
         for stream in place.at:
             self._readers[stream].append(place)
         self._again.update(place.at)
@@ -269,12 +291,12 @@ class RoundPlanner:
 
     def _arrived(self) -> list[WorkItem]:
         """The work that has come by itself."""
-        found = []
+        items = []
         for place in self._tails.ready():
             item = self._guarded(place, partial(self._taken, place))
             if item is not None:
-                found.append(item)
-        return found
+                items.append(item)
+        return items
 
     def _taken(self, place: PartPosition) -> WorkItem | None:
         ((stream, at),) = place.at.items()
@@ -287,15 +309,19 @@ class RoundPlanner:
         if end - seen != len(came):
             # A look finds out whether messages were deleted, or lost; a new reader begins after it.
             self._tails.forget(place)
-            place.due_s, place.seen = 0.0, 0
+            place.seen = 0
+            self._look_at(place, 0.0)
             return None
         options = place.part.options
         subjects = options.subjects_of(stream)
-        mine = came.take(options.blocks.owned(came.sequence))
+        mine = came
+        if options.blocks.count > 1:
+            mine = came.take(options.blocks.owned(came.sequence))
         if subjects and len(mine):
-            mine = mine.take(matching(mine.subject, subjects))
+            mine = mine.matching(subjects)
         if not len(mine):
             # Markers, or blocks of others, only: the part stays where it is.
+            self._advanced[place] = None
             return None
         # Later messages are not older than the last one.
         last = mine if mine.sequence[-1] == end else came.take(came.sequence == end)
@@ -303,9 +329,9 @@ class RoundPlanner:
         reached = {"sequence": end, "time_ms": end_ns // 1_000_000}
         place.at = {stream: {**at, **reached, "newest": end, "newest_ns": end_ns}}
         place.is_unknown = False
-        ((wanted,),) = ranges.plan([[(stream, subjects)]], {stream: at}, place.at)
+        ((span,),) = ranges.plan([[(stream, subjects)]], {stream: at}, place.at)
         return WorkItem(
-            WORK, place.member, place.part, (wanted,), place.at, behind, mine, place.began_ms
+            WORK, place.member, place.part, (span,), place.at, behind, mine, place.began_ms
         )
 
     def _follow(self, place: PartPosition) -> None:
@@ -321,7 +347,7 @@ class RoundPlanner:
         except DisconnectedError:
             # The messages are found by looking meanwhile.
             self._observe(place)
-            place.is_to_follow = True
+            self._to_follow[place] = None
             if time.monotonic() >= self._follow_at_s:
                 self._follow_s = min(2 * self._follow_s, _FOLLOW_S[1])
                 self._follow_at_s = time.monotonic() + _FOLLOW_AGAIN_S
@@ -330,10 +356,12 @@ class RoundPlanner:
 
     def _followers(self, now_s: float) -> Iterator[PartPosition]:
         """Parts to follow their streams again now; one at a time, as the attempt takes long."""
-        place = next((p for p in self._all() if p.is_to_follow), None)
-        if place is not None and now_s >= self._follow_at_s:
+        if self._to_follow and now_s >= self._follow_at_s:
+            place = next(iter(self._to_follow))
+            del self._to_follow[place]
             self._forget_streams(place)
-            place.follows, place.is_to_follow = True, False
+            place.follows = True
+            self._following.add(place)
             yield place
 
     def _look(self, notified: set[str], armed: set[str], came: set[int]) -> Iterator[WorkItem]:
@@ -349,19 +377,14 @@ class RoundPlanner:
         doubted = {stream for stream, doubt in self._doubts.items() if doubt.at_s <= now_s}
         streams = notified | doubted | (self._again | armed) & self._readers.keys()
         self._again = set()
-        wanted = {id(p): p for stream in streams for p in self._readers[stream]}
-        wanted |= {id(place): place for place in self._followers(now_s)}
-        for place in self._all():
-            # Time passes with messages, while there are some: timers are due after them.
-            due_s = self._look_s(place)
-            is_due = due_s is not None and due_s <= now_s and id(place.part) not in came
-            if is_due or (place.follows and place not in self._tails):
-                wanted[id(place)] = place
+        places = {id(p): p for stream in streams for p in self._readers[stream]}
+        for place in (*self._followers(now_s), *self._due(now_s, came), *self._unfollowed()):
+            places[id(place)] = place
         # Numbers of the next looks.  What passed before a subscription may be stored after this.
         counts = {stream: self._doubts[stream].count + 1 for stream in doubted}
         counts |= dict.fromkeys(armed & self._readers.keys(), len(_DOUBT_S))
         counts |= dict.fromkeys(notified, 0)
-        for place in wanted.values():
+        for place in places.values():
             if place.unanswered_s is not None and (place.due_s or 0.0) > now_s:
                 continue
             work = self._work(place)
@@ -376,10 +399,30 @@ class RoundPlanner:
             self._doubt(stream, now_s, count)
 
     def _doubt(self, stream: str, now_s: float, count: int) -> None:
-        """Schedule look number ``count`` at a stream, if there are so many."""
+        """DueQueue look number ``count`` at a stream, if there are so many."""
         self._doubts.pop(stream, None)
         if count <= len(_DOUBT_S):
             self._doubts[stream] = _Uncertain(now_s + (*_DOUBT_S, _LATE_S)[count], count)
+
+    def _due(self, now_s: float, came: set[int]) -> list[PartPosition]:
+        """Parts to look at now without a notification."""
+        places = []
+        for place in self._looks.take(now_s):
+            # Time passes with messages, while there are some: timers are due after them.
+            after_s = self._tails.expects_until_s(place) if place.follows else 0.0
+            if after_s > now_s:
+                self._looks.set(place, after_s)
+            elif id(place.part) in came:
+                self._looks.set(place, place.due_s)
+            else:
+                places.append(place)
+        return places
+
+    def _unfollowed(self) -> list[PartPosition]:
+        """Parts without the reader that they need to follow their stream."""
+        if len(self._tails) == len(self._following):
+            return []
+        return [place for place in self._following if place not in self._tails]
 
     def _all(self) -> Iterator[PartPosition]:
         for places in self._places.values():
@@ -399,7 +442,9 @@ class RoundPlanner:
                 self._follow(place)
             return work
 
-        return self._guarded(place, step)
+        work = self._guarded(place, step)
+        self._looks.set(place, place.due_s)
+        return work
 
     def _guarded(self, place: PartPosition, step: Callable[[], WorkItem | None]) -> WorkItem | None:
         """The work that a step finds; an error concerns only the part's member."""
@@ -409,7 +454,7 @@ class RoundPlanner:
             raise
         except Exception as error:
             # The slot removes the member.
-            place.due_s = None
+            self._look_at(place, None)
             return WorkItem(FAILED, place.member, failure=_error_text(error))
 
     def _next_of(self, place: PartPosition) -> WorkItem | None:
@@ -435,17 +480,10 @@ class RoundPlanner:
         return WorkItem(WORK, member, place.part, partition.ranges, ends, began_ms=began_ms)
 
     def _next_s(self, ends_s: float) -> float:
-        """Time of the next look without a notification."""
-        looks = (self._look_s(place) for place in self._all())
-        times = [self._tails.check_s, *(doubt.at_s for doubt in self._doubts.values())]
-        times += [self._follow_at_s for place in self._all() if place.is_to_follow]
-        return min([*times, *(at_s for at_s in looks if at_s is not None)], default=ends_s)
-
-    def _look_s(self, place: PartPosition) -> float | None:
-        """Time of the next look at a part, after the messages that are coming by themselves."""
-        if place.due_s is None or not place.follows:
-            return place.due_s
-        return max(place.due_s, self._tails.expects_until_s(place))
+        """Time of the next look without a notification, or ``ends_s`` if that is earlier."""
+        doubts = (doubt.at_s for doubt in self._doubts.values())
+        follow_s = self._follow_at_s if self._to_follow else ends_s
+        return min(ends_s, self._tails.check_s, self._looks.next_s, follow_s, *doubts)
 
 
 def _error_text(error: Exception) -> str:

@@ -28,7 +28,7 @@ from mesh.logs import fields
 from mesh.spark.session import UNLOGGED, socket_directory
 from mesh.spark.shared_query import members, pacing
 from mesh.spark.shared_query.keep_alive import KeepAlive, interpreted, keep_alive_rows
-from mesh.spark.shared_query.slot_network import Address, LocalDoor, TlsDoor
+from mesh.spark.shared_query.slot_network import Address, LocalListener, TlsListener
 from mesh.spark.shared_query.slot_protocol import Admit, Remove
 from mesh.spark.shared_query.slots import SlotLink, Slots, distribute
 from mesh.spark.shared_query.work import FAILED, REMOVED, Outcome
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.spark.shared_query.members import Member
-    from mesh.spark.shared_query.slot_network import Door
+    from mesh.spark.shared_query.slot_network import SlotListener
 
 log = logging.getLogger(__name__)
 
@@ -224,9 +224,9 @@ class SharedQuery:
         with self._delivery:
             for outcome in outcomes:
                 with self._lock:
-                    told = self._outcome(link, outcome)
-                if told is not None:
-                    listener, final = told
+                    reported = self._outcome(link, outcome)
+                if reported is not None:
+                    listener, final = reported
                     with _faults_logged(outcome.instance, partial(self._fail, outcome)):
                         listener.on_outcome(final)
 
@@ -272,16 +272,16 @@ class SharedQuery:
             try:
                 run.mkdir(parents=True, mode=0o700)
                 count = self._slot_count()
-                door = (
-                    TlsDoor(self._elsewhere)
+                listener = (
+                    TlsListener(self._elsewhere)
                     if self._elsewhere is not None
-                    else LocalDoor(socket_directory(run) / f"slots-{secrets.token_hex(3)}")
+                    else LocalListener(socket_directory(run) / f"slots-{secrets.token_hex(3)}")
                 )
-                accepting = Slots(door, count, self._on_ready, self._on_outcomes)
+                accepting = Slots(listener, count, self._on_ready, self._on_outcomes)
                 with self._lock:
                     self._slots = accepting
                 try:
-                    running = self._start(run, count, door)
+                    running = self._start(run, count, listener)
                 except BaseException:
                     accepting.close()
                     raise
@@ -301,15 +301,15 @@ class SharedQuery:
             shutil.rmtree(run, ignore_errors=True)
             self._ending.wait(self._retry_s)
 
-    def _start(self, run: Path, count: int, door: Door) -> StreamingQuery:
+    def _start(self, run: Path, count: int, listener: SlotListener) -> StreamingQuery:
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", "shared-query")
         # Here the driver reads files of credentials; executors have none.
         nats = connection_options(self._nats)
-        keep_alive = KeepAlive(count, door.address, str(run), nats)
-        if door.secret is not None:
+        keep_alive = KeepAlive(count, listener.address, str(run), nats)
+        if listener.secret is not None:
             # Slots elsewhere have no directory of the session's.
             keep_alive = replace(
-                keep_alive, directory="", secret=door.secret, report_s=self._report_s
+                keep_alive, directory="", secret=listener.secret, report_s=self._report_s
             )
         query = (
             keep_alive_rows(self.session, keep_alive, self._name)
@@ -339,8 +339,11 @@ class SharedQuery:
                     listeners = list(self._listeners)
                 report_s, busy = pacing.report_s(busy), 0
                 for listener in listeners:
-                    with _faults_logged(listener):
+                    # Of a thousand at rest, a context manager for each would take most of the time.
+                    try:
                         busy += listener.tick(now_s, report_s)
+                    except Exception:
+                        _log_fault(listener)
         finally:
             accepting.close()
             running.stop()
@@ -383,9 +386,13 @@ def _faults_logged(instance: object, then: Callable[[], None] = lambda: None) ->
     try:
         yield
     except Exception:
-        extra = fields(instance=str(instance))
-        log.exception("instance failed at a report of its query", extra=extra)
+        _log_fault(instance)
         then()
+
+
+def _log_fault(instance: object) -> None:
+    extra = fields(instance=str(instance))
+    log.exception("instance failed at a report of its query", extra=extra)
 
 
 def _assign(admitted: _Admitted, links: Sequence[SlotLink]) -> None:

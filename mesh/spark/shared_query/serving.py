@@ -10,6 +10,7 @@ it: that is asked before the report, once for all runs since the last one.
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -18,22 +19,24 @@ from mesh.model.histogram import Histogram
 from mesh.spark import latency, producers
 from mesh.spark.shared_query import pacing, task
 from mesh.spark.shared_query.background import LARGE_RUN, LARGE_RUN_BYTES, BackgroundPublisher
+from mesh.spark.shared_query.due_queue import DueQueue
 from mesh.spark.shared_query.element_counter import ElementCounter
 from mesh.spark.shared_query.planner import RoundPlanner
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Outcome
 from pyspark_nats.errors import UnavailableError
-from pyspark_nats.sink import resting
+from pyspark_nats.protocol import connection
+from pyspark_nats.sink import publish, resting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from mesh.spark.shared_query.at_work import AtWork, ToldWork
+    from mesh.spark.shared_query.at_work import AtWork, RemoteActivity
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
     from mesh.spark.shared_query.part_position import PartPosition
     from mesh.spark.shared_query.task import LiveState, PartRun
     from mesh.spark.shared_query.work import WorkItem
     from pyspark_nats.protocol.connection_options import ConnectionOptions
-    from pyspark_nats.sink.publish import Publisher
+    from pyspark_nats.sink.publish import RowPublisher
 
 T = TypeVar("T")
 
@@ -42,12 +45,15 @@ REPORT_S: Final = 1.0
 #: Longest time for which output is not known to be stored, seconds.
 CONFIRM_S: Final = 1.0
 
+#: Time for which the output of a small run waits for that of others, to be sent with it, seconds.
+_TOGETHER_S: Final = 0.005
+
 #: Most reports, and confirmations, of one round: many parts may be due at the same time, and the
-#: others wait for them.
-_REPORTS_MAX: Final = 8
+#: others wait for them.  Those of several parts wait for NATS together.
+_REPORTS_MAX: Final = 64
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Served:
     """A part and what is not reported yet."""
 
@@ -66,20 +72,19 @@ class _Served:
     #: Its position and state after its last run; None if reported.
     ends: Offsets | None = None
     live: LiveState | None = None
-    #: Keeps output that is not acknowledged, which has to be by the time ``confirm_s``, monotonic.
-    publisher: Publisher | None = None
-    confirm_s: float = 0.0
-    #: Time of the next report, if there is something to report.
+    #: Keeps output that is not acknowledged.
+    publisher: RowPublisher | None = None
+    #: Time of the next report, if there is something to report, monotonic, seconds.
     due_s: float = 0.0
     #: Where it reads, and the last sequence that had come at the last report.
     place: PartPosition | None = None
-    told_seen: int = 0
+    reported_seen: int = 0
 
     @property
     def is_unreported(self) -> bool:
         """Whether there is something to report; markers come without a run."""
         return self.ends is not None or (
-            self.place is not None and self.place.seen > self.told_seen
+            self.place is not None and self.place.seen > self.reported_seen
         )
 
     def add(self, item: WorkItem, run: PartRun, took_ms: float) -> None:
@@ -93,8 +98,6 @@ class _Served:
         self.batches.observe(took_ms / 1000)
         self.times.append((run.times, run.published_ms))
         self.ends, self.live = item.ends, run.live
-        if self.publisher is None:
-            self.confirm_s = time.monotonic() + CONFIRM_S
         self.publisher = run.publisher
         if run.has_committed:
             # Questions need a state that is not older than the rows in the database.  Parts that
@@ -108,7 +111,7 @@ class _Served:
         """
         if stored and self.live is not None:
             self.live.store()
-        told = Outcome(
+        reports = Outcome(
             WORK,
             self.member.name,
             self.member.generation,
@@ -125,12 +128,12 @@ class _Served:
             *latency.count(self.times),
             self.elements.take(self.member.io, self.part.key, self.live),
         )
-        self.told_seen = self.place.seen if self.place is not None else 0
+        self.reported_seen = self.place.seen if self.place is not None else 0
         self.batches, self.times = Histogram(), []
         self.messages = self.events_in = self.events_out = self.errors = self.runs = 0
         self.took_ms = 0.0
         self.ends = self.live = None
-        return told
+        return reports
 
 
 class Serving:
@@ -138,31 +141,45 @@ class Serving:
 
     def __init__(
         self,
-        connection: ConnectionOptions,
+        options: ConnectionOptions,
         tell: Callable[[tuple[Outcome, ...]], None],
-        at_work: AtWork | ToldWork,
+        at_work: AtWork | RemoteActivity,
         *,
         report_s: float = REPORT_S,
     ) -> None:
         """A slot without parts.
 
         Args:
-            connection: to NATS.
+            options: of the connection to NATS.
             tell: receives the outcomes, in order.
             at_work: shows the present work.
             report_s: interval of the reports on a busy part.
         """
-        self._planner = RoundPlanner(connection)
+        self._planner = RoundPlanner(options)
         self._tell = tell
         self._at_work = at_work
         self._report_s = report_s
         self._background = BackgroundPublisher()
         self._served: dict[str, dict[str, _Served]] = {}
+        #: Of parts with something to report, and of those with output that is not acknowledged.
+        self._reports: DueQueue[_Served] = DueQueue()
+        self._confirms: DueQueue[_Served] = DueQueue()
+        #: Parts whose output waits for an answer of the server, in the present runs.
+        self._waiting: list[_Served] = []
+        #: Processor time of this thread when the present runs began, seconds.
+        self._busy_s = 0.0
+        #: When an ingest batch has to be ended, or earlier, monotonic, seconds; None for none.
+        self._rest_s: float | None = None
 
     @property
     def calm_s(self) -> float:
         """When a wait last found ``wakes`` not readable, monotonic, seconds; 0 if it is now."""
         return self._planner.calm_s
+
+    @property
+    def has_unreported(self) -> bool:
+        """Whether there is something to report on a part."""
+        return bool(len(self._reports))
 
     def admit(self, member: Member, keys: Collection[str]) -> None:
         """Serve parts of a member from now on."""
@@ -176,10 +193,10 @@ class Serving:
             assert item.part is not None
             served, place = self._served[member.file_name], self._planner.place(member, item.part)
             served[item.part.key].place = place
-            told = Outcome(
+            reports = Outcome(
                 ADMITTED, member.name, member.generation, item.part.key, item.ends, read=place.read
             )
-            self._tell((told,))
+            self._tell((reports,))
 
     def remove(self, name: str) -> None:
         """Serve a member no longer; no effect if it has failed."""
@@ -206,25 +223,19 @@ class Serving:
             UnavailableError: NATS remained unavailable.
         """
         now_s = time.monotonic()
-        due_s = [one.due_s for one in self._unreported()]
-        due_s += [one.confirm_s for one in self._all() if one.publisher is not None]
-        if (rest_s := resting.next_s()) is not None:
-            due_s.append(rest_s)
-        wait_s = max(0.0, min([wait_s, *(at_s - now_s for at_s in due_s)]))
-        for item in self._planner.next(wait_s, wakes):
-            between()
-            # The member may have failed or left in this round.
-            if not self._planner.has(item.member.file_name):
-                continue
-            if item.kind == WORK:
-                self._work(item)
-            elif item.kind == REMOVED:
-                self._leave(item.member)
-            else:
-                self._fail(item.member, str(item.failure))
-        self._confirm_due()
+        if self._rest_s is None or self._rest_s <= now_s:
+            self._rest_s = resting.next_s()
+        due_s = min(self._reports.next_s, self._confirms.next_s, self._rest_s or now_s + wait_s)
+        items = iter(self._planner.next(max(0.0, min(wait_s, due_s - now_s)), wakes))
+        while (item := next(items, None)) is not None:
+            with connection.together(resting.PUBLISHING):
+                self._do(item, items, between)
+        for place in self._planner.advanced():
+            served = self._served[place.member.file_name][place.part.key]
+            self._reports.set(served, served.due_s)
+        self._confirm_all(self._confirms.take(time.monotonic(), _REPORTS_MAX))
         self._report()
-        if rest_s is not None and rest_s <= time.monotonic():
+        if self._rest_s is not None and self._rest_s <= time.monotonic():
             resting.end_idle()
 
     def close(self) -> None:
@@ -234,6 +245,29 @@ class Serving:
 
     # --- work
 
+    def _do(
+        self, first: WorkItem, others: Iterator[WorkItem], between: Callable[[], object]
+    ) -> None:
+        """Do an item, and others while the output of these may wait for each other."""
+        ends_s, self._busy_s = time.monotonic() + _TOGETHER_S, time.thread_time()
+        for item in itertools.chain((first,), others):
+            between()
+            # The member may have failed or left in this round.
+            if self._planner.has(item.member.file_name):
+                if item.kind == WORK:
+                    self._work(item)
+                elif item.kind == REMOVED:
+                    self._leave(item.member)
+                else:
+                    self._fail(item.member, str(item.failure))
+            if time.monotonic() >= ends_s:
+                break
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            # Its member may have failed or left since.
+            if one.publisher is not None and self._planner.has(one.member.file_name):
+                self._guarded(one.member, one.publisher.proceed)
+
     def _work(self, item: WorkItem) -> None:
         member, part = item.member, item.part
         assert part is not None
@@ -242,15 +276,15 @@ class Serving:
         is_large = came is not None and (
             len(came) >= LARGE_RUN or came.data.nbytes >= LARGE_RUN_BYTES
         )
-        is_own = self._background.owner == (member.file_name, part.key)
-        if is_large != is_own:
+        is_owner = self._background.owner == (member.file_name, part.key)
+        if is_large != is_owner:
             self._settle()
             if not self._planner.has(member.file_name):
                 return
         served = self._served[member.file_name][part.key]
         if is_large and not self._confirm(served):
             return
-        started_s, busy_s = time.perf_counter(), time.thread_time()
+        started_s = time.perf_counter()
         run = self._guarded(
             member,
             lambda: (
@@ -261,11 +295,22 @@ class Serving:
         )
         if run is not None:
             took_ms = (time.perf_counter() - started_s) * 1000
+            had_publisher = served.publisher is not None
             served.add(item, run, took_ms)
-            busy_ms = (time.thread_time() - busy_s) * 1000
+            self._reports.set(served, served.due_s)
+            if served.publisher is None:
+                self._confirms.set(served, None)
+            elif not had_publisher:
+                self._confirms.set(served, self._due_s(time.monotonic(), CONFIRM_S))
+            busy_ms = took_ms
+            if took_ms > pacing.FAIR_MS:
+                # With the runs just before, which took little: a system call for each costs more.
+                busy_ms = min(took_ms, (time.thread_time() - self._busy_s) * 1000)
             charged_ms = pacing.charged_ms(took_ms, busy_ms)
             read = run.messages * part.options.block_count
             self._planner.ran(item, read, charged_ms, run.timer_ms)
+            if served.publisher is not None and served.publisher.is_waiting:
+                self._waiting.append(served)
 
     def _settle(self) -> None:
         """Wait until the output of all runs is published; a member whose is not has failed."""
@@ -276,14 +321,18 @@ class Serving:
     def _confirm(self, one: _Served) -> bool:
         """Wait until the output of a part is acknowledged; False if its member has failed by it."""
         publisher, one.publisher = one.publisher, None
+        self._confirms.set(one, None)
         if publisher is not None:
             self._guarded(one.member, publisher.finish)
         return self._planner.has(one.member.file_name)
 
-    def _confirm_due(self) -> None:
-        now_s = time.monotonic()
-        due = (p for p in self._all() if p.publisher is not None and p.confirm_s <= now_s)
-        for one in sorted(due, key=lambda one: one.confirm_s)[:_REPORTS_MAX]:
+    def _confirm_all(self, parts: Collection[_Served]) -> None:
+        """``_confirm`` of parts, which wait for NATS together."""
+        publishers = [one.publisher for one in parts if one.publisher is not None]
+        if len(publishers) > 1:
+            with connection.together(resting.PUBLISHING):
+                publish.prepare_finish(publishers)
+        for one in parts:
             # Its member may have failed at another part.
             if self._planner.has(one.member.file_name):
                 self._confirm(one)
@@ -310,44 +359,37 @@ class Serving:
 
     # --- reports
 
-    def _all(self) -> list[_Served]:
-        return [one for parts in self._served.values() for one in parts.values()]
-
-    def _unreported(self) -> Iterator[_Served]:
-        return (one for one in self._all() if one.is_unreported)
+    def _due_s(self, now_s: float, least_s: float) -> float:
+        return pacing.part_due_s(now_s, least_s, len(self._reports))
 
     def _report(self) -> None:
         now_s = time.monotonic()
-        told: list[Outcome] = []
-        due = [one for one in self._unreported() if one.due_s <= now_s]
-        due = sorted(due, key=lambda one: one.due_s)[:_REPORTS_MAX]
+        reports: list[Outcome] = []
+        due = self._reports.take(now_s, _REPORTS_MAX)
         if any((one.member.file_name, one.part.key) == self._background.owner for one in due):
             self._settle()
-        for one in due:
-            # Another part of its member may have failed meanwhile.
-            if self._planner.has(one.member.file_name):
-                self._confirm(one)
+        self._confirm_all(due)
         # No outcome follows a failure.
         for one in due:
             if self._planner.has(one.member.file_name) and one.is_unreported:
-                self._stored(one, now_s, told)
-        if told:
-            self._tell(tuple(told))
+                self._stored(one, now_s, reports)
+        if reports:
+            self._tell(tuple(reports))
 
-    def _stored(self, one: _Served, now_s: float, told: list[Outcome]) -> bool:
+    def _stored(self, one: _Served, now_s: float, reports: list[Outcome]) -> bool:
         """Add the report on a part to ``told``; False if its member has failed by that."""
         self._at_work.begin(one.member.name)
         try:
-            told.append(one.report())
+            reports.append(one.report())
         except Exception as error:
-            if told:
-                self._tell(tuple(told))
-                told.clear()
+            if reports:
+                self._tell(tuple(reports))
+                reports.clear()
             self._fail(one.member, f"{type(error).__name__}: {error}")
             return False
         finally:
             self._at_work.end()
-        one.due_s = now_s + self._report_s
+        one.due_s = self._due_s(now_s, self._report_s)
         return True
 
     def _leave(self, member: Member) -> None:
@@ -357,26 +399,28 @@ class Serving:
         if member.file_name not in self._served:
             return
         now_s = time.monotonic()
-        told: list[Outcome] = []
+        reports: list[Outcome] = []
         served = list(self._served[member.file_name].values())
         if not all(self._confirm(one) for one in served):
             return
         for one in served:
-            if one.ends is not None and not self._stored(one, now_s, told):
+            if one.ends is not None and not self._stored(one, now_s, reports):
                 return
         resting.end_of(producers.of_parts(member.io, self._served[member.file_name]))
         self._drop(member)
-        self._tell((*told, Outcome(REMOVED, member.name, member.generation)))
+        self._tell((*reports, Outcome(REMOVED, member.name, member.generation)))
 
     def _fail(self, member: Member, failure: str) -> None:
         self._background.drop(member.file_name)
         served = self._served[member.file_name].values()
-        told = [one.report(stored=False) for one in served if one.ends is not None]
+        reports = [one.report(stored=False) for one in served if one.ends is not None]
         self._drop(member)
         outcome = Outcome(FAILED, member.name, member.generation, failure=failure)
-        self._tell((*told, outcome))
+        self._tell((*reports, outcome))
 
     def _drop(self, member: Member) -> None:
         self._planner.remove(member.file_name)
         for one in self._served.pop(member.file_name).values():
+            self._reports.set(one, None)
+            self._confirms.set(one, None)
             task.drop_state(member, one.part)

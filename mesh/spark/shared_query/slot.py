@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from mesh import traces
-from mesh.spark.shared_query.at_work import AtWork, ToldWork
+from mesh.spark.shared_query.at_work import AtWork, RemoteActivity
 from mesh.spark.shared_query.serving import REPORT_S, Serving
 from mesh.spark.shared_query.slot_network import connect
 from mesh.spark.shared_query.slot_protocol import DONE, Admit, Hello, Remove, Working
@@ -70,7 +70,7 @@ class Slot:
         self._lock = threading.Lock()
         #: Until when a task has found it, monotonic, seconds.
         self._leased_s = time.monotonic() + _LEASE_S
-        self._is_kept_alive = False
+        self._has_task = False
         #: When it last looked for commands, monotonic, seconds.
         self._checked_s = 0.0
         self._ended = threading.Event()
@@ -89,12 +89,12 @@ class Slot:
         Raises:
             UnavailableError: NATS remained unavailable; other errors that are no member's.
         """
-        self._is_kept_alive = True
+        self._has_task = True
         try:
             self._ended.wait(keep_alive_s)
         finally:
             self._leased_s = time.monotonic() + _LEASE_S
-            self._is_kept_alive = False
+            self._has_task = False
         if self._error is not None:
             raise self._error
         with self._lock:
@@ -116,18 +116,18 @@ class Slot:
 
     def _serve(self) -> None:
         path = ""
-        at_work: AtWork | ToldWork
+        at_work: AtWork | RemoteActivity
         if self.options.secret is None:
             path = str(Path(self.options.directory) / f"at-work-{os.getpid()}")
             at_work = AtWork(Path(path))
         else:
-            at_work = ToldWork(self._tell_work)
+            at_work = RemoteActivity(self._tell_work)
         options = self.options
         serving = Serving(options.connection, self._tell, at_work, report_s=options.report_s)
         self._session.send(Hello(os.getpid(), path))
         between = partial(self._obey, serving, _LOOK_S)
         try:
-            while self._is_kept_alive or time.monotonic() < self._leased_s:
+            while self._has_task or time.monotonic() < self._leased_s:
                 # A wait looks for commands, too.
                 self._checked_s = max(self._checked_s, serving.calm_s)
                 self._obey(serving, _LOOK_S if serving.calm_s else 0.0)
@@ -168,19 +168,19 @@ class Slot:
     def _tell_work(self, instance: str | None) -> None:
         self._send(Working(instance))
 
-    def _send(self, told: Report) -> None:
+    def _send(self, report: Report) -> None:
         try:
-            self._session.send(told)
+            self._session.send(report)
         except OSError as error:
             raise EOFError from error
 
 
-_found: Slot | None = None
+_slot: Slot | None = None
 
 
 def of_this_process(options: SlotOptions) -> Slot:
     """The slot of this process for ``options``; a new one if there is none."""
-    global _found
-    if _found is None or _found.has_ended or _found.options != options:
-        _found = Slot(options)
-    return _found
+    global _slot
+    if _slot is None or _slot.has_ended or _slot.options != options:
+        _slot = Slot(options)
+    return _slot

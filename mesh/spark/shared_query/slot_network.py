@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Link(Protocol):
+class SessionLink(Protocol):
     """A connection that transfers pickled objects; one thread reads, any may send."""
 
     def send(self, obj: Any) -> None:
@@ -64,14 +64,14 @@ class Secret:
     key: str = field(repr=False)
 
 
-class Door(Protocol):
-    """Listener on which the session accepts slots."""
+class SlotListener(Protocol):
+    """Socket on which the session accepts slots."""
 
     #: By which slots find it; a slot on this machine needs no secret.
     address: str
     secret: Secret | None
 
-    def accept(self) -> Link:
+    def accept(self) -> SessionLink:
         """Wait for a connection."""
         ...
 
@@ -84,7 +84,7 @@ class Door(Protocol):
         ...
 
 
-class LocalDoor:
+class LocalListener:
     """A Unix domain socket in a private directory."""
 
     def __init__(self, path: Path) -> None:
@@ -92,17 +92,17 @@ class LocalDoor:
         self.address = str(path)
         self.secret: Secret | None = None
 
-    def accept(self) -> Link:
-        """See ``Door``."""
+    def accept(self) -> SessionLink:
+        """See ``SlotListener``."""
         return self._listener.accept()
 
     def wake(self) -> None:
-        """See ``Door``."""
+        """See ``SlotListener``."""
         with suppress(OSError):
             Client(self.address, family="AF_UNIX").close()
 
     def close(self) -> None:
-        """See ``Door``."""
+        """See ``SlotListener``."""
         self._listener.close()
 
 
@@ -117,7 +117,7 @@ class Address:
     bind: str = ""
 
 
-class TlsDoor:
+class TlsListener:
     """A TCP port."""
 
     def __init__(self, address: Address) -> None:
@@ -127,9 +127,9 @@ class TlsDoor:
         with tempfile.TemporaryDirectory(prefix="mesh-slots-") as directory:
             paths = self_signed(Path(directory), SystemClock().wall_ms(), (address.host,))
             certificate, key = (path.read_text() for path in paths)
-        made = Secret(certificate, key)
-        self.secret: Secret | None = made
-        self._context = _context(made, is_server=True)
+        secret = Secret(certificate, key)
+        self.secret: Secret | None = secret
+        self._context = _context(secret, is_server=True)
         family = socket.AF_INET6 if ":" in (address.bind or address.host) else socket.AF_INET
         self._socket = socket.create_server(
             (address.bind or address.host, address.port), family=family
@@ -138,21 +138,21 @@ class TlsDoor:
         self._bound = address.bind or address.host
         self.address = f"{address.host}:{self._port}"
 
-    def accept(self) -> Link:
-        """See ``Door``; the handshake is the reader's."""
+    def accept(self) -> SessionLink:
+        """See ``SlotListener``; the handshake is the reader's."""
         return TlsLink(self._socket.accept()[0], self._context, is_server=True)
 
     def wake(self) -> None:
-        """See ``Door``."""
+        """See ``SlotListener``."""
         with suppress(OSError):
             socket.create_connection((self._bound, self._port), _TIMEOUT_S).close()
 
     def close(self) -> None:
-        """See ``Door``."""
+        """See ``SlotListener``."""
         self._socket.close()
 
 
-def connect(address: str, secret: Secret | None) -> Link:
+def connect(address: str, secret: Secret | None) -> SessionLink:
     """A slot's connection to the session; OSError if it can't be made."""
     if secret is None:
         return Client(address, family="AF_UNIX")
@@ -205,7 +205,7 @@ class TlsLink:
         self._received = b""
 
     def send(self, obj: Any) -> None:
-        """See ``Link``."""
+        """See ``SessionLink``."""
         self._shake_hands()
         data = pickle.dumps(obj)
         left = memoryview(_LENGTH.pack(len(data)) + data)
@@ -214,13 +214,13 @@ class TlsLink:
                 left = left[self._retried(partial(self._socket.send, left[:_CHUNK])) :]
 
     def recv(self) -> Any:
-        """See ``Link``."""
+        """See ``SessionLink``."""
         self._shake_hands()
         (size,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
         return pickle.loads(self._exactly(size))
 
     def poll(self) -> bool:
-        """See ``Link``."""
+        """See ``SessionLink``."""
         self._shake_hands()
         try:
             # A record of TLS itself has nothing for us.
@@ -230,11 +230,11 @@ class TlsLink:
         return True
 
     def fileno(self) -> int:
-        """See ``Link``."""
+        """See ``SessionLink``."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """See ``Link``."""
+        """See ``SessionLink``."""
         self._socket.close()
 
     def _shake_hands(self) -> None:

@@ -20,9 +20,9 @@ from mesh.spark.shared_query.slot_protocol import Hello, Working
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mesh.spark.shared_query.at_work import Work
+    from mesh.spark.shared_query.at_work import SlotWork
     from mesh.spark.shared_query.members import Member
-    from mesh.spark.shared_query.slot_network import Door, Link
+    from mesh.spark.shared_query.slot_network import SessionLink, SlotListener
     from mesh.spark.shared_query.slot_protocol import Command
     from mesh.spark.shared_query.work import Outcome
 
@@ -34,7 +34,7 @@ class SlotLink:
     """A connected slot; messages to it are queued, as a slot at work reads none."""
 
     hello: Hello
-    connection: Link
+    connection: SessionLink
     #: By app, how many streams' worth of messages it reads: see ``distribute``.
     load: dict[str, Fraction] = field(default_factory=dict)
     _queue: queue.SimpleQueue[Command | None] = field(default_factory=queue.SimpleQueue)
@@ -55,14 +55,14 @@ class SlotLink:
         """Queue a command."""
         self._queue.put(command)
 
-    def work(self) -> Work | None:
+    def work(self) -> SlotWork | None:
         """Its present work; None while idle."""
         return self._at_work.look()
 
-    def note(self, told: Working) -> None:
+    def note(self, message: Working) -> None:
         """Record what a slot on another machine says of its work."""
         if isinstance(self._at_work, NotedWork):
-            self._at_work.note(told.instance)
+            self._at_work.note(message.instance)
 
     def kill(self) -> None:
         """Kill its process, if it is on this machine; the end of its query ends others."""
@@ -90,7 +90,7 @@ class Slots:
 
     def __init__(
         self,
-        door: Door,
+        listener: SlotListener,
         count: int,
         on_ready: Callable[[Sequence[SlotLink]], None],
         on_outcomes: Callable[[SlotLink, tuple[Outcome, ...]], None],
@@ -98,19 +98,19 @@ class Slots:
         """Accept slots from now on.
 
         Args:
-            door: where they connect; closed with the slots.
+            listener: where they connect; closed with the slots.
             count: how many slots there will be.
             on_ready: called once, when all of them are connected.
             on_outcomes: called with the reports of a slot, in order.
         """
-        self._door = door
+        self._listener = listener
         self._count = count
         self._on_ready, self._on_outcomes = on_ready, on_outcomes
         self._lock = threading.Lock()
         self._links: list[SlotLink] = []
         self._is_closed = False
         #: For each slot that ended before it was to, what it was working on.
-        self._lost: list[Work | None] = []
+        self._lost: list[SlotWork | None] = []
         threading.Thread(target=self._accept, name="slots", daemon=True).start()
 
     @property
@@ -139,14 +139,14 @@ class Slots:
         with self._lock:
             self._is_closed = True
         # Wakes the thread that accepts.
-        self._door.wake()
+        self._listener.wake()
         for link in self.links:
             link.close()
 
     def _accept(self) -> None:
-        with closing(self._door):
+        with closing(self._listener):
             while True:
-                connection = self._door.accept()
+                connection = self._listener.accept()
                 with self._lock:
                     if self._is_closed:
                         connection.close()
@@ -155,7 +155,7 @@ class Slots:
                     target=self._read, args=(connection,), name="slot-reader", daemon=True
                 ).start()
 
-    def _read(self, connection: Link) -> None:
+    def _read(self, connection: SessionLink) -> None:
         link: SlotLink | None = None
         try:
             link = SlotLink(connection.recv(), connection)
@@ -165,11 +165,11 @@ class Slots:
             if is_last:
                 self._on_ready(self.links)
             while True:
-                told = connection.recv()
-                if isinstance(told, Working):
-                    link.note(told)
+                message = connection.recv()
+                if isinstance(message, Working):
+                    link.note(message)
                 else:
-                    self._on_outcomes(link, told)
+                    self._on_outcomes(link, message)
         except Exception as error:
             # One that is not read any more would be at work unseen; its end starts the query again.
             if not isinstance(error, EOFError | OSError):
@@ -189,14 +189,14 @@ def distribute(member: Member, links: Sequence[SlotLink]) -> dict[SlotLink, tupl
     """
     app, share = member.io.assignment.app, _share(member)
     load = {link: (link.load.get(app, 0), sum(link.load.values())) for link in links}
-    found: dict[SlotLink, list[str]] = {}
+    by_link: dict[SlotLink, list[str]] = {}
     for part in member.parts:
-        if member.until is None or not found:
+        if member.until is None or not by_link:
             link = min(load, key=load.__getitem__)
         of_app, of_all = load[link]
         load[link] = of_app + share, of_all + share
-        found.setdefault(link, []).append(part.key)
-    return {link: tuple(keys) for link, keys in found.items()}
+        by_link.setdefault(link, []).append(part.key)
+    return {link: tuple(keys) for link, keys in by_link.items()}
 
 
 def _share(member: Member) -> Fraction:

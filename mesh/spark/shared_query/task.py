@@ -25,12 +25,13 @@ from mesh.spark.partition_task import (
 )
 from mesh.spark.stateless_task import SourceEvents, StatelessTask
 from pyspark_nats.errors import UnavailableError
+from pyspark_nats.few_rows import first_of
 from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import Connection, shared
 from pyspark_nats.protocol.header_columns import header_values
-from pyspark_nats.sink import messages_out
+from pyspark_nats.sink import messages_out, resting
 from pyspark_nats.sink.origin import Origin
-from pyspark_nats.sink.publish import Publisher
+from pyspark_nats.sink.publish import RowPublisher
 from pyspark_nats.source import batches
 from pyspark_nats.source.rows import MessageRows
 from pyspark_nats.source.typed_rows import Typed
@@ -38,8 +39,8 @@ from pyspark_nats.source.typed_rows import Typed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from mesh.spark.local_state import Position
-    from mesh.spark.partition_task import Partition, Rows
+    from mesh.spark.local_state import InputPosition
+    from mesh.spark.partition_task import LivePartition, Rows
     from mesh.spark.shared_query.background import BackgroundPublisher
     from mesh.spark.shared_query.members import InputPartition, Member
     from mesh.spark.shared_query.work import WorkItem
@@ -63,8 +64,8 @@ class LiveState:
 
     task: PartitionTask
     number: int
-    position: Position
-    partition: Partition
+    position: InputPosition
+    partition: LivePartition
 
     def store(self) -> None:
         """Store it in the partition's directory."""
@@ -77,11 +78,11 @@ class _KeepingTask(PartitionTask):
 
     live: list[LiveState] = field(default_factory=list)
 
-    def kept(self, number: int, position: Position, partition: Partition) -> None:
-        """See ``PartitionTask.kept``."""
+    def end_batch(self, number: int, position: InputPosition, partition: LivePartition) -> None:
+        """See ``PartitionTask.end_batch``."""
         self.live[:] = [LiveState(self, number, position, partition)]
 
-    def is_live(self, number: int, position: Position) -> bool:
+    def is_live(self, number: int, position: InputPosition) -> bool:
         """See ``PartitionTask.is_live``; no other process has the part."""
         return True
 
@@ -100,7 +101,7 @@ class PartRun:
     #: None for a group without state.
     live: LiveState | None = None
     #: The part's publisher, if it keeps output that is not acknowledged yet.
-    publisher: Publisher | None = None
+    publisher: RowPublisher | None = None
     #: The broker's times of the messages, a column for each batch.
     times: list[Any] = field(default_factory=list)
     #: When the output was published, by this machine's clock, ms since 1970; empty before that.
@@ -131,7 +132,7 @@ class PartRun:
 def run(
     item: WorkItem,
     background: BackgroundPublisher | None = None,
-    publisher: Publisher | None = None,
+    publisher: RowPublisher | None = None,
 ) -> PartRun:
     """Run a work item: read its ranges, compute, and publish the output.
 
@@ -169,26 +170,26 @@ def _run(
     member, part = item.member, item.part
     assert part is not None
     if item.messages is None:
-        made = _of_ranges(item, done, trace)
+        rows = _of_ranges(item, done, trace)
     else:
-        made = _of_messages(item, item.messages, done, trace)
+        rows = _of_messages(item, item.messages, done, trace)
     # Small runs of other parts are published while a large one is.
-    purpose = "publishing" if background is None else "publishing in the background"
+    purpose = resting.PUBLISHING if background is None else "publishing in the background"
     connection = shared(member.sink.connection, purpose)
     publisher = done.publisher
     if publisher is None:
         # A name that no other publisher of the member has, in any process.
         name = f"{member.io.assignment.epoch}.{member.generation}-{os.getpid()}.{next(_numbers)}"
         origin = Origin(name, part.number, began_ms=item.began_ms)
-        publisher = Publisher(connection, member.sink, origin, is_long_lived=True)
+        publisher = RowPublisher(connection, member.sink, origin, is_long_lived=True)
     publisher.begin_run(done.since_ms)
     errors = member.io.errors[0]
     room = messages_out.room(connection)
     output: list[pa.RecordBatch] = []
-    for out in sink_rows.within_size(member.io, made, room):
+    for out in sink_rows.within_size(member.io, rows, room):
         if out.num_rows:
             # The rows of a batch are for one stream.
-            if out.column("stream")[0].as_py() == errors:
+            if first_of(out, "stream") == errors:
                 done.errors += out.num_rows
             else:
                 done.events_out += sink_rows.event_count(out)
@@ -213,8 +214,8 @@ def _of_messages(
     """The output of a work item whose messages have come; there is at least one."""
     member, part = item.member, item.part
     assert part is not None
-    (wanted,) = item.ranges
-    done.since_ms = max(wanted.start_ms, int(messages.time_ns[0]) // 1_000_000)
+    (span,) = item.ranges
+    done.since_ms = max(span.start_ms, int(messages.time_ns[0]) // 1_000_000)
     if trace is not None:
         trace.look(header_values(messages.header, traces.HEADER).to_pylist())
     if member.io.group.stateful:
@@ -281,7 +282,7 @@ def is_server_there(member: Member) -> bool:
     with Connection(replace(options, timeout_s=_SERVER_S)) as connection:
         try:
             connection.retry_while_unavailable(
-                "asking for the server", lambda: _subscribe_own_streams(connection)
+                "asking for the server", lambda: _ping_server(connection)
             )
         except UnavailableError:
             return False
@@ -289,7 +290,7 @@ def is_server_there(member: Member) -> bool:
 
 
 def _broker_ms(options: ConnectionOptions, js_stream: str) -> int:
-    return jetstream.server_ms(shared(options, "publishing"), js_stream)
+    return jetstream.server_ms(shared(options, resting.PUBLISHING), js_stream)
 
 
 def drop_state(member: Member, part: InputPartition) -> None:
@@ -298,7 +299,7 @@ def drop_state(member: Member, part: InputPartition) -> None:
         partition_task.drop_state(member.directory, member.name, int(part.key))
 
 
-def _subscribe_own_streams(connection: Connection) -> None:
+def _ping_server(connection: Connection) -> None:
     answers = connection.reply_subjects(1)
     connection.send(frames.publish(answers[0], b""))
     connection.replies(answers)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mesh.testing.conformance import direct
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines, read
-from mesh.testing.conformance.pool import Pool
+from mesh.testing.conformance.pool import CasePool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,27 +37,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--restore-half", action="store_true", help="spark: stop half-way, restore, go on"
     )
-    given = parser.parse_args(arguments)
-    if given.restore_half and given.engine != "spark":
+    options = parser.parse_args(arguments)
+    if options.restore_half and options.engine != "spark":
         parser.error("--restore-half is of --engine spark")
-    asked = read(given.cases)
+    cases = read(options.cases)
     started_s = time.monotonic()
-    if given.engine == "spark":
-        answers = _through_spark(asked, given)
+    if options.engine == "spark":
+        answers = _through_spark(cases, options)
     else:
-        answers = answer_all(asked, given.jobs, unchecked=given.unchecked)
+        answers = answer_all(cases, options.jobs, unchecked=options.unchecked)
     took_s = time.monotonic() - started_s
-    given.out.write_text(lines(answers), encoding="utf-8")
+    options.out.write_text(lines(answers), encoding="utf-8")
     counts = Counter(one["status"] for one in answers)
     summary = {"cases": len(answers), **dict(sorted(counts.items()))}
     summary["cases_per_s"] = round(len(answers) / took_s) if took_s else 0
     sys.stdout.write(json.dumps(summary) + "\n")
-    if given.against is not None:
-        _compare(answers, read(given.against), streams_only=given.streams)
+    if options.against is not None:
+        _compare(answers, read(options.against), streams_only=options.streams)
 
 
 def _through_spark(
-    asked: Sequence[dict[str, Any]], given: argparse.Namespace
+    cases: Sequence[dict[str, Any]], options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     # Imported only for Spark, because the import is slow.
     from mesh.testing.conformance import spark
@@ -65,7 +65,7 @@ def _through_spark(
     logging.disable(logging.CRITICAL)
     try:
         answers = spark.answer_all(
-            asked, given.jobs, halved=given.restore_half, unchecked=given.unchecked
+            cases, options.jobs, halved=options.restore_half, unchecked=options.unchecked
         )
     finally:
         logging.disable(logging.NOTSET)
@@ -73,38 +73,38 @@ def _through_spark(
 
 
 def _compare(
-    answers: Sequence[dict[str, Any]], wanted: Sequence[dict[str, Any]], *, streams_only: bool
+    answers: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]], *, streams_only: bool
 ) -> None:
     """Print the differences of each answer from the engine's, followed by their number."""
     counts: Counter[str] = Counter()
-    for ours, engines in zip(answers, wanted, strict=True):
+    for ours, engines in zip(answers, references, strict=True):
         if streams_only:
             ours, engines = ours | {"queries": {}}, engines | {"queries": {}}
-        found, expected = compact(ours), compact(engines)
-        like = likeness(found, expected)
+        actual, expected = compact(ours), compact(engines)
+        like = likeness(actual, expected)
         counts[like.value] += 1
         if like is not Likeness.SAME:
-            said = [found["error"]] if like is Likeness.UNSUPPORTED else []
-            said = said or differences(found, expected)
+            said = [actual["error"]] if like is Likeness.UNSUPPORTED else []
+            said = said or differences(actual, expected)
             sys.stdout.write(f"{ours['name']}: {like}\n" + "".join(f"    {s}\n" for s in said))
     sys.stdout.write(json.dumps(dict(sorted(counts.items()))) + "\n")
 
 
 def answer_all(
-    asked: Sequence[dict[str, Any]], jobs: int = 1, *, unchecked: bool = False
+    cases: Sequence[dict[str, Any]], jobs: int = 1, *, unchecked: bool = False
 ) -> list[dict[str, Any]]:
-    """The answers to the cases ``asked``, in order, each with its place as ``index``.
+    """The answers to ``cases``, in order, each with its place as ``index``.
 
     With several jobs a case that ends its process has the status ``crash``.
     """
     if jobs > 1:
-        with Pool(jobs, unchecked=unchecked) as pool:
-            answers = pool.answers(asked)
+        with CasePool(jobs, unchecked=unchecked) as pool:
+            answers = pool.answers(cases)
     else:
         # Rows that fail are part of the answers.
         logging.disable(logging.CRITICAL)
         try:
-            answers = [direct.answer(one, unchecked=unchecked) for one in asked]
+            answers = [direct.answer(one, unchecked=unchecked) for one in cases]
         finally:
             logging.disable(logging.NOTSET)
     return [{"index": index} | one for index, one in enumerate(answers)]

@@ -97,17 +97,17 @@ def _floating(value: float, letter: str) -> Any:
 
 
 def _object(value: Any) -> Any:
-    made: dict[str, Any] = {"$t": "object", "class": objects.java_class(value)}
+    header: dict[str, Any] = {"$t": "object", "class": objects.java_class(value)}
     match value:
         case objects.ValueSet():
-            return made | {"v": sorted(objects.object_text(one) for one in value)}
+            return header | {"v": sorted(objects.object_text(one) for one in value)}
         case list():
-            return made | {"v": [_member(one) for one in value]}
+            return header | {"v": [_member(one) for one in value]}
         case dict():
             texts = {objects.object_text(key): _member(one) for key, one in value.items()}
-            return made | {"v": dict(sorted(texts.items()))}
+            return header | {"v": dict(sorted(texts.items()))}
         case _:
-            return made | {"v": objects.object_text(value)}
+            return header | {"v": objects.object_text(value)}
 
 
 def _member(value: Any) -> Any:
@@ -142,7 +142,7 @@ def compact(answer: Mapping[str, Any]) -> dict[str, Any]:
         return {"status": status}
     if status != "ok":
         return {"status": status, "error": answer.get("error")}
-    made: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "status": status,
         "streams": {
             name: [[e["step"], *_compact_event(e)] for e in events]
@@ -154,10 +154,10 @@ def compact(answer: Mapping[str, Any]) -> dict[str, Any]:
         },
     }
     if answer.get("ondemand"):
-        made["ondemand"] = [[one["step"], _compact_rows(one)] for one in answer["ondemand"]]
+        parts["ondemand"] = [[one["step"], _compact_rows(one)] for one in answer["ondemand"]]
     if answer.get("errors"):
-        made["errors"] = [[error["type"], error["where"]] for error in answer["errors"]]
-    return made
+        parts["errors"] = [[error["type"], error["where"]] for error in answer["errors"]]
+    return parts
 
 
 def _compact_event(one: Mapping[str, Any]) -> list[Any]:
@@ -172,11 +172,11 @@ def _compact_event(one: Mapping[str, Any]) -> list[Any]:
     return [one["ts"], short, one["t"], *([1] if one["isExpired"] else [])]
 
 
-def _compact_rows(asked: Mapping[str, Any]) -> list[Any] | str:
+def _compact_rows(query: Mapping[str, Any]) -> list[Any] | str:
     """The rows of an on-demand query; the engine returns null for none."""
-    if "error" in asked:
+    if "error" in query:
         return "error"
-    return [_compact_event(one)[1:] for one in asked.get("result") or ()]
+    return [_compact_event(one)[1:] for one in query.get("result") or ()]
 
 
 def _compact_events(events: Iterable[Mapping[str, Any]] | None) -> list[Any] | None:
@@ -201,18 +201,18 @@ class Likeness(StrEnum):
     UNSUPPORTED = "not supported"
 
 
-def likeness(ours: Mapping[str, Any], wanted: Mapping[str, Any]) -> Likeness:
+def likeness(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Likeness:
     """The likeness of two compact answers; the first is ours."""
-    ours, wanted = telling(ours), telling(wanted)
+    ours, theirs = telling(ours), telling(theirs)
     if ours["status"] == "error" and str(ours.get("error")).startswith("MESH-P900"):
         return Likeness.UNSUPPORTED
-    if _text(ours) == _text(wanted):
+    if _text(ours) == _text(theirs):
         return Likeness.SAME
-    if ours["status"] != "ok" or wanted["status"] != "ok":
+    if ours["status"] != "ok" or theirs["status"] != "ok":
         return Likeness.DIFFERENT
-    if _text(_flat(ours)) == _text(_flat(wanted)):
+    if _text(_flat(ours)) == _text(_flat(theirs)):
         return Likeness.CHUNKS
-    if _text(_bag(_flat(ours))) == _text(_bag(_flat(wanted))):
+    if _text(_bag(_flat(ours))) == _text(_bag(_flat(theirs))):
         return Likeness.ORDER
     return Likeness.DIFFERENT
 
@@ -250,29 +250,31 @@ def _bag(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {**answer, "streams": streams, "queries": queries}
 
 
-def differences(ours: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """Differences of two compact answers, at most ten sentences; none if they are the same."""
-    ours, wanted = telling(ours), telling(wanted)
-    if _text(ours) == _text(wanted):
+    ours, theirs = telling(ours), telling(theirs)
+    if _text(ours) == _text(theirs):
         return []
-    if ours["status"] != wanted["status"] or ours["status"] != "ok":
-        return [f"{_short(ours)}, expected {_short(wanted)}"]
-    found = []
+    if ours["status"] != theirs["status"] or ours["status"] != "ok":
+        return [f"{_short(ours)}, expected {_short(theirs)}"]
+    sentences = []
     for part in ("streams", "queries"):
-        for name in sorted({*ours[part], *wanted[part]}):
-            a, b = ours[part].get(name, []), wanted[part].get(name, [])
+        for name in sorted({*ours[part], *theirs[part]}):
+            a, b = ours[part].get(name, []), theirs[part].get(name, [])
             for number in range(max(len(a), len(b))):
                 left = _text(a[number]) if number < len(a) else "nothing"
                 right = _text(b[number]) if number < len(b) else "nothing"
                 if left != right:
-                    found.append(f"{name} {number}: {left}, expected {right}")
-    asked = wanted.get("ondemand", [])
-    for answered, expected in zip(ours.get("ondemand", []), asked, strict=True):
+                    sentences.append(f"{name} {number}: {left}, expected {right}")
+    queries = theirs.get("ondemand", [])
+    for answered, expected in zip(ours.get("ondemand", []), queries, strict=True):
         if _text(answered) != _text(expected):
-            found.append(f"step {expected[0]}: {_text(answered[1])}, expected {_text(expected[1])}")
-    if ours.get("errors") != wanted.get("errors"):
-        found.append(f"errors {ours.get('errors')}, expected {wanted.get('errors')}")
-    return found[:10]
+            sentences.append(
+                f"step {expected[0]}: {_text(answered[1])}, expected {_text(expected[1])}"
+            )
+    if ours.get("errors") != theirs.get("errors"):
+        sentences.append(f"errors {ours.get('errors')}, expected {theirs.get('errors')}")
+    return sentences[:10]
 
 
 def _short(answer: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ _PLAYBACK: Final = re.compile(r"@app\s*:\s*playback", re.IGNORECASE)
 _INT_MAX: Final = {AttributeType.INT: 2**31 - 1, AttributeType.LONG: 2**63 - 1}
 
 
-class Mode(StrEnum):
+class TimeMode(StrEnum):
     """The source of time."""
 
     VIRTUAL = "virtual"
@@ -38,7 +38,7 @@ class CaseError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ConformanceCase:
     """One case; ``inputs`` are its steps as JSON values."""
 
     name: str
@@ -46,7 +46,7 @@ class Case:
     inputs: tuple[Mapping[str, Any], ...]
     outputs: tuple[str, ...] | None
     queries: tuple[str, ...] | None
-    mode: Mode
+    mode: TimeMode
     start_ms: int
 
     @property
@@ -70,7 +70,7 @@ def read(path: Path) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines if line.strip()]
 
 
-def case(line: Mapping[str, Any]) -> Case:
+def case(line: Mapping[str, Any]) -> ConformanceCase:
     """Read the case of a line of a file.
 
     Raises:
@@ -81,22 +81,22 @@ def case(line: Mapping[str, Any]) -> Case:
     mode = line.get("mode") or "auto"
     if mode == "auto":
         has_times = first_ms is not None or _PLAYBACK.search(line["app"])
-        mode = Mode.PLAYBACK if has_times else Mode.VIRTUAL
-    if mode not in tuple(Mode):
+        mode = TimeMode.PLAYBACK if has_times else TimeMode.VIRTUAL
+    if mode not in tuple(TimeMode):
         raise CaseError(f"mode {mode}")
-    if mode == Mode.PLAYBACK and line.get("playback") is False:
-        mode = Mode.VIRTUAL
+    if mode == TimeMode.PLAYBACK and line.get("playback") is False:
+        mode = TimeMode.VIRTUAL
     start_ms = line.get("start_ts")
     if start_ms is None:
-        start_ms = first_ms if mode == Mode.PLAYBACK and first_ms is not None else START_MS
+        start_ms = first_ms if mode == TimeMode.PLAYBACK and first_ms is not None else START_MS
     outputs, queries = line.get("outputs"), line.get("queries")
-    return Case(
+    return ConformanceCase(
         name=line.get("name") or "",
         app=line["app"],
         inputs=inputs,
         outputs=None if outputs is None else tuple(outputs),
         queries=None if queries is None else tuple(queries),
-        mode=Mode(mode),
+        mode=TimeMode(mode),
         start_ms=start_ms,
     )
 
@@ -113,7 +113,7 @@ def _event(event: Any) -> tuple[Any, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class CaseClock:
     """The origin of a case's relative times."""
 
     start_ms: int
@@ -132,13 +132,13 @@ class Clock:
                 return int(time)
 
 
-def sent(step: Mapping[str, Any], clock: Clock) -> list[tuple[int | None, list[Any]]]:
+def sent(step: Mapping[str, Any], clock: CaseClock) -> list[tuple[int | None, list[Any]]]:
     """(time, values) of the events that a step sends; times None if it has none."""
     events = map(_event, step["events"]) if "events" in step else [(step.get("ts"), step["data"])]
     return [(clock.time(time), list(data)) for time, data in events]
 
 
-def batch(schema: StreamSchema, rows: Sequence[Sequence[Any]], clock: Clock) -> pa.RecordBatch:
+def batch(schema: StreamSchema, rows: Sequence[Sequence[Any]], clock: CaseClock) -> pa.RecordBatch:
     """Rows of JSON values as a record batch of a stream's schema.
 
     Raises:
@@ -161,7 +161,7 @@ def batch(schema: StreamSchema, rows: Sequence[Sequence[Any]], clock: Clock) -> 
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
 
-def _value(value: Any, attribute: Attribute, clock: Clock) -> Any:
+def _value(value: Any, attribute: Attribute, clock: CaseClock) -> Any:
     kind = attribute.type
     if kind is AttributeType.OBJECT:
         return _boxed(value)
@@ -178,15 +178,17 @@ def _value(value: Any, attribute: Attribute, clock: Clock) -> Any:
     return int(value) if kind in _INT_MAX else value
 
 
-def _written_out(value: dict[str, Any], attribute: Attribute, clock: Clock) -> Any:
+def _written_out(value: dict[str, Any], attribute: Attribute, clock: CaseClock) -> Any:
     """The value that a JSON object denotes: a time, or a value with its type."""
     kind = attribute.type
     match value:
         case {"$t": "null"}:
             return None
-        case {"$t": str(given), "v": inner}:
-            if given != kind.value:
-                raise CaseError(f"a value of type {given} for {attribute.name}, which is {kind}")
+        case {"$t": str(type_name), "v": inner}:
+            if type_name != kind.value:
+                raise CaseError(
+                    f"a value of type {type_name} for {attribute.name}, which is {kind}"
+                )
             return float(inner) if isinstance(inner, str) and kind.is_numeric else inner
         case {"$t0": _} | {"$now": _}:
             time_ms = clock.time(value)

@@ -20,10 +20,19 @@ from mesh.operators.base import EXPIRED, RESET, State
 from mesh.operators.executor import CallRun, Executor, OutputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind, bind_on_demand
+from mesh.plan.outside_calls import with_calls
 from mesh.plan.supported import check_supported
 from mesh.spark.store_output import StoreOutput
 from mesh.testing.conformance import answers
-from mesh.testing.conformance.cases import Case, CaseError, Clock, Mode, batch, case, sent
+from mesh.testing.conformance.cases import (
+    CaseClock,
+    CaseError,
+    ConformanceCase,
+    TimeMode,
+    batch,
+    case,
+    sent,
+)
 from mesh.testing.conformance.stored_answers import answer_with_rows
 from pyspark_nats.arrow import ipc_stream
 
@@ -32,7 +41,7 @@ if TYPE_CHECKING:
 
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery, BoundOutput
 
-R = TypeVar("R", bound="Run")
+R = TypeVar("R", bound="DirectRun")
 
 
 def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any]:
@@ -41,44 +50,44 @@ def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any
     An app with parts that don't run yet has the status ``error``, and the error names them;
     ``unchecked`` runs it nevertheless, as far as possible.
     """
-    made, run = play(line, Run, unchecked=unchecked)
+    result, run = play(line, DirectRun, unchecked=unchecked)
     if run is not None:
         run.close()
-        made |= run.results()
-    return made
+        result |= run.results()
+    return result
 
 
 def play(
-    line: Mapping[str, Any], kind: Callable[[Case, BoundApp], R], *, unchecked: bool
+    line: Mapping[str, Any], kind: Callable[[ConformanceCase, BoundApp], R], *, unchecked: bool
 ) -> tuple[dict[str, Any], R | None]:
     """Play a case; the beginning of its answer, and the run unless the case or app is refused."""
     try:
-        asked = case(line)
+        test_case = case(line)
     except (CaseError, KeyError, TypeError, ValueError) as error:
         return {"name": line.get("name"), "status": "bad_case", "error": str(error)}, None
-    made: dict[str, Any] = {"name": asked.name, "status": "ok", "mode": asked.mode.value}
-    made["t0"] = asked.start_ms
+    result: dict[str, Any] = {"name": test_case.name, "status": "ok", "mode": test_case.mode.value}
+    result["t0"] = test_case.start_ms
     run = None
     try:
         try:
-            app = bind(parse_app(asked.app))
+            app = bind(with_calls(parse_app(test_case.app)))
         except MeshError as error:
             refusal = {"creation_error": answers.refusal(error), "streams": {}, "queries": {}}
-            return made | {"status": "creation_error"} | refusal, None
+            return result | {"status": "creation_error"} | refusal, None
         if not unchecked:
             check_supported(app)
-        run = kind(asked, app)
+        run = kind(test_case, app)
         run.all_steps()
     except Exception as error:  # An error of ours is one case's answer, not the end of the others.
-        made |= {"status": "error", "error": answers.reason(error)}
-    return made, run
+        result |= {"status": "error", "error": answers.reason(error)}
+    return result, run
 
 
 @dataclass(slots=True)
-class Run:
+class DirectRun:
     """The run of one case; ``streams``, ``queries``, ``ondemand`` and ``errors`` grow."""
 
-    asked: Case
+    case: ConformanceCase
     app: BoundApp
     now_ms: int = 0
     streams: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -97,11 +106,11 @@ class Run:
 
     def all_steps(self) -> None:
         """Do the steps, in order."""
-        self.now_ms = self.asked.start_ms
-        watched = self.asked.outputs
+        self.now_ms = self.case.start_ms
+        watched = self.case.outputs
         if watched is None:
             names = sorted(stream.name for stream in self.app.streams)
-            watched = tuple(name for name in names if name not in self.asked.fed)
+            watched = tuple(name for name in names if name not in self.case.fed)
         self.streams = {name: [] for name in watched}
         inside = [query for part in self.app.partitions for query in part.queries]
         targets = {query.name: query.outputs for query in (*self.app.queries, *inside)}
@@ -109,14 +118,14 @@ class Run:
             name: tuple(Attribute(o.name, _type(o)) for o in outputs)
             for name, outputs in targets.items()
         }
-        asked = self.asked.queries
-        if asked is None:
+        query_names = self.case.queries
+        if query_names is None:
             # The engine has no callbacks for queries inside of partitions.
             names = [query.name for query in self.app.queries]
-            asked = tuple(name for name in names if self.asked.names_in_text(name))
-        self.queries = {name: [] for name in asked}
+            query_names = tuple(name for name in names if self.case.names_in_text(name))
+        self.queries = {name: [] for name in query_names}
         self._create()
-        for number, step in enumerate(self.asked.inputs):
+        for number, step in enumerate(self.case.inputs):
             self._step = number
             try:
                 self._one(step)
@@ -125,21 +134,21 @@ class Run:
 
     def _create(self) -> None:
         """A new executor, at the clock's time."""
-        playback = self.asked.mode is Mode.PLAYBACK
+        playback = self.case.mode is TimeMode.PLAYBACK
         self._executor = Executor(
             self.app,
             list(self.streams),
             list(self.queries),
             playback=playback,
-            salt=self.asked.name,
+            salt=self.case.name,
         )
         self.close()
         self._output = StoreOutput.of(self._executor, 1)
-        if self.asked.mode is Mode.VIRTUAL:
+        if self.case.mode is TimeMode.VIRTUAL:
             self._pass(self.now_ms)
 
     def _one(self, step: Mapping[str, Any]) -> None:
-        clock = Clock(self.asked.start_ms, self.now_ms)
+        clock = CaseClock(self.case.start_ms, self.now_ms)
         match step:
             case {"stream": str(stream)}:
                 self._send(stream, step, clock)
@@ -169,22 +178,22 @@ class Run:
 
     def _ask(self, text: str) -> None:
         """Record the answer to an on-demand query."""
-        asked: dict[str, Any] = {"step": self._step, "query": text}
-        self.ondemand.append(asked)
+        record: dict[str, Any] = {"step": self._step, "query": text}
+        self.ondemand.append(record)
         try:
             query = bind_on_demand(parse_on_demand_query(text), self.app)
             if self._output is not None:
                 self._output.prepare()
             rows = self._rows_of(query)
         except MeshError as error:
-            asked["error"] = {"type": error.code, "message": str(error)}
+            record["error"] = {"type": error.code, "message": str(error)}
             return
         if self._output is not None:
             # A change is written before the next query reads the database.
             self._output.take(self._executor.take_written())
             self._output.commit()
         attributes = tuple(Attribute(o.name, _type(o)) for o in query.outputs)
-        asked["result"] = [answers.event(-1, row, attributes) for row in plain_rows(rows)]
+        record["result"] = [answers.event(-1, row, attributes) for row in plain_rows(rows)]
 
     def _rows_of(self, query: BoundOnDemandQuery) -> pa.RecordBatch:
         is_stored = any(cells.schema.name in query.reads for cells in self.app.aggregations)
@@ -192,7 +201,7 @@ class Run:
             return answer_with_rows(self.app, self._executor, query, self._event_now())
         return self._executor.ask(query, self._event_now())
 
-    def _send(self, stream: str, step: Mapping[str, Any], clock: Clock) -> None:
+    def _send(self, stream: str, step: Mapping[str, Any], clock: CaseClock) -> None:
         schema = next((s for s in self.app.streams if s.name == stream), None)
         if schema is None:
             self._error("DefinitionNotExistException", f"no stream {stream}")
@@ -203,7 +212,7 @@ class Run:
         now_ms = self._event_now()
         times = np.array([now_ms if t is None else t for t, _ in events], dtype=np.int64)
         rows = batch(schema, [row for _, row in events], clock)
-        if self.asked.mode is Mode.PLAYBACK:
+        if self.case.mode is TimeMode.PLAYBACK:
             # An array that is sent moves time to that of its last event.
             last_ms = int(times[-1])
             latest_ms = last_ms if self._latest_ms is None else self._latest_ms
@@ -212,12 +221,12 @@ class Run:
         self._do(lambda: self._executor.step(self._event_now(), stream, times, rows))
 
     def _event_now(self) -> int:
-        if self.asked.mode is Mode.PLAYBACK and self._latest_ms is not None:
+        if self.case.mode is TimeMode.PLAYBACK and self._latest_ms is not None:
             return self._latest_ms
         return self.now_ms
 
     def _pass(self, time_ms: int) -> None:
-        if self.asked.mode is Mode.PLAYBACK:
+        if self.case.mode is TimeMode.PLAYBACK:
             self._latest_ms = max(time_ms, self._latest_ms or time_ms)
         self.now_ms = max(self.now_ms, time_ms)
         self._do(lambda: self._executor.step(self._event_now()))
@@ -233,9 +242,9 @@ class Run:
 
     def results(self) -> dict[str, Any]:
         """The members of the answer that the steps have filled."""
-        made = {"streams": self.streams, "queries": self.queries}
+        members = {"streams": self.streams, "queries": self.queries}
         lists = {"errors": self.errors, "ondemand": self.ondemand}
-        return made | {name: found for name, found in lists.items() if found}
+        return members | {name: entries for name, entries in lists.items() if entries}
 
     def close(self) -> None:
         """Close the connections to databases."""
@@ -257,44 +266,44 @@ class Run:
         counts += [sum(len(c["in"] or ()) for c in q) for q in calls]
         return max(counts, default=0)
 
-    def _take(self, made: Sequence[OutputRun]) -> None:
+    def _take(self, runs: Sequence[OutputRun]) -> None:
         """Record the output of a step."""
-        found = []
-        for run in made:
+        entries = []
+        for run in runs:
             attributes = self.app.stream(run.stream).attributes
             places, times = run.position.tolist(), run.time_ms.tolist()
             for place, time_ms, values in zip(places, times, plain_rows(run.rows), strict=True):
-                found.append((place, run.stream, answers.event(time_ms, values, attributes)))
-        for _, name, event in sorted(found, key=lambda one: one[0]):
+                entries.append((place, run.stream, answers.event(time_ms, values, attributes)))
+        for _, name, event in sorted(entries, key=lambda one: one[0]):
             self._count += 1
             self.streams[name].append(event | {"seq": self._count, "step": self._step})
         for call in self._executor.take_calls():
             self._call(call)
 
-    def _call(self, made: CallRun) -> None:
-        attributes = self._targets[made.query]
-        rows = plain_rows(made.rows)
-        numbers = made.call.tolist()
+    def _call(self, call_run: CallRun) -> None:
+        attributes = self._targets[call_run.query]
+        rows = plain_rows(call_run.rows)
+        numbers = call_run.call.tolist()
         for number in dict.fromkeys(numbers):
-            places = [place for place, own in enumerate(numbers) if own == number]
+            places = [place for place, other in enumerate(numbers) if other == number]
             sides: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
             for place in places:
-                if int(made.kind[place]) == RESET:
+                if int(call_run.kind[place]) == RESET:
                     # The engine calls back with nothing when that is all there is.
                     continue
-                expired = int(made.kind[place]) == EXPIRED
-                time_ms = int(made.time_ms[place])
+                expired = int(call_run.kind[place]) == EXPIRED
+                time_ms = int(call_run.time_ms[place])
                 event = answers.event(time_ms, rows[place], attributes, expired=expired)
                 sides[expired].append(event)
             self._count += 1
             call = {
-                "ts": int(made.time_ms[places[-1]]),
+                "ts": int(call_run.time_ms[places[-1]]),
                 "in": sides[False] or None,
                 "remove": sides[True] or None,
                 "seq": self._count,
                 "step": self._step,
             }
-            self.queries[made.query].append(call)
+            self.queries[call_run.query].append(call)
 
     def _error(self, kind: str, message: str) -> None:
         where = f"step {self._step}"

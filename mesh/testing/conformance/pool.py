@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Case = Mapping[str, Any]
 
 
-class Pool:
+class CasePool:
     """``jobs`` processes that answer cases."""
 
     def __init__(self, jobs: int, *, unchecked: bool = False) -> None:
@@ -30,43 +30,43 @@ class Pool:
         # Rows that fail are part of the answers, and not to be logged.
         return ProcessPoolExecutor(self._jobs, initializer=logging.disable)
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> CasePool:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
-    def answers(self, asked: Sequence[Case]) -> list[dict[str, Any]]:
-        """The answers to ``asked``, in order; status ``crash`` for a case that ends its process."""
-        found: dict[int, dict[str, Any]] = {}
-        while len(found) < len(asked):
-            waiting = [number for number in range(len(asked)) if number not in found]
-            if not self._together(asked, waiting, found):
+    def answers(self, cases: Sequence[Case]) -> list[dict[str, Any]]:
+        """The answers to ``cases``, in order; status ``crash`` for a case that ends its process."""
+        by_number: dict[int, dict[str, Any]] = {}
+        while len(by_number) < len(cases):
+            waiting = [number for number in range(len(cases)) if number not in by_number]
+            if not self._together(cases, waiting, by_number):
                 # The one to blame is among the first: no more were under way.
-                for number in [n for n in waiting if n not in found][: 2 * self._jobs]:
-                    found[number] = self._alone(asked[number])
-        return [found[number] for number in range(len(asked))]
+                for number in [n for n in waiting if n not in by_number][: 2 * self._jobs]:
+                    by_number[number] = self._alone(cases[number])
+        return [by_number[number] for number in range(len(cases))]
 
     def _together(
-        self, asked: Sequence[Case], numbers: Sequence[int], found: dict[int, dict[str, Any]]
+        self, cases: Sequence[Case], numbers: Sequence[int], by_number: dict[int, dict[str, Any]]
     ) -> bool:
-        """Fill ``found``; False when a process has ended."""
+        """Fill ``by_number``; False when a process has ended."""
         under_way: dict[int, Future[dict[str, Any]]] = {}
         with suppress(BrokenProcessPool):
             for number in numbers:
-                under_way[number] = self._pool.submit(self._answer, asked[number])
+                under_way[number] = self._pool.submit(self._answer, cases[number])
         for number, future in under_way.items():
             with suppress(BrokenProcessPool):
-                found[number] = future.result()
-        if all(number in found for number in numbers):
+                by_number[number] = future.result()
+        if all(number in by_number for number in numbers):
             return True
         self._pool.shutdown()
         self._pool = self._new()
         return False
 
-    def _alone(self, asked: Case) -> dict[str, Any]:
+    def _alone(self, case: Case) -> dict[str, Any]:
         with ProcessPoolExecutor(1, initializer=logging.disable) as pool:
             try:
-                return pool.submit(self._answer, asked).result()
+                return pool.submit(self._answer, case).result()
             except BrokenProcessPool:
-                return {"name": asked.get("name"), "status": "crash", "error": "crash"}
+                return {"name": case.get("name"), "status": "crash", "error": "crash"}

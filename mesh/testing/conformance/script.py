@@ -14,7 +14,7 @@ from mesh.errors import MeshError
 from mesh.operators.base import State
 from mesh.operators.executor import CallRun, Executor, OutputRun
 from mesh.testing.conformance import direct
-from mesh.testing.conformance.cases import Mode
+from mesh.testing.conformance.cases import TimeMode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Longs
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
-    from mesh.testing.conformance.cases import Case
+    from mesh.testing.conformance.cases import ConformanceCase
 
 _MARK: Final = "#mark"
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class StepCall:
     """One call of ``Executor.step``: time passes to ``now_ms``, then a chunk arrives, if any."""
 
     now_ms: int
@@ -39,7 +39,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskCall:
     """One call of ``Executor.ask``, at ``now_ms``, with the text of its on-demand query."""
 
     now_ms: int
@@ -52,7 +52,7 @@ class Fresh:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class SaveState:
     """The state is stored under ``mark``."""
 
     mark: int
@@ -65,12 +65,12 @@ class Taken:
     mark: int
 
 
-Step = Sent | Asked
-Command = Step | Fresh | Kept | Taken
+Step = StepCall | AskCall
+Command = Step | Fresh | SaveState | Taken
 
 
 @dataclass(slots=True)
-class Made:
+class StepResult:
     """The result of one ``Step``: output and calls, or an answer, or the error in its place."""
 
     outputs: list[OutputRun] = field(default_factory=list)
@@ -91,20 +91,20 @@ class Leg:
     steps: tuple[tuple[int, Step], ...]
 
 
-class Recording(direct.Run):
+class Recording(direct.DirectRun):
     """A run that records its ``commands`` as the script."""
 
-    def __init__(self, asked: Case, app: BoundApp) -> None:
-        super().__init__(asked, app)
+    def __init__(self, case: ConformanceCase, app: BoundApp) -> None:
+        super().__init__(case, app)
         self.commands: list[Command] = []
 
     def _create(self) -> None:
-        playback = self.asked.mode is Mode.PLAYBACK
+        playback = self.case.mode is TimeMode.PLAYBACK
         self.commands.append(Fresh())
         self._executor = self._recorder = _Recorder(
             self.commands, self.app, list(self.streams), list(self.queries), playback=playback
         )
-        if self.asked.mode is Mode.VIRTUAL:
+        if self.case.mode is TimeMode.VIRTUAL:
             self._pass(self.now_ms)
 
     def _ask(self, text: str) -> None:
@@ -112,16 +112,18 @@ class Recording(direct.Run):
         super()._ask(text)
 
 
-class Replaying(direct.Run):
+class Replaying(direct.DirectRun):
     """A run with results of another engine, by the number of each step."""
 
-    def __init__(self, asked: Case, app: BoundApp, made: Mapping[int, Made]) -> None:
-        super().__init__(asked, app)
-        self._player = _Player(made)
+    def __init__(
+        self, case: ConformanceCase, app: BoundApp, results: Mapping[int, StepResult]
+    ) -> None:
+        super().__init__(case, app)
+        self._player = _Player(results)
 
     def _create(self) -> None:
         self._executor = self._player
-        if self.asked.mode is Mode.VIRTUAL:
+        if self.case.mode is TimeMode.VIRTUAL:
             self._pass(self.now_ms)
 
 
@@ -149,16 +151,16 @@ class _Recorder(Executor):
         time_ms: Longs | None = None,
         rows: pa.RecordBatch | None = None,
     ) -> list[OutputRun]:
-        self._commands.append(Sent(now_ms, stream, time_ms, rows))
+        self._commands.append(StepCall(now_ms, stream, time_ms, rows))
         return super().step(now_ms, stream, time_ms, rows)
 
     def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
-        self._commands.append(Asked(now_ms, self.text))
+        self._commands.append(AskCall(now_ms, self.text))
         return super().ask(query, now_ms)
 
     def snapshot(self) -> State:
         mark = len(self._commands)
-        self._commands.append(Kept(mark))
+        self._commands.append(SaveState(mark))
         state = super().snapshot()
         return State(state.pieces, {**state.scalars, _MARK: mark})
 
@@ -172,8 +174,8 @@ class _Recorder(Executor):
 class _Player(Executor):
     """Answers with the results of another engine; it has no operators."""
 
-    def __init__(self, made: Mapping[int, Made]) -> None:
-        self._made = made
+    def __init__(self, results: Mapping[int, StepResult]) -> None:
+        self._results = results
         self._at = -1
 
     def step(
@@ -184,19 +186,19 @@ class _Player(Executor):
         rows: pa.RecordBatch | None = None,
     ) -> list[OutputRun]:
         self._at += 1
-        return self._made.get(self._at, Made()).outputs
+        return self._results.get(self._at, StepResult()).outputs
 
     def take_calls(self) -> list[CallRun]:
-        return self._made.get(self._at, Made()).calls
+        return self._results.get(self._at, StepResult()).calls
 
     def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
         self._at += 1
-        made = self._made.get(self._at, Made())
-        if made.refusal is not None:
-            raise made.refusal
-        if made.answer is None:
+        result = self._results.get(self._at, StepResult())
+        if result.refusal is not None:
+            raise result.refusal
+        if result.answer is None:
             raise RuntimeError("the other engine has not answered an on-demand query")
-        return made.answer
+        return result.answer
 
     def snapshot(self) -> State:
         return State()
@@ -212,7 +214,7 @@ def legs(commands: Sequence[Command], *, halved: bool) -> list[Leg]:
     state.
     """
     middle = sum(isinstance(command, Step) for command in commands) // 2
-    found: list[Leg] = []
+    all_legs: list[Leg] = []
     #: By mark, the leg that ended there.
     ended: dict[int, int] = {}
     origin: int | None = None
@@ -220,9 +222,9 @@ def legs(commands: Sequence[Command], *, halved: bool) -> list[Leg]:
     number = 0
 
     def end() -> int:
-        found.append(Leg(origin, tuple(steps)))
+        all_legs.append(Leg(origin, tuple(steps)))
         steps.clear()
-        return len(found) - 1
+        return len(all_legs) - 1
 
     for command in commands:
         match command:
@@ -230,17 +232,17 @@ def legs(commands: Sequence[Command], *, halved: bool) -> list[Leg]:
                 if steps:
                     end()
                 origin = None
-            case Kept(mark):
+            case SaveState(mark):
                 origin = ended[mark] = end()
             case Taken(mark):
                 if steps:
                     end()
                 origin = ended[mark]
-            case Sent() | Asked():
+            case StepCall() | AskCall():
                 if halved and number == middle and steps:
                     origin = end()
                 steps.append((number, command))
                 number += 1
     if steps:
         end()
-    return found
+    return all_legs

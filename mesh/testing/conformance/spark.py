@@ -46,12 +46,20 @@ from mesh.spark.instance_io import (
     js_stream_of,
     typed_schema,
 )
-from mesh.spark.local_state import LocalState, Manifest, Position
+from mesh.spark.local_state import InputPosition, LocalState, Manifest
 from mesh.spark.routes import routes
 from mesh.spark.sink_rows import POSITION_COLUMN, TIME_COLUMN
 from mesh.testing.conformance import direct, spark_source
-from mesh.testing.conformance.cases import Mode
-from mesh.testing.conformance.script import Asked, Leg, Made, Recording, Replaying, Sent, legs
+from mesh.testing.conformance.cases import TimeMode
+from mesh.testing.conformance.script import (
+    AskCall,
+    Leg,
+    Recording,
+    Replaying,
+    StepCall,
+    StepResult,
+    legs,
+)
 from mesh.testing.conformance.spark_calls import CallsTask, queries_in
 from mesh.testing.conformance.spark_host import (
     ANSWER,
@@ -72,7 +80,7 @@ if TYPE_CHECKING:
 
     from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp
-    from mesh.testing.conformance.cases import Case
+    from mesh.testing.conformance.cases import ConformanceCase
 
 #: Cases that share a query.
 _CASES_MAX = 200
@@ -86,28 +94,28 @@ def session(jobs: int) -> Iterator[SparkSession]:
         before = dict(os.environ)
         os.environ["JAVA_HOME"] = str(java.java_home())
         settings = SparkSettings(master=f"local[{jobs}]")
-        made = spark_session.start(settings, "conformance", directory)
+        spark = spark_session.start(settings, "conformance", directory)
         try:
-            yield made
+            yield spark
         finally:
-            spark_session.stop(made)
+            spark_session.stop(spark)
             os.environ.clear()
             os.environ.update(before)
 
 
 @dataclass(slots=True)
-class _Asked:
+class _RunningCase:
     """A case being run: its script, and the output so far."""
 
     #: The beginning of its answer.
     head: dict[str, Any]
-    case: Case
+    case: ConformanceCase
     app: BoundApp
     group: GroupSpec
     legs: list[Leg]
     streams: tuple[str, ...]
     queries: tuple[str, ...]
-    made: dict[int, Made] = field(default_factory=dict)
+    results: dict[int, StepResult] = field(default_factory=dict)
     #: By leg, the snapshot at its end.
     snapshots: list[_Snapshot] = field(default_factory=list)
     error: str | None = None
@@ -116,24 +124,24 @@ class _Asked:
     def is_log(self) -> bool:
         """Whether a log of one stream, with the broker's times, expresses all steps."""
         steps = [one for leg in self.legs for _, one in leg.steps]
-        sent = [one for one in steps if isinstance(one, Sent)]
+        sent = [one for one in steps if isinstance(one, StepCall)]
         in_time = all(one.time_ms is None or (one.time_ms == one.now_ms).all() for one in sent)
         inside = [query for part in self.app.partitions for query in part.queries]
         read = {name for query in (*self.app.queries, *inside) for name in query.input_streams}
         is_one = len(self.case.fed) == 1 and self.case.fed[0] in read
-        return is_one and in_time and self.case.mode is Mode.VIRTUAL
+        return is_one and in_time and self.case.mode is TimeMode.VIRTUAL
 
 
 @dataclass(frozen=True, slots=True)
 class _Snapshot:
     """A snapshot as workers share it; without a manifest there was no state yet."""
 
-    position: Position
+    position: InputPosition
     manifest: bytes | None = None
     pieces: Mapping[str, bytes] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, local: LocalState, position: Position) -> _Snapshot:
+    def of(cls, local: LocalState, position: InputPosition) -> _Snapshot:
         """The snapshot after the last batch."""
         manifest = local.manifest(position)
         if manifest is None:
@@ -151,25 +159,25 @@ class _Snapshot:
 
 
 def answer_all(
-    asked: Sequence[Mapping[str, Any]],
+    cases: Sequence[Mapping[str, Any]],
     jobs: int = 1,
     *,
     halved: bool = False,
     unchecked: bool = False,
 ) -> list[dict[str, Any]]:
-    """The answers to the cases ``asked``, in order; never raises for a case's errors."""
-    return answer_each([(line, halved) for line in asked], jobs, unchecked=unchecked)
+    """The answers to ``cases``, in order; never raises for a case's errors."""
+    return answer_each([(line, halved) for line in cases], jobs, unchecked=unchecked)
 
 
 def answer_each(
-    asked: Sequence[tuple[Mapping[str, Any], bool]], jobs: int = 1, *, unchecked: bool = False
+    cases: Sequence[tuple[Mapping[str, Any], bool]], jobs: int = 1, *, unchecked: bool = False
 ) -> list[dict[str, Any]]:
     """The same with ``halved`` beside each case."""
     prepared = [
         _prepared(line, number, halved=halved, unchecked=unchecked)
-        for number, (line, halved) in enumerate(asked)
+        for number, (line, halved) in enumerate(cases)
     ]
-    running = {n: one for n, one in enumerate(prepared) if isinstance(one, _Asked)}
+    running = {n: one for n, one in enumerate(prepared) if isinstance(one, _RunningCase)}
     with session(jobs) as spark:
         with_state = [n for n, one in running.items() if one.group.stateful]
         for first in range(0, len(with_state), _CASES_MAX):
@@ -178,7 +186,7 @@ def answer_each(
         for one in running.values():
             if not one.group.stateful:
                 _run_stateless(spark, one)
-    return [_answer(one) if isinstance(one, _Asked) else one for one in prepared]
+    return [_answer(one) if isinstance(one, _RunningCase) else one for one in prepared]
 
 
 # Before and after
@@ -186,25 +194,25 @@ def answer_each(
 
 def _prepared(
     line: Mapping[str, Any], number: int, *, halved: bool, unchecked: bool
-) -> _Asked | dict[str, Any]:
+) -> _RunningCase | dict[str, Any]:
     """A case with its script; or the answer, if it needs no Spark."""
-    made, run = direct.play(line, Recording, unchecked=unchecked)
-    if run is None or made["status"] != "ok":
-        return made
-    asked, app, streams, queries = run.asked, run.app, tuple(run.streams), tuple(run.queries)
-    is_asked = any(isinstance(command, Asked) for command in run.commands)
-    group = _group(asked, app, f"c{number}", streams, queries, is_asked)
-    found = legs(run.commands, halved=halved)
-    return _Asked(made, asked, app, group, found, streams, queries)
+    head, run = direct.play(line, Recording, unchecked=unchecked)
+    if run is None or head["status"] != "ok":
+        return head
+    case, app, streams, queries = run.case, run.app, tuple(run.streams), tuple(run.queries)
+    is_queried = any(isinstance(command, AskCall) for command in run.commands)
+    group = _group(case, app, f"c{number}", streams, queries, is_queried)
+    case_legs = legs(run.commands, halved=halved)
+    return _RunningCase(head, case, app, group, case_legs, streams, queries)
 
 
 def _group(
-    asked: Case,
+    case: ConformanceCase,
     app: BoundApp,
     name: str,
     watched: tuple[str, ...],
     callbacks: tuple[str, ...],
-    is_asked: bool,
+    is_queried: bool,
 ) -> GroupSpec:
     """The app as one group: the case's fed streams are inputs, the watched ones outputs.
 
@@ -213,7 +221,7 @@ def _group(
     """
     schemas = {stream.name: stream for stream in app.streams}
     # A group without an input has a clock nevertheless: that of a stream without events.
-    fed = [stream for stream in asked.fed if stream in schemas] or list(schemas)[:1]
+    fed = [stream for stream in case.fed if stream in schemas] or list(schemas)[:1]
     inputs = tuple(
         GroupInput(Channel(name, schemas[stream]), Strategy.ALL, records_errors=True)
         for stream in fed
@@ -223,8 +231,8 @@ def _group(
         for stream in watched
         if stream in schemas
     )
-    plain = GroupSpec(name, "default", 1, asked.app, inputs, outputs, stateful=True)
-    tree = parse_app(asked.app)
+    plain = GroupSpec(name, "default", 1, case.app, inputs, outputs, stateful=True)
+    tree = parse_app(case.app)
     if find(tree.annotations, "app:name") is None:
         named = Annotation("App:name", ((None, name),))
         tree = replace(tree, annotations=(named, *tree.annotations))
@@ -233,7 +241,7 @@ def _group(
     except MeshError:
         # A cluster refuses more than the operators do.
         return plain
-    if len(planned) != 1 or planned[0].stateful or app.triggers or is_asked:
+    if len(planned) != 1 or planned[0].stateful or app.triggers or is_queried:
         return plain
     called = dict.fromkeys(q.target.name for q in app.queries if q.name in callbacks)
     more = tuple(
@@ -241,13 +249,13 @@ def _group(
         for stream in called
         if stream in schemas and stream not in watched
     )
-    found = replace(plain, text=planned[0].text, outputs=outputs + more, stateful=False)
+    stateless = replace(plain, text=planned[0].text, outputs=outputs + more, stateful=False)
     # A query that no route has is run with the operators of a group with state.
-    return found if queries_in(routes(_wiring(found))) >= set(callbacks) else plain
+    return stateless if queries_in(routes(_wiring(stateless))) >= set(callbacks) else plain
 
 
-def _answer(one: _Asked) -> dict[str, Any]:
-    run = Replaying(one.case, one.app, one.made)
+def _answer(one: _RunningCase) -> dict[str, Any]:
+    run = Replaying(one.case, one.app, one.results)
     try:
         run.all_steps()
     except Exception as error:  # One case's answer, not the end of the others.
@@ -294,22 +302,26 @@ _numbers = count()
 # With state
 
 
-def _run_hosted(session: SparkSession, asked: Mapping[int, _Asked], jobs: int) -> None:
+def _run_hosted(session: SparkSession, cases: Mapping[int, _RunningCase], jobs: int) -> None:
     """Leg by leg: a query for the first legs of all, one for the second ones, and so on."""
-    for number in range(max((len(one.legs) for one in asked.values()), default=0)):
+    for number in range(max((len(one.legs) for one in cases.values()), default=0)):
         with scratch.directory("leg") as directory:
-            at_work = {n: one for n, one in asked.items() if number < len(one.legs)}
+            at_work = {n: one for n, one in cases.items() if number < len(one.legs)}
             _run_leg(session, at_work, number, directory, jobs)
 
 
 def _run_leg(
-    session: SparkSession, asked: Mapping[int, _Asked], number: int, directory: Path, jobs: int
+    session: SparkSession,
+    cases: Mapping[int, _RunningCase],
+    number: int,
+    directory: Path,
+    jobs: int,
 ) -> None:
     tasks: dict[int, CaseTask] = {}
     owners: dict[str, int] = {}
     turns: list[list[list[pa.RecordBatch]]] = []
-    ends: dict[int, Position] = {}
-    for n, one in asked.items():
+    ends: dict[int, InputPosition] = {}
+    for n, one in cases.items():
         io = _wiring(one.group)
         home = directory / str(n)
         inputs = io.input_streams(0)
@@ -318,9 +330,11 @@ def _run_leg(
         start = _start(one, leg, tuple(inputs))
         start.restore(LocalState(home / "0"))
         restored = frozenset((0,) if start.manifest is not None else ())
-        is_playback = one.case.mode is Mode.PLAYBACK
-        asked_in = {place: step for place, step in leg.steps if isinstance(step, Asked)}
-        tasks[n] = CaseTask(io, str(home), restored, one.queries, is_playback, one.is_log, asked_in)
+        is_playback = one.case.mode is TimeMode.PLAYBACK
+        ask_calls = {place: step for place, step in leg.steps if isinstance(step, AskCall)}
+        tasks[n] = CaseTask(
+            io, str(home), restored, one.queries, is_playback, one.is_log, ask_calls
+        )
         position = start.position
         for turn, (place, step) in enumerate(leg.steps):
             rows, position = marked_rows(inputs, position, place, step)
@@ -337,25 +351,25 @@ def _run_leg(
     frame = reader.schema(MARKED_DDL).load().mapInArrow(CasesTask(tasks, owners), SINK_SCHEMA)
     for row in _collected(session, frame, directory) if turns else ():
         owner, place = row["producer"].split("/")
-        _take(asked[int(owner)], int(place), row)
-    for n, one in asked.items():
+        _take(cases[int(owner)], int(place), row)
+    for n, one in cases.items():
         start = _start(one, one.legs[number], tuple(_wiring(one.group).input_streams(0)))
         is_done = bool(one.legs[number].steps) and one.error is None
         local = LocalState(directory / str(n) / "0")
         one.snapshots.append(_Snapshot.of(local, ends[n]) if is_done else start)
 
 
-def _start(one: _Asked, leg: Leg, streams: tuple[str, ...]) -> _Snapshot:
+def _start(one: _RunningCase, leg: Leg, streams: tuple[str, ...]) -> _Snapshot:
     """The snapshot from which a leg starts."""
     if leg.origin is None:
         nothing = {stream: {"sequence": 0, "time_ms": 0} for stream in streams}
-        return _Snapshot(Position.of(nothing, streams))
+        return _Snapshot(InputPosition.of(nothing, streams))
     return one.snapshots[leg.origin]
 
 
-def _take(one: _Asked, place: int, row: Mapping[str, Any]) -> None:
+def _take(one: _RunningCase, place: int, row: Mapping[str, Any]) -> None:
     """Record a row of the sink."""
-    made = one.made.setdefault(place, Made())
+    result = one.results.setdefault(place, StepResult())
     stream = row["stream"]
     if stream == ERROR:
         one.error = one.error or row["data"].decode()
@@ -365,15 +379,15 @@ def _take(one: _Asked, place: int, row: Mapping[str, Any]) -> None:
         return
     if stream == REFUSAL:
         said = orjson.loads(row["data"])
-        made.refusal = MeshError(said["code"], said["message"])
+        result.refusal = MeshError(said["code"], said["message"])
         return
     rows = _read(row["data"])
     if stream == ANSWER:
-        made.answer = rows
+        result.answer = rows
     elif stream.startswith(CALLS):
-        made.calls.append(call_run(stream, rows))
+        result.calls.append(call_run(stream, rows))
     else:
-        made.outputs.append(_output(one, stream, rows))
+        result.outputs.append(_output(one, stream, rows))
 
 
 def _read(data: bytes) -> pa.RecordBatch:
@@ -382,23 +396,23 @@ def _read(data: bytes) -> pa.RecordBatch:
         return batches[0] if batches else pa.RecordBatch.from_pylist([], stored.schema)
 
 
-def _output(one: _Asked, js_stream: str, rows: pa.RecordBatch) -> OutputRun:
+def _output(one: _RunningCase, js_stream: str, rows: pa.RecordBatch) -> OutputRun:
     channel = next(c for c in one.group.outputs if c.js_stream() == js_stream)
     position, time_ms = (rows.column(n).to_numpy() for n in (POSITION_COLUMN, TIME_COLUMN))
-    own = rows.select(channel.stream.names).cast(channel.stream.arrow)
-    return OutputRun(channel.stream.name, position, time_ms, own)
+    stream_rows = rows.select(channel.stream.names).cast(channel.stream.arrow)
+    return OutputRun(channel.stream.name, position, time_ms, stream_rows)
 
 
 # Without state
 
 
-def _run_stateless(session: SparkSession, one: _Asked) -> None:
+def _run_stateless(session: SparkSession, one: _RunningCase) -> None:
     """A query for each leg; what is not sent to a stream has no effect."""
     io = _wiring(one.group)
     if not routes(io):
         return
     for leg in one.legs:
-        steps = [(place, step) for place, step in leg.steps if isinstance(step, Sent)]
+        steps = [(place, step) for place, step in leg.steps if isinstance(step, StepCall)]
         sent = [(place, chunk) for place, chunk in steps if chunk.stream is not None]
         if not sent:
             continue
@@ -413,8 +427,8 @@ def _run_stateless(session: SparkSession, one: _Asked) -> None:
 
 def _stateless_rows(
     session: SparkSession,
-    one: _Asked,
-    sent: Sequence[tuple[int, Sent]],
+    one: _RunningCase,
+    sent: Sequence[tuple[int, StepCall]],
     io: InstanceIO,
     directory: Path,
 ) -> list[dict[str, Any]]:
@@ -446,16 +460,16 @@ def _typed(
     return frame
 
 
-def _take_stateless(one: _Asked, rows: Sequence[Mapping[str, Any]]) -> None:
+def _take_stateless(one: _RunningCase, rows: Sequence[Mapping[str, Any]]) -> None:
     """Record rows in the engine's order: one chunk passes through each query at once."""
     for row in rows:
         if row["stream"].startswith(CALLS):
-            calls = one.made.setdefault(int(row["producer"]), Made()).calls
+            calls = one.results.setdefault(int(row["producer"]), StepResult()).calls
             calls.append(call_run(row["stream"], _read(row["data"])))
     for channel in one.group.outputs:
         if channel.stream.name not in one.streams:
             continue
-        found = []
+        entries = []
         for row in rows:
             if row["stream"] != channel.js_stream():
                 continue
@@ -463,11 +477,11 @@ def _take_stateless(one: _Asked, rows: Sequence[Mapping[str, Any]]) -> None:
             leg = int(row["producer"].rpartition("-")[2])
             for at, position in enumerate(run.position.tolist()):
                 place, index = divmod(position, POSITIONS_PER_MESSAGE)
-                found.append((place, leg, index, run, at))
-        found.sort(key=lambda one: one[:3])
-        for number, (place, _, _, run, at) in enumerate(found):
+                entries.append((place, leg, index, run, at))
+        entries.sort(key=lambda one: one[:3])
+        for number, (place, _, _, run, at) in enumerate(entries):
             position = np.array([number], dtype=np.int64)
             chosen = OutputRun(
                 run.stream, position, run.time_ms[at : at + 1], run.rows.slice(at, 1)
             )
-            one.made.setdefault(place, Made()).outputs.append(chosen)
+            one.results.setdefault(place, StepResult()).outputs.append(chosen)

@@ -59,13 +59,15 @@ def _calls(query: str, source: SourceEvents) -> Iterator[pa.RecordBatch]:
     """The calls of a query, from what it emits, step by step."""
     events = source.as_events(source.rows.schema)
     for place in np.unique(events.order).tolist():
-        own = events.where(events.order == place)
-        count = len(own)
+        step_events = events.where(events.order == place)
+        count = len(step_events)
         call = np.zeros(count, dtype=np.int64)
         kind = np.full(count, CURRENT, dtype=np.int8)
-        made = call_row(CallRun(query, call, kind, own.clock_ms, own.time_ms, own.rows))
+        row = call_row(
+            CallRun(query, call, kind, step_events.clock_ms, step_events.time_ms, step_events.rows)
+        )
         producer: Any = pa.array([str(place)], pa.string())
-        yield for_sink(made.set_column(_PRODUCER, SINK_FIELDS.field(_PRODUCER), producer))
+        yield for_sink(row.set_column(_PRODUCER, SINK_FIELDS.field(_PRODUCER), producer))
 
 
 def queries_in(routes: Iterable[Route]) -> frozenset[str]:

@@ -23,11 +23,11 @@ from mesh.operators.on_demand import answer
 from mesh.operators.stored import stores_of
 from mesh.plan.bind import bind_on_demand
 from mesh.plan.bind.group import bind_group
-from mesh.plan.bound import Answer
-from mesh.spark.local_state import Position
+from mesh.plan.bound import AnswerOutput
+from mesh.spark.local_state import InputPosition
 from mesh.spark.partition_task import PartitionRun, PartitionTask
 from mesh.spark.sink_rows import SINK_FIELDS, for_sink
-from mesh.testing.conformance.script import Asked
+from mesh.testing.conformance.script import AskCall
 from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.gc_freeze import freeze_imported
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from mesh.operators.executor import InputRun, OutputRun
     from mesh.plan.bound import BoundOnDemandQuery
-    from mesh.spark.partition_task import Partition
+    from mesh.spark.partition_task import LivePartition
 
 #: In place of a JetStream stream: rows with a call of a query, with an answer or the error in its
 #: place, and with the error of a case.
@@ -60,7 +60,7 @@ class CaseTask(PartitionTask):
     playback: bool
     is_log: bool
     #: On-demand queries by the number of their step.
-    asked: Mapping[int, Asked]
+    ask_calls: Mapping[int, AskCall]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ class CasesTask:
         freeze_imported()
         # Rows that fail are part of the answers.
         logging.disable(logging.CRITICAL)
-        found = [batch for batch in batches if batch.num_rows]
-        if not found:
+        non_empty = [batch for batch in batches if batch.num_rows]
+        if not non_empty:
             return
-        rows = pa.Table.from_batches(found).combine_chunks().to_batches()[0]
+        rows = pa.Table.from_batches(non_empty).combine_chunks().to_batches()[0]
         streams: list[Any] = rows.column("stream").to_pylist()
         owners = [self.owners[stream] for stream in streams]
         cuts = [n for n in range(1, len(owners)) if owners[n] != owners[n - 1]]
@@ -87,16 +87,16 @@ class CasesTask:
             # The first row is a marker without a subject; it has the number of the step there.
             place = int(part.column("subject")[0].as_py())
             name = f"{owners[start]}/{place}"
-            for made in _run(self.cases[owners[start]], place, part):
-                producer = pa.array([name] * made.num_rows, pa.string())
-                yield for_sink(made.set_column(_PLACE, SINK_FIELDS.field(_PLACE), producer))
+            for output in _run(self.cases[owners[start]], place, part):
+                producer = pa.array([name] * output.num_rows, pa.string())
+                yield for_sink(output.set_column(_PLACE, SINK_FIELDS.field(_PLACE), producer))
 
 
 def _run(task: CaseTask, place: int, rows: pa.RecordBatch) -> list[pa.RecordBatch]:
-    run = CaseRun(task, task.asked.get(place))
+    run = CaseRun(task, task.ask_calls.get(place))
     try:
-        made = [*run.take(rows), *run.finish(), *map(call_row, run.calls)]
-        return [*made, *run.answered()]
+        outputs = [*run.take(rows), *run.finish(), *map(call_row, run.calls)]
+        return [*outputs, *run.answered()]
     except Exception as error:  # One case's answer, not the end of the others.
         return [_row(ERROR, f"{type(error).__name__}: {error}".encode())]
 
@@ -104,14 +104,14 @@ def _run(task: CaseTask, place: int, rows: pa.RecordBatch) -> list[pa.RecordBatc
 class CaseRun(PartitionRun):
     """One step of one case; ``calls``: what queries called back with.
 
-    ``asked``: the on-demand query that is the step.  A change is made by the operators before
+    ``ask_call``: the on-demand query that is the step.  A change is made by the operators before
     their state is stored; any other is answered from the stored state, without the operators.
     """
 
-    def __init__(self, task: CaseTask, asked: Asked | None = None) -> None:
+    def __init__(self, task: CaseTask, ask_call: AskCall | None = None) -> None:
         super().__init__(task)
         self._case = task
-        self._asked = asked
+        self._ask_call = ask_call
         self._refusal: MeshError | None = None
         self._has_come = False
         self.calls: list[CallRun] = []
@@ -122,11 +122,11 @@ class CaseRun(PartitionRun):
         return Executor(bind_group(group), outputs, case.callbacks, playback=case.playback)
 
     def _advance(
-        self, partition: Partition, inputs: list[InputRun]
+        self, partition: LivePartition, inputs: list[InputRun]
     ) -> tuple[list[OutputRun], bool]:
         """Advance to the case's time, with the events sent at it."""
-        if self._asked is not None:
-            self._perform(partition.executor, self._asked)
+        if self._ask_call is not None:
+            self._perform(partition.executor, self._ask_call)
             return [], True
         now_ms = max(end["time_ms"] for end in self.ends.values())
         if self._has_come:
@@ -134,46 +134,46 @@ class CaseRun(PartitionRun):
         self._has_come = bool(inputs)
         executor = partition.executor
         if self._case.is_log:
-            made = executor.run(inputs, dict.fromkeys(partition.clocks, now_ms))
+            outputs = executor.run(inputs, dict.fromkeys(partition.clocks, now_ms))
         elif inputs:
             (sent,) = inputs
-            made = executor.step(now_ms, sent.stream, sent.time_ms, sent.rows)
+            outputs = executor.step(now_ms, sent.stream, sent.time_ms, sent.rows)
         else:
-            made = executor.step(now_ms)
+            outputs = executor.step(now_ms)
         self.calls += executor.take_calls()
-        return made, True
+        return outputs, True
 
-    def _perform(self, executor: Executor, asked: Asked) -> None:
+    def _perform(self, executor: Executor, ask_call: AskCall) -> None:
         """Make the change that is asked for, if it is one, once."""
-        query = self._query(asked)
-        if self._has_come or isinstance(query.action, Answer):
+        query = self._query(ask_call)
+        if self._has_come or isinstance(query.action, AnswerOutput):
             return
         self._has_come = True
         try:
-            executor.ask(query, asked.now_ms)
+            executor.ask(query, ask_call.now_ms)
         except MeshError as error:
             self._refusal = error
 
     def answered(self) -> list[pa.RecordBatch]:
         """The answer to what is asked, from the stored state; none if nothing is."""
-        if self._asked is None:
+        if self._ask_call is None:
             return []
-        query = self._query(self._asked)
+        query = self._query(self._ask_call)
         try:
             if self._refusal is not None:
                 raise self._refusal
-            return [_row(ANSWER, ipc_stream(self._found(query, self._asked.now_ms)))]
+            return [_row(ANSWER, ipc_stream(self._stored_answer(query, self._ask_call.now_ms)))]
         except MeshError as error:
             return [_row(REFUSAL, orjson.dumps(error.to_dict()))]
 
-    def _query(self, asked: Asked) -> BoundOnDemandQuery:
-        return bind_on_demand(parse_on_demand_query(asked.text), bind_group(self._io.group))
+    def _query(self, ask_call: AskCall) -> BoundOnDemandQuery:
+        return bind_on_demand(parse_on_demand_query(ask_call.text), bind_group(self._io.group))
 
-    def _found(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
-        if not isinstance(query.action, Answer):
+    def _stored_answer(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
+        if not isinstance(query.action, AnswerOutput):
             return pa.RecordBatch.from_pylist([], query.action.target.arrow)
         local = self._case.state(0)
-        manifest = local.manifest(Position.of(self.ends, self.ends))
+        manifest = local.manifest(InputPosition.of(self.ends, self.ends))
         assert manifest is not None, "stored at the end of the step"
         app, places = bind_group(self._io.group), self._executor().places
         stores = stores_of(app, local.load(manifest), places, query.reads)
@@ -193,8 +193,8 @@ def call_run(stream: str, rows: pa.RecordBatch) -> CallRun:
     width = len(_CALL_COLUMNS)
     call, kind, clock_ms, time_ms = (c.to_numpy() for c in rows.columns[:width])
     names = rows.schema.names[width:]
-    own = pa.RecordBatch.from_arrays(rows.columns[width:], names)
-    return CallRun(stream.removeprefix(CALLS), call, kind, clock_ms, time_ms, own)
+    batch = pa.RecordBatch.from_arrays(rows.columns[width:], names)
+    return CallRun(stream.removeprefix(CALLS), call, kind, clock_ms, time_ms, batch)
 
 
 def _row(stream: str, data: bytes) -> pa.RecordBatch:

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.spark.instance_io import METADATA
-from mesh.spark.local_state import Position
+from mesh.spark.local_state import InputPosition
 from mesh.spark.sink_rows import ARROW_TYPE, JSON_TYPE, TIME_COLUMN
-from mesh.testing.conformance.script import Sent
+from mesh.testing.conformance.script import StepCall
 from pyspark_nats import encode
 from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.source.rows import MARKED, MESSAGE, RANGE_END, RANGE_START
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def marked_rows(
-    inputs: Mapping[str, GroupInput], position: Position, place: int, step: Step
-) -> tuple[pa.RecordBatch, Position]:
+    inputs: Mapping[str, GroupInput], position: InputPosition, place: int, step: Step
+) -> tuple[pa.RecordBatch, InputPosition]:
     """A step as rows of the source, and the position after it.
 
     ``inputs``: by JetStream stream; ``place``: the step's number, which is in the first row. The
@@ -32,7 +32,7 @@ def marked_rows(
     message; no time passes.
     """
     starts = position.offsets
-    sent = step if isinstance(step, Sent) else None
+    sent = step if isinstance(step, StepCall) else None
     passed = {} if sent is None else {"time_ms": sent.now_ms}
     ends = {stream: {**start, **passed} for stream, start in starts.items()}
     rows = [_marker(RANGE_START, stream, start, str(place)) for stream, start in starts.items()]
@@ -58,7 +58,7 @@ def marked_rows(
             }
         )
     rows += [_marker(RANGE_END, stream, end) for stream, end in ends.items()]
-    return pa.RecordBatch.from_pylist(rows, MARKED), Position.of(ends, ends)
+    return pa.RecordBatch.from_pylist(rows, MARKED), InputPosition.of(ends, ends)
 
 
 def _marker(
@@ -67,7 +67,7 @@ def _marker(
     return {"kind": kind, "stream": stream, "subject": subject, **offset}
 
 
-def _message(sent: Sent) -> tuple[str, bytes, int | None]:
+def _message(sent: StepCall) -> tuple[str, bytes, int | None]:
     """Content type, data and the header's time; JSON if that can express the events."""
     rows, times = sent.rows, sent.time_ms
     assert rows is not None
@@ -94,7 +94,7 @@ def _is_plain(rows: pa.RecordBatch) -> bool:
     return bool(rows.num_columns)
 
 
-def typed_rows(place: int, sent: Sent) -> pa.RecordBatch:
+def typed_rows(place: int, sent: StepCall) -> pa.RecordBatch:
     """Events as rows of a source that decodes; the sequence is the step's number."""
     assert sent.rows is not None
     assert sent.time_ms is not None

@@ -24,14 +24,14 @@ def main() -> int:
     parser.add_argument("--bursts", type=float, default=2, help="bursts of faults an hour")
     parser.add_argument("--loses", action="store_true", help="NATS loses acknowledged writes too")
     parser.add_argument("--scenario", type=Path, help="play this one, with --seed")
-    given = parser.parse_args()
+    options = parser.parse_args()
     started_s = time.process_time()
-    if given.scenario is not None:
-        outcome = run.play(read(given.scenario.read_text()), given.seed)
+    if options.scenario is not None:
+        outcome = run.play(read(options.scenario.read_text()), options.seed)
         total, failure = outcome.tally, outcome if outcome.violation else None
     else:
         total, failure = run.play_many(
-            given.seed, given.hours, given.life, given.bursts, loses=given.loses
+            options.seed, options.hours, options.life, options.bursts, loses=options.loses
         )
     took_s = time.process_time() - started_s
     sys.stdout.write(run.describe(total, took_s) + "\n")

@@ -19,11 +19,11 @@ from mesh.testing.seating import most_placeable
 from mesh.testing.simulator import scenario as scenarios
 from mesh.testing.simulator.flows import Flows
 from mesh.testing.simulator.invariants import Invariants, Violation
-from mesh.testing.simulator.nodes import Manager, Node
-from mesh.testing.simulator.session import Session
+from mesh.testing.simulator.nodes import SimulatedManager, SimulatedNode
+from mesh.testing.simulator.session import SimulatedSession
 from mesh.testing.simulator.store import HISTORY_S, Store
 from mesh.testing.simulator.workers import Worker
-from mesh.testing.simulator.world import Process, World, Write
+from mesh.testing.simulator.world import SimulatedProcess, World, Write
 
 if TYPE_CHECKING:
     from mesh.control.cluster_state import ClusterState
@@ -39,7 +39,7 @@ RECOVERY_S = 60.0
 
 
 @dataclass
-class Tally:
+class RunTally:
     """Counts of a run."""
 
     simulated_s: float = 0.0
@@ -48,7 +48,7 @@ class Tally:
     events: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RunTally) -> None:
         """Add another run's."""
         self.simulated_s += other.simulated_s
         self.played_s += other.played_s
@@ -65,12 +65,12 @@ class Cluster:
         self.world = World(Random(seed))
         self.store = Store(self.world)
         self.flows = Flows(self.world)
-        self.tally = Tally()
+        self.tally = RunTally()
         self._skipped_s = 0.0
         self._trouble_s = 0.0
         self._deployed = 0
         self.managers = {
-            name: Manager(self._process(name), self.store, self.settings)
+            name: SimulatedManager(self._process(name), self.store, self.settings)
             for name in scenario.managers
         }
         self.workers = {
@@ -79,13 +79,13 @@ class Cluster:
                 self.store,
                 self.settings,
                 kind,
-                Session(self.world, self.flows),
+                SimulatedSession(self.world, self.flows),
             )
             for name, kind in scenario.workers
         }
         for worker in self.workers.values():
             worker.on_rejected = partial(self._start_later, worker)
-        self.nodes: dict[str, Node] = {**self.managers, **self.workers}
+        self.nodes: dict[str, SimulatedNode] = {**self.managers, **self.workers}
         self.invariants = Invariants(
             self.world, self.store, self.flows, self.workers, self.settings
         )
@@ -95,7 +95,7 @@ class Cluster:
         """The simulated time, with the skipped times."""
         return self.world.now_s + self._skipped_s
 
-    def play(self) -> Tally:
+    def play(self) -> RunTally:
         """Play the scenario to its end.
 
         Raises:
@@ -118,11 +118,11 @@ class Cluster:
             self._count()
         return self.tally
 
-    def _process(self, name: str) -> Process:
+    def _process(self, name: str) -> SimulatedProcess:
         random = self.world.random
         # Crystals drift by 50 ppm; this is 40 times that.
         rate, offset_s = random.uniform(0.998, 1.002), random.uniform(0.0, 1e5)
-        return Process(self.world, name, rate, offset_s)
+        return SimulatedProcess(self.world, name, rate, offset_s)
 
     def _advance_to(self, at_s: float) -> None:
         """Let time pass, and skip it while the cluster is at rest."""
@@ -154,51 +154,51 @@ class Cluster:
             if not worker.session.is_warm:
                 return f"{worker.name} starts its session"
         snapshot = leader.watch.catch_up().snapshot(leader.now_s)
-        found = cluster_state_of(snapshot, self.settings)
-        if len(found.hosts) != len(self.workers):
+        cluster = cluster_state_of(snapshot, self.settings)
+        if len(cluster.hosts) != len(self.workers):
             return "not every worker is seen"
         actions = reconcile.decide(snapshot, self.settings)
         if any(not isinstance(action, ForgetNode) for action in actions):
             return f"{actions[0]} is to be done"
         if any(app.value.deleting for app in snapshot.apps):
             return "an app is being removed"
-        for change in found.changes.values():
+        for change in cluster.changes.values():
             # An instance that has to run once more may have no place.
-            if not change.left or any(name in found.placement.where for name in change.left):
+            if not change.left or any(name in cluster.placement.where for name in change.left):
                 return f"group {change.form.group} is to have another form"
-        for name, where in found.placement.where.items():
-            assignment = found.assignments.get(name)
+        for name, where in cluster.placement.where.items():
+            assignment = cluster.assignments.get(name)
             running = self.workers[where].session.running.get(name)
             if assignment is None or running is None or running.assignment != assignment:
                 return f"{name} does not run on {where}"
         for worker in self.workers.values():
             for name in worker.session.running:
-                if found.placement.where.get(name) != worker.name:
+                if cluster.placement.where.get(name) != worker.name:
                     return f"{worker.name} runs {name} still"
-        self._check_most(found)
-        return self._unheld(found)
+        self._check_most(cluster)
+        return self._unheld(cluster)
 
-    def _unheld(self, found: ClusterState) -> str | None:
+    def _unheld(self, cluster: ClusterState) -> str | None:
         """A worker or instance without its standby; None when all have theirs.
 
         Raises:
             Violation: a worker is the standby of its own instance, or a possible standby is
                 missing.
         """
-        seats = Counter(found.placement.where.values())
-        seats.update(s.worker for s in found.standbys.values())
-        for name, item in found.wanted.items():
-            active = found.placement.where.get(name)
-            told = found.standbys.get(name)
-            if told is not None:
-                if told.worker == active:
+        seats = Counter(cluster.placement.where.values())
+        seats.update(s.worker for s in cluster.standbys.values())
+        for name, item in cluster.desired.items():
+            active = cluster.placement.where.get(name)
+            standby = cluster.standbys.get(name)
+            if standby is not None:
+                if standby.worker == active:
                     raise Violation(f"{active} stands by for {name}, which it runs")
-                if name not in self.workers[told.worker].holding:
-                    return f"{told.worker} does not hold {name} yet"
+                if name not in self.workers[standby.worker].holding:
+                    return f"{standby.worker} does not hold {name} yet"
             elif item.form.spec.standby and active is not None:
                 could = [
                     h.name
-                    for h in found.hosts
+                    for h in cluster.hosts
                     if h.admits is Admits.OPEN and h.name != active and item.need.fits(h)
                     and (not h.capacity or seats[h.name] < h.capacity)
                 ]  # fmt: skip
@@ -206,17 +206,17 @@ class Cluster:
                     raise Violation(f"nobody stands by for {name}, and {could[0]} could")
         for worker in self.workers.values():
             for name in worker.holding:
-                if name not in found.standbys or found.standbys[name].worker != worker.name:
+                if name not in cluster.standbys or cluster.standbys[name].worker != worker.name:
                     return f"{worker.name} holds {name} still"
         return None
 
-    def _check_most(self, found: ClusterState) -> None:
+    def _check_most(self, cluster: ClusterState) -> None:
         """Check that as many instances as possible are placed."""
-        shut = {host.name for host in found.hosts if host.admits is not Admits.OPEN}
-        where = found.placement.where
-        needs = [w.need for name, w in found.wanted.items() if where.get(name) not in shut]
+        shut = {host.name for host in cluster.hosts if host.admits is not Admits.OPEN}
+        where = cluster.placement.where
+        needs = [w.need for name, w in cluster.desired.items() if where.get(name) not in shut]
         placed = sum(1 for worker in where.values() if worker not in shut)
-        most = most_placeable(needs, [h for h in found.hosts if h.admits is Admits.OPEN])
+        most = most_placeable(needs, [h for h in cluster.hosts if h.admits is Admits.OPEN])
         if placed != most:
             raise Violation(f"{placed} instances are placed, and {most} could be")
 
@@ -256,8 +256,8 @@ class Cluster:
             case "reform", (name, *groups):
                 self._reform(name, tuple(groups))
             case (("cordon" | "drain" | "uncordon"), (name,)):
-                told = {"cordon": Admission.CORDONED, "drain": Admission.DRAINING}
-                order = NodeOrder(name, told.get(event.kind, Admission.OPEN))
+                standby = {"cordon": Admission.CORDONED, "drain": Admission.DRAINING}
+                order = NodeOrder(name, standby.get(event.kind, Admission.OPEN))
                 self._put(names.order_key(name), order)
             case _:
                 raise ValueError(f"not an event: {event}")
@@ -266,8 +266,8 @@ class Cluster:
         """Record that ``name`` has trouble, with its end."""
         until_s = self.world.now_s + lasts_s
         self._trouble_s = max(self._trouble_s, until_s)
-        known_s = self.invariants.troubled_s.get(name, 0.0)
-        self.invariants.troubled_s[name] = max(known_s, until_s)
+        current_s = self.invariants.troubled_s.get(name, 0.0)
+        self.invariants.troubled_s[name] = max(current_s, until_s)
         return until_s
 
     def _pause(self, name: str, lasts_s: float, *, with_session: bool) -> None:
@@ -330,7 +330,7 @@ class Cluster:
         """Restart later, as a supervisor of processes does after an error."""
         self.world.at(self._trouble(worker.name, 1.0), lambda: self._start_again(worker))
 
-    def _start_again(self, node: Node) -> None:
+    def _start_again(self, node: SimulatedNode) -> None:
         if not node.process.is_up:
             node.process.is_up = True
             node.process.paused_s = 0.0
@@ -353,28 +353,28 @@ class Cluster:
 
     def _reform(self, name: str, groups: tuple[str, ...]) -> None:
         """Request other numbers or texts for the groups of an app."""
-        known = self._app(name)
-        if known is not None and not known.deleting:
-            changed = tuple(scenarios.reformed(group, groups) for group in known.spec.groups)
-            record = replace(known, spec=replace(known.spec, groups=changed))
+        current = self._app(name)
+        if current is not None and not current.deleting:
+            changed = tuple(scenarios.reformed(group, groups) for group in current.spec.groups)
+            record = replace(current, spec=replace(current.spec, groups=changed))
             self._put(names.app_key(name), record)
 
     def _undeploy(self, name: str) -> None:
-        if (known := self._app(name)) is not None:
-            self._put(names.app_key(name), replace(known, deleting=True))
+        if (current := self._app(name)) is not None:
+            self._put(names.app_key(name), replace(current, deleting=True))
 
     def _count(self) -> None:
-        found = self.invariants
+        invariants = self.invariants
         self.tally.simulated_s = self.now_s
         self.tally.played_s = self.world.now_s
         self.tally.counts.update(
             {
-                "elections": found.elected,
-                "placements": found.placed,
-                "withdrawals": found.withdrawn,
-                "starts": found.opened,
-                "standbys": found.stood_by,
-                "forms": found.reformed,
+                "elections": invariants.elected,
+                "placements": invariants.placed,
+                "withdrawals": invariants.withdrawn,
+                "starts": invariants.opened,
+                "standbys": invariants.stood_by,
+                "forms": invariants.reformed,
                 "writes": self.store.taken,
                 "refused writes": self.store.refused,
             }

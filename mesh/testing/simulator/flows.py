@@ -176,15 +176,15 @@ class Flows:
             yield self._part(running, part)
 
     def _part(self, running: Running, part: str) -> _Part:
-        made = running.assignment
-        at = made.app_incarnation, made.group, part
+        assignment = running.assignment
+        at = assignment.app_incarnation, assignment.group, part
         return self._parts.setdefault(at, _Part())
 
 
 def _instances(form: GroupForm) -> Iterator[Running]:
 
     for index, name in enumerate(form.spec.instances, 1):
-        made = Assignment(
+        assignment = Assignment(
             name, form.app, form.group, index, form.app_incarnation, "", 0, lease_revision=0
         )
-        yield Running(made, form.spec, "")
+        yield Running(assignment, form.spec, "")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _EXCEEDS: Final = 0.15
 
 
-class Session(Protocol):
+class InstanceSession(Protocol):
     """The session that runs an instance."""
 
     world: World
@@ -60,7 +60,7 @@ class Session(Protocol):
 class Instance:
     """An instance from its start to its end."""
 
-    def __init__(self, session: Session, running: Running) -> None:
+    def __init__(self, session: InstanceSession, running: Running) -> None:
         self.running = running
         self._session = session
         self._world = session.world
@@ -115,7 +115,7 @@ class Instance:
                     self._answer(choose.uniform(0.05, 1.0), events.Left())
             case events.Settle(drains):
                 self._settle(drains=drains)
-            case events.Report():
+            case events.ReportState():
                 self._report()
                 if self._life.rest_s is not None:
                     self._session.later(self._life.rest_s, lambda: self._take(events.Ticked()))

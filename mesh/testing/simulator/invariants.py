@@ -10,7 +10,7 @@ from mesh.model.cluster import AppRecord, Assignment, LeaseRecord
 if TYPE_CHECKING:
     from mesh.settings import Settings
     from mesh.testing.simulator.flows import Flows, Running
-    from mesh.testing.simulator.store import Store, Stored
+    from mesh.testing.simulator.store import Store, StoredWrite
     from mesh.testing.simulator.workers import Worker
     from mesh.testing.simulator.world import World
 
@@ -61,7 +61,7 @@ class Invariants:
         }
         self._flows.incomplete = self._incomplete
 
-    def _stored(self, stored: Stored) -> None:
+    def _stored(self, stored: StoredWrite) -> None:
         if stored.key == names.LEASE_KEY:
             self._lease(stored)
         elif stored.key.startswith("assignment."):
@@ -75,7 +75,7 @@ class Invariants:
             before = self._store.get(stored.bucket, stored.key)
             self._removal(before.value if before is not None else None)
 
-    def _lease(self, stored: Stored) -> None:
+    def _lease(self, stored: StoredWrite) -> None:
         """The lease changes its holder only if the term is over, or the holder gave it up."""
         before = self._store.get(stored.bucket, stored.key)
         now_s, ttl_s = self._world.now_s, self._settings.manager.lease_ttl_s
@@ -89,24 +89,27 @@ class Invariants:
             self._must(is_over or not is_certain, f"{stored.by} took a standing lease")
         self._leased_s = now_s
 
-    def _assignment(self, stored: Stored) -> None:
+    def _assignment(self, stored: StoredWrite) -> None:
         """Only the holder of the lease writes assignments, in epochs that grow."""
         self._by_leader(stored)
-        made = stored.value
-        if isinstance(made, Assignment):
-            at = made.app_incarnation, made.instance
-            known = 0 if at[0] in self._incomplete else self._epochs.get(at, 0)
-            self._must(made.epoch > known, f"{made.instance}: epoch {made.epoch} after {known}")
-            self._epochs[at] = made.epoch
-            self.withdrawn += made.stop
-            self.placed += not made.stop
+        assignment = stored.value
+        if isinstance(assignment, Assignment):
+            at = assignment.app_incarnation, assignment.instance
+            last_epoch = 0 if at[0] in self._incomplete else self._epochs.get(at, 0)
+            self._must(
+                assignment.epoch > last_epoch,
+                f"{assignment.instance}: epoch {assignment.epoch} after {last_epoch}",
+            )
+            self._epochs[at] = assignment.epoch
+            self.withdrawn += assignment.stop
+            self.placed += not assignment.stop
 
-    def _by_leader(self, stored: Stored) -> None:
+    def _by_leader(self, stored: StoredWrite) -> None:
         lease = self._store.get(names.CONTROL_BUCKET, names.LEASE_KEY)
         holder = _process(lease.value) if lease is not None and lease.value is not None else None
         self._must(holder == stored.by, f"{stored.by} wrote {stored.key}, and {holder} leads")
 
-    def _form(self, stored: Stored) -> None:
+    def _form(self, stored: StoredWrite) -> None:
         """A form replaces another only if no output is lost or duplicated."""
         before = self._store.get(stored.bucket, stored.key)
         old, new = before.value if before is not None else None, stored.value
@@ -142,32 +145,32 @@ class Invariants:
             is_incomplete or epoch < assignment.epoch or by == running.by,
             f"{assignment.instance}: {by} and {running.by} write in epoch {epoch}",
         )
-        own = self._workers[assignment.worker]
+        host = self._workers[assignment.worker]
         labels = set(running.group.node)
-        self._must(labels <= set(own.kind.labels), f"{assignment.instance} on {own.name}: labels")
-        if own.kind.capacity and not self.is_troubled(own.name):
-            room = len(own.session.running) <= own.kind.capacity
-            self._must(room, f"{own.name} runs more than its capacity")
-        for other in self._workers.values():
-            if other is own:
+        self._must(labels <= set(host.kind.labels), f"{assignment.instance} on {host.name}: labels")
+        if host.kind.capacity and not self.is_troubled(host.name):
+            room = len(host.session.running) <= host.kind.capacity
+            self._must(room, f"{host.name} runs more than its capacity")
+        for peer in self._workers.values():
+            if peer is host:
                 continue
             self._must(
-                self.is_troubled(own.name)
-                or self.is_troubled(other.name)
-                or not any(_differ(one, running) for one in other.session.running.values()),
-                f"{assignment.instance} begins on {own.name} while {other.name} runs an older form",
+                self.is_troubled(host.name)
+                or self.is_troubled(peer.name)
+                or not any(_differ(one, running) for one in peer.session.running.values()),
+                f"{assignment.instance} begins on {host.name} while {peer.name} runs an older form",
             )
-            known = next((r for r in other.session.running.values() if _share(r, running)), None)
-            if known is None:
+            rival = next((r for r in peer.session.running.values() if _share(r, running)), None)
+            if rival is None:
                 continue
-            theirs = known.assignment.instance
-            both = f"{assignment.instance} begins on {own.name} while {other.name}"
-            self._must(self.is_troubled(other.name), f"{both} runs {theirs}")
+            theirs = rival.assignment.instance
+            both = f"{assignment.instance} begins on {host.name} while {peer.name}"
+            self._must(self.is_troubled(peer.name), f"{both} runs {theirs}")
             # A worker that is cut off has stopped its session by now, unless its process does not
             # run.
-            is_stopped = other.process.paused_s + 1.0 > self._world.now_s
-            if other.process.is_up and not is_stopped and not is_incomplete:
-                self._must(not other.runs(known.assignment), f"{both} means {theirs} to go on")
+            is_stopped = peer.process.paused_s + 1.0 > self._world.now_s
+            if peer.process.is_up and not is_stopped and not is_incomplete:
+                self._must(not peer.runs(rival.assignment), f"{both} means {theirs} to go on")
 
     def is_troubled(self, worker: str) -> bool:
         """Whether something was wrong with a worker or its link a short time ago."""

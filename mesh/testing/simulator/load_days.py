@@ -23,8 +23,8 @@ from mesh.control.autoscale import (
     WAITING_MIN,
     WAITING_S,
     Autoscaler,
-    Change,
     GroupLoad,
+    ScaleChange,
 )
 from mesh.model.app import ScaleBounds
 
@@ -42,7 +42,7 @@ Load = Callable[[float, int], float]
 
 
 @dataclass(slots=True)
-class Tally:
+class DayTally:
     """Observations over some days of one load."""
 
     days: float = 0.0
@@ -57,7 +57,7 @@ class Tally:
     instances: float = 0.0
     least: float = 0.0
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: DayTally) -> None:
         """Add other days."""
         for name in ("instances", "least"):
             mean = getattr(self, name) * self.days + getattr(other, name) * other.days
@@ -126,9 +126,9 @@ LOADS: Final[dict[str, Callable[[random.Random], Load]]] = {
 }
 
 
-def play(load: Load, days: float, draw: random.Random) -> Tally:
+def play(load: Load, days: float, draw: random.Random) -> DayTally:
     """Some days of ``load``; the tally begins after the first hour."""
-    scaler, tally = Autoscaler(), Tally(days=days)
+    scaler, tally = Autoscaler(), DayTally(days=days)
     size, backlog, rests_s, direction, busy_since_s = 1, 0.0, 0.0, 0, math.inf
     steps = round((days * DAY_S) / SAMPLE_S)
     for step in range(steps):
@@ -148,17 +148,17 @@ def play(load: Load, days: float, draw: random.Random) -> Tally:
             tally.least += math.ceil(arrivals / CAPACITY / 0.8) / steps
         if change is not None:
             direction = _turn(tally, change, direction, counts=at_s > 3600)
-            size, rests_s = change.wanted, _RESCALE_S
+            size, rests_s = change.target, _RESCALE_S
     return tally
 
 
-def _count(tally: Tally, at_s: float, busy_since_s: float, backlog_s: float) -> None:
+def _count(tally: DayTally, at_s: float, busy_since_s: float, backlog_s: float) -> None:
     tally.busy_s = max(tally.busy_s, at_s - busy_since_s)
     tally.backlog_s = max(tally.backlog_s, backlog_s)
 
 
-def _turn(tally: Tally, change: Change, before: int, *, counts: bool) -> int:
-    direction = 1 if change.wanted > change.parallel else -1
+def _turn(tally: DayTally, change: ScaleChange, before: int, *, counts: bool) -> int:
+    direction = 1 if change.target > change.parallel else -1
     if counts:
         tally.changes += 1
         tally.turns += before not in (0, direction)
@@ -170,11 +170,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m mesh.testing.simulator.load_days")
     parser.add_argument("--days", type=float, default=40, help="simulated days of each load")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     for name, make in LOADS.items():
-        draw, tally = random.Random(given.seed), Tally()
-        while tally.days < given.days:
-            tally.add(play(make(draw), min(LIFE_DAYS, given.days - tally.days), draw))
+        draw, tally = random.Random(options.seed), DayTally()
+        while tally.days < options.days:
+            tally.add(play(make(draw), min(LIFE_DAYS, options.days - tally.days), draw))
         sys.stdout.write(f"{name:<12} {tally}\n")
     return 0
 

@@ -14,34 +14,34 @@ from mesh.control.actions import (
     Discard,
     DropForm,
     ForgetNode,
-    Place,
+    PlaceInstance,
     RemoveApp,
     RemoveStandby,
     Retire,
     Withdraw,
     WriteGroupForm,
 )
-from mesh.control.election import Candidate
+from mesh.control.election import ManagerCandidate
 from mesh.control.journal import JournalEntry
 from mesh.control.manager_state import (
     ActionPerformed,
     ActionRefused,
     Event,
+    LapsedAction,
     LeaseRefused,
     LeaseUnanswered,
     LeaseWritten,
     ManagerState,
     Observed,
     Perform,
-    Refusal,
     StartRemoval,
     Wait,
     WriteLease,
 )
 from mesh.model import names
-from mesh.model.cluster import NodeRecord, Role
-from mesh.testing.simulator.store import CONFLICT, TIMEOUT, Store, Watch, send
-from mesh.testing.simulator.world import Process, Sleep, Work, Write
+from mesh.model.cluster import NodeRecord, NodeRole
+from mesh.testing.simulator.store import CONFLICT, TIMEOUT, SimulatedWatch, Store, send
+from mesh.testing.simulator.world import SimulatedProcess, Sleep, Work, Write
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -56,15 +56,15 @@ _OBSERVED: Final[Event] = Observed()
 WRITE_S = 5.0
 
 
-class Node:
+class SimulatedNode:
     """A process that does work and watches the store."""
 
-    def __init__(self, process: Process, store: Store, settings: Settings) -> None:
+    def __init__(self, process: SimulatedProcess, store: Store, settings: Settings) -> None:
         self.process = process
         self.world = process.world
         self.store = store
         self.settings = settings
-        self.watch: Watch
+        self.watch: SimulatedWatch
         self._waiting: list[tuple[Work, int]] = []
         #: Grows for a loop each time that it is resumed, to identify waits that are over.
         self._tickets: dict[Work, int] = {}
@@ -133,13 +133,13 @@ class Node:
                 self.process.soon(self.process.true_s(until_s), wake)
 
 
-class Manager(Node):
+class SimulatedManager(SimulatedNode):
     """The loops of one manager; ``m1+`` is a second process with the id ``m1``."""
 
     def start(self) -> None:
         """Start heartbeats and candidacy."""
         super().start()
-        self.me = Candidate(self.name.rstrip("+"), f"{self.name}.{self.process.life}")
+        self.me = ManagerCandidate(self.name.rstrip("+"), f"{self.name}.{self.process.life}")
         self.state: ManagerState | None = None
         #: Duration of a pause between its next decision and the decision's first write, seconds.
         self.stall_s = 0.0
@@ -152,9 +152,9 @@ class Manager(Node):
         while True:
             number += 1
             record = NodeRecord(
-                self.me.id, Role.MANAGER, self.me.incarnation, "", number, ready=True
+                self.me.id, NodeRole.MANAGER, self.me.incarnation, "", number, ready=True
             )
-            key = names.node_key(Role.MANAGER, self.me.id)
+            key = names.node_key(NodeRole.MANAGER, self.me.id)
             yield Write(names.CONTROL_BUCKET, key, record, None, WRITE_S)
             yield Sleep(self.now_s + period_s)
 
@@ -197,40 +197,42 @@ class Manager(Node):
         self, state: ManagerState, action: RecordAction, lease_revision: int
     ) -> Generator[Sleep | Write, Any, Event]:
         records = self.watch.records
-        for asked in self._writes(action, (names.LEASE_KEY, lease_revision)):
+        for write in self._writes(action, (names.LEASE_KEY, lease_revision)):
             if self.stall_s:
                 self.process.paused_s = self.world.now_s + self.stall_s
                 self.stall_s = 0.0
                 yield Sleep(self.now_s)
             if not state.may_write(records.snapshot(self.now_s)):
-                return ActionRefused(Refusal.LAPSED)
-            answer = yield asked
+                return ActionRefused(LapsedAction.LAPSED)
+            answer = yield write
             if answer in (CONFLICT, TIMEOUT):
                 is_refused = answer == CONFLICT
-                return ActionRefused(Refusal.REFUSED if is_refused else Refusal.UNANSWERED)
-            records.take(asked.bucket, asked.key, asked.value, answer, self.now_s)
+                return ActionRefused(
+                    LapsedAction.REFUSED if is_refused else LapsedAction.UNANSWERED
+                )
+            records.take(write.bucket, write.key, write.value, answer, self.now_s)
         return ActionPerformed()
 
-    def _remove(self, state: ManagerState, asked: StartRemoval) -> Work:
+    def _remove(self, state: ManagerState, removal: StartRemoval) -> Work:
         records = self.watch.records
-        why: Refusal | None = None
-        for write in self._removal_writes(asked.action):
-            if not state.may_remove(asked, records.snapshot(self.now_s)):
-                why = Refusal.REFUSED
+        why: LapsedAction | None = None
+        for write in self._removal_writes(removal.action):
+            if not state.may_remove(removal, records.snapshot(self.now_s)):
+                why = LapsedAction.REFUSED
                 break
             answer = yield write
             if answer in (CONFLICT, TIMEOUT):
-                why = Refusal.REFUSED if answer == CONFLICT else Refusal.UNANSWERED
+                why = LapsedAction.REFUSED if answer == CONFLICT else LapsedAction.UNANSWERED
                 break
             records.take(write.bucket, write.key, write.value, answer, self.now_s)
-        state.removal_ended(asked, why, self.now_s)
+        state.removal_ended(removal, why, self.now_s)
 
     def _writes(self, action: RecordAction, fence: tuple[str, int]) -> Iterator[Write]:
         control = names.CONTROL_BUCKET
         match action:
-            case Place(made, _) | Withdraw(made, _):
-                key = names.assignment_key(made.instance)
-                yield Write(control, key, made, fence, WRITE_S)
+            case PlaceInstance(assignment, _) | Withdraw(assignment, _):
+                key = names.assignment_key(assignment.instance)
+                yield Write(control, key, assignment, fence, WRITE_S)
             case WriteGroupForm(form, _):
                 yield Write(control, names.form_key(form.app, form.group), form, fence, WRITE_S)
             case DropForm(app_name, group_name, _):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from mesh.testing.simulator.cluster import Cluster, Tally
+from mesh.testing.simulator.cluster import Cluster, RunTally
 from mesh.testing.simulator.invariants import Violation
 from mesh.testing.simulator.scenario import Scenario, draw
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     """The result of a cluster's run."""
 
     scenario: Scenario
     seed: int
-    tally: Tally
+    tally: RunTally
     #: None when every invariant held.
     violation: str | None
 
 
-def play(scenario: Scenario, seed: int) -> Outcome:
+def play(scenario: Scenario, seed: int) -> RunOutcome:
     """Play one scenario."""
     cluster = Cluster(scenario, seed)
     try:
@@ -33,18 +33,18 @@ def play(scenario: Scenario, seed: int) -> Outcome:
     except Violation as violation:
         # Events after the violation don't matter.
         played = tuple(e for e in scenario.events if e.at_s <= cluster.now_s)
-        return Outcome(replace(scenario, events=played), seed, cluster.tally, str(violation))
-    return Outcome(scenario, seed, cluster.tally, None)
+        return RunOutcome(replace(scenario, events=played), seed, cluster.tally, str(violation))
+    return RunOutcome(scenario, seed, cluster.tally, None)
 
 
 def play_many(
     seed: int, hours: float, life_hours: float, bursts_per_hour: float, *, loses: bool = False
-) -> tuple[Tally, Outcome | None]:
+) -> tuple[RunTally, RunOutcome | None]:
     """Play clusters from ``seed`` on until ``hours`` have been simulated, or one fails.
 
     With ``loses``, NATS also loses acknowledged writes.
     """
-    total = Tally()
+    total = RunTally()
     while total.simulated_s < hours * 3600:
         left_hours = min(life_hours, hours - total.simulated_s / 3600)
         outcome = play(draw(Random(seed), left_hours, bursts_per_hour, loses=loses), seed)
@@ -55,15 +55,15 @@ def play_many(
     return total, None
 
 
-def shrink(failure: Outcome, tries: int = 200) -> Outcome:
+def shrink(failure: RunOutcome, tries: int = 200) -> RunOutcome:
     """Remove events while it still fails: halves first, single ones at last."""
     best = failure
     # Often the last few are enough.
     for last in (2, 4, 8, 16, 32):
         events = failure.scenario.events[-last:]
-        found = play(replace(failure.scenario, events=events), failure.seed)
-        if found.violation is not None:
-            best = found
+        outcome = play(replace(failure.scenario, events=events), failure.seed)
+        if outcome.violation is not None:
+            best = outcome
             break
     size = max(1, len(best.scenario.events) // 2)
     while size and tries > 0:
@@ -72,9 +72,9 @@ def shrink(failure: Outcome, tries: int = 200) -> Outcome:
             tries -= 1
             events = best.scenario.events
             fewer = _without(events, start, size)
-            found = play(replace(best.scenario, events=fewer), best.seed)
-            if found.violation is not None:
-                best = found
+            outcome = play(replace(best.scenario, events=fewer), best.seed)
+            if outcome.violation is not None:
+                best = outcome
             else:
                 start += size
         size //= 2
@@ -85,7 +85,7 @@ def _without(events: tuple[Event, ...], start: int, size: int) -> tuple[Event, .
     return events[:start] + events[start + size :]
 
 
-def describe(total: Tally, took_s: float) -> str:
+def describe(total: RunTally, took_s: float) -> str:
     """A run in a few lines."""
     hours = total.simulated_s / 3600
     counts = ", ".join(f"{number} {what}" for what, number in total.counts.items())

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from mesh.model.cluster import Assignment, InstanceStatus
     from mesh.settings import Settings
     from mesh.testing.simulator.flows import Flows
-    from mesh.testing.simulator.world import Process, World
+    from mesh.testing.simulator.world import SimulatedProcess, World
 
 
-class Agent(Protocol):
+class SimulatedAgent(Protocol):
     """The agent of a session."""
 
-    process: Process
+    process: SimulatedProcess
     settings: Settings
 
     @property
@@ -34,13 +34,13 @@ class Agent(Protocol):
         ...
 
 
-class Session:
+class SimulatedSession:
     """One worker's session."""
 
     def __init__(self, world: World, flows: Flows) -> None:
         self.world = world
         self.flows = flows
-        self._worker: Agent | None = None
+        self._worker: SimulatedAgent | None = None
         #: Grows with each start and end.
         self._life = 0
         #: Time at which its present command is done; it performs one after the other.
@@ -57,7 +57,7 @@ class Session:
         self._stopping: set[str] = set()
 
     @property
-    def _agent(self) -> Agent:
+    def _agent(self) -> SimulatedAgent:
         assert self._worker is not None
         return self._worker
 
@@ -71,7 +71,7 @@ class Session:
         """The worker's name."""
         return self._agent.process.name
 
-    def start(self, worker: Agent) -> None:
+    def start(self, worker: SimulatedAgent) -> None:
         """Start; it is warm after a while."""
         self._worker = worker
         self._life += 1
@@ -102,24 +102,24 @@ class Session:
     def run(self, assignment: Assignment, group: GroupSpec) -> None:
         """Run this; an older epoch of it is stopped first."""
         name = assignment.instance
-        known = self._instances.get(name)
+        previous = self._instances.get(name)
         self._stopping.discard(name)
-        self._instances[name] = made = Instance(
+        self._instances[name] = instance = Instance(
             self, Running(assignment, group, self._agent.incarnation)
         )
-        if known is None or known.has_stopped:
-            made.start()
+        if previous is None or previous.has_stopped:
+            instance.start()
         else:
-            known.then = made.start
-            known.stop(settle=False)
+            previous.then = instance.start
+            previous.stop(settle=False)
 
     def stop(self, assignment: Assignment, *, settle: bool = False) -> None:
         """Stop this, if it runs in this epoch or an older one."""
         name = assignment.instance
-        known = self._instances.get(name)
-        if known is not None and known.running.assignment.epoch <= assignment.epoch:
+        instance = self._instances.get(name)
+        if instance is not None and instance.running.assignment.epoch <= assignment.epoch:
             self._stopping.add(name)
-            known.stop(settle=settle)
+            instance.stop(settle=settle)
 
     def _forget(self) -> None:
         self.is_warm = False

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mesh.control.records import Records
 from mesh.model import names
 from mesh.model.cluster import NodeRecord
-from mesh.testing.simulator.world import Link, Process, Write
+from mesh.testing.simulator.world import SimulatedLink, SimulatedProcess, Write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ HISTORY_S = 150.0
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredWrite:
     """A write that the store has taken."""
 
     bucket: str
@@ -45,40 +45,40 @@ class Store:
     def __init__(self, world: World) -> None:
         self._world = world
         self._sequences: Counter[str] = Counter()
-        self._last: dict[tuple[str, str], Stored] = {}
-        self._watchers: dict[str, Watch] = {}
+        self._last: dict[tuple[str, str], StoredWrite] = {}
+        self._watchers: dict[str, SimulatedWatch] = {}
         #: Called with each accepted write, and the record before it.
-        self.on_stored: Callable[[Stored], None] = lambda _: None
+        self.on_stored: Callable[[StoredWrite], None] = lambda _: None
         self.refused = 0
         self.taken = 0
         #: Time of each write of a bucket, and the key's write before it.
-        self._history: dict[str, deque[tuple[float, Stored, Stored | None]]] = {}
+        self._history: dict[str, deque[tuple[float, StoredWrite, StoredWrite | None]]] = {}
 
-    def get(self, bucket: str, key: str) -> Stored | None:
+    def get(self, bucket: str, key: str) -> StoredWrite | None:
         """The last write of a key."""
         return self._last.get((bucket, key))
 
-    def all(self) -> list[Stored]:
+    def all(self) -> list[StoredWrite]:
         """The last write of each key, deletions too, in the order they were stored."""
         return sorted(self._last.values(), key=lambda one: (one.bucket, one.revision))
 
-    def write(self, asked: Write, by: str) -> int | str:
+    def write(self, request: Write, by: str) -> int | str:
         """Accept a write or refuse it."""
-        if asked.expected is not None:
-            key, revision = asked.expected
-            known = self._last.get((asked.bucket, key))
-            if (known.revision if known is not None else 0) != revision:
+        if request.expected is not None:
+            key, revision = request.expected
+            latest = self._last.get((request.bucket, key))
+            if (latest.revision if latest is not None else 0) != revision:
                 self.refused += 1
                 return CONFLICT
-        self._sequences[asked.bucket] += 1
-        number = self._sequences[asked.bucket]
-        stored = Stored(asked.bucket, asked.key, asked.value, number, by)
+        self._sequences[request.bucket] += 1
+        number = self._sequences[request.bucket]
+        stored = StoredWrite(request.bucket, request.key, request.value, number, by)
         self.on_stored(stored)
-        history = self._history.setdefault(asked.bucket, deque())
-        history.append((self._world.now_s, stored, self._last.get((asked.bucket, asked.key))))
+        history = self._history.setdefault(request.bucket, deque())
+        history.append((self._world.now_s, stored, self._last.get((request.bucket, request.key))))
         while history[0][0] < self._world.now_s - HISTORY_S:
             history.popleft()
-        self._last[asked.bucket, asked.key] = stored
+        self._last[request.bucket, request.key] = stored
         self.taken += 1
         for watch in self._watchers.values():
             watch.send(stored)
@@ -105,9 +105,11 @@ class Store:
         for watch in self._watchers.values():
             watch.lose(bucket)
 
-    def watch(self, process: Process, quiet_s: float, on_news: Callable[[], None]) -> Watch:
+    def watch(
+        self, process: SimulatedProcess, quiet_s: float, on_news: Callable[[], None]
+    ) -> SimulatedWatch:
         """Watch all buckets from their present state on; replaces the process's earlier watch."""
-        watch = Watch(self._world, process, quiet_s, on_news, self)
+        watch = SimulatedWatch(self._world, process, quiet_s, on_news, self)
         for stored in self.all():
             watch.records.take(
                 stored.bucket, stored.key, stored.value, stored.revision, process.clock_s()
@@ -115,13 +117,13 @@ class Store:
         self._watchers[process.name] = watch
         return watch
 
-    def forget(self, process: Process) -> None:
+    def forget(self, process: SimulatedProcess) -> None:
         """End the watch of a process that has ended."""
         self._watchers.pop(process.name, None)
 
 
 @dataclass
-class Watch:
+class SimulatedWatch:
     """The changes of the store that a process receives, with the delays and losses of its link.
 
     Heartbeats are delivered when the process reads, with the time of their arrival: between two
@@ -129,12 +131,12 @@ class Watch:
     """
 
     world: World
-    process: Process
+    process: SimulatedProcess
     quiet_s: float
     on_news: Callable[[], None]
     store: Store
     records: Records = field(init=False)
-    _pending: dict[str, deque[tuple[float, Stored]]] = field(default_factory=dict)
+    _pending: dict[str, deque[tuple[float, StoredWrite]]] = field(default_factory=dict)
     _beats: dict[str, tuple[float, NodeRecord]] = field(default_factory=dict)
     _came_s: dict[str, float] = field(default_factory=dict)
     #: Arrival of the next pending message, simulated seconds.
@@ -145,7 +147,7 @@ class Watch:
     def __post_init__(self) -> None:
         self.records = Records(self.process.clock_s(), self.quiet_s)
 
-    def send(self, stored: Stored) -> None:
+    def send(self, stored: StoredWrite) -> None:
         """A write is on its way to this watch."""
         if stored.bucket in self._lost:
             return
@@ -192,12 +194,12 @@ class Watch:
             self._read_later(bucket)
             return
         self._lost.discard(bucket)
-        found = {s.key: (s.value, s.revision) for s in self.store.all() if s.bucket == bucket}
+        records = {s.key: (s.value, s.revision) for s in self.store.all() if s.bucket == bucket}
         last, clock_s = self.store.last_revision(bucket), self.process.clock_s()
         upto = last if last >= self.records.last_revision(bucket) else math.inf
         if bucket == names.CONTROL_BUCKET:
             self.records.hear(clock_s)
-        self.records.take_all(bucket, found, upto, clock_s)
+        self.records.take_all(bucket, records, upto, clock_s)
         self.on_news()
 
     def catch_up(self) -> Records:
@@ -224,7 +226,7 @@ class Watch:
         if self.catch_up().news != news:
             self.on_news()
 
-    def _is_plain_beat(self, stored: Stored, came_s: float) -> bool:
+    def _is_plain_beat(self, stored: StoredWrite, came_s: float) -> bool:
         """Whether this is a heartbeat without news that arrives in time."""
         if not isinstance(stored.value, NodeRecord):
             return False
@@ -242,19 +244,23 @@ class Watch:
 
 
 def send(
-    world: World, store: Store, process: Process, asked: Write, answer: Callable[[int | str], None]
+    world: World,
+    store: Store,
+    process: SimulatedProcess,
+    request: Write,
+    answer: Callable[[int | str], None],
 ) -> None:
     """Send a write through the process's link; ``answer`` is called once, in the process."""
-    _ask(world, process, asked.limit_s, lambda: store.write(asked, process.name), answer)
+    _ask(world, process, request.limit_s, lambda: store.write(request, process.name), answer)
 
 
 def read(
     world: World,
     store: Store,
-    process: Process,
+    process: SimulatedProcess,
     key: tuple[str, str],
     limit_s: float,
-    answer: Callable[[Stored | str | None], None],
+    answer: Callable[[StoredWrite | str | None], None],
 ) -> None:
     """Read a bucket's key through the process's link; ``answer`` is called once, in the process."""
     _ask(world, process, limit_s, lambda: store.get(*key), answer)
@@ -262,7 +268,7 @@ def read(
 
 def _ask(
     world: World,
-    process: Process,
+    process: SimulatedProcess,
     limit_s: float,
     serve: Callable[[], Any],
     answer: Callable[[Any], None],
@@ -298,4 +304,13 @@ def _ask(
         world.at(arrives_s, arrive)
 
 
-__all__ = ["CONFLICT", "TIMEOUT", "Link", "Store", "Stored", "Watch", "read", "send"]
+__all__ = [
+    "CONFLICT",
+    "TIMEOUT",
+    "SimulatedLink",
+    "SimulatedWatch",
+    "Store",
+    "StoredWrite",
+    "read",
+    "send",
+]

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mesh.control.agent_events import (
+    AgentView,
     Event,
     HeartbeatConflicted,
     HeartbeatFailed,
     HeartbeatStored,
     Instruction,
     KillSession,
-    Leave,
+    LeaveCluster,
     ReadRecord,
     RecordRead,
     Reject,
@@ -20,27 +21,26 @@ from mesh.control.agent_events import (
     SessionEnded,
     StartSession,
     TimeReached,
-    ToldToEnd,
-    View,
     ViewChanged,
+    WorkerStopRequested,
     WriteHeartbeat,
     WriteReport,
 )
 from mesh.control.agent_state import AgentState
 from mesh.control.worker_reconcile import Start, Stop
 from mesh.model import names
-from mesh.model.cluster import NodeRecord, Role
-from mesh.testing.simulator.nodes import WRITE_S, Node
+from mesh.model.cluster import NodeRecord, NodeRole
+from mesh.testing.simulator.nodes import WRITE_S, SimulatedNode
 from mesh.testing.simulator.store import CONFLICT, Store, read, send
-from mesh.testing.simulator.world import Process, Write
+from mesh.testing.simulator.world import SimulatedProcess, Write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.model.cluster import Assignment, InstanceStatus
     from mesh.settings import Settings
-    from mesh.testing.simulator.session import Session
-    from mesh.testing.simulator.store import Stored
+    from mesh.testing.simulator.session import SimulatedSession
+    from mesh.testing.simulator.store import StoredWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +53,21 @@ class WorkerKind:
     takes_queries: bool = True
 
 
-class Worker(Node):
+class Worker(SimulatedNode):
     """One agent and its session."""
 
     def __init__(
         self,
-        process: Process,
+        process: SimulatedProcess,
         store: Store,
         settings: Settings,
         kind: WorkerKind,
-        session: Session,
+        session: SimulatedSession,
     ) -> None:
         super().__init__(process, store, settings)
         self.kind = kind
         self.session = session
-        self._key = names.node_key(Role.WORKER, self.name)
+        self._key = names.node_key(NodeRole.WORKER, self.name)
         #: None before the first start.
         self.state: AgentState | None = None
         #: The ``wake_s`` for which a timer is set.
@@ -82,7 +82,7 @@ class Worker(Node):
         super().start()
         identity = NodeRecord(
             self.name,
-            Role.WORKER,
+            NodeRole.WORKER,
             self.incarnation,
             "",
             beat=0,
@@ -103,13 +103,13 @@ class Worker(Node):
 
     def leave(self) -> None:
         """Hand over and end, as on SIGTERM."""
-        self._soon(ToldToEnd())
+        self._soon(WorkerStopRequested())
 
     def take(self, event: Event) -> None:
         """Respond to an event now."""
         state, records = self.state, self.watch.catch_up()
         assert state is not None
-        view = View(
+        view = AgentView(
             records.snapshot(self.now_s),
             records.revision(names.CONTROL_BUCKET, self._key),
             holder_has_ended=self._knows_ended,
@@ -169,8 +169,8 @@ class Worker(Node):
         control = names.CONTROL_BUCKET
         match instruction:
             case WriteHeartbeat(record, revision, limit_s):
-                asked = Write(control, self._key, record, (self._key, revision), limit_s)
-                send(self.world, self.store, self.process, asked, self._heartbeat_answered)
+                write = Write(control, self._key, record, (self._key, revision), limit_s)
+                send(self.world, self.store, self.process, write, self._heartbeat_answered)
             case ReadRecord(limit_s):
                 key = control, self._key
                 read(self.world, self.store, self.process, key, limit_s, self._record_answered)
@@ -188,7 +188,7 @@ class Worker(Node):
             case Reject():
                 self.end()
                 self.on_rejected()
-            case Leave():
+            case LeaveCluster():
                 self._leave()
             case _:
                 # Copies of state cost nothing here, and the journal has no reader.
@@ -200,7 +200,7 @@ class Worker(Node):
         else:
             self.take(HeartbeatConflicted() if answer == CONFLICT else HeartbeatFailed())
 
-    def _record_answered(self, stored: Stored | str | None) -> None:
+    def _record_answered(self, stored: StoredWrite | str | None) -> None:
         if isinstance(stored, str):
             self.take(HeartbeatFailed())
         elif stored is None:
@@ -217,12 +217,12 @@ class Worker(Node):
                 records.take(names.STATUS_BUCKET, key, status, result, self.now_s)
             self.take(ReportWritten(status))
 
-        asked = Write(names.STATUS_BUCKET, key, status, None, WRITE_S)
-        send(self.world, self.store, self.process, asked, answer)
+        write = Write(names.STATUS_BUCKET, key, status, None, WRITE_S)
+        send(self.world, self.store, self.process, write, answer)
 
     def _leave(self) -> None:
         self.session.end()
         assert self.state is not None
         expected = self._key, self.state.revision
-        asked = Write(names.CONTROL_BUCKET, self._key, None, expected, WRITE_S)
-        send(self.world, self.store, self.process, asked, lambda _: self.end())
+        write = Write(names.CONTROL_BUCKET, self._key, None, expected, WRITE_S)
+        send(self.world, self.store, self.process, write, lambda _: self.end())

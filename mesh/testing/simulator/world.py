@@ -71,7 +71,7 @@ class World:
 
 
 @dataclass
-class Link:
+class SimulatedLink:
     """A node's connection to the store, each way for itself."""
 
     #: Until when nothing passes, simulated seconds.
@@ -82,7 +82,7 @@ class Link:
 
 
 @dataclass
-class Process:
+class SimulatedProcess:
     """A process: its clock, and whether it runs."""
 
     world: World
@@ -90,7 +90,7 @@ class Process:
     #: Its monotonic clock against true time: rate, and offset in seconds.
     rate: float
     offset_s: float
-    link: Link = field(default_factory=Link)
+    link: SimulatedLink = field(default_factory=SimulatedLink)
     is_up: bool = True
     #: Until when it is stopped, as by SIGSTOP.
     paused_s: float = 0.0

@@ -1,0 +1,86 @@
+"""``mesh check``: opens the sources and sinks of an app where they would run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mesh.cli.client import CommandClient
+from mesh.cli.options import ConfigOption, OutputOption, takes_cluster
+from mesh.cli.output import Output, show_json, show_table
+from mesh.cli.variables import VarOption, filled, parse_variables
+from mesh.progress import working
+
+if TYPE_CHECKING:
+    from mesh.client import ClientContext
+
+FileArgument = Annotated[Path, typer.Argument(help="An app.", exists=True, dir_okay=False)]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(rich_help_panel="An app's text")(check)
+
+
+@takes_cluster
+def check(
+    file: FileArgument,
+    local: Annotated[
+        bool, typer.Option("--local", help="From this machine, though there is a cluster.")
+    ] = False,
+    config: ConfigOption = None,
+    var: VarOption = None,
+    *,
+    at: ClientContext,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """Open each source and sink of an app where it would run, and read a sample.
+
+    In a cluster its workers do so. Without one, with `--local` or with `--config`, this machine
+    does: with a worker's settings, whose files, addresses and references are then that worker's.
+    Nothing is stored, sent or acknowledged. The exit code is 1 if one can't be opened.
+
+    Example: `mesh check app.siddhi`, or `mesh check app.siddhi --config conf/mesh.yaml`
+    """
+    text = filled(file.read_text("utf-8"), parse_variables(var), file)
+    if at.server and not local and config is None:
+        with working("workers open sources and sinks"), CommandClient(at) as client:
+            outcomes = client.check(text)
+    else:
+        from mesh import settings
+        from mesh.receiver.check_once import results
+        from mesh.worker.protocol import SessionConfig
+
+        session = SessionConfig("mesh-check", "", settings.load(config))
+        with working("sources and sinks are opened, one after the other"):
+            outcomes = asyncio.run(results(session, text))
+    if output is Output.JSON:
+        show_json(outcomes)
+    else:
+        show_table(
+            ("stream", "source or sink", "address", "worker", "result"),
+            [
+                (one["stream"], one["name"], one["endpoint"] or None, one.get("worker") or None,
+                 _result(one))
+                for one in outcomes
+            ],
+        )  # fmt: skip
+        for one in outcomes:
+            for event in one["sample"]:
+                typer.echo(f"{one['stream']}: {event}")
+            for reason in one["refused"]:
+                typer.echo(f"{one['stream']}: can't be read: {reason}")
+    if any(one["problem"] for one in outcomes):
+        raise typer.Exit(1)
+
+
+def _result(one: dict[str, Any]) -> str:
+    if one["problem"]:
+        return str(one["problem"])
+    if one["sample"] or one["refused"]:
+        count = len(one["sample"])
+        return f"opens; {count} of {count + len(one['refused'])} can be read"
+    return "opens"

@@ -1,0 +1,260 @@
+"""Statements in queries, ``#rdbms:query`` and ``#rdbms:cud``: a sink that calls, and its answers.
+
+    from S#rdbms:query('DS', 'b int', 'select b from T where a = ?', a)[b > 1]
+    select b insert into O
+
+is planned as it would be written with ``http-call``:
+
+    @sink(type='rdbms-call', sink.id='query-1', ..)
+    define stream query_1_call (a int);
+    @source(type='rdbms-call-response', sink.id='query-1')
+    define stream query_1_rows (a int, b int);
+    from S select a insert into query_1_call;
+    from query_1_rows[b > 1] select b insert into O
+
+A replay repeats what an operator does, and a statement must not be: it changes a database, or finds
+other rows than before.  Its answer is an event, which a replay finds in its channel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from mesh.errors import not_supported
+from mesh.functions.catalogue.statements import STATEMENTS, parts_of
+from mesh.language.syntax import (
+    Annotation,
+    AttributeDefinition,
+    InsertInto,
+    OutputAttribute,
+    Partition,
+    Query,
+    SelectClause,
+    StreamDefinition,
+    StreamFunction,
+    StreamInput,
+    StreamKind,
+    StreamReference,
+    Variable,
+    WindowHandler,
+)
+from mesh.plan.bind import bind
+from mesh.plan.bound import BoundStream, BoundStreamFunction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mesh.language.syntax import App
+    from mesh.language.syntax.apps import Element
+    from mesh.model.types import Attribute
+    from mesh.plan.bound import BoundApp, BoundQuery
+
+
+def with_calls(app: App, bound: BoundApp | None = None) -> App:
+    """The app with its statements as sinks and sources; the same one if it has none.
+
+    Args:
+        app: any.
+        bound: the same app, if it is bound already.
+
+    Raises:
+        MeshError: MESH-P900 for a statement where no query can be divided; of ``bind``.
+    """
+    for partition in app.partitions:
+        for inside in _calls(partition):
+            raise not_supported(
+                f"{_name(inside)} in a partition",
+                inside.position,
+                hint="Put it into a query before the partition, which inserts into a stream.",
+            )
+    if not any(map(_has_call, app.queries)):
+        return app
+    bound = bind(app) if bound is None else bound
+    splitter = _Splitter({schema.name for schema in bound.streams})
+    queries = iter(bound.queries)
+    elements: list[Element] = []
+    for element in app.elements:
+        if isinstance(element, Query):
+            bound_query = next(queries)
+            element = splitter.split(element, bound_query) if _has_call(element) else element
+        elements.append(element)
+    at = next(n for n, one in enumerate(elements) if isinstance(one, Query | Partition))
+    return replace(
+        app, elements=(*elements[:at], *splitter.streams, *elements[at:], *splitter.queries)
+    )
+
+
+def _calls(node: Any) -> Iterator[StreamFunction]:
+    """The statements below a node."""
+    if isinstance(node, StreamFunction) and _name(node) in STATEMENTS:
+        yield node
+    elif isinstance(node, tuple):
+        for one in node:
+            yield from _calls(one)
+    elif dataclasses.is_dataclass(node):
+        for one in dataclasses.fields(node):
+            yield from _calls(getattr(node, one.name))
+
+
+def _has_call(node: Any) -> bool:
+    return next(_calls(node), None) is not None
+
+
+def _name(call: StreamFunction) -> str:
+    return f"{call.namespace}:{call.name}" if call.namespace else call.name
+
+
+@dataclass
+class _Splitter:
+    """The streams and queries that are added to an app."""
+
+    #: Names of streams.
+    taken: set[str]
+    streams: list[StreamDefinition] = field(default_factory=list)
+    queries: list[Query] = field(default_factory=list)
+
+    def split(self, query: Query, bound: BoundQuery) -> Query:
+        """The part of a query after its statements; the others are added.
+
+        It keeps the name of the query, and so the state of its window.
+        """
+        source, bound_input, name = query.input, bound.input, bound.name
+        if not isinstance(source, StreamInput) or not isinstance(bound_input, BoundStream):
+            first_call = next(_calls(query))
+            raise not_supported(
+                f"{_name(first_call)} in a join, a pattern or an inner query",
+                first_call.position,
+                hint="Put it into an earlier query of one stream, which inserts into another.",
+            )
+        attributes = list(bound_input.schema.attributes)
+        stream, handlers = source.stream, source.handlers
+        first = calls = 0
+        for at, bound_handler in enumerate(bound_input.handlers[: len(handlers)]):
+            handler = handlers[at]
+            if isinstance(handler, StreamFunction) and _name(handler) in STATEMENTS:
+                assert isinstance(bound_handler, BoundStreamFunction)
+                call = _Call(handler, bound_handler, stream, handlers[first:at], tuple(attributes))
+                if any(isinstance(one, WindowHandler) for one in call.before):
+                    raise not_supported(
+                        f"{_name(handler)} behind a window",
+                        handler.position,
+                        hint="Put it before the window, or into a later query.",
+                    )
+                calls += 1
+                rows = self._add(name if calls == 1 else f"{name}-{calls}", call, query)
+                # The rest reads the answers.
+                query = _renamed(query, stream, rows)
+                handlers, stream, first = _renamed(handlers, stream, rows), rows, at + 1
+            attributes += (
+                bound_handler.adds if isinstance(bound_handler, BoundStreamFunction) else ()
+            )
+        source = replace(source, stream=stream, handlers=handlers[first:])
+        annotations = query.annotations
+        if query.name is None:
+            others = tuple(one for one in annotations if one.name.lower() != "info")
+            annotations = (Annotation("info", (("name", name),)), *others)
+        return replace(query, input=source, annotations=annotations)
+
+    def _add(self, name: str, call: _Call, query: Query) -> StreamReference:
+        """Add a sink with the events of a call, and a source; the stream of the answers."""
+        columns, parameters = call.columns()
+        sent = self._free(name, "call")
+        rows = self._free(name, "rows")
+        selected = tuple(OutputAttribute(value, alias) for alias, (value, _) in columns.items())
+        place = call.written.position
+        parts = parts_of(call.bound.name, call.constants)
+        options = {
+            "type": "rdbms-call",
+            "sink.id": name,
+            "datasource": parts.source,
+            "statement": parts.statement,
+            "parameters": ",".join(parameters),
+            "columns": parts.columns,
+            "empty": "row" if parts.acknowledges else "none",
+        }
+        elements = tuple((key, text) for key, text in options.items() if text)
+        answers = (("type", "rdbms-call-response"), ("sink.id", name))
+        types = [AttributeDefinition(alias, one) for alias, (_, one) in columns.items()]
+        attributes = [AttributeDefinition(one.name, one.type) for one in call.attributes]
+        attributes += [AttributeDefinition(one.name, one.type) for one in call.bound.adds]
+        self.streams += [
+            StreamDefinition(sent, tuple(types), (Annotation("sink", elements, position=place),)),
+            StreamDefinition(
+                rows, tuple(attributes), (Annotation("source", answers, position=place),)
+            ),
+        ]
+        others = tuple(one for one in query.annotations if one.name.lower() != "info")
+        self.queries.append(
+            Query(
+                StreamInput(call.stream, call.before, position=place),
+                SelectClause(selected),
+                InsertInto(StreamReference(sent)),
+                (Annotation("info", (("name", f"{name}-call"),)), *others),
+                position=query.position,
+            )
+        )
+        return StreamReference(rows)
+
+    def _free(self, name: str, what: str) -> str:
+        base = re.sub(r"\W", "_", name) + f"_{what}"
+        free_name = next(
+            one for n in count(1) if (one := base + (f"_{n}" if n > 1 else "")) not in self.taken
+        )
+        self.taken.add(free_name)
+        return free_name
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A statement in a query."""
+
+    written: StreamFunction
+    bound: BoundStreamFunction
+    #: The stream of its events, the handlers before it, and the attributes that these leave.
+    stream: StreamReference
+    before: tuple[Any, ...]
+    attributes: tuple[Attribute, ...]
+
+    @property
+    def constants(self) -> tuple[Any, ...]:
+        """The values of its arguments; None for one that is no constant."""
+        return tuple(getattr(one, "value", None) for one in self.bound.arguments)
+
+    def columns(self) -> tuple[dict[str, tuple[Any, Any]], list[str]]:
+        """Expression and type of each attribute that is sent, and the names of the parameters."""
+        entries: dict[str, tuple[Any, Any]] = {
+            one.name: (Variable(one.name), one.type) for one in self.attributes
+        }
+        first, last = parts_of(self.bound.name, self.constants).parameters
+        parameters = []
+        arguments = self.written.arguments
+        for number, argument in enumerate(self.bound.arguments[first:last], first):
+            value = arguments[number]
+            if isinstance(value, Variable) and value.name in entries:
+                parameters.append(value.name)
+                continue
+            name = next(one for n in count(number) if (one := f"parameter_{n}") not in entries)
+            entries[name] = (value, argument.type)
+            parameters.append(name)
+        return entries, parameters
+
+
+def _renamed(node: Any, old: StreamReference, new: StreamReference) -> Any:
+    """A node whose attributes of a stream are those of another one."""
+    if isinstance(node, Variable):
+        is_match = (node.source, node.kind) == (old.name, old.kind)
+        return replace(node, source=new.name, kind=StreamKind.PLAIN) if is_match else node
+    if isinstance(node, tuple):
+        return tuple(_renamed(one, old, new) for one in node)
+    if not dataclasses.is_dataclass(node) or isinstance(node, type | Annotation):
+        return node
+    changed = {
+        one.name: value
+        for one in dataclasses.fields(node)
+        if (value := _renamed(was := getattr(node, one.name), old, new)) is not was and value != was
+    }
+    return replace(node, **changed) if changed else node

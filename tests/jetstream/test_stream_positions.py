@@ -1,0 +1,147 @@
+"""Markers whose rows follow them, as backups, forks and the end of an incarnation find them."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from mesh.jetstream import channels, log_reader, stream_positions
+from mesh.jetstream.connection import close, connect
+from mesh.model import names
+from mesh.settings import ChannelSettings, NatsSettings
+from pyspark_nats.arrow import arrow
+from pyspark_nats.errors import StaleWriterError
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.sink import marker_cache, messages_out, publish, row_tags
+from pyspark_nats.sink.sink_options import sink_options
+from tests.support.nats_versions import skip_without_ingest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from nats.aio.client import Client
+
+    from mesh.jetstream.server import NatsServer
+
+pytestmark = pytest.mark.nats
+
+STREAM, SUBJECT = "mesh-Shop-Out", "mesh.Shop.Out"
+PRODUCER = "inc-sums-0"
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    data = pa.array([b'{"n":%d}' % n for n in range(first, first + count)], pa.binary())
+    return messages_out.with_schema_columns(
+        arrow.record_batch({"data": data}),
+        stream=STREAM, subject=SUBJECT, producer=PRODUCER, first_position=first,
+    )  # fmt: skip
+
+
+class Writer:
+    """A slot's publisher of one producer."""
+
+    def __init__(self, url: str, epoch: int = 3) -> None:
+        given = {"servers": url, "epoch": str(epoch), "markerPrefix": names.MARKERS}
+        self.options = sink_options(given)
+        self.connection = Connection(self.options.connection)
+
+    def publisher(self) -> publish.RowPublisher:
+        return publish.RowPublisher(self.connection, self.options, is_long_lived=True)
+
+    def write(self, *runs: pa.RecordBatch) -> None:
+        for run in runs:
+            self.publisher().write(run)
+
+    def leave(self, run: pa.RecordBatch) -> None:
+        """Store rows without the marker that follows them."""
+        made = self.publisher()
+        made.add(run)
+        path = made._atomic
+        path._cut(path._states[STREAM, PRODUCER], is_last=True)
+        rest = path._ingest
+        assert rest is not None
+        sent = rest._sent.values()
+        self.connection.send(b"".join(rest._ping(one) for one in sent))
+        while any(one.ingest.taken < one.ingest.sent for one in sent):
+            rest._receive()
+
+
+@asynccontextmanager
+async def _written(
+    server: NatsServer, *, is_left: bool = True
+) -> AsyncIterator[tuple[Client, Writer]]:
+    """A channel's stream with 1,005 rows, and 25 after the newest marker."""
+    client = await connect(NatsSettings(url=server.url), "test")
+    skip_without_ingest(client)
+    marker_cache.clear()
+    writer = Writer(server.url)
+    try:
+        await channels.ensure_stream(client, STREAM, SUBJECT, ChannelSettings())
+        # The caches of publishers belong to a thread.
+        writer.write(rows(0, 5), rows(5, 1000))
+        if is_left:
+            writer.leave(rows(1005, 25))
+        yield client, writer
+    finally:
+        writer.connection.close()
+        marker_cache.clear()
+        await close(client)
+
+
+async def _stored(client: Client) -> dict[str, object]:
+    subject = f"{names.marker_subject(STREAM)}.{PRODUCER}"
+    found = await client.jetstream().get_last_msg(STREAM, subject)
+    values: dict[str, object] = orjson.loads(found.data or b"")
+    return values
+
+
+async def test_a_backup_has_the_position_of_the_last_row(nats_server: NatsServer) -> None:
+    async with _written(nats_server) as (client, _):
+        stored = await _stored(client)
+        assert stored["position"] == 1004
+        assert stored["ingest"]
+        cut = await stream_positions.cut(client, STREAM, "inc")
+        assert cut is not None
+        assert orjson.loads(cut.markers["sums-0"])["position"] == 1029
+        # A new incarnation begins there, and its marker has no batch.
+        await stream_positions.begin_producers(client, cut, "other")
+        told = await stream_positions.markers(client, STREAM)
+        assert told is not None
+        begun = orjson.loads(told[1]["other-sums-0"])
+        assert (begun["position"], begun.get("ingest")) == (1029, None)
+        assert orjson.loads(told[1][PRODUCER])["position"] == 1029
+
+
+async def test_an_ended_producer_adds_no_row_to_its_batch(nats_server: NatsServer) -> None:
+    async with _written(nats_server) as (client, writer):
+        before = (await client.jetstream().stream_info(STREAM)).state.last_seq
+        await stream_positions.end_producers(client, STREAM, "inc", [PRODUCER])
+        with pytest.raises(StaleWriterError):
+            writer.write(rows(1030, 500))
+        found = [one async for one in log_reader.read(client, STREAM, before + 1, 2**40)]
+        assert [one.subject for one in found] == [f"{names.marker_subject(STREAM)}.{PRODUCER}"]
+
+
+async def test_rows_tell_their_producer_and_position(nats_server: NatsServer) -> None:
+    async with _written(nats_server) as (client, _):
+        known = await stream_positions.producers(client, STREAM)
+        found = [
+            row
+            async for one in log_reader.read(client, STREAM, 1, 2**40, SUBJECT)
+            if (row := row_tags.parse(one.headers.get(row_tags.HEADER))) is not None
+        ]
+        assert [row.position for row in found] == list(range(5, 1030))
+        assert {known[row.producer] for row in found} == {PRODUCER}
+
+
+async def test_streams_of_an_older_server_take_atomic_batches(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "_INGEST_SINCE", (99, 0))
+    async with _written(nats_server, is_left=False) as (client, _):
+        stored = await _stored(client)
+        assert (stored["position"], stored.get("ingest")) == (1004, None)

@@ -1,0 +1,512 @@
+"""Connections that break, move, slow down and grow large.
+
+The file is longer than 400 lines because the cases share one relay and one way to slow it down.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mesh.jetstream import server
+from pyspark_nats.errors import RefusedError, UnavailableError
+from pyspark_nats.protocol import frames, handshake, link, servers
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.protocol.credentials import NOBODY
+from pyspark_nats.protocol.servers import ServerPool
+from pyspark_nats.protocol.tls import DEFAULT
+from pyspark_nats.protocol.transport import DisconnectedError
+from tests.support import jwts
+from tests.support.certificates import Authority
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mesh.jetstream.server import NatsServer
+
+MB = 1 << 20
+
+
+def connect(url: str, **given: str) -> Connection:
+    return Connection(connection_options({"servers": url, "timeoutS": "20", **given}))
+
+
+def echo(connection: Connection, size: int = 10) -> int:
+    """Send ourselves a message, and return the size received."""
+
+    def step() -> int:
+        _, inbox = connection.new_inbox()
+        connection.send(frames.publish(inbox, b"x" * size))
+        while True:
+            found = connection.take_frames()
+            if len(found):
+                return len(found.data[0].as_py())
+            connection.receive(time.monotonic() + 5)
+
+    return connection.retry_while_unavailable("echo", step)
+
+
+def test_what_is_held_back_is_sent_together_and_before_a_wait(nats_server: NatsServer) -> None:
+    reader, writer = connect(nats_server.url), connect(nats_server.url)
+    pieces: list[int] = []
+
+    def arrived(count: int) -> bytes:
+        found = b""
+        while count:
+            reader.receive(time.monotonic() + 5)
+            for one in reader.take_frames().data.to_pylist():
+                found, count = found + one, count - 1
+        return found
+
+    with reader, writer:
+        reader.retry_while_unavailable("listening", lambda: reader.subscribe("held", most=100))
+        echo(reader)
+        echo(writer)
+        send = writer._link.send
+
+        def noted(data: bytes) -> None:
+            pieces.append(len(data))
+            send(data)
+
+        writer._link.send = noted  # type: ignore[method-assign]
+        writer.hold()
+        for n in range(3):
+            writer.send(frames.publish("held", b"%d" % n))
+        assert not pieces
+        # It waits for an answer to what is sent last.
+        echo(writer)
+        assert arrived(3) == b"012"
+        writer.send(frames.publish("held", b"3"))
+        writer.send(frames.publish("held", b"x" * (64 << 10)))
+        before = len(pieces)
+        writer.send(frames.publish("held", b"4"))
+        writer.release()
+        writer.send(frames.publish("held", b"5"))
+        assert len(pieces) == before + 2
+        assert arrived(4).replace(b"x", b"") == b"345"
+
+
+def test_a_failure_of_what_was_held_back_closes_the_connection(nats_server: NatsServer) -> None:
+    connection = connect(nats_server.url)
+    echo(connection)
+    made = connection.open_count
+    connection.hold()
+    connection.send(frames.publish("held", b"lost"))
+    connection._link._transport._socket.shutdown(socket.SHUT_RDWR)
+    connection.release()
+    assert not connection.is_open
+    echo(connection)
+    assert connection.open_count == made + 1
+    connection.close()
+
+
+# --- servers that start and stop
+
+
+def test_a_server_that_is_killed_and_comes_back_is_ridden_through(tmp_path: Path) -> None:
+    authority, user = Authority(tmp_path), jwts.key("user")
+    pair = authority.issue("server", hosts=("127.0.0.1",))
+    path = tmp_path / "nats.conf"
+    path.write_text(
+        f'tls {{ cert_file: "{pair.cert}"; key_file: "{pair.key}" }}\n'
+        f"authorization {{ users: [ {{ nkey: {user.public} }} ] }}"
+    )
+    arguments = ["-c", str(path)]
+    running = server.start(tmp_path / "nats", port=server.free_port(), arguments=arguments)
+    connection = connect(running.url, nkeySeed=user.seed, tlsCa=str(authority.cert))
+    try:
+        assert echo(connection) == 10
+        running.process.send_signal(signal.SIGKILL)
+        running.process.wait()
+        running = server.start(tmp_path / "nats", port=running.port, arguments=arguments)
+        assert echo(connection) == 10
+    finally:
+        connection.close()
+        running.stop()
+
+
+def test_servers_that_stay_away_are_named_without_secrets() -> None:
+    port = server.free_port()
+    connection = connect(f"nats://ann:secret@127.0.0.1:{port}", timeoutS="0.3")
+    with pytest.raises(UnavailableError) as raised:
+        echo(connection)
+    assert f"Servers: nats://127.0.0.1:{port}; last: " in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[list[NatsServer]]:
+    """Three servers that know each other."""
+    ports = server.free_ports(3)
+    routes = ", ".join(f"nats://127.0.0.1:{port}" for port in ports)
+    running: list[NatsServer] = []
+    try:
+        for number, port in enumerate(ports):
+            directory = tmp_path / f"n{number}"
+            directory.mkdir()
+            path = directory / "nats.conf"
+            path.write_text(
+                f"server_name: n{number}\nlame_duck_duration: 30s\nlame_duck_grace_period: 5s\n"
+                f"cluster {{ name: c, listen: 127.0.0.1:{port}, routes: [{routes}] }}"
+            )
+            running.append(server.start(directory, arguments=["-c", str(path)]))
+        yield running
+    finally:
+        for one in running:
+            one.stop()
+
+
+def test_a_server_that_says_nothing_is_left_for_another_and_not_tried_first_again(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Calls that wait for the handshake fail; urgent ones don't.
+    monkeypatch.setattr(link, "_HANDSHAKE_S", 60.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"127.0.0.1:{silent.getsockname()[1]},{nats_server.url}"
+        for hurry_s in (0.1, 60.0):
+            monkeypatch.setattr(link, "_HURRY_S", hurry_s)
+            with connect(url) as connection:
+                assert echo(connection) == 10
+                assert connection.open_count == 1
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
+
+
+def wait_until_all_are_known(connection: Connection) -> None:
+    """Wait until the servers, which announce each other on their own, have announced all three."""
+    echo(connection)
+    while len(connection.info.get("connect_urls", ())) < 3:
+        assert connection.is_readable(30)
+        echo(connection)
+
+
+def test_the_other_servers_of_a_cluster_are_learned(
+    cluster: list[NatsServer],
+) -> None:
+    with connect(cluster[0].url) as connection:
+        wait_until_all_are_known(connection)
+        for dead, alive in ((cluster[0], 2), (cluster[1], 1)):
+            dead.process.send_signal(signal.SIGKILL)
+            dead.process.wait()
+            assert echo(connection) == 10
+            assert connection.info["port"] in [one.port for one in cluster[-alive:]]
+
+
+def test_a_server_that_is_about_to_go_is_left_between_steps(
+    cluster: list[NatsServer],
+) -> None:
+    with connect(cluster[0].url) as connection:
+        wait_until_all_are_known(connection)
+        assert connection.info["server_name"] == "n0"
+        cluster[0].process.send_signal(signal.SIGUSR2)
+
+        # The server announces its end; the next step leaves it.
+        while not connection.info.get("ldm"):
+            assert connection.is_readable(30)
+            echo(connection)
+            if connection.info["server_name"] != "n0":
+                break
+        echo(connection)
+        assert connection.info["server_name"] != "n0"
+        # The server still worked for us: it did not close the connection.
+        assert cluster[0].process.poll() is None
+        # The server would wait until no client is connected.
+        cluster[0].process.kill()
+
+
+def test_servers_are_tried_in_order_and_each_address_once() -> None:
+    given = (servers.parse("tls://ann:pw@first.example", ""), servers.parse("second:1", ""))
+    pool = ServerPool(given)
+    pool.learn(
+        {"connect_urls": ["10.0.0.1:4222", "first.example:4222", "[::1]:5", "10.0.0.1:4222"]}
+    )
+    assert [str(one) for one in pool.servers] == [
+        "tls://first.example:4222", "nats://second:1", "tls://10.0.0.1:4222", "tls://[::1]:5",
+    ]  # fmt: skip
+    learned = pool.servers[2]
+    assert learned.credentials.user == "ann"
+    assert learned.tls_name == "first.example"
+    for turn in (1, 2, 3, 0):
+        pool.advance()
+        assert pool.current == pool.servers[turn]
+    # A server that left the cluster is not tried again; one without announcements changes nothing.
+    pool.learn({"connect_urls": ["10.0.0.2:4222"]})
+    pool.learn({})
+    assert [one.host for one in pool.servers] == ["first.example", "second", "10.0.0.2"]
+    # The names of certificates outlast a second hop.
+    pool.advance()
+    pool.advance()
+    pool.learn({"connect_urls": ["10.0.0.3:4222", "10.0.0.2:4222"]})
+    assert pool.servers[2].host == "10.0.0.3"
+
+
+def test_what_a_learned_server_is_checked_for_outlasts_a_second_hop() -> None:
+    pool = ServerPool((servers.parse("tls://name.example", ""),))
+    pool.learn({"connect_urls": ["10.0.0.1:4222", "10.0.0.2:4222"]})
+    pool.advance()
+    pool.learn({"connect_urls": ["10.0.0.2:4222", "other.example:4222"]})
+    assert [one.tls_name for one in pool.servers] == ["", "name.example", ""]
+
+
+# --- errors of the server
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Authorization Violation", RefusedError),
+        ("User Authentication Expired", RefusedError),
+        ("User Authentication Revoked", RefusedError),
+        ("Account Authentication Expired", RefusedError),
+        ("Maximum Payload Violation", RefusedError),
+        ("Authentication Timeout", DisconnectedError),
+        ("Stale Connection", DisconnectedError),
+        ("Slow Consumer", DisconnectedError),
+        ("maximum connections exceeded", DisconnectedError),
+    ],
+)
+def test_errors_that_come_again_are_not_tried_again(text: str, kind: type[Exception]) -> None:
+    assert type(handshake.meaning(text, servers.parse("h", ""), NOBODY)) is kind
+
+
+def test_what_is_denied_is_told_from_what_only_wakes_us() -> None:
+    publish = 'Permissions Violation for Publish to "a.b"'
+    ours = 'Permissions Violation for Subscription to "_INBOX.x.*"'
+    queue = 'Permissions Violation for Subscription to "ev.>" using queue "q"'
+    assert "a.b" in str(handshake.denial(publish, "_INBOX.x"))
+    assert "inboxPrefix" in str(handshake.denial(ours, "_INBOX.x"))
+    assert handshake.denial(queue, "_INBOX.x") is None
+    assert handshake.denial("Something else", "_INBOX.x") is None
+
+
+def test_a_message_over_the_limit_is_refused_and_not_tried_again(nats_server: NatsServer) -> None:
+    with connect(nats_server.url) as connection, pytest.raises(RefusedError) as raised:
+        echo(connection, 8 * MB)
+    assert "Maximum Payload Violation" in str(raised.value)
+
+
+# --- slow servers, and large messages
+
+
+class Fake:
+    """A server that completes the handshake, and then runs the test's script, with one client."""
+
+    def __init__(self, then: Callable[[socket.socket], None], info: bytes = b"{}") -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._then = then
+        self._info = info
+        self.problem: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self._listener.getsockname()[1]}"
+
+    def _serve(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+            with client:
+                client.settimeout(20)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+                client.sendall(b"INFO " + self._info + b"\r\n")
+                heard = b""
+                while not heard.endswith(b"PING\r\n"):
+                    chunk = client.recv(4096)
+                    if not chunk:
+                        return
+                    heard += chunk
+                client.sendall(b"PONG\r\n")
+                self._then(client)
+        except OSError as error:
+            self.problem = error
+
+    def __enter__(self) -> Fake:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+def drain(client: socket.socket, size: int) -> int:
+    taken = 0
+    while taken < size and (chunk := client.recv(MB)):
+        taken += len(chunk)
+    return taken
+
+
+def test_sending_and_being_sent_to_do_not_wait_for_each_other() -> None:
+    size, taken = 24 * MB, []
+
+    def then(client: socket.socket) -> None:
+        # Reads nothing until all its own data is sent.
+        client.sendall(b"MSG s 1 %d\r\n%s\r\n" % (size, b"y" * size))
+        taken.append(drain(client, size))
+
+    with Fake(then) as fake, connect(fake.url) as connection:
+
+        def step() -> int:
+            connection.send(b"x" * size)
+            while not len(found := connection.take_frames()):
+                connection.receive(time.monotonic() + 5)
+            return len(found.data[0].as_py())
+
+        assert connection.retry_while_unavailable("both", step) == size
+    assert taken == [size]
+
+
+def test_a_slow_server_slows_us_down_and_a_stuck_one_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link, "_STALL_S", 1.0)
+    size, go_on = 24 * MB, threading.Event()
+
+    def slowly(client: socket.socket) -> None:
+        for _ in range(48):
+            drain(client, MB // 2)
+            go_on.wait(0.05)
+
+    with Fake(slowly) as fake, connect(fake.url) as connection:
+        began_s = time.monotonic()
+        connection.retry_while_unavailable("send", lambda: connection.send(b"x" * size))
+        # Longer than the limit of a standstill; the last few MB are the kernel's to send.
+        assert time.monotonic() - began_s > 1.0
+
+    def stuck(_: socket.socket) -> None:
+        go_on.wait(10)
+
+    with Fake(stuck) as fake:
+        made = link.Link(servers.parse(fake.url, ""), options(fake), lambda _: None)
+        with pytest.raises(DisconnectedError, match="takes no data"):
+            made.send(b"x" * 64 * MB)
+        go_on.set()
+        made.close()
+
+
+def options(fake: Fake) -> Any:
+    return connection_options({"servers": fake.url})
+
+
+def test_a_large_message_that_comes_slowly_is_waited_for_and_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size, never, begun = 8 * MB, threading.Event(), threading.Event()
+
+    def then(client: socket.socket) -> None:
+        message = b"MSG s 1 %d\r\n%s\r\n" % (size, b"y\n" * (size // 2))
+        for at in range(0, len(message), MB):
+            client.sendall(message[at : at + MB])
+            begun.set()
+            never.wait(0.1)
+
+    looked: list[int] = []
+    split = frames.split
+
+    def counted(buffer: bytes) -> frames.Frames:
+        looked.append(len(buffer))
+        return split(buffer)
+
+    with Fake(then) as fake, connect(fake.url) as connection:
+
+        def step() -> int:
+            monkeypatch.setattr(frames, "split", counted)
+            # Its beginning is there; the rest needs longer than the deadline.
+            assert begun.wait(60)
+            deadline_s = time.monotonic() + 0.3
+            while not len(found := connection.take_frames()):
+                connection.receive(deadline_s)
+            return len(found.data[0].as_py())
+
+        assert connection.retry_while_unavailable("receive", step) == size
+    assert len(looked) <= 4
+
+
+def test_what_comes_in_plain_before_tls_is_not_believed() -> None:
+    said = b'{"tls_required": true}\r\nMSG s 1 2\r\nhi'
+    with Fake(lambda _: None, said) as fake, pytest.raises(DisconnectedError, match="before TLS"):
+        link.Link(servers.parse(fake.url, ""), options(fake), lambda _: None)
+
+
+def test_who_does_not_speak_nats_is_said_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(DisconnectedError, match="does not speak NATS"):
+            link.Link(
+                servers.parse(f"nats://127.0.0.1:{listener.getsockname()[1]}", ""),
+                connection_options({"servers": "h"}),
+                lambda _: None,
+            )
+        thread.join()
+
+
+def test_tls_is_wanted_where_either_side_wants_it() -> None:
+    plain, encrypted = servers.parse("h", ""), servers.parse("tls://h", "")
+    assert not handshake.wants_tls(plain, {}, DEFAULT)
+    assert not handshake.wants_tls(plain, {"tls_available": True}, DEFAULT)
+    assert handshake.wants_tls(plain, {"tls_required": True}, DEFAULT)
+    assert handshake.wants_tls(encrypted, {"tls_available": True}, DEFAULT)
+
+
+@pytest.mark.slow
+def test_messages_up_to_64_mb_are_published_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "nats.conf"
+    path.write_text("max_payload: 64MB\nmax_pending: 128MB\n")
+    running = server.start(tmp_path / "nats", arguments=["-c", str(path)])
+    try:
+        with connect(running.url) as connection:
+            assert echo(connection, 60 * MB) == 60 * MB
+            create_stream(connection, "M", storage="memory")
+            assert stored_and_read(connection, "M", os.urandom(MB) * 60)
+            create_stream(connection, "F", storage="file")
+            assert stored_and_read(connection, "F", os.urandom(MB) * 31)
+            with pytest.raises(RefusedError) as raised:
+                stored_and_read(connection, "F", os.urandom(MB) * 33)
+            assert "less than 32 MB" in str(raised.value)
+    finally:
+        running.stop()
+
+
+def create_stream(connection: Connection, name: str, **config: Any) -> None:
+    given = json.dumps({"name": name, "subjects": [name], "allow_direct": True, **config})
+    call = (f"$JS.API.STREAM.CREATE.{name}", given.encode())
+    connection.retry_while_unavailable("create", lambda: connection.requests([call])[0].json())
+
+
+def stored_and_read(connection: Connection, name: str, payload: bytes) -> bool:
+    def publish() -> int:
+        reply = connection.reply_subjects(1)
+        connection.send(frames.publish(name, payload, reply=reply[0]))
+        return int(connection.replies(reply, 20)[0].json()["seq"])
+
+    sequence = connection.retry_while_unavailable("publish", publish)
+
+    def read() -> bytes:
+        _, inbox = connection.new_inbox()
+        query = json.dumps({"seq": sequence}).encode()
+        connection.send(frames.publish(f"$JS.API.DIRECT.GET.{name}", query, reply=inbox))
+        while not len(found := connection.take_frames()):
+            connection.receive(time.monotonic() + 5)
+        return bytes(found.data[0].as_py())
+
+    return connection.retry_while_unavailable("read", read) == payload

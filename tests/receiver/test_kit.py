@@ -1,0 +1,91 @@
+"""Each connector that promises something has a test that kills its host at each step."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from mesh.connect import registry
+from mesh.connect.spec import Guarantee
+from mesh.testing.connectors import _moments
+
+EXACT: Final = {
+    "source file": "test_conformance.py::test_a_file_is_read_exactly_once",
+    "source email": "test_email_source.py::test_a_folder_is_read_exactly_once",
+    "source sse": "test_sse_source.py::test_a_stream_with_ids_is_read_exactly_once",
+    "source fileeventlistener": "test_file_events.py::test_differences_are_reported_exactly_once",
+    "source nats": "test_conformance.py::test_a_jetstream_stream_of_others_is_read_exactly_once",
+    "source inMemory": "test_conformance.py::test_a_topic_is_read_exactly_once",
+    "source kafka": "test_kafka.py::test_a_topic_is_read_exactly_once",
+    "source cdc": "test_databases.py::test_rows_of_a_table_are_polled_exactly_once",
+    "sink file": "test_conformance.py::test_a_file_is_written_exactly_once",
+    "sink kafka": "test_kafka.py::test_a_topic_is_written_exactly_once",
+    "sink prometheus": "test_listeners.py::test_totals_are_exact",
+    "sink s3": "test_mail_and_objects.py::test_objects_are_stored_exactly_once",
+    "sink rdbms": "test_databases.py::test_rows_are_inserted_exactly_once",
+}
+#: The same connectors in another use.
+MORE: Final = (
+    "test_databases.py::test_changes_from_the_log_are_exact",
+    "test_mysql_changes.py::test_changes_from_the_binary_log_are_exact",
+    "test_file_ftp.py::test_files_are_read_exactly_once",
+    "test_file_remote.py::test_files_are_written_exactly_once",
+    "test_file_sftp.py::test_files_are_read_exactly_once",
+    "test_file_sftp.py::test_files_are_written_exactly_once",
+    "test_grouping.py::test_a_repeat_has_the_same_groups_and_keys",
+)
+KEYED: Final = {
+    "source http": "test_conformance.py::test_requests_with_a_key_are_stored_once",
+    "sink http": "test_conformance.py::test_requests_of_a_sink_are_repeated_with_their_key_only",
+    "source grpc": "test_grpc.py::test_calls_with_a_key_are_stored_once",
+    "sink grpc": "test_grpc.py::test_calls_of_a_sink_are_repeated_with_their_key_only",
+    "sink grpc-call": "test_grpc.py::test_answers_of_repeated_calls_are_stored_once",
+    "source grpc-call-response": "test_grpc.py::test_answers_of_repeated_calls_are_stored_once",
+    "source rabbitmq": "test_rabbitmq.py::test_messages_with_an_id_are_stored_once",
+    "sink rabbitmq": "test_rabbitmq.py::test_repeats_of_a_sink_have_the_message_id_of_the_first",
+    "sink nats": "test_repeats.py::test_a_stream_of_others_gets_each_event_once",
+    "sink inMemory": "test_repeats.py::test_a_topic_gets_each_event_once",
+    "sink mqtt": "test_repeats.py::test_repeats_over_mqtt_have_the_key_of_the_first",
+    "sink email": "test_repeats.py::test_repeats_of_a_mail_have_its_message_id",
+    "sink http-call": "test_repeats.py::test_answers_of_repeated_calls_are_stored_once",
+    "source rdbms-call-response": "test_rdbms_call.py::test_a_call_is_whole_whenever_its_host_ends",
+    "source http-call-response": "test_repeats.py::test_answers_of_repeated_calls_are_stored_once",
+}
+#: Their older names: the same code.
+ALIASES: Final = {"sink http-request", "source http-response"}
+
+
+def named(guarantee: Guarantee) -> set[str]:
+    """The connectors with this guarantee; distribution and mappers have no code of their own."""
+    return {
+        f"{spec.role} {spec.name}"
+        for spec in registry.builtin_specs()
+        if spec.guarantee is guarantee and spec.implementation
+    }
+
+
+def test_every_connector_that_promises_something_has_a_test() -> None:
+    assert named(Guarantee.EXACTLY_ONCE) == EXACT.keys()
+    assert named(Guarantee.AT_LEAST_ONCE_WITH_KEY) == KEYED.keys() | ALIASES
+
+
+@pytest.mark.parametrize("test", sorted({*EXACT.values(), *MORE, *KEYED.values()}))
+def test_it_uses_the_kit(test: str) -> None:
+    file, _, name = test.partition("::")
+    tree = ast.parse((Path(__file__).parent / file).read_text("utf-8"))
+    kinds = ast.FunctionDef, ast.AsyncFunctionDef
+    (found,) = (node for node in tree.body if isinstance(node, kinds) and node.name == name)
+    called = {node.id for node in ast.walk(found) if isinstance(node, ast.Name)}
+    assert "conform" in called
+
+
+@pytest.mark.parametrize("idle", [2, 50])
+def test_a_source_that_waits_long_is_killed_no_more_often(idle: int) -> None:
+    reads = ["before read", "after read"]
+    names = ["open", *idle * reads, "before publish", "after publish", *idle * reads, "closed"]
+    killed = [names[at] for at in _moments(names)]
+    expected = ["open", *2 * reads, "before publish", "after publish", *2 * reads, "closed"]
+    assert killed == expected

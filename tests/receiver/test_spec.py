@@ -1,0 +1,245 @@
+"""Declarations of connectors: discovery, validation of options, and their description."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from typer.testing import CliRunner
+
+from mesh.cli.commands import app
+from mesh.connect import registry
+from mesh.connect.extras import library
+from mesh.connect.spec import Kind, Role, Spec, value_of
+from mesh.errors import MeshError
+from mesh.language.parser import parse
+from mesh.plan.build import plan
+from mesh.plan.notes import noted_options
+from tests.support.paths import ROOT
+
+HTTP = "@sink(type='http', publisher.url='http://h/x', @map(type='json'){})"
+
+
+def refusal(annotation: str) -> MeshError:
+    text = f"@App:name('A')\ndefine stream S (a int, k string);\n{annotation}\n"
+    with pytest.raises(MeshError) as raised:
+        plan(f"{text}define stream T (a int, k string);\nfrom S select a, k insert into T;")
+    return raised.value
+
+
+def test_ours_are_registered_as_those_of_others_are() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["entry-points"][registry.GROUP] == dict(registry.ENTRY_POINTS)
+
+
+def test_declarations_import_no_client_library() -> None:
+    code = "import sys, mesh.connect.registry as r; r.specs(); print(' '.join(sys.modules))"
+    loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
+    assert not loaded & {
+        "httpx", "uvicorn", "starlette", "nats", "pyspark", "pyarrow", "confluent_kafka",
+        "aio_pika", "aiomqtt", "sqlalchemy", "websockets", "fastavro", "google.protobuf",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", registry.builtin_specs(), ids=lambda s: f"{s.role} {s.name}")
+def test_every_default_is_valid_and_every_name_unique(spec: Spec) -> None:
+    names = [n.lower() for o in spec.options for n in (o.name, *o.aliases)]
+    assert len(names) == len(set(names))
+    # A keyword in a name, as in max.in.flight, could not be written.
+    for name in names:
+        parse(
+            f"@sink(type='x', {name}='v') define stream S (a int); from S select a insert into T;"
+        )
+    written = {Kind.NUMBER: "1"}
+    required = {o.name: written.get(o.kind, "x://y") for o in spec.options if o.is_required}
+    spec.values(required)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "code", "message", "hint"),
+    [
+        (
+            "@sink(type='http', publisher.urls='http://h/x', @map(type='json'))",
+            "MESH-P230", 'sink "http" has no option "publisher.urls"', "publisher.url",
+        ),
+        (
+            "@sink(type='http', @map(type='json'))",
+            "MESH-P231", 'sink "http" needs the option "publisher.url"', "Address.",
+        ),
+        (
+            "@sink(type='http', publisher.url='h', @map(type='json'))",
+            "MESH-P232",
+            'option "publisher.url" of sink "http" is a URL such as http://host:8080/path, not "h"',
+            "Address.",
+        ),
+        (
+            "@sink(type='http', publisher.url='http://h/{{z}}', @map(type='json'))",
+            "MESH-P232",
+            'option "publisher.url" of sink "http" names attribute "z",',
+            "Address.",
+        ),
+        (
+            "@source(type='nats', server.urls='nats://h:4222', @map(type='json'))",
+            "MESH-P231", 'source "nats" needs one of the options "stream" and "destination"', "",
+        ),
+        (
+            "@sink(type='jms', destination='t', @map(type='json'))",
+            "MESH-P900", 'not supported yet: sink "jms"', "use mqtt",
+        ),
+        (
+            "@sink(type='log', @map(type='hl7'))",
+            "MESH-P900", 'not supported yet: sink mapper "hl7"', "Use text with @payload.",
+        ),
+        (
+            HTTP.format(
+                ", @distribution(strategy='partitioned', partitionKey='k', "
+                "@destination(publisher.url='http://a/'), @destination(publisher.uri='x'))"
+            ),
+            "MESH-P230",
+            'sink "http" of destination 2 has no option "publisher.uri"', "publisher.url",
+        ),
+    ],
+)  # fmt: skip
+def test_options_are_checked_where_they_are_written(
+    annotation: str, code: str, message: str, hint: str
+) -> None:
+    error = refusal(annotation)
+    assert error.code == code
+    assert error.message.startswith(message)
+    assert hint in (error.hint or "")
+    assert error.position is not None
+    assert error.position.line == 3
+
+
+def test_a_secret_is_not_in_a_message() -> None:
+    spec = registry.find(Role.SINK, "nats")
+    assert spec is not None
+    secrets = {"username", "password", "token", "tls.store.password", "tls.truststore.password"}
+    assert {o.name for o in spec.options if o.is_secret} == secrets
+
+
+@pytest.mark.parametrize(
+    ("connector", "why"),
+    [
+        ("sink(type='email', username='u', host='h', subject='s', to='t@x'", "needs address"),
+        ("source(type='file', file.uri='/f', tailing='true', action.after.process='delete'",
+         "needs tailing='false': a file that is followed"),
+        ("source(type='cdc', url='jdbc:sqlite:d', table.name='t', operation='insert'",
+         "'listening' is for PostgreSQL"),
+        ("source(type='cdc', url='jdbc:mysql://h/d', table.name='t', mode='polling'",
+         "needs polling.column"),
+        ("source(type='cdc', table.name='t'", "needs url, or datasource.name"),
+        ("sink(type='rdbms', table.name='t'", "needs jdbc.url, or datasource"),
+        ("source(type='file', file.uri='smb://h/f'", "mount it, and write its path"),
+        ("sink(type='http-call', sink.id='s', publisher.url='http://h', downloading.enabled='TRUE'",
+         "needs download.path"),
+    ],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_refused(connector: str, why: str) -> None:
+    text = f"""@App:name('P')
+    @{connector}, @map(type='keyvalue'))
+    define stream S (n int);
+    define stream T (n int);
+    from S select n insert into T;"""
+    with pytest.raises(MeshError, match=why) as raised:
+        plan(text)
+    assert raised.value.position is not None
+
+
+@pytest.mark.parametrize(
+    ("connector", "note"),
+    [
+        ("source(type='file', file.uri='/f', tailing='true', action.after.process='NONE'", ""),
+        ("source(type='nats', destination='d', cluster.id='c', server.id='s', client.id='x'",
+         'cluster.id, server.id of source nats of stream "S": NATS Streaming has ended'),
+        ("sink(type='nats', destination='d', cluster.id='c'",
+         'cluster.id of sink nats of stream "S": NATS Streaming has ended'),
+        ("sink(type='http', publisher.url='http://h', headers=\"'a:b', 'c:d'\", blocking.io='true'",
+         "blocking.io of sink http of stream \"S\": requests are sent one after the other"),
+        ("sink(type='http', publisher.url='http://h/', client.bootstrap.socket.reuse='true'", ""),
+        ("sink(type='http', publisher.url='http://h/', basic.auth.enabled='true'", ""),
+        ("source(type='kafka', topic='t', bootstrap.servers='h', group.id='g'", ""),
+        ("source(type='inMemory'", ""),
+        ("sink(type='email', username='u@x', host='h', subject='s', to='t@x'", ""),
+    ],
+)  # fmt: skip
+def test_options_of_the_original_are_accepted_with_a_note(connector: str, note: str) -> None:
+    text = f"""@App:name('P')
+    @{connector}, @map(type='text'))
+    define stream S (n int);
+    define stream T (n int);
+    from {"S" if connector.startswith("source") else "T"} select n insert into
+    {"T" if connector.startswith("source") else "S"};"""
+    found = noted_options(plan(text).spec)
+    assert [one[: len(note)] for one in found] == ([note] if note else [])
+
+
+@pytest.mark.parametrize(
+    ("connector", "path", "why"),
+    [
+        ("type='kafka', bootstrap.servers='h', topic.list='t', group.id='g'", "trp:offSet", ""),
+        ("type='mqtt', url='tcp://h', topic='t'", "trp:check.sum",
+         'source "mqtt" has no property "check.sum"'),
+        ("type='inMemory', topic='t'", "trp:anything", ""),
+        ("type='mqtt', url='tcp://h', topic='t'", "trp:topics", 'Did you mean "topic"'),
+    ],
+)  # fmt: skip
+def test_properties_that_a_source_does_not_give_are_refused(
+    connector: str, path: str, why: str
+) -> None:
+    text = f"""@App:name('P')
+    @source({connector}, @map(type='json', @attributes(k='{path}', n='$.n')))
+    define stream S (k string, n int);
+    define stream T (n int);
+    from S select n insert into T;"""
+    if not why:
+        plan(text)
+        return
+    with pytest.raises(MeshError) as raised:
+        plan(text)
+    assert why in f"{raised.value} {raised.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Kind.DURATION, "10 sec", 10_000),
+        (Kind.DURATION, "250", 250),
+        (Kind.SECONDS, "5", 5000),
+        (Kind.SECONDS, "5 ms", 5),
+        (Kind.SIZE, "1 MB", 1 << 20),
+        (Kind.SWITCH, "TRUE", True),
+        (Kind.PAIRS, "'a:b','c:d:e'", [("a", "b"), ("c", "d:e")]),
+    ],
+)
+def test_values_of_options(kind: Kind, text: str, value: object) -> None:
+    assert value_of(kind, text) == value
+
+
+def test_the_command_lists_connectors_and_options() -> None:
+    runner = CliRunner()
+    listed = runner.invoke(app, ["connectors"]).output
+    assert "http" in listed
+    assert "exactly once" in listed
+    assert "publisher.url" in runner.invoke(app, ["connectors", "http"]).output
+    found = json.loads(runner.invoke(app, ["connectors", "http", "-o", "json"]).output)
+    assert {one["role"] for one in found} == {"source", "sink"}
+    assert "#### sink `file`" in runner.invoke(app, ["connectors", "-o", "markdown"]).output
+    unknown = runner.invoke(app, ["connectors", "htp"])
+    assert unknown.exit_code == 1
+
+
+def test_a_connector_without_its_library_is_not_offered_and_names_its_extra() -> None:
+    absent = Spec("x", Role.SINK, "Doc.", extra="kafka", library="no_such_library")
+    assert not absent.is_installed()
+    kafka = registry.find(Role.SINK, "kafka")
+    assert kafka is not None
+    assert kafka.is_installed()
+    assert "sink kafka" in registry.transports()
+    with pytest.raises(MeshError) as raised:
+        library("no_such_library", "kafka")
+    assert raised.value.code == "MESH-C134"
+    assert "nats-event-mesh[kafka]" in (raised.value.hint or "")
