@@ -174,9 +174,16 @@ class Servers:
     def wait_whole(self) -> None:
         """Return when every server reports that it is healthy and knows the leader; blocks."""
         deadline_s = time.monotonic() + WHOLE_S
-        while not all(map(self._is_well, self.names)):
+        while unwell := [name for name in self.names if not self._is_well(name)]:
             if time.monotonic() > deadline_s:
-                raise TimeoutError(f"the NATS servers are not whole after {WHOLE_S:g} s")
+                log = (self._directory / unwell[0] / "nats-server.log").read_text()
+                raise TimeoutError(
+                    f"NATS servers {unwell} are not whole after {WHOLE_S:g} s: {log[-500:]}"
+                )
+            for name in unwell:
+                # One of its ports may have been taken for a moment by a connection's own end.
+                if name in self._running and self._running[name].poll() is not None:
+                    self.start(name)
             time.sleep(0.05)
 
     def _is_well(self, name: str) -> bool:

@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = measuring.console_of()
     started_s = time.monotonic()
     figures: list[Figure] = []
+    title = "flow, secured beside plain" if given.secured else "flow"
     for name in names:
         size: tuple[int, ...] = (given.events,) if given.events and name in _SIZED else ()
         if name == "history" and size and given.times:
@@ -57,13 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.secured and name in _ALTERNATED:
             module: Any = importlib.import_module(f"bench.flow.{name}")
             timed = partial(module.measure, *size)
-            figures += asyncio.run(secured.alternated(timed, counts, given.rounds))
+            shown = asyncio.run(secured.alternated(timed, counts, given.rounds))
         elif given.secured:
-            figures += secured.measured(measure, counts, given.rounds)
+            shown = secured.measured(measure, counts, given.rounds)
         else:
-            figures += measure()
-    title = "flow, secured beside plain" if given.secured else "flow"
-    console.print(report.shown(figures, title))
+            shown = measure()
+        # As they come: a later measurement may fail, and some take half an hour.
+        console.print(report.shown(shown, title))
+        figures += shown
     if not given.only:
         kept = report.document(figures, [], time.monotonic() - started_s)
         kind = "flow-secured" if given.secured else "flow"
