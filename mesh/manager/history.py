@@ -55,16 +55,22 @@ class _Block:
 
 @dataclass(slots=True)
 class _Track:
-    """One series: blocks and the rows of the present one."""
+    """One series: blocks and the rows of the present one.
+
+    A row that comes again is counted, and written with the next other one.
+    """
 
     width: int
     start: int
+    #: Number of rows in the present block: the first are written, the others equal ``last``.
+    count: int = 0
     rows: array[float] = field(default_factory=lambda: array("f"))
+    last: Sequence[float] = ()
     blocks: deque[_Block] = field(default_factory=deque)
 
     @property
     def next(self) -> int:
-        return self.start + len(self.rows) // self.width
+        return self.start + self.count
 
     @property
     def bytes(self) -> int:
@@ -72,14 +78,19 @@ class _Track:
         return packed + self.rows.itemsize * BLOCK_ROWS * self.width + OVERHEAD_BYTES
 
     def add(self, at: int, row: Sequence[float]) -> None:
-        if self.rows and (at < self.next or at - self.next >= BLOCK_ROWS):
+        if self.count and not 0 <= at - self.next < BLOCK_ROWS:
             self._seal()
-        if not self.rows:
+        if not self.count:
             self.start = at
-        while self.next < at:
-            self.rows.extend([math.nan] * self.width)
-        self.rows.extend(row)
-        if len(self.rows) >= BLOCK_ROWS * self.width:
+        if at > self.next:
+            self._write()
+            self.rows.extend([math.nan] * (at - self.next) * self.width)
+            self.count = at - self.start
+        if row is not self.last:
+            self._write()
+            self.last = row
+        self.count += 1
+        if self.count >= BLOCK_ROWS:
             self._seal()
 
     def drop_before(self, at: int) -> None:
@@ -91,6 +102,7 @@ class _Track:
 
         A row of which nothing is known is of NaN.
         """
+        self._write()
         first = max(since, self.blocks[0].start if self.blocks else self.start)
         flat = array("f", [math.nan]) * (max(0, until - first) * self.width)
         for block in self.blocks:
@@ -108,10 +120,15 @@ class _Track:
             part = rows[(begin - start) * width : (end - start) * width]
             flat[(begin - first) * width : (end - first) * width] = part
 
+    def _write(self) -> None:
+        repeated = self.count - len(self.rows) // self.width
+        self.rows.extend(array("f", self.last) * repeated)
+
     def _seal(self) -> None:
-        rows = len(self.rows) // self.width
-        self.blocks.append(_Block(self.start, rows, _packed(self.rows)))
-        self.start += rows
+        self._write()
+        self.blocks.append(_Block(self.start, self.count, _packed(self.rows)))
+        self.start += self.count
+        self.count = 0
         del self.rows[:]
 
 

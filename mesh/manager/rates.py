@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 REPORT_MAX_S: Final = 10.0
 #: Buckets of a latency.
 LATENCY_BUCKETS: Final = len(LATENCY_BOUNDS_S) + 1
+_NO_LATENCIES: Final = (0.0,) * LATENCY_BUCKETS
+#: Names of the values of a flow that have a history.
+FLOW_FIELDS: Final = ("events_in", "events_out", "errors", "backlog", "backlog_s", "batch_s")
 #: Arrivals that are kept for each instance.
 ARRIVALS_MAX: Final = 400
 
@@ -53,6 +56,16 @@ class Flow:
     #: Events by the time from the broker's storing of them to the publishing of their effect, per
     #: second: one number for each bucket (``mesh.model.histogram``), or none at all.
     latencies: tuple[float, ...] = ()
+    #: What the metrics history has of it: the values of ``FLOW_FIELDS``, and all buckets.
+    row: tuple[float, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        values = (getattr(self, name) for name in FLOW_FIELDS)
+        object.__setattr__(self, "row", (*values, *(self.latencies or _NO_LATENCIES)))
+
+
+#: Of an instance of which nothing is known.
+NO_FLOW: Final = Flow()
 
 
 def total(flows: Iterable[Flow]) -> Flow:
@@ -82,6 +95,8 @@ class _Sample:
     #: that counts the oldest waiting message, then those that count further ones.  Empty if none
     #: waits.
     arrivals: deque[tuple[int, int]] = field(default_factory=deque)
+    #: No report has come for so long that nothing flows.
+    is_at_rest: bool = False
 
 
 class Rates:
@@ -115,7 +130,7 @@ class Rates:
     def flow(self, instance: str) -> Flow:
         """The flow of one instance; none while nothing is known."""
         sample = self._samples.get(instance)
-        return sample.flow if sample is not None else Flow()
+        return sample.flow if sample is not None else NO_FLOW
 
     def _compared(self, seen: Revisioned[InstanceStatus], now_s: float) -> _Sample:
         status = seen.value
@@ -123,9 +138,10 @@ class Rates:
         if before is None or before.status.epoch != status.epoch:
             return _Sample(status, _flow(status, status, 0.0), _arrived(deque(), 0, status))
         if before.status is status or before.status.at_ms == status.at_ms:
-            if now_s - seen.seen_at_s > REPORT_MAX_S:
+            if now_s - seen.seen_at_s > REPORT_MAX_S and not before.is_at_rest:
                 flow = before.flow
                 before.flow = Flow(0.0, 0.0, 0.0, 0.0, flow.backlog, flow.backlog_s, flow.batch_s)
+                before.is_at_rest = True
             return before
         total_before = before.status.messages_in + before.status.behind
         arrivals = _arrived(before.arrivals, total_before, status)

@@ -19,7 +19,6 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import Error as NatsError
@@ -30,7 +29,7 @@ from mesh.jetstream.survey import Surveyed, survey
 from mesh.logs import fields
 from mesh.manager.history import SPAN_S, Key, MetricsHistory, Series
 from mesh.manager.prometheus import query_range
-from mesh.manager.rates import LATENCY_BUCKETS, Flow, Rates, total
+from mesh.manager.rates import FLOW_FIELDS, LATENCY_BUCKETS, Flow, Rates, total
 from mesh.model.cluster import StatisticsLevel
 from mesh.model.histogram import LATENCY_BOUNDS_S, quantile
 
@@ -51,8 +50,7 @@ log = logging.getLogger(__name__)
 SURVEY_S: Final = 15.0
 #: Kinds of what events flow through; ``cluster`` is all apps, of the name ``all``.
 _OF_FLOWS: Final = ("cluster", "app", "group", "instance")
-#: Names of their values, and of those of a node.
-FLOW_FIELDS: Final = ("events_in", "events_out", "errors", "backlog", "backlog_s", "batch_s")
+#: Names of the values of a node.
 NODE_FIELDS: Final = ("cpu", "process_cpu", "memory_bytes", "memory", "load_1m")
 #: Latencies of events: half of them, and 99 of 100, had their effect published in that time.
 LATENCIES: Final = {"latency_p50_s": 0.5, "latency_p99_s": 0.99}
@@ -62,7 +60,6 @@ FIELDS: Final[Mapping[str, Sequence[str]]] = {
     "node": NODE_FIELDS,
 }
 _BUCKETS: Final = tuple(f"latency_{number}" for number in range(LATENCY_BUCKETS))
-_NO_LATENCIES: Final = (0.0,) * LATENCY_BUCKETS
 #: Of each kind the names of the values that are kept: latencies by bucket, whose means over time
 #: are those of all events in it.
 STORED: Final[Mapping[str, Sequence[str]]] = {
@@ -319,7 +316,8 @@ class Telemetry:
 def samples(snapshot: ClusterSnapshot, rates: Rates) -> dict[Key, Sequence[float]]:
     """The rows of one second: all apps together, apps, groups, instances and nodes.
 
-    An instance that is alone in its group has the history of the group.
+    An instance that is alone in its group has the history of the group.  The row of a flow that has
+    not changed is the one of before, which costs the history nothing.
     """
     groups: defaultdict[tuple[str, str], dict[str, Flow]] = defaultdict(dict)
     for placed in snapshot.assignments:
@@ -332,13 +330,13 @@ def samples(snapshot: ClusterSnapshot, rates: Rates) -> dict[Key, Sequence[float
         if app not in off:
             flow = total(flows.values())
             apps[app].append(flow)
-            rows["group", f"{app}/{group}"] = _row(flow)
+            rows["group", f"{app}/{group}"] = flow.row
             if len(flows) > 1:
-                rows |= {("instance", name): _row(flow) for name, flow in flows.items()}
+                rows |= {("instance", name): flow.row for name, flow in flows.items()}
     wholes = {app: total(parts) for app, parts in apps.items()}
-    rows |= {("app", app): _row(flow) for app, flow in wholes.items()}
+    rows |= {("app", app): flow.row for app, flow in wholes.items()}
     if wholes:
-        rows["cluster", "all"] = _row(total(wholes.values()))
+        rows["cluster", "all"] = total(wholes.values()).row
     for seen in snapshot.nodes:
         node, load = seen.value, seen.value.metrics
         rows["node", f"{node.role.value}/{node.id}"] = (
@@ -391,10 +389,3 @@ def _quantile(step: Sequence[float | None], share: float) -> float | None:
     counts = [value or 0.0 for value in step]
     latency_s = quantile(counts, LATENCY_BOUNDS_S, share)
     return None if latency_s is None else round(latency_s, 6)
-
-
-_of_flow: Final[Callable[[Flow], tuple[float, ...]]] = attrgetter(*FLOW_FIELDS)
-
-
-def _row(flow: Flow) -> Sequence[float]:
-    return (*_of_flow(flow), *(flow.latencies or _NO_LATENCIES))

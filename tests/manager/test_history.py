@@ -225,6 +225,27 @@ def test_a_gap_is_none_and_time_does_not_go_back() -> None:
     assert later.values["value"] == [None, 0, None]
 
 
+@given(st.lists(st.tuples(st.integers(1, 70), st.integers(0, 2)), max_size=60), st.data())
+def test_a_row_that_comes_again_is_read_as_one_that_is_written_again(
+    steps: list[tuple[int, int]], data: st.DataObject
+) -> None:
+    rows = [(0.0, 0.0), (1.0, 2.0), (3.0, 0.0)]
+    repeated, written = (MetricsHistory({"app": ("a", "b")}, 10**6) for _ in range(2))
+    at_s = 1000
+    for passed_s, number in steps:
+        at_s += passed_s if data.draw(st.booleans()) else 1
+        repeated.add(at_s, {("app", "A"): rows[number]})
+        written.add(at_s, {("app", "A"): list(rows[number])})
+        if data.draw(st.booleans()):
+            assert repeated.read(("app", "A"), at_s - 5, at_s + 1, 1) == written.read(
+                ("app", "A"), at_s - 5, at_s + 1, 1
+            )
+    step_s = data.draw(st.sampled_from([1, 7, 60]))
+    assert repeated.read(("app", "A"), 990, at_s + 9, step_s) == written.read(
+        ("app", "A"), 990, at_s + 9, step_s
+    )
+
+
 def test_the_bound_holds_and_shortens_all_series_alike() -> None:
     most = 300_000
     history = filled(1800, most, apps=50)
