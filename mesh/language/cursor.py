@@ -7,10 +7,11 @@ and those that follow the previous token without a space.  The formatter reads t
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from mesh.errors import MeshError, Position
-from mesh.language.tokens import KEYWORDS, RESERVED, Token, TokenKind, tokenize
+from mesh.language.tokens import KEYWORDS, RESERVED, Token, TokenKind, Tokens, tokenize
 from mesh.language.unreadable import unreadable
 
 if TYPE_CHECKING:
@@ -23,11 +24,41 @@ _AHEAD_MAX: Final = 8
 _TEXT_HINT: Final = "Quotes make a text; a name has none, or backquotes."
 
 
+@dataclass(slots=True)
+class LayoutRecord:
+    """The layout of a text as the parser has read it, by the indexes of tokens."""
+
+    #: Keywords.
+    words: set[int] = field(default_factory=set)
+    #: Tokens that follow the previous one without a space.
+    close: set[int] = field(default_factory=set)
+    #: Tokens that start a line, with the indentation of the line.
+    lines: dict[int, int] = field(default_factory=dict)
+    #: Tokens that start a definition, query or partition; a blank line divides these.
+    elements: set[int] = field(default_factory=set)
+    #: The ``begin`` of partitions.
+    begins: set[int] = field(default_factory=set)
+    #: Tokens that end a statement without ``;``.
+    unended: set[int] = field(default_factory=set)
+
+    def add(self, statement: LayoutRecord, at: int) -> None:
+        """Add the record of a definition or query whose first token has index ``at`` here.
+
+        These have no ``begin``, and are ended.
+        """
+        self.words.update([at + index for index in statement.words])
+        self.close.update([at + index for index in statement.close])
+        self.lines.update({at + index: n for index, n in statement.lines.items()})
+        self.elements.update([at + index for index in statement.elements])
+
+
 class Cursor:
     """A position in a list of tokens."""
 
-    def __init__(self, text: str) -> None:
-        cut = tokenize(text)
+    def __init__(self, text: str, cut: Tokens | None = None) -> None:
+        """Start at the first token of ``text``, or of ``cut``: a part of its tokens."""
+        cut = tokenize(text) if cut is None else cut
+        self.text = text
         self.tokens = cut.tokens
         self.comments = cut.comments
         self.places = cut.places
@@ -35,19 +66,7 @@ class Cursor:
         self._last = len(cut.tokens) - 1
         #: The tokens, padded with as many ``END`` tokens as the largest lookahead.
         self._seen = (*cut.tokens, *(cut.tokens[-1],) * _AHEAD_MAX)
-        #: Indexes of the tokens that are keywords.
-        self.words: set[int] = set()
-        #: Indexes of the tokens that follow the previous one without a space.
-        self.close: set[int] = set()
-        #: Indexes of the tokens that start a line, with the indentation of the line.
-        self.lines: dict[int, int] = {}
-        #: Indexes of the tokens that start a definition, query or partition; a blank line divides
-        #: these.
-        self.elements: set[int] = set()
-        #: Indexes of the ``begin`` of partitions.
-        self.begins: set[int] = set()
-        #: Indexes of the tokens that end a statement without ``;``.
-        self.unended: set[int] = set()
+        self.layout = LayoutRecord()
         #: Indentation of lines at this point; None inside a line that isn't divided.
         self.indent: int | None = 0
 
@@ -101,6 +120,31 @@ class Cursor:
         """Advance past the next token of any kind."""
         self._at = min(self._at + 1, self._last)
 
+    # Statements
+
+    def end_of_statement(self) -> int | None:
+        """Index of the next ``;``; None if there is none, or a token before it is unreadable."""
+        for index in range(self._at, self._last):
+            kind, text, _, _ = self.tokens[index]
+            if text == ";" and kind is TokenKind.SYMBOL:
+                return index
+            if kind is TokenKind.BROKEN:
+                return None
+        return None
+
+    def until(self, stop: int) -> Cursor:
+        """A cursor over the tokens from the next one to that of ``stop``, with an empty record."""
+        end = Token(TokenKind.END, "", self.tokens[stop].start + 1)
+        tokens = (*self.tokens[self._at : stop + 1], end)
+        part = Cursor(self.text, Tokens(tokens, (), self.places))
+        part.indent = self.indent
+        return part
+
+    def skip_to(self, stop: int, layout: LayoutRecord) -> None:
+        """Advance to the token ``stop``, over a statement with a record of its own."""
+        self.layout.add(layout, self._at)
+        self._at = stop
+
     # Lookahead
 
     def sees(self, symbol: str, ahead: int = 0) -> bool:
@@ -134,7 +178,7 @@ class Cursor:
         return self._word() if self.sees_word(*words) else None
 
     def _word(self) -> str:
-        self.words.add(self._at)
+        self.layout.words.add(self._at)
         return self.take().text.lower()
 
     def expect(self, symbol: str, hint: str | None = None) -> Token:
@@ -185,16 +229,16 @@ class Cursor:
     def start_line(self) -> None:
         """Record that the next token starts a line, unless the line is one that isn't divided."""
         if self.indent is not None:
-            self.lines[self._at] = self.indent
+            self.layout.lines[self._at] = self.indent
 
     def start_element(self) -> None:
         """Record that a definition, query or partition starts."""
-        self.elements.add(self._at)
+        self.layout.elements.add(self._at)
         self.start_line()
 
     def no_space_before(self, ahead: int = 0) -> None:
         """Record that the next token, or one after it, follows the previous one without a space."""
-        self.close.add(self._at + ahead)
+        self.layout.close.add(self._at + ahead)
 
     # Refusing
 

@@ -7,15 +7,23 @@ layout depends on the tokens and comments alone, not on spaces, so formatting is
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections import deque
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from mesh.errors import MeshError
 from mesh.language.parser import parse_with_cursor
 from mesh.language.print_expressions import print_name, print_string
+from mesh.language.statements import STATEMENTS_MAX
 from mesh.language.tokens import TokenKind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from mesh.language.cursor import Cursor
     from mesh.language.tokens import Comment, Token
 
@@ -24,6 +32,9 @@ _WIDTH: Final = 100
 _INDENT: Final = "    "
 
 _EMPTY_LINE: Final = re.compile(r"[ \t\x0b]*(?:\r\n|\r|\n)[ \t\x0b]*(?:\r|\n)")
+
+#: Longest part whose layout is kept.
+_LENGTH_MAX: Final = 10_000
 
 _CLOSE_BEFORE: Final = frozenset((",", ";", ")", "]", ".", ":"))
 _CLOSE_BEHIND: Final = frozenset(("(", "[", ".", ":", "@", "#", "!"))
@@ -36,15 +47,84 @@ def format_app(text: str) -> str:
         MeshErrors: MESH-L1xx for invalid SiddhiQL.
     """
     _, cursor = parse_with_cursor(text)
-    return _Layout(cursor, text).whole()
+    return _whole(_laid_out(part, cursor) for part in _parts(cursor))
+
+
+def format_parts(parts: Sequence[str], base: int) -> str:
+    """The canonical text of an app from its parts; as ``format_app`` of them.
+
+    Args:
+        parts: the annotations of the app, then definitions, then queries and partitions, each with
+            its ``;`` and without comments around it.
+        base: index of a definition: queries are read after one, whichever.
+
+    Raises:
+        MeshErrors: MESH-L1xx for invalid SiddhiQL.
+    """
+    slots = [_slot(part) for part in parts if len(part) <= _LENGTH_MAX]
+    if len(slots) == len(parts) and not all(slots):
+        with contextlib.suppress(MeshError):
+            format_app(_whole(p for n, p in enumerate(parts) if n == base or not slots[n]))
+    # There may be more parts than are kept.
+    is_laid_out = len(slots) == len(parts) and all(slots)
+    return _whole(slot[0] for slot in slots) if is_laid_out else format_app(_whole(parts))
+
+
+def _whole(parts: Iterable[str]) -> str:
+    return "\n\n".join(parts) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The annotations of the app, a statement, or the comments after the last one."""
+
+    #: Index of its first token, and of the one after its last.
+    first: int
+    stop: int
+    #: Those before it and inside, and those behind it in its last line.
+    comments: tuple[Comment, ...]
+    #: With its comments, as written.
+    text: str
+
+
+def _parts(cursor: Cursor) -> Iterator[_Part]:
+    tokens, record = cursor.tokens, cursor.layout
+    comments = deque(cursor.comments)
+    last = len(tokens) - 1
+    firsts = [index for index in sorted(record.elements) if not record.lines[index]]
+    for first, stop in pairwise((*firsts, last)):
+        inside: list[Comment] = []
+        while comments and (
+            comments[0].before < stop
+            or (comments[0].before == stop and _is_in_line_of(cursor, stop - 1, comments[0]))
+        ):
+            inside.append(comments.popleft())
+        start = min([tokens[first].start, *(one.start for one in inside)])
+        end = max([_end(tokens[stop - 1]), *(_end(one) for one in inside)])
+        yield _Part(first, stop, tuple(inside), cursor.text[start:end])
+    if comments:
+        yield _Part(last, last, tuple(comments), cursor.text[comments[0].start :])
+
+
+def _laid_out(part: _Part, cursor: Cursor) -> str:
+    """A part in lines; what it was laid out to before is reused."""
+    slot = _slot(part.text) if len(part.text) <= _LENGTH_MAX else []
+    if not slot:
+        slot.append(_Layout(cursor).lines(part))
+    return slot[0]
+
+
+@lru_cache(maxsize=STATEMENTS_MAX)
+def _slot(text: str) -> list[str]:
+    """The place of the layout of a part, empty at first: it depends on the part alone."""
+    return []
 
 
 class _Layout:
-    """State of the writer for one text."""
+    """State of the writer for one part."""
 
-    def __init__(self, cursor: Cursor, text: str) -> None:
+    def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
-        self._text = text
         self._lines: list[str] = []
         #: The parts of the current line, and the indentation of its statement.
         self._line = ""
@@ -58,27 +138,27 @@ class _Layout:
         #: Whether a comment on a line of its own was written last; the blank line then precedes it.
         self._is_behind_comment = False
 
-    def whole(self) -> str:
-        comments = list(reversed(self._cursor.comments))
-        for index, token in enumerate(self._cursor.tokens):
-            is_behind = index > 0
-            while comments and comments[-1].before == index:
-                comment = comments.pop()
-                is_behind = is_behind and self._is_in_line_of(index - 1, comment)
+    def lines(self, part: _Part) -> str:
+        comments = deque(part.comments)
+        for index in range(part.first, part.stop + 1):
+            is_behind = index > part.first
+            while comments and comments[0].before == index:
+                comment = comments.popleft()
+                is_behind = is_behind and _is_in_line_of(self._cursor, index - 1, comment)
                 if is_behind:
                     self._write_behind(comment)
                 else:
                     self._write_alone(comment, index)
-            if token.kind is not TokenKind.END:
-                self._write(index, token)
+            if index < part.stop:
+                self._write(index, self._cursor.tokens[index])
         self._flush()
-        return "\n".join(self._lines) + "\n"
+        return "\n".join(self._lines)
 
     # Tokens
 
     def _write(self, index: int, token: Token) -> None:
         cursor = self._cursor
-        if index in cursor.lines:
+        if index in cursor.layout.lines:
             self._start_line(index)
         elif self._is_ended:
             self._flush()
@@ -95,20 +175,20 @@ class _Layout:
             self._depth += 1
         if is_symbol and text == "," and self._depth <= 1:
             self._breaks.append(len(self._line))
-        if index in cursor.unended:
+        if index in cursor.layout.unended:
             self._line += ";"
 
     def _start_line(self, index: int) -> None:
         self._flush()
-        if index in self._cursor.elements and not self._is_behind_comment:
+        if index in self._cursor.layout.elements and not self._is_behind_comment:
             self._blank_line(index)
-        self._indent = self._cursor.lines[index]
+        self._indent = self._cursor.layout.lines[index]
         self._line = _INDENT * self._indent
         self._depth = 0
 
     def _is_close(self, index: int, token: Token) -> bool:
         """Whether the token follows the previous one without a space."""
-        if index in self._cursor.close:
+        if index in self._cursor.layout.close:
             return True
         before = self._cursor.tokens[index - 1]
         if token.kind is TokenKind.SYMBOL and token.text in _CLOSE_BEFORE:
@@ -118,7 +198,7 @@ class _Layout:
     def _spelling(self, index: int, token: Token) -> str:
         """The token in its plainest form."""
         match token.kind:
-            case TokenKind.NAME if index in self._cursor.words:
+            case TokenKind.NAME if index in self._cursor.layout.words:
                 return token.text.lower()
             case TokenKind.QUOTED:
                 return print_name(str(token.value))
@@ -132,12 +212,6 @@ class _Layout:
                 return token.text
 
     # Comments
-
-    def _is_in_line_of(self, index: int, comment: Comment) -> bool:
-        """Whether the comment is in the line where token ``index`` ends."""
-        token = self._cursor.tokens[index]
-        between = self._text[token.start + len(token.text) : comment.start]
-        return not _has_line_end(between)
 
     def _write_behind(self, comment: Comment) -> None:
         """A comment that stays in the line of the token before it."""
@@ -153,10 +227,10 @@ class _Layout:
         cursor = self._cursor
         self._flush()
         is_end = cursor.tokens[index].kind is TokenKind.END
-        divides = is_end or index in cursor.elements
+        divides = is_end or index in cursor.layout.elements
         if divides and not self._is_behind_comment:
             self._blank_line(index)
-        indent = 0 if is_end else cursor.lines.get(index, self._indent + 1)
+        indent = 0 if is_end else cursor.layout.lines.get(index, self._indent + 1)
         self._lines.append(_INDENT * indent + _trimmed(comment.text))
         if divides and not is_end and self._is_apart(comment):
             self._blank_line(index)
@@ -165,14 +239,13 @@ class _Layout:
 
     def _is_apart(self, comment: Comment) -> bool:
         """Whether an empty line follows the comment."""
-        rest = self._text[comment.start + len(comment.text) :]
-        return _EMPTY_LINE.match(rest) is not None
+        return _EMPTY_LINE.match(self._cursor.text, _end(comment)) is not None
 
     # Lines
 
     def _blank_line(self, index: int) -> None:
         """An empty line before token ``index``, unless it is the first of a text or partition."""
-        is_first = index - 1 in self._cursor.begins and not self._is_behind_comment
+        is_first = index - 1 in self._cursor.layout.begins and not self._is_behind_comment
         if self._lines and self._lines[-1] and not is_first:
             self._lines.append("")
 
@@ -190,6 +263,15 @@ class _Layout:
                 self._lines.append(moved + line[start:at].strip() if start else line[:at])
                 start, moved = at, more
         self._lines.append(moved + line[start:].strip() if start else line)
+
+
+def _is_in_line_of(cursor: Cursor, index: int, comment: Comment) -> bool:
+    """Whether the comment is in the line where token ``index`` ends."""
+    return not _has_line_end(cursor.text[_end(cursor.tokens[index]) : comment.start])
+
+
+def _end(part: Token | Comment) -> int:
+    return part.start + len(part.text)
 
 
 def _has_line_end(text: str) -> bool:

@@ -47,6 +47,16 @@ class _After(Places):
         """The position of a range of the longer text."""
         return self._original.of(max(0, start - self._length), max(1, stop - self._length))
 
+    def at(self, offset: int) -> tuple[int, int]:
+        """The line and column of an offset in the original."""
+        return self._original.at(max(0, offset - self._length))
+
+    def origin(self, start: int, stop: int) -> tuple[int, int] | None:
+        """The place of a range behind the name; see ``Places``."""
+        if start < self._length:
+            return None
+        return self._original.origin(start - self._length, stop - self._length)
+
     def line(self, offset: int) -> int:
         """The original line of an offset."""
         return self._original.line(max(0, offset - self._length))

@@ -24,6 +24,7 @@ from mesh.language.on_demand import parse_store_query
 from mesh.language.partitions import parse_partition_keys
 from mesh.language.queries import parse_query
 from mesh.language.siddhi3 import refuse_siddhi3
+from mesh.language.statements import read_statement
 from mesh.language.syntax import (
     Annotation,
     App,
@@ -143,7 +144,7 @@ class _App:
                 self._elements.append(self._element())
                 read = cursor.at
                 if cursor.is_at_end:
-                    cursor.unended.add(cursor.at - 1)
+                    cursor.layout.unended.add(cursor.at - 1)
                 else:
                     self._semicolon()
             except MeshError as error:
@@ -189,6 +190,11 @@ class _App:
 
     def _element(self) -> Element:
         cursor = self._cursor
+        statement = read_statement(cursor)
+        if statement is not None and self._may_follow(statement.tree):
+            cursor.skip_to(statement.stop, statement.layout)
+            self._has_queries = isinstance(statement.tree, Query)
+            return statement.tree
         cursor.start_element()
         annotations = self._element_annotations()
         if cursor.sees_word("define"):
@@ -210,6 +216,12 @@ class _App:
             self._refuse_element()
         self._has_queries = True
         return self._partition(annotations)
+
+    def _may_follow(self, element: Element) -> bool:
+        """Whether a definition precedes the queries, or a query follows a definition."""
+        if isinstance(element, Query):
+            return bool(self._elements or self._errors)
+        return not self._has_queries
 
     def _refuse_element(self) -> NoReturn:
         cursor = self._cursor
@@ -243,7 +255,7 @@ class _App:
         cursor.expect_clause("partition")
         keys = self._partition_keys()
         cursor.expect_clause("begin")
-        cursor.begins.add(cursor.at - 1)
+        cursor.layout.begins.add(cursor.at - 1)
         cursor.indent = 1
         queries: list[Query] = []
         try:
@@ -280,6 +292,10 @@ class _App:
 
     def _partition_query(self) -> Query:
         cursor = self._cursor
+        statement = read_statement(cursor)
+        if statement is not None and isinstance(statement.tree, Query):
+            cursor.skip_to(statement.stop, statement.layout)
+            return statement.tree
         cursor.start_element()
         annotations = self._element_annotations()
         if not cursor.sees_word("from"):
@@ -298,7 +314,7 @@ class _App:
     def _expect_end_of_partition(self) -> None:
         cursor = self._cursor
         if cursor.sees_word("end"):
-            cursor.unended.add(cursor.at - 1)
+            cursor.layout.unended.add(cursor.at - 1)
             return
         if cursor.sees_word("from") or cursor.sees("@"):
             try:

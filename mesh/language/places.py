@@ -25,11 +25,16 @@ class Places:
 
     def of(self, start: int, stop: int) -> Position:
         """The position of ``text[start:stop]``, cut at the end of its first line."""
+        # Texts with other places have offsets of their own, and these are of the original.
+        line, column = Places.at(self, start)
+        return Position(line, column, max(1, min(stop, self._ends[line - 1]) - start))
+
+    def at(self, offset: int) -> tuple[int, int]:
+        """The line and column of an offset."""
         line = self._line
-        if not self._starts[line] <= start < self._starts[line + 1]:
-            self._line = line = bisect_right(self._starts, start) - 1
-        length = max(1, min(stop, self._ends[line]) - start)
-        return Position(line + 1, start - self._starts[line] + 1, length)
+        if not self._starts[line] <= offset < self._starts[line + 1]:
+            self._line = line = bisect_right(self._starts, offset) - 1
+        return line + 1, offset - self._starts[line] + 1
 
     def offset(self, line: int, column: int) -> int:
         """The offset of a place; of one outside of the text the nearest inside."""
@@ -38,6 +43,14 @@ class Places:
         if line > len(self._ends):
             return self._ends[-1]
         return min(self._starts[line - 1] + max(0, column - 1), self._ends[line - 1])
+
+    def origin(self, start: int, stop: int) -> tuple[int, int] | None:
+        """The place of ``start``, if the range is written in the text as it is here.
+
+        The positions in it depend on this place and on its own text alone then.
+        """
+        del stop
+        return self.at(start)
 
     def line(self, offset: int) -> int:
         """The line of an offset, from 1."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final, assert_never
 
-from mesh.language.layout import format_app
+from mesh.language.layout import format_app, format_parts
 from mesh.language.print_expressions import (
     print_expression,
     print_function,
@@ -66,6 +66,7 @@ from mesh.language.syntax import (
     WithinRange,
 )
 from mesh.language.tokens import RESERVED
+from mesh.remembered import remembered
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*([.:-][A-Za-z_][A-Za-z_0-9]*)*\Z")
 #: Notation of counts in sequences.
@@ -78,16 +79,15 @@ def print_app(app: App) -> str:
     Raises:
         MeshErrors: no text parses to this tree; never raised for a parsed app.
     """
-    return format_app(_plain(app))
-
-
-def _plain(app: App) -> str:
-    """The text of an app, without layout."""
     parts = []
     if app.annotations:
         parts.append("\n".join(print_annotation(a, of_app=True) for a in app.annotations))
+    base = len(parts)
     parts.extend(f"{print_element(element)};" for element in app.elements)
-    return "\n\n".join(parts) + "\n"
+    are_queries = [isinstance(element, Query | Partition) for element in app.elements]
+    # Another order, or no definition, is for the parser to refuse.
+    is_ordered = are_queries[:1] == [False] and are_queries == sorted(are_queries)
+    return format_parts(parts, base) if is_ordered else format_app("\n\n".join(parts) + "\n")
 
 
 def print_annotation(annotation: Annotation, *, of_app: bool = False) -> str:
@@ -172,6 +172,7 @@ def _aggregation(aggregation: AggregationDefinition) -> str:
 # Queries
 
 
+@remembered
 def print_query(query: Query) -> str:
     """A query, a clause a line, its annotations before it."""
     return _annotated(

@@ -61,6 +61,24 @@ class _Written(Places):
             return self._before.of(first, max(first, last) + 1)
         return super().of(first, last + 1)
 
+    def at(self, offset: int) -> tuple[int, int]:
+        """The line and column of an offset in the original."""
+        first, _ = self._as_written(offset)
+        return super().at(first) if self._before is None else self._before.at(first)
+
+    def origin(self, start: int, stop: int) -> tuple[int, int] | None:
+        """The place of a range without a variable in it; see ``Places``."""
+        index = bisect_right(self._starts_now, start) - 1
+        is_plain = index == bisect_right(self._starts_now, stop) - 1 and (
+            index < 0 or start >= self._starts_now[index] + self._values[index][2]
+        )
+        if not is_plain:
+            return None
+        if self._before is None:
+            return self.at(start)
+        (first, _), (last, _) = self._as_written(start), self._as_written(stop)
+        return self._before.origin(first, last)
+
     def line(self, offset: int) -> int:
         """The original line of an offset."""
         first, _ = self._as_written(offset)

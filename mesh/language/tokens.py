@@ -84,12 +84,16 @@ RESERVED: Final = frozenset(
 _DIGITS_WITH_POINT = r"(?:\d+(?:\.\d*)?|\.\d+)"
 _EXPONENT = r"(?:[eE][-+]?\d+)"
 
-# The number kinds are ordered so that the first match is the longest: kinds with a suffix are
-# first.  ``1.`` alone is no number: it is ``1`` and a dot, as in the reference grammar.
+# Blanks and a token; no token at what is unreadable, and at the end.  The number kinds are ordered
+# so that the first match is the longest: kinds with a suffix are first.  ``1.`` alone is no number:
+# it is ``1`` and a dot, as in the reference grammar.  The frequent kinds are first where the order
+# doesn't matter: a ``mark`` starts no other token.
 _TOKEN: Final = re.compile(
     rf"""
-    (?P<space>[ \t\r\n\x0b]+)
-  | (?P<name>[A-Za-z_][A-Za-z_0-9]*)
+    [ \t\r\n\x0b]*+
+  (?:
+    (?P<name>[A-Za-z_][A-Za-z_0-9]*)
+  | (?P<mark>[()\[\],;:@\#])
   | (?P<comment>--[^\r\n]* | /\*.*?(?:\*/|\Z))
   | (?P<float>{_DIGITS_WITH_POINT}{_EXPONENT}?[fF])
   | (?P<double>{_DIGITS_WITH_POINT}(?:{_EXPONENT}?[dD]|{_EXPONENT}) | \d*\.\d+)
@@ -99,7 +103,8 @@ _TOKEN: Final = re.compile(
   | (?P<triple>\"\"\".*?\"\"\")
   | (?P<double_quotes>(?!"{{3}})"[^\x00-\x1f"]*")
   | (?P<single_quotes>'[^\x00-\x1f'"]*')
-  | (?P<symbol>->|\.\.\.|<=|>=|==|!=|[()\[\],;:.=<>*/%+\-?@\#!])
+  | (?P<symbol>->|\.\.\.|<=|>=|==|!=|[.=<>*/%+\-?!])
+  )?
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
@@ -111,6 +116,7 @@ DIGITS_MAX: Final = 400
 
 _PLAIN_KINDS: Final = {
     "name": TokenKind.NAME,
+    "mark": TokenKind.SYMBOL,
     "symbol": TokenKind.SYMBOL,
 }
 
@@ -126,7 +132,16 @@ def tokenize(text: str) -> Tokens:
     match_at = _TOKEN.match
     while offset < len(text):
         match = match_at(text, offset)
-        if match is None:
+        assert match is not None, "blanks may be none, and a token as well"
+        kind, offset = match.lastgroup, match.end()
+        if kind in _PLAIN_KINDS:
+            word = match[kind]
+            tokens.append(Token(_PLAIN_KINDS[kind], word, offset - len(word), word))
+        elif kind == "comment":
+            comments.append(Comment(match[kind], match.start(kind), len(tokens)))
+        elif kind is not None:
+            tokens.append(_token(kind, match[kind], match.start(kind)))
+        elif offset < len(text):
             token = None
             if text[offset] == "{" and scripts_may_end:
                 token = _script(text, offset)
@@ -136,19 +151,6 @@ def tokenize(text: str) -> Tokens:
             token = token or Token(TokenKind.BROKEN, _unreadable(text, offset), offset)
             tokens.append(token)
             offset += len(token.text)
-            continue
-        kind = match.lastgroup
-        assert kind is not None
-        if kind == "comment":
-            comments.append(Comment(match.group(), offset, len(tokens)))
-        elif kind != "space":
-            plain = _PLAIN_KINDS.get(kind)
-            if plain is not None:
-                word = match.group()
-                tokens.append(Token(plain, word, offset, word))
-            else:
-                tokens.append(_token(kind, match.group(), offset))
-        offset = match.end()
     tokens.append(Token(TokenKind.END, "", len(text)))
     return Tokens(tuple(tokens), tuple(comments), places)
 

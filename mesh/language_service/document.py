@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, is_dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.errors import MeshError, all_errors
+from mesh.errors import MeshError, Position, all_errors
 from mesh.language.cursor import Cursor
 from mesh.language.naming import named
 from mesh.language.places import Places
+from mesh.language.syntax import Annotation
 from mesh.language.tokens import TokenKind
 from mesh.language_service.plans import PlannedQuery, planned_queries
 from mesh.language_service.symbols import Symbols, symbols_of
+from mesh.model.types import StreamSchema
 from mesh.plan.bind import Readable, bind_readable
+from mesh.plan.bound import BoundQuery
 from mesh.plan.build import plan, plan_bound
 from mesh.plan.diagnostics import place_of
 from mesh.plan.groups import app_name
 from mesh.plan.notes import noted_options, unread_sources
+from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mesh.errors import Position
     from mesh.language.tokens import Token
     from mesh.plan.build import AppPlan
 
@@ -130,12 +133,12 @@ class Document:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Parts that run to no effect, a sentence each."""
-        app_plan = self.plan
-        return (
-            ()
-            if app_plan is None
-            else (*unread_sources(app_plan.spec), *noted_options(app_plan.spec))
-        )
+        app_plan, readable = self.plan, self.readable
+        if app_plan is None or readable is None or readable.bound is None:
+            return ()
+        # The app as written: its plan may have sources and sinks in the place of statements.
+        bound = readable.bound
+        return (*unread_sources(bound, app_plan.spec), *noted_options(bound))
 
     @cached_property
     def symbols(self) -> Symbols:
@@ -154,18 +157,7 @@ class Document:
     def types(self) -> Mapping[tuple[int, int], str]:
         """The type of each bound expression by line and column; of an operator its result's."""
         readable = self.readable
-        by_place: dict[tuple[int, int], str] = {}
-        pending: list[Any] = [readable.bound] if readable is not None else []
-        while pending:
-            part = pending.pop()
-            if isinstance(part, tuple):
-                pending.extend(part)
-            elif is_dataclass(part):
-                position, type_ = getattr(part, "position", None), getattr(part, "type", None)
-                if position is not None and type_ is not None and position.line:
-                    by_place[position.line, position.column] = str(type_)
-                pending.extend(getattr(part, field.name) for field in fields(part))
-        return by_place
+        return _types(readable.bound) if readable is not None else {}
 
     def analyse(self) -> None:
         """Make all that answers need."""
@@ -178,11 +170,8 @@ class Document:
             return {}
         cursor = self.readable.reading.cursor
         # The later of two in one place counts: a name that was filled in is before all others.
-        indexes = {}
-        for index, token in enumerate(cursor.tokens):
-            at = cursor.place(token)
-            indexes[at.line, at.column] = index
-        return indexes
+        place = cursor.places.at
+        return {place(token.start): index for index, token in enumerate(cursor.tokens)}
 
     def token_at(self, line: int, column: int) -> int | None:
         """Index of the token that holds a place or ends there; a name before a symbol."""
@@ -197,6 +186,39 @@ class Document:
         holding = [i for i in near if _ends(cursor.tokens[i], cursor) >= column]
         names = [i for i in holding if cursor.tokens[i].kind is not TokenKind.SYMBOL]
         return next(iter(names or holding), None)
+
+
+def _types(root: object) -> dict[tuple[int, int], str]:
+    by_place: dict[tuple[int, int], str] = {}
+    pending: list[Any] = [root]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, tuple):
+            pending.extend(part)
+            continue
+        if isinstance(part, BoundQuery) and part is not root:
+            by_place.update(_types_of_query(part))
+            continue
+        kind: type = type(part)
+        names = _parts_of(kind)
+        if "type" in names and "position" in names and part.type is not None:
+            position = part.position
+            if position.line:
+                by_place[position.line, position.column] = str(part.type)
+        pending.extend([getattr(part, name) for name in names])
+    return by_place
+
+
+@remembered
+def _types_of_query(query: BoundQuery) -> dict[tuple[int, int], str]:
+    return _types(query)
+
+
+@cache
+def _parts_of(kind: type) -> tuple[str, ...]:
+    """The fields of a kind of bound parts; none of those in which no expression is."""
+    is_leaf = issubclass(kind, Annotation | Position | StreamSchema) or not is_dataclass(kind)
+    return () if is_leaf else tuple(field.name for field in fields(kind))
 
 
 def _ends(token: Token, cursor: Cursor) -> int:

@@ -174,7 +174,7 @@ def _end_of_attribute(document: Document, at: Position) -> Position | None:
         elif token.text in (")", "]"):
             depth -= 1
         elif (not depth and token.text in (",", ";")) or (
-            index in cursor.lines and last is not None
+            index in cursor.layout.lines and last is not None
         ):
             break
         last = token

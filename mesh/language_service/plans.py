@@ -47,7 +47,10 @@ class PlannedQuery:
 def planned_queries(app: App, plan: AppPlan) -> Iterator[PlannedQuery]:
     """Each query of a planned app with its group."""
     specs = {spec.name: spec for spec in plan.spec.groups}
-    for group in split_app(app, plan.bound):
+    planned = {id(element.tree) for group in plan.groups for element in group.elements}
+    # The plan may be that of another tree, whose places and queries are not those of the text.
+    is_of_app = planned and planned <= {id(element) for element in app.elements}
+    for group in plan.groups if is_of_app else split_app(app, plan.bound):
         for tree, bound in group.queries:
             yield PlannedQuery(tree.position, bound, specs[group.name])
 

@@ -308,17 +308,18 @@ class _Resolver:
     def _query_name(self, query: Query) -> None:
         info = next((a for a in query.annotations if a.name.lower() == "info"), None)
         at = self._index(info.position) if info is not None else None
-        if at is None or query.name is None:
+        name = query.name
+        if at is None or name is None:
             return
         tokens = self._cursor.tokens
-        while tokens[at].kind is not TokenKind.END and tokens[at].value != query.name:
+        while tokens[at].kind is not TokenKind.END and tokens[at].value != name:
             at += 1
         token = tokens[at]
         if token.kind is TokenKind.STRING:
-            quote = (len(token.text) - len(query.name)) // 2
+            quote = (len(token.text) - len(name)) // 2
             start = token.start + quote
-            place = self._cursor.places.of(start, start + len(query.name))
-            symbol = Symbol(SymbolKind.QUERY, query.name)
+            place = self._cursor.places.of(start, start + len(name))
+            symbol = Symbol(SymbolKind.QUERY, name)
             self.symbols.occurrences.append(Occurrence(symbol, place, is_definition=True))
 
     def _target(self, output: object) -> str:
@@ -392,7 +393,7 @@ class _Resolver:
 
         assert not isinstance(handler, Filter)
         name = f"{handler.namespace}:{handler.name}" if handler.namespace else handler.name
-        signature = (STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS).get(name)
+        signature = DOCUMENTED_STREAM_FUNCTIONS.get(name) or STREAM_FUNCTIONS.get(name)
         owner = f"{name}@{_key(handler.position)}"
         return {
             attribute.name: Symbol(SymbolKind.ATTRIBUTE, attribute.name, owner)

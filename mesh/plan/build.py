@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError
@@ -59,6 +59,8 @@ class AppPlan:
 
     bound: BoundApp
     spec: AppSpec
+    #: The groups of its elements; empty where only what is stored was at hand.
+    groups: tuple[Group, ...] = field(default=(), compare=False, repr=False)
 
 
 def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
@@ -107,7 +109,7 @@ def plan_bound(text: str, tree: App, bound: BoundApp, *, partitions: int = PARTI
     spec = AppSpec(name, text, wiring.channels, tuple(specs), creates, bounds)
     check_supported(bound)
     check_deployable(bound, groups)
-    return AppPlan(bound, spec)
+    return AppPlan(bound, spec, groups)
 
 
 def _creates_channels(tree: App) -> bool:

@@ -7,6 +7,8 @@ one group: state is in one place, and functions are created in each group that u
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from mesh.functions.catalogue import (
@@ -34,6 +36,7 @@ from mesh.plan.bound import (
     Window,
     walk,
 )
+from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,6 +68,10 @@ class Uses:
     models: tuple[str, ...] = ()
 
 
+_OF_USES: Final = tuple(attrgetter(one.name) for one in fields(Uses))
+
+
+@remembered
 def uses_of(element: BoundQuery | BoundPartition | BoundAggregation) -> Uses:
     """The uses of a query, of an aggregation, or of all queries of a partition and its keys."""
     if isinstance(element, BoundAggregation):
@@ -90,7 +97,8 @@ def uses_of(element: BoundQuery | BoundPartition | BoundAggregation) -> Uses:
         aggregations=_of(inputs, SourceKind.AGGREGATION),
         models=tuple(dict.fromkeys(call.name for call in models_of(element))),
     )
-    return union([uses, _named(expressions(element))])
+    named = _named(expressions(element))
+    return union([uses, named]) if named != Uses() else uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +131,7 @@ def joined_aggregations(app: BoundApp) -> frozenset[str]:
 def union(parts: Iterable[Uses]) -> Uses:
     """The union of the uses of ``parts``."""
     listed = list(parts)
-    return Uses(
-        *(
-            tuple(dict.fromkeys(name for part in listed for name in getattr(part, field.name)))
-            for field in fields(Uses)
-        )
-    )
+    return Uses(*(tuple(dict.fromkeys(chain(*map(of, listed)))) for of in _OF_USES))
 
 
 def expressions(query: BoundQuery) -> Iterator[BoundExpression]:

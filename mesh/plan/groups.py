@@ -9,6 +9,7 @@ aggregation without ``execGroup`` is in the group of the elements that join it, 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from mesh.errors import MeshError, Position
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Element:
     """A query, a partition or an aggregation: its tree, and its bound form."""
 
@@ -53,13 +54,13 @@ class Element:
         assert isinstance(self.bound, BoundQuery), "bound in the order of the trees"
         return ((self.tree, self.bound),)
 
-    @property
+    @cached_property
     def uses(self) -> Uses:
         """The parts of the app that it uses."""
         return uses_of(self.bound)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """The elements of one execution group, in the order written."""
 
@@ -115,7 +116,7 @@ class Group:
         """All its queries, including those in partitions."""
         return tuple(query for element in self.elements for query in element.queries)
 
-    @property
+    @cached_property
     def uses(self) -> Uses:
         """The parts of the app that its elements use, and the fault streams of their failures."""
         element_uses = union(element.uses for element in self.elements)
@@ -131,12 +132,12 @@ class Group:
         """The streams that its queries insert into, each once."""
         return self.uses.writes
 
-    @property
+    @cached_property
     def loops(self) -> tuple[Loop, ...]:
         """The loops of its queries."""
         return loops_of([element.queries for element in self.elements])
 
-    @property
+    @cached_property
     def is_stateful(self) -> bool:
         """Whether one of its queries keeps state, or its failures are events for a reader.
 

@@ -12,17 +12,19 @@ from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
     from mesh.model.app import AppSpec
+    from mesh.plan.bound import BoundApp
 
 
 def warnings_of(spec: AppSpec) -> tuple[str, ...]:
     """Sentences about sources that are not opened, options that mean less, and tables."""
-    return (*unread_sources(spec), *noted_options(spec), *table_places(spec))
+    bound = bind(parse_app(spec.text))
+    return (*unread_sources(bound, spec), *noted_options(bound), *table_places(bound))
 
 
-def noted_options(spec: AppSpec) -> tuple[str, ...]:
+def noted_options(bound: BoundApp) -> tuple[str, ...]:
     """A sentence for each note of a declaration whose options an app gives."""
     notes: dict[str, list[str]] = {}
-    for stream, annotation in bind(parse_app(spec.text)).stream_annotations:
+    for stream, annotation in bound.stream_annotations:
         if annotation.name.lower() not in ("source", "sink"):
             continue
         connector = connector_of(annotation)
@@ -38,10 +40,10 @@ def noted_options(spec: AppSpec) -> tuple[str, ...]:
     return tuple(text.replace("{}", ", ".join(names), 1) for text, names in notes.items())
 
 
-def table_places(spec: AppSpec) -> tuple[str, ...]:
+def table_places(bound: BoundApp) -> tuple[str, ...]:
     """A sentence for each table in a database: whether it is a copy, or is read there."""
     sentences = []
-    for table in bind(parse_app(spec.text)).tables:
+    for table in bound.tables:
         store = stored_table_of(table)
         if store is None:
             continue
@@ -64,9 +66,8 @@ def table_places(spec: AppSpec) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def unread_sources(spec: AppSpec) -> tuple[str, ...]:
-    """A sentence for each source of an app that no group has."""
-    bound = bind(parse_app(spec.text))
+def unread_sources(bound: BoundApp, spec: AppSpec) -> tuple[str, ...]:
+    """A sentence for each source of an app that no group has; ``bound`` is its text as bound."""
     opened = {stream for group in spec.groups for stream in group.sources}
     return tuple(
         f'{connector_of(annotation).kind} of stream "{stream}" is not opened: '

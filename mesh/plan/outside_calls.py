@@ -29,6 +29,7 @@ from mesh.functions.catalogue.statements import STATEMENTS, parts_of
 from mesh.language.syntax import (
     Annotation,
     AttributeDefinition,
+    Filter,
     InsertInto,
     OutputAttribute,
     Partition,
@@ -44,6 +45,7 @@ from mesh.language.syntax import (
 )
 from mesh.plan.bind import bind
 from mesh.plan.bound import BoundStream, BoundStreamFunction
+from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,8 +92,14 @@ def with_calls(app: App, bound: BoundApp | None = None) -> App:
 
 def _calls(node: Any) -> Iterator[StreamFunction]:
     """The statements below a node."""
-    if isinstance(node, StreamFunction) and _name(node) in STATEMENTS:
-        yield node
+    if isinstance(node, StreamFunction):
+        if _name(node) in STATEMENTS:
+            yield node
+    elif isinstance(node, Query):
+        yield from _calls(node.input)
+    elif isinstance(node, Filter | WindowHandler):
+        # Expressions hold no handlers, and are most of a query.
+        return
     elif isinstance(node, tuple):
         for one in node:
             yield from _calls(one)
@@ -100,8 +108,9 @@ def _calls(node: Any) -> Iterator[StreamFunction]:
             yield from _calls(getattr(node, one.name))
 
 
-def _has_call(node: Any) -> bool:
-    return next(_calls(node), None) is not None
+@remembered
+def _has_call(query: Query) -> bool:
+    return next(_calls(query), None) is not None
 
 
 def _name(call: StreamFunction) -> str:

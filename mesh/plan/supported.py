@@ -58,6 +58,7 @@ from mesh.plan.connectors import check_connector, connector_of
 from mesh.plan.dependencies import OF_MODELS, models_of
 from mesh.plan.patterns import check_pattern
 from mesh.plan.stores import stored_table_of
+from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -241,6 +242,7 @@ def _check_partition(partition: BoundPartition) -> None:
         _check_query(query)
 
 
+@remembered
 def _check_query(query: BoundQuery) -> None:
     source = query.input
     match source:

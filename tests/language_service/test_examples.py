@@ -113,9 +113,9 @@ def test_every_word_is_proposed_where_it_is_written(path: Path) -> None:
         place = at.line, at.column
         if token.kind is not TokenKind.NAME or place in defined:
             continue
-        if index not in cursor.words and place not in named:
+        if index not in cursor.layout.words and place not in named:
             continue
-        if place in named and index in cursor.words:
+        if place in named and index in cursor.layout.words:
             continue
         found = complete(document, at.line, at.column + 1)
         labels = [one.label.rstrip(".") for one in found.proposals]

@@ -27,7 +27,8 @@ REST = "define stream X (a int); define stream Y (a int); from X select a insert
     ],
 )  # fmt: skip
 def test_they_are_named(text: str, unread: list[str]) -> None:
-    found = unread_sources(plan(f"@App:name('A') {text}").spec)
+    planned = plan(f"@App:name('A') {text}")
+    found = unread_sources(planned.bound, planned.spec)
     assert [one.partition(" is not opened")[0] for one in found] == unread
 
 

@@ -173,7 +173,7 @@ def test_options_of_the_original_are_accepted_with_a_note(connector: str, note: 
     define stream T (n int);
     from {"S" if connector.startswith("source") else "T"} select n insert into
     {"T" if connector.startswith("source") else "S"};"""
-    found = noted_options(plan(text).spec)
+    found = noted_options(plan(text).bound)
     assert [one[: len(note)] for one in found] == ([note] if note else [])
 
 

@@ -64,7 +64,7 @@ class UpdateTable:
 QueryOutput = InsertInto | DeleteFrom | UpdateTable | ReturnEvents
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Query:
     """``@info(..) from .. select .. output .. insert into ..``."""
 

@@ -16,9 +16,11 @@ from mesh.plan.name_errors import nearest, shortened
 from mesh.plan.sources import NamedSource, table_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from mesh.language.syntax import InTable, StreamReference
+
+    _LookUp = Callable[["AppNames", str], "NamedDefinition | None"]
 
 _STREAMS: Final = (SourceKind.STREAM, SourceKind.TRIGGER, SourceKind.FAULT, SourceKind.INNER)
 #: Kinds that a query over one stream and a pattern may read.
@@ -36,6 +38,16 @@ class NamedDefinition:
     position: Position
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a query asked of the names of its app, with the answers."""
+
+    #: The functions that the app defines.
+    scripts: tuple[tuple[str, AttributeType], ...]
+    #: By the look-up and its argument.
+    definitions: Mapping[tuple[_LookUp, str], NamedDefinition | None]
+
+
 class AppNames:
     """The names of an app, as far as it has been read."""
 
@@ -48,14 +60,41 @@ class AppNames:
         #: Those of the partition at hand, ``#S``.
         self.inner: dict[str, NamedDefinition] = {}
         self.vocabulary = Vocabulary(self._table, FUNCTIONS)
+        self._scripts: tuple[tuple[str, AttributeType], ...] = ()
+        self._asked: dict[tuple[_LookUp, str], NamedDefinition | None] = {}
 
     def add_scripts(self, defined: Iterable[tuple[str, AttributeType]]) -> None:
         """Add the functions that the app defines to those that expressions may call."""
-        scripts = {name: script_function(name, kind) for name, kind in defined}
+        self._scripts = tuple(defined)
+        scripts = {name: script_function(name, kind) for name, kind in self._scripts}
         self.vocabulary = Vocabulary(self._table, {**FUNCTIONS, **scripts}, frozenset(scripts))
+
+    # Answers: a query with the same ones is bound to the same
+
+    def take_answers(self) -> Answers:
+        """The answers since they were taken last."""
+        asked, self._asked = self._asked, {}
+        return Answers(self._scripts, asked)
+
+    def agree_with(self, answers: Answers) -> bool:
+        """Whether the answers to the same questions are the same here."""
+        return self._scripts == answers.scripts and all(
+            look_up(self, name) == definition
+            for (look_up, name), definition in answers.definitions.items()
+        )
+
+    def _ask(self, look_up: _LookUp, name: str) -> NamedDefinition | None:
+        definition = look_up(self, name)
+        self._asked[look_up, name] = definition
+        return definition
+
+    # Look-ups
 
     def find(self, name: str) -> NamedDefinition | None:
         """The thing that ``name``, with its mark, refers to."""
+        return self._ask(AppNames._find, name)
+
+    def _find(self, name: str) -> NamedDefinition | None:
         for definitions in (self.streams, self.windows, self.tables, self.aggregations, self.inner):
             if name in definitions:
                 return definitions[name]
@@ -111,7 +150,7 @@ class AppNames:
 
     def table(self, name: str, position: Position) -> StreamSchema:
         """A table that a query changes or reads; MESH-L217 without one of that name."""
-        definition = self.tables.get(name)
+        definition = self._ask(AppNames._find_table, name)
         if definition is None:
             other = self.find(name)
             message = f'table "{name}" is not defined'
@@ -126,6 +165,9 @@ class AppNames:
             raise DependsOnError
         return definition.schema
 
+    def _find_table(self, name: str) -> NamedDefinition | None:
+        return self.tables.get(name)
+
     def _table(self, expression: InTable) -> NamedSource:
         schema = self.table(expression.table, expression.table_position)
         return table_source(schema.name, schema.attributes)
@@ -133,11 +175,19 @@ class AppNames:
     def target(self, reference: StreamReference) -> NamedDefinition | None:
         """The target that ``reference`` inserts into, if it exists already."""
         if reference.kind is StreamKind.INNER:
-            return self.inner.get(str(reference))
+            return self._ask(AppNames._find_inner, str(reference))
         if reference.kind is StreamKind.FAULT:
             # The engine compares with the stream itself.
-            return self.streams.get(reference.name)
-        name = reference.name
+            return self._ask(AppNames._find_stream, reference.name)
+        return self._ask(AppNames._find_target, reference.name)
+
+    def _find_inner(self, name: str) -> NamedDefinition | None:
+        return self.inner.get(name)
+
+    def _find_stream(self, name: str) -> NamedDefinition | None:
+        return self.streams.get(name)
+
+    def _find_target(self, name: str) -> NamedDefinition | None:
         return self.streams.get(name) or self.windows.get(name) or self.tables.get(name)
 
     def infer(self, reference: StreamReference, schema: StreamSchema | None) -> None:

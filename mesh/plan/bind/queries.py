@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
 from mesh.errors import MeshError
@@ -19,10 +20,11 @@ from mesh.plan.bind.selection import bind_selection
 from mesh.plan.bind.stateful import lift_stateful
 from mesh.plan.bind.states import bind_pattern
 from mesh.plan.bound import BoundQuery, BoundRate, BoundStream
+from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from mesh.language.syntax import OutputRate, Query, QueryInput, StreamReference
-    from mesh.plan.bind.names import AppNames
+    from mesh.plan.bind.names import Answers, AppNames
     from mesh.plan.bound import BoundJoin, BoundPattern
     from mesh.plan.diagnostics import Diagnostics
     from mesh.plan.scopes import InputScope
@@ -36,12 +38,39 @@ def bind_query(
     The stream that it creates is known from here on.  If the query has an error, the stream is
     known to exist, and queries that read it are skipped.
     """
-    failures = problems.failures
-    bound = _bind(query, name, names, problems)
-    is_right = bound is not None and problems.failures == failures
+    bound = _bound_before(query, name, names)
+    is_right = bound is not None
+    if bound is None:
+        failures = problems.failures
+        names.take_answers()
+        bound = _bind(query, name, names, problems)
+        is_right = bound is not None and problems.failures == failures
+        if bound is not None and is_right:
+            _bindings(query)[:] = [_Binding(names.take_answers(), bound)]
     if isinstance(query.output, InsertInto):
         names.infer(query.output.stream, bound.target if bound is not None else None)
     return bound if is_right else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Binding:
+    """What a query without an error was bound to, by the answers that it got."""
+
+    answers: Answers
+    bound: BoundQuery
+
+
+@remembered
+def _bindings(_: Query) -> list[_Binding]:
+    """The place of the last binding of a query, empty at first."""
+    return []
+
+
+def _bound_before(query: Query, name: str, names: AppNames) -> BoundQuery | None:
+    for binding in list(_bindings(query)):
+        if binding.bound.name == name and names.agree_with(binding.answers):
+            return binding.bound
+    return None
 
 
 def _bind(query: Query, name: str, names: AppNames, problems: Diagnostics) -> BoundQuery | None:

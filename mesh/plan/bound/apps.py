@@ -63,7 +63,7 @@ class BoundScript:
     position: Position = at()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class BoundAggregation:
     """``define aggregation``; its schema is that of the rows found by a query, the time first."""
 
@@ -96,7 +96,7 @@ class BoundKey:
     ranges: tuple[BoundRange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class BoundPartition:
     """``partition with (..) begin .. end``."""
 

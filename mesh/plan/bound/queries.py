@@ -111,7 +111,7 @@ class AnswerOutput:
 Action = Insert | Delete | Update | AnswerOutput
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class BoundQuery:
     """A query with nothing left to look up."""
 
