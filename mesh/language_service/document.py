@@ -93,7 +93,7 @@ class Document:
             tree, text = readable.reading.app, str(self._filled)
             # A name that is no part of a subject is written otherwise before the app is bound.
             if app_name(tree) != tree.name:
-                return plan(str(self._filled))
+                return plan(self._filled)
             return plan_bound(text, tree, readable.bound)
         except MeshError as error:
             return error
