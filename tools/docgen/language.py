@@ -18,9 +18,9 @@ from mesh.functions.catalogue import (
     EntryOrigin,
     describe,
 )
-from tools.docgen.behaviour import behaviour_list
 from tools.docgen.differences import bullet, difference_list
 from tools.docgen.support import Support, all_supports, elements, namespaces, try_call, try_element
+from tools.engine_answers import NOT_YET
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -50,6 +50,10 @@ _OF_EXTENSIONS: Final = (
     ("windows", DOCUMENTED_WINDOWS),
     ("stream functions", DOCUMENTED_STREAM_FUNCTIONS),
 )
+#: Recorded apps, and the reasons why their output differs from the engine's.
+_FOLDER: Final = ("tests", "cases", "conformance")
+#: Most cases that are named per reason.
+_NAMED_MAX: Final = 4
 
 
 def language_document(root: Path) -> str:
@@ -63,7 +67,7 @@ def language_document(root: Path) -> str:
     text = f"{before}{DIFFERENCES_BEGIN}\n\n{difference_list(root)}\n\n{DIFFERENCES_END}{behind}"
     before, _, rest = text.partition(BEHAVIOUR_BEGIN)
     _, _, behind = rest.partition(BEHAVIOUR_END)
-    return f"{before}{BEHAVIOUR_BEGIN}\n\n{behaviour_list(root)}\n\n{BEHAVIOUR_END}{behind}"
+    return f"{before}{BEHAVIOUR_BEGIN}\n\n{_behaviour_list(root)}\n\n{BEHAVIOUR_END}{behind}"
 
 
 def support_tables() -> str:
@@ -125,6 +129,28 @@ def _extension_table() -> str:
         text = f"**{role}**: of the engine: {one}; of extensions: {two}"
         items += [bullet(text), bullet(f"runs: {three}", "  ")]
     return _list("Kinds that annotations name", items)
+
+
+def _behaviour_list(root: Path) -> str:
+    """A list of the reasons why apps differ from the engine, the most frequent first, with cases.
+
+    A test checks that ``differences.txt`` is complete for the recorded apps.  Apps that are not
+    supported yet are not in the list.
+    """
+    path = root.joinpath(*_FOLDER, "differences.txt")
+    by_reason: dict[str, list[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        name, divider, reason = line.partition(" | ")
+        if divider and not line.startswith("#") and reason != NOT_YET:
+            by_reason.setdefault(reason, []).append(name)
+    recorded = sum(len(one.read_bytes().splitlines()) for one in path.parent.glob("*.jsonl"))
+    differing = sum(map(len, by_reason.values()))
+    lines = [f"Of {recorded:,} recorded apps {differing} differ.", ""]
+    for reason, names in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
+        more = f"; and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        shown = "; ".join(f"`{name}`" for name in names[:_NAMED_MAX])
+        lines.append(bullet(f"{reason[0].upper()}{reason[1:]}. Apps: {shown}{more}"))
+    return "\n".join(lines)
 
 
 def _list(name: str, items: Iterable[str]) -> str:
