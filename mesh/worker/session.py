@@ -31,7 +31,7 @@ from mesh.model.app import GroupKind, GroupMode
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.model.permits import check_inputs
 from mesh.signals import end
-from mesh.spark import cluster, jvm_figures
+from mesh.spark import cluster
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query.instance import DedicatedInstance
 from mesh.spark.instance_context import InstanceContext, InstanceOptions
@@ -376,7 +376,7 @@ async def _report_figures(spark: SparkSession, replies: Replies) -> None:
     """Report figures of the JVM and of Spark, without end."""
     while True:
         try:
-            replies.send(Figures(await asyncio.to_thread(jvm_figures.figures, spark)))
+            replies.send(Figures(await asyncio.to_thread(spark_session.jvm_figures, spark)))
         # Metrics are missing then, and nothing else.
         except Exception as error:
             log.debug("figures not read", extra=fields(error=error))
