@@ -13,6 +13,7 @@ import asyncio
 import functools
 import operator
 import secrets
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,6 @@ from starlette.responses import Response
 
 from mesh.api.account_service import AccountService
 from mesh.api.routing import serves
-from mesh.api.scim_changes import with_filters
 from mesh.errors import MeshError
 from mesh.jetstream.provisioning import GROUP, NAMES, USER, identity_name
 from mesh.model.foreign_operations import ScimOperations
@@ -41,6 +41,8 @@ COUNT_MAX: Final = 1000
 _BASE: Final = "/scim/v2"
 _MEDIA: Final = "application/scim+json"
 _ENDPOINTS: Final = {USER: "Users", GROUP: "Groups"}
+#: Parts of a value that don't select it.
+_SHOWN: Final = ("$ref", "display")
 
 
 class ScimJson(Response):
@@ -196,7 +198,7 @@ class ScimRoutes:
 
         kind, id_ = _kind(request), request.path_params["resource"]
         patch_op = PatchOp[_models()[kind]].model_validate(  # type: ignore[misc]  # made of a value
-            with_filters(await _object(request)), scim_ctx=Context.RESOURCE_PATCH_REQUEST
+            _with_filters(await _object(request)), scim_ctx=Context.RESOURCE_PATCH_REQUEST
         )
         async with self._turn:
             existing = self._read(kind, id_)
@@ -363,3 +365,54 @@ async def _object(request: Request) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InvalidSyntaxException(detail="the body is no JSON object")
     return values
+
+
+def _with_filters(request: Mapping[str, Any]) -> dict[str, Any]:
+    """A PATCH request in which values of removals are filters; others stay as they are.
+
+    Entra ID and Okta remove by value:
+
+        {"op": "Remove", "path": "members", "value": [{"value": "2819c223"}]}
+
+    RFC 7644 selects by a filter in the path.  Each value becomes an operation with such a filter.
+    """
+    operations = request.get("Operations")
+    if not isinstance(operations, list):
+        return dict(request)
+    return {**request, "Operations": [one for each in operations for one in _divided(each)]}
+
+
+def _divided(operation: Any) -> list[Any]:
+    if not isinstance(operation, Mapping) or str(operation.get("op")).lower() != "remove":
+        return [operation]
+    path, value = operation.get("path"), operation.get("value")
+    if value is None:
+        # One without a value removes by its path alone.
+        return [{name: one for name, one in operation.items() if name != "value"}]
+    if path is None and isinstance(value, Mapping):
+        removals = [_removals(operation, str(name), part) for name, part in value.items()]
+        return [one for some in removals for one in some]
+    return _removals(operation, path, value)
+
+
+def _removals(operation: Mapping[str, Any], path: Any, value: Any) -> list[Any]:
+    """An operation for each value of an attribute."""
+    if not isinstance(path, str) or "[" in path or "." in path.rpartition(":")[2]:
+        return [operation]
+    values = value if isinstance(value, list) else [value]
+    # An empty list selects nothing, as an empty id does.
+    filters = [_filter(one) for one in values or [""]]
+    if not all(filters):
+        return [operation]
+    return [{"op": operation["op"], "path": f"{path}[{one}]"} for one in filters]
+
+
+def _filter(value: Any) -> str:
+    """The filter that selects a value; empty if it names nothing."""
+    parts = value if isinstance(value, Mapping) else {"value": value}
+    terms = [
+        f"{name} eq {orjson.dumps(part).decode()}"
+        for name, part in parts.items()
+        if name not in _SHOWN and isinstance(part, str | bool | int)
+    ]
+    return " and ".join(terms)

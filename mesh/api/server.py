@@ -9,11 +9,10 @@ import ssl
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from mesh.api import renewal
 from mesh.api.auth import Access
 from mesh.api.hosts import is_loopback
 from mesh.api.oidc import read_roles
@@ -43,6 +42,9 @@ if TYPE_CHECKING:
     from mesh.settings import ManagerSettings
 
 log = logging.getLogger(__name__)
+
+#: Interval of looks at the certificate's files, seconds; they are renewed days before they expire.
+_CERTIFICATE_LOOK_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class ApiServer:
         pair = (Path(self._settings.tls_cert), Path(self._settings.tls_key))
         following: list[asyncio.Task[None]] = []
         if context is not None:
-            renewed = renewal.follow(context, *pair, renewal.LOOK_S)
+            renewed = _follow_certificate(context, *pair, _CERTIFICATE_LOOK_S)
             following.append(asyncio.create_task(renewed))
         try:
             await self._server.serve([self._listener.sockets])
@@ -303,3 +305,39 @@ def listen(settings: ManagerSettings) -> Listener:
         ) from error
     sock.setblocking(False)
     return Listener(sock, settings.host, sock.getsockname()[1])
+
+
+async def _follow_certificate(
+    context: ssl.SSLContext, certificate: Path, key: Path, every_s: float
+) -> None:
+    """Have new connections use what the files contain, without end: a renewal needs no restart.
+
+    A pair that does not fit together is one that is being written: the earlier one stays.
+    """
+    previous = _stamp(certificate, key)
+    while True:
+        await asyncio.sleep(every_s)
+        stamp = _stamp(certificate, key)
+        if stamp == previous:
+            continue
+        try:
+            # A context that refuses a key has lost its own.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            log.warning("the API's certificate was not read again", extra=fields(error=error))
+        else:
+            log.info("the API has another certificate", extra=fields(path=certificate))
+        previous = stamp
+
+
+def _stamp(*paths: Path) -> tuple[tuple[int, int], ...]:
+    """The state of the files; of one that is missing, nothing."""
+    stamps = []
+    for path in paths:
+        try:
+            stat = path.stat()
+        except OSError:
+            continue
+        stamps.append((stat.st_mtime_ns, stat.st_ino))
+    return tuple(stamps)

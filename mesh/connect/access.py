@@ -9,18 +9,26 @@ Connectors ask here before they open anything, and so do the processes that use 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+import re
+import socket
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYetError
+from dataclasses import fields, replace
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from mesh import protected_files
-from mesh.connect.contract import NodeAccess
-from mesh.connect.near_hosts import is_host, is_near
+from mesh import scratch
+from mesh.connect.contract import NodeAccess, UnavailableError
 from mesh.errors import MeshError
 from mesh.model.addresses import is_among, is_named, split_list
 from mesh.model.stored import Backend
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
     from mesh.model.stored import Database
     from mesh.settings import Settings
 
@@ -28,6 +36,20 @@ if TYPE_CHECKING:
 _EVERY_HOST: Final = ("*:0-65535",)
 #: Ports of databases by default.
 _PORTS: Final = {Backend.POSTGRESQL: 5432, Backend.MYSQL: 3306, Backend.REDIS: 6379}
+#: A name or an address; libraries read others as several hosts, or as the path of a socket.
+_HOST: Final = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
+#: Addresses of IPv4 within IPv6 that a gateway translates.
+_NAT64: Final = ip_network("64:ff9b::/96")
+#: Metadata of a cloud's machine at an address that is not link-local.
+_METADATA: Final = frozenset({ip_address("fd00:ec2::254")})
+#: Time for the look-up of a name, during which the caller's thread waits; age of a result; results.
+_WAIT_S: Final = 0.5
+_CACHE_S: Final = 30.0
+_CACHE_MAX: Final = 10_000
+
+_Address = IPv4Address | IPv6Address
+_resolver: Final = ThreadPoolExecutor(4, "mesh-names")
+_cache: dict[str, tuple[float, Future[tuple[_Address, ...]]]] = {}
 
 
 def access_of(settings: Settings) -> NodeAccess:
@@ -41,7 +63,7 @@ def access_of(settings: Settings) -> NodeAccess:
         connections_max=receiver.connections_max,
         head_timeout_s=receiver.head_timeout_s,
         body_timeout_s=receiver.body_timeout_s,
-        own_files=protected_files.of_settings(settings),
+        own_files=mesh_files(settings),
         changes_databases=settings.stores.cud_operations,
     )
 
@@ -54,14 +76,14 @@ def path_of(access: NodeAccess, uri: str) -> str:
             own files.
     """
     path = os.path.realpath(uri.removeprefix("file://").removeprefix("file:"))
-    if not any(protected_files.is_below(path, root) for root in access.file_roots):
+    if not any(_is_below(path, root) for root in access.file_roots):
         raise MeshError(
             "MESH-C132",
             f'file "{uri}" is not open to connectors on this worker',
             detail=f"Open are: {', '.join(access.file_roots) or 'none'}.",
             hint="Add its directory to the setting receiver.file_roots.",
         )
-    if protected_files.is_protected(path, access.own_files):
+    if _is_protected(path, access.own_files):
         raise MeshError(
             "MESH-C132",
             f'file "{uri}" is not open to connectors on this worker',
@@ -96,9 +118,9 @@ def check_egress(access: NodeAccess, host: str, port: int) -> None:
     """
     if access.egress is None or is_named(access.egress, host, port):
         return
-    if not is_among(access.egress, host, port) or not is_host(host):
+    if not is_among(access.egress, host, port) or not _is_host(host):
         detail = f"Open are: {', '.join(access.egress)}."
-    elif is_near(host):
+    elif _is_near(host):
         detail = "It is an address of this machine, or of its link, and has to be named there."
     else:
         return
@@ -129,3 +151,100 @@ def open_database(access: NodeAccess, database: Database) -> Database:
         if name == "sslrootcert" and value != "system":
             path_of(access, value)
     return database
+
+
+def _is_host(text: str) -> bool:
+    """Whether a text is one name or one address."""
+    return _HOST.fullmatch(text) is not None
+
+
+def _is_near(host: str) -> bool:
+    """Whether a host is this machine or on its link, by the addresses of its name of the moment.
+
+    Services there often have no login, such as the metadata of a cloud's machine at
+    169.254.169.254.
+
+    Raises:
+        UnavailableError: its name is being looked up; the next call may know.
+    """
+    name = host.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        # Also forms such as 127.1 and 0x7f000001, which libraries connect to.
+        addresses = _resolved(name, socket.AI_NUMERICHOST)
+    except OSError:
+        addresses = _addresses_of(name)
+    return any(map(_is_near_address, addresses))
+
+
+def _is_near_address(address: _Address) -> bool:
+    """Whether an address is loopback, link-local or unspecified, also within one of IPv6."""
+    if isinstance(address, IPv6Address):
+        within = address.ipv4_mapped or address.sixtofour
+        if within is None and address in _NAT64:
+            within = IPv4Address(int(address) & 0xFFFFFFFF)
+        if within is not None:
+            return _is_near_address(within)
+    is_special = address.is_loopback or address.is_link_local or address.is_unspecified
+    # The whole network 0.0.0.0/8 is "this host".
+    is_this = isinstance(address, IPv4Address) and int(address) < 1 << 24
+    return is_special or is_this or address in _METADATA
+
+
+def _resolved(name: str, flags: int = 0) -> tuple[_Address, ...]:
+    entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=flags)
+    return tuple({ip_address(str(one[4][0]).partition("%")[0]) for one in entries})
+
+
+def _addresses_of(name: str) -> tuple[_Address, ...]:
+    """The addresses of a name; none for one that does not exist."""
+    now_s = time.monotonic()
+    at_s, lookup = _cache.get(name, (0.0, None))
+    if lookup is None or (lookup.done() and now_s - at_s > _CACHE_S):
+        if len(_cache) >= _CACHE_MAX:
+            _cache.clear()
+        lookup = _resolver.submit(_resolved, name)
+        _cache[name] = now_s, lookup
+    try:
+        return lookup.result(_WAIT_S)
+    except NotYetError as error:
+        raise UnavailableError(f"the name {name} is being looked up") from error
+    except (OSError, UnicodeError):
+        return ()
+
+
+def mesh_files(settings: Settings) -> tuple[str, ...]:
+    """Files and directories of the mesh itself that no app may use: settings, logins, keys, states.
+
+    Those that settings name and those of the user's commands, with links resolved.
+    """
+    entries = [str(_of_commands()), os.environ.get("CREDENTIALS_DIRECTORY", "")]
+    for section in fields(settings):
+        values = getattr(settings, section.name)
+        for one in fields(values):
+            if one.metadata["is_mesh_file"]:
+                entries += str(getattr(values, one.name)).split(",")
+    # A store of states may be a URI, or the word jetstream.
+    paths = (one.strip().removeprefix("file://") for one in entries)
+    return tuple(dict.fromkeys(os.path.realpath(p) for p in paths if _is_path(p)))
+
+
+def _is_protected(path: str, roots: Collection[str]) -> bool:
+    """Whether a resolved path is one of the mesh's own, or below one, or a scratch directory's."""
+    return any(_is_below(path, one) for one in roots) or scratch.is_scratch(path)
+
+
+def _is_below(path: str, directory: str) -> bool:
+    """Whether a resolved path is a directory or below it."""
+    return path == directory or path.startswith(directory.rstrip("/") + "/")
+
+
+def _is_path(text: str) -> bool:
+    return bool(text) and text != "jetstream" and "://" not in text
+
+
+def _of_commands() -> Path:
+    from mesh.private_files import user_directory
+
+    return user_directory()

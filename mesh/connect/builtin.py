@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import file_specs
-from mesh.connect.history import HISTORY_SOURCE
 from mesh.connect.parts import SINK, SOURCE, TLS, file, headers, ignored, noted, secret
 from mesh.connect.places import OptionPlace
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
@@ -300,6 +299,31 @@ _IN_MEMORY: Final = (
     ),
 )
 
+_HISTORY: Final = Spec(
+    "history",
+    Role.SOURCE,
+    "Past events that a new app has seen when it starts; see docs/time.md.",
+    (
+        Option(
+            "path",
+            is_required=True,
+            doc="Files of the manager's machine, a table, or a stream: as 'mesh backfill' takes "
+            "them.",
+        ),
+        Option(
+            "time",
+            doc="Column with the times of events; of a stream, by default, those of its messages.",
+        ),
+        Option(
+            "until",
+            doc="The last sequence of the live stream that they include, or a time before which "
+            "they are read; by default they end before its first message.",
+        ),
+    ),
+    guarantee=Guarantee.EXACTLY_ONCE,
+    condition="Read once, by the deploy of a new app; an edit of the app reads nothing.",
+)
+
 SPECS: Final = (
     *_IN_MEMORY,
     _HTTP_SERVICE,
@@ -314,7 +338,7 @@ SPECS: Final = (
     _HTTP_SINK,
     *file_specs.SPECS,
     _NATS_SOURCE,
-    HISTORY_SOURCE,
+    _HISTORY,
     _NATS_SINK,
     Spec(
         "log",

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 from mesh.control import agent_events as events
 from mesh.control import membership, standby, worker_reconcile
 from mesh.control.agent_phases import HeartbeatPhase, Membership, SessionPhase, Stopping
-from mesh.control.ended_runs import EndedRuns
 from mesh.control.heartbeat import EARLY_S, HeartbeatCycle
 from mesh.control.journal import JournalEntry, of_report
 from mesh.model.cluster import InstanceState, InstanceStatus
@@ -35,6 +34,31 @@ HANDOVER_LOOK_S: Final = 0.2
 #: Error in the report of an instance whose session has ended.
 SESSION_ENDED: Final = "the Spark session ended; another one is starting"
 _ACTIVE: Final = (Membership.MEMBER, Membership.OUT, Membership.REJOINING)
+
+
+class _EndedRuns:
+    """The last run of each instance, if it ran up to a position and has ended, as reported.
+
+    Such an instance has one run in an epoch.  The view alone does not show its end: a report may be
+    lost, and a report that was written earlier may be stored later.
+    """
+
+    def __init__(self) -> None:
+        self._reports: dict[str, InstanceStatus] = {}
+
+    def note(self, status: InstanceStatus, assignment: Assignment | None) -> None:
+        """Record a session's report of an instance that it ran for ``assignment``."""
+        if assignment is None or not worker_reconcile.has_ended(status, assignment):
+            return
+        previous = self._reports.get(status.instance)
+        # A second STOP has a second answer, which lacks the position.
+        if previous is None or previous.epoch != status.epoch or not previous.settled:
+            self._reports[status.instance] = status
+
+    def report_of(self, assignment: Assignment) -> InstanceStatus | None:
+        """The report of the run's end; None if the assignment had no run yet."""
+        report = self._reports.get(assignment.instance)
+        return report if report is not None and report.epoch == assignment.epoch else None
 
 
 class AgentState:
@@ -70,7 +94,7 @@ class AgentState:
         #: Revision of the first heartbeat that was stored after a term was over.
         self._rejoined_revision = 0
         self._reconcile_at_s = self._handover_at_s = now_s
-        self._ended_runs = EndedRuns()
+        self._ended_runs = _EndedRuns()
         #: Number of reports of an instance that are being written.
         self._reporting: Counter[str] = Counter()
         #: Epoch and state of each instance in the journal's last entry about it.

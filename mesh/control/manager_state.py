@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.control import election, reconcile
 from mesh.control.actions import RemoveApp, Retire, target_of
-from mesh.control.failed_actions import FailedActions
 from mesh.control.journal import JournalEntry, of_action, of_failure, of_refusal
+from mesh.control.retries import Retries
 from mesh.model.cluster import LeaseRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mesh.control.actions import Action, RecordAction, Removal
     from mesh.control.snapshot import ClusterSnapshot
@@ -39,6 +39,9 @@ CONFLICT_S: Final = 0.1
 UNANSWERED_S: Final = 0.2
 #: A decision without actions is made again after this time, whatever has happened, seconds.
 AGAIN_S: Final = 10.0
+#: The first rest of a failed action, and the longest, seconds.
+FIRST_REST_S: Final = 1.0
+LONGEST_REST_S: Final = 30.0
 
 
 class ManagerPhase(StrEnum):
@@ -160,6 +163,54 @@ class Wait:
 
 #: An ``Entry`` is for the journal.
 Instruction = WriteLease | Perform | StartRemoval | Wait | JournalEntry
+
+# --- state
+
+
+@dataclass(frozen=True, slots=True)
+class _Rest:
+    """The failures of one action in a row."""
+
+    retries: Retries
+    until_s: float
+    cause: str
+
+
+class FailedActions:
+    """The actions that failed and have not been performed since, by their target.
+
+    An action is requested by each decision until it has been performed.  One that fails keeps no
+    other from being performed: it rests before it is tried again, twice as long after each failure
+    in a row.
+    """
+
+    def __init__(self) -> None:
+        self._rests: dict[str, _Rest] = {}
+
+    def select_due(self, decided: Iterable[Action], now_s: float) -> list[Action]:
+        """The actions of a decision that do not rest; those not decided any more are forgotten."""
+        targets = {target_of(action): action for action in decided}
+        self._rests = {at: rest for at, rest in self._rests.items() if at in targets}
+        return [
+            action
+            for at, action in targets.items()
+            if at not in self._rests or now_s >= self._rests[at].until_s
+        ]
+
+    def record_failure(self, action: Action, now_s: float, cause: str) -> bool:
+        """Let an action rest; returns whether its last failure had another cause, or none."""
+        at = target_of(action)
+        previous = self._rests.get(at)
+        retries = (
+            previous.retries if previous is not None else Retries(FIRST_REST_S, LONGEST_REST_S)
+        )
+        retries = retries.failed(now_s)
+        self._rests[at] = _Rest(retries, now_s + retries.rest_s, cause)
+        return previous is None or previous.cause != cause
+
+    def record_success(self, action: Action) -> None:
+        """Forget the failures of an action."""
+        self._rests.pop(target_of(action), None)
 
 
 @dataclass(eq=False, repr=False)

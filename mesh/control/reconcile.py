@@ -22,12 +22,12 @@ from mesh.control.actions import (
     ForgetNode,
     PlaceInstance,
     RemoveApp,
+    Retire,
     Withdraw,
     WriteGroupForm,
 )
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.membership import HeartbeatStatus, heartbeat_status
-from mesh.control.retiring import retirements
 from mesh.model.cluster import Assignment, InstanceState
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from mesh.control.cluster_state import ClusterState, DesiredInstance
     from mesh.control.snapshot import ClusterSnapshot
-    from mesh.model.cluster import GroupForm, InstanceStatus
+    from mesh.model.cluster import AppRecord, GroupForm, InstanceStatus
     from mesh.settings import Settings
 
 #: A node's record is kept this long after the node is gone, for operators.
@@ -67,7 +67,7 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
         for app in snapshot.apps
         if app.value.deleting and app.value.spec.name not in left
     )
-    actions += retirements(cluster, snapshot)
+    actions += _retirements(cluster, snapshot)
     forget_s = settings.worker.margin_s + FORGET_AFTER_S
     actions += (
         ForgetNode(node.value.role, node.value.id, "gone for long")
@@ -214,6 +214,33 @@ def _changes(cluster: ClusterState, lease_revision: int) -> Iterator[Action]:
                 change.form, change.becomes, change.stops, epoch, cause
             )
             yield WriteGroupForm(shape, cause)
+
+
+def _retirements(cluster: ClusterState, snapshot: ClusterSnapshot) -> Iterator[Retire]:
+    """Channels and groups to remove now, which only an earlier text of an app had.
+
+    An edit leaves them unused.  They are removed when no instance that knows them runs any more:
+    all groups of the app have the desired revision, and there is no other group.  Until then
+    another edit may use them again.
+    """
+    for app in snapshot.apps:
+        retired = app.value.retired
+        if app.value.deleting or app.value.held or retired is None:
+            continue
+        # A removal that has begun is completed, even if the app has changed since.
+        if retired.removing or _is_settled(cluster, snapshot, app.value):
+            yield Retire(app.value, app.revision, "the app has another text")
+
+
+def _is_settled(cluster: ClusterState, snapshot: ClusterSnapshot, app: AppRecord) -> bool:
+    """Whether the groups of an app are exactly the desired ones."""
+    name = app.spec.name
+    desired = {group.name: group for group in app.spec.groups}
+    if any(cluster.forms[name, group].spec != spec for group, spec in desired.items()):
+        return False
+    there = [a.group for a in cluster.assignments.values() if a.app == name]
+    there += [form.value.group for form in snapshot.forms if form.value.app == name]
+    return all(group in desired for group in there)
 
 
 def _fails(cluster: ClusterState, assignment: Assignment) -> bool:

@@ -25,7 +25,6 @@ from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream import kv
-from mesh.jetstream.subjects import subjects_of
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ class JetStreamBlobStore:
                 await self._purge(subject)
 
         async with asyncio.TaskGroup() as deletions:
-            for subject in await subjects_of(self._js, _STREAM, f"{start}>"):
+            for subject in await kv.subjects_of(self._js, _STREAM, f"{start}>"):
                 name = base64.urlsafe_b64decode(subject.removeprefix(start))
                 if name.startswith(prefix.encode()):
                     deletions.create_task(purge(subject))
@@ -172,7 +171,7 @@ class JetStreamBlobStore:
     async def listed(self) -> list[str]:
         """See ``BlobStore.listed``."""
         start = f"$O.{names.STATE_BUCKET}.M."
-        subjects = await subjects_of(self._js, _STREAM, f"{start}>")
+        subjects = await kv.subjects_of(self._js, _STREAM, f"{start}>")
         encoded = [one.removeprefix(start) for one in subjects]
         return [base64.urlsafe_b64decode(one).decode() for one in encoded]
 

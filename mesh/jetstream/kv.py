@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+import orjson
 from nats.js import api
 from nats.js.errors import APIError, BucketNotFoundError, NotFoundError
-
-from mesh.jetstream.subjects import subjects_of
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -28,6 +27,8 @@ _READS: Final = 32
 
 #: A contended replicated bucket may answer 10164 where a quiet one answers 10071.
 _CONFLICTS: Final = (10071, 10164)
+#: Timeout of an answer with subjects, seconds.
+_LIST_S: Final = 20.0
 
 
 class BucketMissingError(BucketNotFoundError):
@@ -162,3 +163,19 @@ async def entries(
     except NotFoundError:
         return {}
     return dict(filter(None, await asyncio.gather(*map(read, subjects))))
+
+
+async def subjects_of(js: JetStreamContext, stream: str, pattern: str) -> list[str]:
+    """The subjects that ``pattern`` matches and that have messages; NotFoundError without a stream.
+
+    The server gives 100,000 at a time.
+    """
+    subjects: list[str] = []
+    while True:
+        query = orjson.dumps({"subjects_filter": pattern, "offset": len(subjects)})
+        call = f"{js._prefix}.STREAM.INFO.{stream}"
+        info = await js._api_request(call, query, timeout=_LIST_S)
+        some = info["state"].get("subjects") or {}
+        subjects += some
+        if not some or len(subjects) >= info.get("total", 0):
+            return subjects

@@ -6,6 +6,7 @@ app reads the input since the backup again, and emits its output since then agai
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 from dataclasses import dataclass, replace
@@ -19,14 +20,13 @@ from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import backups, channels, kv, snapshots, stream_positions
 from mesh.jetstream.refusals import refusals
-from mesh.manager import producers
 from mesh.manager.waiting import until, until_removed
 from mesh.model import names
 from mesh.model.backup import RestoreResult
 from mesh.plan.edits import still_retired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from nats.aio.client import Client
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
     from mesh.manager.planning import Planner
-    from mesh.model.app import AppSpec
+    from mesh.model.app import AppSpec, GroupSpec
     from mesh.model.backup import Backup, BackupRecord
     from mesh.model.cluster import AppRecord
     from mesh.settings import Settings
@@ -201,7 +201,7 @@ class Backups:
             raise
         # From here on the old incarnation can't continue: if this fails, the app stays held.
         streams = [*channels.js_streams(before.spec), *channels.js_streams(backup.record.spec)]
-        await producers.end(self._client, before, groups, {stream for stream, _ in streams})
+        await _end_producers(self._client, before, groups, {stream for stream, _ in streams})
         record, done = await self._commit(backup, before, incarnation, replay, by)
         try:
             await self._desired.write_app(record, revision)
@@ -350,3 +350,26 @@ def _no_backup(app: str, records: Sequence[BackupRecord]) -> MeshError:
         detail=f"The newest are: {reason}.",
         hint="'mesh backups' lists all of them.",
     )
+
+
+async def _end_producers(
+    client: Client, app: AppRecord, groups: Collection[GroupSpec], js_streams: Collection[str]
+) -> None:
+    """End the writers of an incarnation, so that none of them is accepted any more.
+
+    They are those that have written, and those that have not yet.
+
+    Args:
+        client: the connection.
+        app: the incarnation.
+        groups: its groups, in each revision that may still run.
+        js_streams: the streams that it may have written; those that are gone are left out.
+    """
+    # Only here: it brings Spark's Python along.
+    from mesh.spark.producers import producers
+
+    pairs = await asyncio.to_thread(producers, groups, app.incarnation)
+    for js_stream in sorted(js_streams):
+        writers = [producer for stream, producer in pairs if stream == js_stream]
+        if await stream_positions.state(client, js_stream) is not None:
+            await stream_positions.end_producers(client, js_stream, app.incarnation, writers)

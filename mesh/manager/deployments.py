@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import re
 import secrets
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
@@ -20,11 +22,10 @@ from mesh.jetstream.refusals import refusals
 from mesh.manager.deployed import Deployed, Preview
 from mesh.manager.edit_refusals import refuse_edit, refuse_lost_input
 from mesh.manager.guarantees import GuaranteeAudit
-from mesh.manager.store_checks import check_stores
 from mesh.manager.waiting import until, until_removed
 from mesh.model import names
 from mesh.model.begin import EARLIEST
-from mesh.model.cluster import AppRecord, Retired
+from mesh.model.cluster import AppRecord, NodeRole, Retired
 from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
 from mesh.plan.reads import with_reads
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.clock import Clock
-    from mesh.control.snapshot import Revisioned
+    from mesh.control.snapshot import ClusterSnapshot, Revisioned
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployed import AppPast, Tell
     from mesh.manager.desired_state import DesiredState
@@ -48,7 +49,10 @@ if TYPE_CHECKING:
 UNDEPLOY_S: Final = 15.0
 #: Time for which the removal of a failed deploy is retried while others write the record.
 GIVE_UP_S: Final = 2.0
+#: Time for a worker to compare tables with databases: a process starts there, and connects.
+_ANSWER_S: Final = 30.0
 MAKING: Final = "its channels are being made"
+_STORE: Final = re.compile(r"@\s*store\b", re.IGNORECASE)
 
 
 async def _no_history(_: AppSpec) -> AppPast | None:
@@ -139,7 +143,7 @@ class Deployments:
                 hint="'mesh deploy' (PUT) changes it while it runs; 'mesh diff' shows how.",
             )
         await self.guarantees.check(spec)
-        await check_stores(self._client, spec, self._view.snapshot())
+        await _check_stores(self._client, spec, self._view.snapshot())
         history = history or await self.history_of(spec)
         if history is not None and begin != EARLIEST:
             raise MeshError(
@@ -299,7 +303,7 @@ class Deployments:
             # A wrong history is refused before anything is removed.
             history = await self.history_of(spec)
             await self.guarantees.check(spec, as_new=True)
-            await check_stores(self._client, spec, self._view.snapshot())
+            await _check_stores(self._client, spec, self._view.snapshot())
             await undeploy(spec.name, by=by)
             await self._desired.wait_gone(spec.name, UNDEPLOY_S)
         done = await self._deploy(spec, by, begin, history)
@@ -319,7 +323,7 @@ class Deployments:
         number = before.edits + 1
         spec, edit = await self._planner.edit(before.spec, spec, before.scaled, number, reset)
         await self.guarantees.check(spec)
-        await check_stores(self._client, spec, self._view.snapshot())
+        await _check_stores(self._client, spec, self._view.snapshot())
         refuse_lost_input((s.value.spec for s in self._view.snapshot().apps), name, edit.retired)
         conflict = MeshError(
             "MESH-A409",
@@ -400,3 +404,29 @@ def retired_by(failed: AppRecord, spec: AppSpec, before: Retired | None) -> Reti
     """``before``, and the channels and groups of a failed deploy that ``spec`` does not use."""
     groups = tuple(group.name for group in failed.spec.groups)
     return still_retired(before, Retired(failed.spec.channels, groups), spec)
+
+
+async def _check_stores(client: Client, spec: AppSpec, snapshot: ClusterSnapshot) -> None:
+    """Have a worker compare the tables of an app with their databases.
+
+    Without a worker that answers, or a database that does, the group compares them when it starts.
+
+    Raises:
+        MeshError: MESH-S142, a column is missing; MESH-S146, a column has another type.
+    """
+    if _STORE.search(spec.text) is None:
+        return
+    nodes = (node.value for node in snapshot.nodes)
+    ready = [node.id for node in nodes if node.role is NodeRole.WORKER and node.ready]
+    if not ready:
+        return
+    question = orjson.dumps({"text": spec.text, "only": [], "stores": True})
+    try:
+        answer = await client.request(names.check_subject(min(ready)), question, timeout=_ANSWER_S)
+        reply: Any = orjson.loads(answer.data)
+    except (NatsError, TimeoutError, OSError, orjson.JSONDecodeError):
+        return
+    if isinstance(reply, dict) and reply.get("code"):
+        raise MeshError(
+            reply["code"], reply["message"], detail=reply.get("detail"), hint=reply.get("hint")
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -25,7 +26,6 @@ from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.refusals import unreachable
 from mesh.logs import fields
 from mesh.manager import table_changes
-from mesh.manager.query_answer import QueryAnswer
 from mesh.model import codec, names
 from mesh.model.question import Answer, Question, from_message, is_inbox, query_of
 from mesh.signals import end
@@ -57,6 +57,34 @@ _PARTS: Final = "mesh.manager.query_parts"
 _WORKERS_SHARE: Final = 0.9
 #: Codes of a part that can't answer now.
 _AWAY: Final = ("MESH-A503", "MESH-A504")
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """The answer to an on-demand query."""
+
+    #: A JSON list of rows, each a list.
+    records: bytes
+    #: Name and type of each column.
+    columns: tuple[tuple[str, str], ...]
+    #: By JetStream stream: the last sequence that the answer includes.
+    positions: Mapping[str, int]
+    #: Instances whose part is missing.
+    missing: tuple[str, ...] = ()
+    #: The number of rows that a change has added, changed or removed; None for a query that reads.
+    changed: int | None = None
+
+    def to_values(self, *, details: bool) -> dict[str, Any]:
+        """The answer as JSON values, in the form of the system before this one, and more."""
+        values: dict[str, Any] = {"records": orjson.Fragment(self.records)}
+        if details:
+            values["details"] = [{"name": n, "dataType": t.upper()} for n, t in self.columns]
+        if self.changed is not None:
+            values["changed"] = self.changed
+        values["positions"] = dict(self.positions)
+        if self.missing:
+            values["missing"] = list(self.missing)
+        return values
 
 
 class Queries:

@@ -8,21 +8,27 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
+from mesh.connect.places import TEMPLATE
 from mesh.mapping.encoder import Encoder, PayloadFrame, not_finite, not_in_text
-from mesh.mapping.templates import in_json, in_xml, mustache, template
 from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
 from pyspark_nats.encode import to_arrow, to_json
 from pyspark_nats.encode.msgpack_rows import to_msgpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark_nats.arrow import Array
 
 _XML_NAME: Final = re.compile(r"[A-Za-z_][\w.-]*\Z")
 #: An element's tag in the option ``enclosing.element``, or its name alone.
 _TAG: Final = re.compile(r"<([A-Za-z_][\w.:-]*)[^<>]*>|([A-Za-z_][\w.:-]*)")
+#: Of Mustache: with three braces or an ampersand a value stays as it is.
+_MUSTACHE: Final = re.compile(r"\{\{\{(.*?)\}\}\}|\{\{&(.*?)\}\}|\{\{(.*?)\}\}")
+_MARKS: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
+_HTML: Final = (*_MARKS, ('"', "&quot;"), ("'", "&#39;"), ("`", "&#96;"), ("=", "&#61;"))
+#: Characters that XML does not have.
+_NO_XML: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
 
 
 def json_sink(envelope: str, enclosing: str, **more: Any) -> Encoder:
@@ -141,7 +147,7 @@ def _value_template(text: str, names: Sequence[str]) -> Callable[[pa.RecordBatch
         return lambda rows: rows.column(text)
     if len(text) > 1 and text[0] == text[-1] == "`":
         text = text[1:-1]
-    return template(text)
+    return _template(text)
 
 
 def xml_sink(enclosing: str, attributes: Sequence[str], **more: Any) -> Encoder:
@@ -155,7 +161,7 @@ def xml_sink(enclosing: str, attributes: Sequence[str], **more: Any) -> Encoder:
         parts: list[Any] = [pa.scalar("<event>")]
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             value = kernels.binary_join_element_wise(
-                f"<{name}>", in_xml(text_of(column)), f"</{name}>", ""
+                f"<{name}>", _in_xml(text_of(column)), f"</{name}>", ""
             )
             parts.append(kernels.if_else(column.is_valid(), value, f"<{name}{nil}"))
         return kernels.binary_join_element_wise(*parts, pa.scalar("</event>"), pa.scalar(""))
@@ -180,12 +186,83 @@ def template_sink(
     enclosing = str(options.get("enclosing.element") or "")
     if kind == "json":
         frame = _json_frame(enclosing, b",\n")
-        fill = template(text, in_json)
+        fill = _template(text, _in_json)
         return Encoder(fill, "application/json", frame, unfit=not_in_text, **more)
     if kind == "xml":
-        return Encoder(template(text, in_xml), "application/xml", _xml_frame(enclosing), **more)
-    fill = mustache(text, names) if options.get("mustache.enabled") else template(text)
+        return Encoder(_template(text, _in_xml), "application/xml", _xml_frame(enclosing), **more)
+    fill = _mustache(text, names) if options.get("mustache.enabled") else _template(text)
     return Encoder(fill, "text/plain", _text_frame(options), **more)
+
+
+def _plain(texts: Array) -> Array:
+    """Texts as they are."""
+    return texts
+
+
+def _template(
+    text: str, escape: Callable[[Array], Array] = _plain
+) -> Callable[[pa.RecordBatch], Array]:
+    """A function from rows to the text with ``{{attribute}}``, filled with the values of each."""
+    pieces = TEMPLATE.split(text)
+    return _filled([(one, escape if at % 2 else None) for at, one in enumerate(pieces)])
+
+
+def _filled(
+    parts: Sequence[tuple[str, Callable[[Array], Array] | None]],
+) -> Callable[[pa.RecordBatch], Array]:
+    """A function from rows to texts; of a part with an escape it takes the attribute's value."""
+
+    def fill(rows: pa.RecordBatch) -> Array:
+        if len(parts) == 1:
+            return pa.array([parts[0][0]] * rows.num_rows, pa.string())
+        columns: list[Any] = [
+            pa.scalar(part) if escape is None else escape(text_of(rows.column(part)))
+            for part, escape in parts
+        ]
+        return kernels.binary_join_element_wise(*columns, pa.scalar(""))
+
+    return fill
+
+
+def _mustache(text: str, names: Collection[str]) -> Callable[[pa.RecordBatch], Array]:
+    """A function as that of ``_template``, of a text of Mustache with variables only.
+
+    Raises:
+        ValueError: an unknown attribute, or another tag.
+    """
+    parts: list[tuple[str, Callable[[Array], Array] | None]] = []
+    at = 0
+    for match in _MUSTACHE.finditer(text):
+        raw = match[1] if match[1] is not None else match[2]
+        name = (match[3] if raw is None else raw).strip()
+        if name not in names:
+            raise ValueError(f'@payload has the tag "{match[0]}", which is no attribute\'s')
+        parts += [(text[at : match.start()], None), (name, _in_html if raw is None else _plain)]
+        at = match.end()
+    return _filled([*parts, (text[at:], None)])
+
+
+def _in_json(texts: Array) -> Array:
+    """Texts inside of a string of JSON."""
+    needs = kernels.match_substring_regex(texts, r'["\\\x00-\x1f]')
+    if not kernels.any(needs).as_py():
+        return texts
+    escaped = [orjson.dumps(text)[1:-1].decode() for text in texts.filter(needs).to_pylist()]
+    return kernels.replace_with_mask(texts, needs, pa.array(escaped, pa.string()))
+
+
+def _in_xml(texts: Array) -> Array:
+    """Texts inside of an element of XML."""
+    for mark, entity in _MARKS:
+        texts = kernels.replace_substring(texts, mark, entity)
+    return kernels.replace_substring_regex(texts, _NO_XML, "\N{REPLACEMENT CHARACTER}")
+
+
+def _in_html(texts: Array) -> Array:
+    """Texts inside of HTML, escaped as Mustache does."""
+    for mark, entity in _HTML:
+        texts = kernels.replace_substring(texts, mark, entity)
+    return texts
 
 
 def _around(head: bytes, values: Array, tail: bytes) -> Array:

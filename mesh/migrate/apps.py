@@ -1,27 +1,49 @@
-"""Migration of an app: its edits in order, and the plan of the result."""
+"""Migration of an app: its edits in order, and the plan of the result.
+
+The edits of annotations and of Siddhi 3 have files of their own.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, all_errors
 from mesh.language.naming import named
 from mesh.language.siddhi3 import signs
 from mesh.language.substitution import VARIABLE, substitute
+from mesh.language.tokens import TokenKind, tokenize
 from mesh.migrate.annotations import rewrite_annotations
-from mesh.migrate.calls import note_calls
 from mesh.migrate.draft import Draft, Migrated, MigrationState, Note, NoteKind
-from mesh.migrate.order import move_definitions
 from mesh.migrate.siddhi3 import rewrite_siddhi3
 from mesh.model import names
 from mesh.plan.build import plan
 from mesh.plan.typed_references import with_types
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+
+    from mesh.language.tokens import Token
 
 #: Values of variables that have none, for the plan alone: most are addresses, or numbers.
 _VALUES: Final = ("1", "http://localhost:1024/x")
+
+#: Notes about functions that give other values here; docs/siddhiql.md has the reasons.
+_CLOCK: Final = "gives the query's clock, the time of its events: a replay has the same value"
+_PLACE: Final = "is computed from the event's place: a replay has the same value"
+_COPY: Final = "returns a changed copy, and leaves its argument as it is"
+#: By name, with its namespace.
+_NOTES: Final = {
+    "currentTimeMillis": _CLOCK, "time:currentTimestamp": _CLOCK, "time:currentTime": _CLOCK,
+    "time:currentDate": _CLOCK, "time:utcTimestamp": _CLOCK, "UUID": _PLACE, "math:rand": _PLACE,
+    "map:put": _COPY, "map:putAll": _COPY, "map:remove": _COPY, "list:add": _COPY,
+    "list:remove": _COPY, "json:setElement": _COPY,
+}  # fmt: skip
+
+#: Words with which queries and partitions begin.
+_ELEMENTS: Final = ("from", "partition")
+#: The rest of the line after a statement.
+_LINE: Final = re.compile(r"[ \t]*(?:--[^\r\n]*)?(?:\r\n|\r|\n)?")
 
 
 def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) -> Migrated:
@@ -45,10 +67,10 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
         text, notes = draft.result, draft.notes
     draft = Draft(text)
     rewrite_annotations(draft, subject)
-    note_calls(draft)
+    _note_calls(draft)
     text, notes = draft.result, [*notes, *draft.notes]
     draft = Draft(text)
-    move_definitions(draft)
+    _move_definitions(draft)
     text, notes = draft.result, [*notes, *draft.notes]
     if not _declared_name(text):
         notes.append(Note(NoteKind.DIFFERS, 0, f'the app has no name, and is called "{name}"'))
@@ -67,6 +89,78 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
         tuple(sorted(notes, key=lambda one: (one.line, one.kind))),
         errors,
     )
+
+
+def _note_calls(draft: Draft) -> None:
+    """Add a note about each call of a function whose values differ."""
+    tokens = tokenize(draft.text).tokens
+    for at, token in enumerate(tokens[:-1]):
+        if token.kind is not TokenKind.NAME or tokens[at + 1].text != "(":
+            continue
+        has_namespace = at > 1 and tokens[at - 1].text == ":"
+        name = f"{tokens[at - 2].text}:{token.text}" if has_namespace else token.text
+        if name in _NOTES:
+            draft.note(NoteKind.DIFFERS, token.start, f"{name}() {_NOTES[name]}")
+
+
+def _move_definitions(draft: Draft) -> None:
+    """Move definitions that follow the first query before it, each with its comments.
+
+    The engine refuses a definition after a query.
+    """
+    statements = list(_statements(draft.text))
+    first = next((one for one in statements if one[0] in _ELEMENTS), None)
+    late = [
+        one for one in statements if one[0] == "define" and first is not None and one[1] > first[1]
+    ]
+    if first is None or not late:
+        return
+    moved = "".join(_ended(draft.text[start:stop]) for _, start, stop in late)
+    offsets = [
+        one.start
+        for one in draft.annotations()
+        if first[1] <= one.start < first[2] and not one.name.lower().startswith("app:")
+    ]
+    word = next(t.start for t in _words(draft.text) if t.start >= first[1])
+    at = min([word, *offsets])
+    draft.change(at, at, moved, "definitions precede the first query")
+    draft.edits += [(start, stop, "") for _, start, stop in late]
+
+
+def _ended(text: str) -> str:
+    text = text.strip()
+    return f"{text}{'' if text.endswith(';') else ';'}\n"
+
+
+def _words(text: str) -> Iterator[Token]:
+    """The words with which queries and partitions begin."""
+    for token in tokenize(text).tokens:
+        if token.kind is TokenKind.NAME and token.text.lower() in _ELEMENTS:
+            yield token
+
+
+def _statements(text: str) -> Iterator[tuple[str, int, int]]:
+    """First word after the annotations, start and end of each statement."""
+    start, word, depth, brackets = 0, "", 0, 0
+    for token in tokenize(text).tokens:
+        lower = token.text.lower() if token.kind is TokenKind.NAME else ""
+        if token.kind is TokenKind.SYMBOL and token.text in "()":
+            brackets += 1 if token.text == "(" else -1
+        elif brackets == 0 and not word and lower in ("define", *_ELEMENTS):
+            word = lower
+        elif word == "partition" and lower in ("begin", "end"):
+            depth += 1 if lower == "begin" else -1
+        if depth == 0 and brackets <= 0 and _ends(token):
+            stop = token.start + len(token.text)
+            match = _LINE.match(text, stop)
+            stop = match.end() if match is not None else stop
+            if word:
+                yield word, start, stop
+            start, word = stop, ""
+
+
+def _ends(token: Token) -> bool:
+    return token.kind is TokenKind.END or (token.kind is TokenKind.SYMBOL and token.text == ";")
 
 
 def _planned(text: str, name: str) -> tuple[tuple[MeshError, ...], list[str]]:

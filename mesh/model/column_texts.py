@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import decimal
 import ipaddress
+import json
 import re
 import uuid
 from typing import TYPE_CHECKING, Any, Final
+from xml.parsers import expat
 
 import numpy as np
 
-from mesh.model.column_documents import json_form, jsonb_form, xml_form
 from mesh.model.column_times import date_form, interval_form, time_form, timestamp_form
 from mesh.model.column_types import Backend, Kind, NoFormError, matched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.model.column_types import Backend, ColumnType
+    from mesh.model.column_types import ColumnType
 
 _IS_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
 _IS_WHOLE: Final = re.compile(r"[+-]?\d+")
@@ -238,6 +239,66 @@ def _money(_: ColumnType, text: str) -> str:
     return f"{sign if value else ''}${value:,.2f}"
 
 
+def _no_number(word: str) -> Any:
+    raise NoFormError(f"{word} is no JSON")
+
+
+def _json_form(column: ColumnType, text: str) -> str:
+    """JSON, whose text is kept."""
+    json.loads(text, parse_constant=_no_number)
+    if column.octets and len(text.encode()) > column.octets:
+        raise NoFormError(f"it has more than {column.octets} bytes")
+    return text
+
+
+def _jsonb_form(column: ColumnType, text: str) -> str:
+    """JSON that is normalised."""
+    value = json.loads(
+        text, parse_float=decimal.Decimal, parse_int=decimal.Decimal, parse_constant=_no_number
+    )
+    if column.backend is Backend.MYSQL:
+        return text
+    return _shown_json(value)
+
+
+def _shown_json(value: Any) -> str:
+    """JSON as PostgreSQL's jsonb shows it."""
+    match value:
+        case dict():
+            order = sorted(value, key=lambda name: (len(name.encode()), name.encode()))
+            return "{" + ", ".join(f"{_quote(n)}: {_shown_json(value[n])}" for n in order) + "}"
+        case list():
+            return "[" + ", ".join(map(_shown_json, value)) + "]"
+        case str():
+            return _quote(value)
+        case decimal.Decimal():
+            if abs(value.adjusted()) > 16_000:
+                raise NoFormError("a number is beyond the range")
+            return format(value or value.copy_abs(), "f")
+        case _:
+            return json.dumps(value)
+
+
+def _quote(text: str) -> str:
+    if "\0" in text:
+        raise NoFormError("it has a character of code 0")
+    text.encode()
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _xml_form(_: ColumnType, text: str) -> str:
+    """Content of XML."""
+    if text.lstrip().startswith(("<?xml", "<!DOCTYPE")):
+        raise NoFormError("write it without declarations")
+    parser = expat.ParserCreate()
+    try:
+        # Inside of an element no entity can be declared.
+        parser.Parse(f"<r>{text}</r>", True)
+    except expat.ExpatError as error:
+        raise NoFormError(f"it is no XML: {error}") from None
+    return text
+
+
 def _array(column: ColumnType, text: str) -> str:
     assert column.element is not None, "an array has elements"
     value, end = _array_at(text, 0)
@@ -313,7 +374,7 @@ _FORMS: Final[dict[Kind, Callable[[ColumnType, str], str]]] = {
     Kind.REAL: _floating, Kind.DOUBLE: _floating, Kind.BOOLEAN: _boolean, Kind.BYTES: _bytes,
     Kind.BIT: _bit, Kind.UUID: _uuid, Kind.DATE: date_form, Kind.TIME: time_form,
     Kind.TIMETZ: time_form, Kind.TIMESTAMP: timestamp_form, Kind.TIMESTAMPTZ: timestamp_form,
-    Kind.INTERVAL: interval_form, Kind.JSON: json_form, Kind.JSONB: jsonb_form, Kind.ENUM: _enum,
+    Kind.INTERVAL: interval_form, Kind.JSON: _json_form, Kind.JSONB: _jsonb_form, Kind.ENUM: _enum,
     Kind.SET: _set, Kind.INET: _inet, Kind.CIDR: _inet, Kind.MACADDR: _macaddr,
-    Kind.MONEY: _money, Kind.XML: xml_form, Kind.ARRAY: _array,
+    Kind.MONEY: _money, Kind.XML: _xml_form, Kind.ARRAY: _array,
 }  # fmt: skip

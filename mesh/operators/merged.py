@@ -18,7 +18,7 @@ from mesh.operators.divided import Merging
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
 from mesh.operators.select.aggregate_extraction import AGGREGATES
-from mesh.operators.select.ranks import sort_columns
+from mesh.operators.select.ordering import sort_columns
 from mesh.plan.bound import OUTPUT_STEP
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mesh.operators.aggregations.bucket_reads import BucketReads
     from mesh.operators.executor import Executor
     from mesh.operators.tables.lookup_table import LookupTable
-    from mesh.store.contract import Writer
+    from mesh.store.backends import Writer
     from mesh.store.refusals import RefusedRow
 
 log = logging.getLogger(__name__)

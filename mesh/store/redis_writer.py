@@ -136,7 +136,7 @@ end
 
 
 class RedisWriter:
-    """See ``mesh.store.contract.Writer``."""
+    """See ``mesh.store.backends.Writer``."""
 
     def __init__(
         self,

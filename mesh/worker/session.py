@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,17 +28,16 @@ from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.jetstream.task_store import JetStreamTaskStore
 from mesh.logs import fields
 from mesh.model.app import GroupKind, GroupMode
-from mesh.model.cluster import Assignment
+from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.model.permits import check_inputs
 from mesh.signals import end
-from mesh.spark import cluster, jvm_figures
+from mesh.spark import cluster
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query.instance import DedicatedInstance
 from mesh.spark.instance_context import InstanceContext, InstanceOptions
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query.instance import SharedInstance
 from mesh.worker import session_start, state_directory
-from mesh.worker.failed_starts import FailedStarts
 from mesh.worker.protocol import (
     Figures,
     HoldState,
@@ -56,14 +56,16 @@ from pyspark_nats.decode.limits import MessageLimits
 from pyspark_nats.protocol.connection_options import connection_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
     from concurrent.futures import Future
 
     from nats.aio.client import Client
     from pyspark.sql import SparkSession
 
+    from mesh.clock import Clock
+    from mesh.control.retries import Retries
     from mesh.model.app import GroupSpec
-    from mesh.model.cluster import InstanceStatus, Standby
+    from mesh.model.cluster import Standby
     from mesh.spark.shared_query.query import SharedQuery
 
 log = logging.getLogger(__name__)
@@ -109,7 +111,7 @@ class Session:
         self._directory = self._scratch / state_directory.INSTANCES
         self._js = self._client.jetstream()
         worker, options = self._config.worker, self._options
-        self._starts = FailedStarts(worker, options.retries, self._report, SystemClock())
+        self._starts = _FailedStarts(worker, options.retries, self._report, SystemClock())
         where = self._config.settings.state.store
         self._pieces = open_blob_store(self._js, where, options.nats)
 
@@ -283,6 +285,69 @@ class Session:
             await asyncio.to_thread(shutil.rmtree, near, ignore_errors=True)
 
 
+@dataclass(eq=False, repr=False)
+class _FailedStarts:
+    """Repeats the starts of one session that fail, after a rest, and reports each failure.
+
+    Its other instances continue meanwhile.
+    """
+
+    _worker: str
+    _retries: Callable[[], Retries]
+    _report: Callable[[InstanceStatus], None]
+    _clock: Clock
+    #: By name of an instance that is being started: set to try no more.
+    _stops: dict[str, asyncio.Event] = field(default_factory=dict)
+
+    def give_up(self, name: str) -> None:
+        """Start an instance no more if its start has failed."""
+        if name in self._stops:
+            self._stops[name].set()
+
+    async def repeat(self, assignment: Assignment, start: Callable[[], Awaitable[None]]) -> None:
+        """Start an instance, until it succeeds or is given up; ``STOPPED`` is reported then."""
+        name, retries = assignment.instance, self._retries()
+        stop = self._stops[name] = asyncio.Event()
+        try:
+            while not stop.is_set():
+                try:
+                    return await start()
+                except Exception as error:
+                    log.exception("instance not started", extra=fields(instance=name))
+                    retries = retries.failed(self._clock.monotonic_s())
+                    reason = f"{error}" or type(error).__name__
+                    self._say(assignment, InstanceState.RETRYING, retries, reason)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(retries.rest_s):
+                        await stop.wait()
+            self._say(assignment, InstanceState.STOPPED, retries)
+        finally:
+            del self._stops[name]
+
+    def _say(
+        self,
+        assignment: Assignment,
+        state: InstanceState,
+        retries: Retries,
+        error: str | None = None,
+    ) -> None:
+        at_ms = self._clock.wall_ms()
+        is_resting = state is InstanceState.RETRYING
+        self._report(
+            InstanceStatus(
+                assignment.instance,
+                assignment.app,
+                self._worker,
+                assignment.epoch,
+                state,
+                at_ms,
+                error,
+                restarts=retries.failures,
+                retry_at_ms=at_ms + round(retries.rest_s * 1000) if is_resting else None,
+            )
+        )
+
+
 def instance_options(config: SessionConfig) -> InstanceOptions:
     """The options that the worker's instances share."""
     settings = config.settings
@@ -311,7 +376,7 @@ async def _report_figures(spark: SparkSession, replies: Replies) -> None:
     """Report figures of the JVM and of Spark, without end."""
     while True:
         try:
-            replies.send(Figures(await asyncio.to_thread(jvm_figures.figures, spark)))
+            replies.send(Figures(await asyncio.to_thread(spark_session.jvm_figures, spark)))
         # Metrics are missing then, and nothing else.
         except Exception as error:
             log.debug("figures not read", extra=fields(error=error))

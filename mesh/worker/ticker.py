@@ -25,7 +25,7 @@ from mesh.jetstream.connection import UNREACHABLE
 from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.operators.dataflow.schedules import TriggerSchedule
+from mesh.operators.dataflow.trigger import TriggerSchedule
 from mesh.plan.bind.group import bind_group
 
 if TYPE_CHECKING:

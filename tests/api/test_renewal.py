@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from mesh.api import renewal
+from mesh.api import server
 from mesh.settings import ManagerSettings
 from tests.support.api import FakeService, served
 from tests.support.certificates import Authority
@@ -41,7 +41,7 @@ END = "-----END CERTIFICATE-----\n"
 async def test_new_connections_get_the_renewed_certificate_and_never_half_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(renewal, "LOOK_S", 0.02)
+    monkeypatch.setattr(server, "_CERTIFICATE_LOOK_S", 0.02)
     authority = Authority(tmp_path)
     first, second = (authority.issue(name, hosts=("127.0.0.1",)) for name in ("one", "two"))
     # As a secret is mounted: a link that is switched over.

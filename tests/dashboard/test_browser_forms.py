@@ -12,7 +12,7 @@ import pytest
 
 from mesh.dashboard.rendering import HERE
 from mesh.manager.past import ANSWER_S
-from mesh.manager.query_answer import QueryAnswer
+from mesh.manager.queries import QueryAnswer
 from mesh.model import names
 from tests.support.browser import browsing, chromium
 from tests.support.dashboard import site

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from mesh.manager.query_answer import QueryAnswer
+from mesh.manager.queries import QueryAnswer
 from tests.support.dashboard import site
 from tests.support.forms import send
 

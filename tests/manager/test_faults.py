@@ -11,7 +11,7 @@ import pytest
 from mesh import clock
 from mesh.control import election
 from mesh.control.actions import RemoveApp
-from mesh.control.failed_actions import FIRST_S, MOST_S, FailedActions
+from mesh.control.manager_state import FIRST_REST_S, LONGEST_REST_S, FailedActions
 from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.errors import MeshError
 from mesh.jetstream import apply
@@ -245,8 +245,8 @@ def test_a_failed_action_rests_longer_and_longer() -> None:
         while not failed.select_due([action], now_s):
             now_s += 0.5
         rests.append(now_s - begun_s)
-    assert rests[:3] == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S]
-    assert rests[-1] == MOST_S
+    assert rests[:3] == [FIRST_REST_S, 2 * FIRST_REST_S, 4 * FIRST_REST_S]
+    assert rests[-1] == LONGEST_REST_S
     failed.record_failure(action, now_s, "x")
     # Another decision forgets it.
     failed.select_due([], now_s)

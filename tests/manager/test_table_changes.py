@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from mesh.manager.query_answer import QueryAnswer
+    from mesh.manager.queries import QueryAnswer
     from tests.support.queries import Scene
 
 pytestmark = pytest.mark.nats

@@ -10,7 +10,7 @@ import pytest
 from mesh.jetstream import server
 from pyspark_nats.errors import RefusedError, StaleWriterError
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink import fencing, marker_cache, marker_purge, messages_out, publish
+from pyspark_nats.sink import fencing, marker_cache, messages_out, producer_markers, publish
 from pyspark_nats.sink.sink_options import sink_options
 from pyspark_nats.source import fetch, messages
 from pyspark_nats.source.ranges import Blocks, StreamRange
@@ -44,7 +44,7 @@ def held(broker: Any) -> dict[str, int]:
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(marker_purge, "MARKERS_MAX", 5)
+    monkeypatch.setattr(producer_markers, "MARKERS_MAX", 5)
     return 5
 
 

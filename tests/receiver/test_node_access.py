@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from mesh import protected_files, scratch
-from mesh.connect import near_hosts
+from mesh import scratch
+from mesh.connect import access as node_access
 from mesh.connect.access import access_of, check_egress, check_url, path_of
 from mesh.connect.contract import Context, UnavailableError
 from mesh.connect.references import open_references, references_of
@@ -68,7 +68,7 @@ def test_a_name_counts_by_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None
         return real(host if more["flags"] else known.get(host, host), port, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    near_hosts._cache.clear()
+    node_access._cache.clear()
     for name in ("inside.example", "META.example."):
         for egress in ("", "*.example:80,*.example.:80"):
             with pytest.raises(MeshError, match="MESH-C132"):
@@ -83,7 +83,7 @@ def test_a_slow_look_up_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from threading import Event
 
     go_on = Event()
-    real = near_hosts._resolved
+    real = node_access._resolved
 
     def look_up(name: str, flags: int = 0) -> Any:
         if flags:
@@ -91,13 +91,13 @@ def test_a_slow_look_up_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
         go_on.wait(20)
         return real("10.0.0.1", socket.AI_NUMERICHOST)
 
-    monkeypatch.setattr(near_hosts, "_resolved", look_up)
-    monkeypatch.setattr(near_hosts, "_WAIT_S", 0.01)
-    near_hosts._cache.clear()
+    monkeypatch.setattr(node_access, "_resolved", look_up)
+    monkeypatch.setattr(node_access, "_WAIT_S", 0.01)
+    node_access._cache.clear()
     with pytest.raises(UnavailableError, match="looked up"):
         check_egress(open_to(""), "slow.example", 80)
     go_on.set()
-    near_hosts._cache["slow.example"][1].result(20)
+    node_access._cache["slow.example"][1].result(20)
     check_egress(open_to(""), "slow.example", 80)
 
 
@@ -168,7 +168,7 @@ def test_the_user_s_own_addresses_and_passwords_are_closed(
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
-    found = protected_files.of_settings(Settings())
+    found = node_access.mesh_files(Settings())
     assert {f"{tmp_path}/mesh", f"{tmp_path}/credentials"} <= set(found)
 
 

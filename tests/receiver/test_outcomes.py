@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from mesh.connect.contract import FailedRecordsError, RefusedRecordsError, UnavailableError
-from mesh.receiver.distributing import RoundRobin
 from mesh.receiver.outcomes import TRIES, TRIES_ALONE, Search, Step, is_outage, outcomes_of
+from mesh.receiver.sinks import RoundRobin
 from tests.support.connectors import staged
 
 if TYPE_CHECKING:

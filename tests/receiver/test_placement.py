@@ -18,7 +18,7 @@ from mesh.control.collisions import address_collision
 from mesh.control.placement import Candidate, Need, place
 from mesh.model.cluster import InstanceState
 from mesh.plan.build import plan
-from mesh.receiver.distributing import destination_of
+from mesh.receiver.sinks import destination_of
 from mesh.worker.children import HOST
 from tests.support.agents import looking
 from tests.support.connectors import Endpoint

@@ -12,7 +12,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.jetstream import connector_replay
 from mesh.model.cluster import InstanceState
-from mesh.receiver.distributing import destination_of, java_hash
+from mesh.receiver.sinks import destination_of, java_hash
 from tests.support.connectors import Endpoint, staged
 
 if TYPE_CHECKING:

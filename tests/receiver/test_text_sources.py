@@ -10,7 +10,7 @@ import pytest
 
 from mesh.mapping import sink_mapper, source_mapper
 from mesh.model.types import Attribute, AttributeType, StreamSchema
-from mesh.receiver.body_text import in_utf8
+from mesh.receiver.types.http_source import in_utf8
 from tests.support.connectors import staged
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from mesh.functions.catalogue import (
     EntryOrigin,
     describe,
 )
-from tools.docgen.behaviour import behaviour_list
-from tools.docgen.differences import bullet, difference_list
 from tools.docgen.support import Support, all_supports, elements, namespaces, try_call, try_element
+from tools.engine_answers import NOT_YET
+from tools.validity import cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.catalogue import Signature
     from tools.docgen.support import Element
+    from tools.validity import Case
 
 BEGIN: Final = "<!-- made by `make docs`: begin -->"
 END: Final = "<!-- made by `make docs`: end -->"
@@ -50,6 +51,11 @@ _OF_EXTENSIONS: Final = (
     ("windows", DOCUMENTED_WINDOWS),
     ("stream functions", DOCUMENTED_STREAM_FUNCTIONS),
 )
+#: Recorded apps and texts, each with the reasons why some differ from the engine's.
+_APPS: Final = ("tests", "cases", "conformance")
+_TEXTS: Final = ("tests", "cases", "siddhiql")
+#: Most cases that are named per reason.
+_NAMED_MAX: Final = 4
 
 
 def language_document(root: Path) -> str:
@@ -60,10 +66,10 @@ def language_document(root: Path) -> str:
     text = f"{before}{BEGIN}\n\n{support_tables()}\n{END}{behind}"
     before, _, rest = text.partition(DIFFERENCES_BEGIN)
     _, _, behind = rest.partition(DIFFERENCES_END)
-    text = f"{before}{DIFFERENCES_BEGIN}\n\n{difference_list(root)}\n\n{DIFFERENCES_END}{behind}"
+    text = f"{before}{DIFFERENCES_BEGIN}\n\n{_difference_list(root)}\n\n{DIFFERENCES_END}{behind}"
     before, _, rest = text.partition(BEHAVIOUR_BEGIN)
     _, _, behind = rest.partition(BEHAVIOUR_END)
-    return f"{before}{BEHAVIOUR_BEGIN}\n\n{behaviour_list(root)}\n\n{BEHAVIOUR_END}{behind}"
+    return f"{before}{BEHAVIOUR_BEGIN}\n\n{_behaviour_list(root)}\n\n{BEHAVIOUR_END}{behind}"
 
 
 def support_tables() -> str:
@@ -109,7 +115,7 @@ def _namespace_table() -> str:
             parsed, typed, runs = all_supports(found)
             title = f"`{space}:` {what}" if space else what
             counts = f"{len(found)}, of which {parsed} parsed, {typed} typed, {runs} run"
-            items += [bullet(f"**{title}**: {counts}."), bullet(names, "  ")]
+            items += [_bullet(f"**{title}**: {counts}."), _bullet(names, "  ")]
     return _list("Of extensions, as their documentation says", items)
 
 
@@ -123,12 +129,84 @@ def _extension_table() -> str:
         runs = [f"`{kind.name}`" for kind in kinds.values() if kind.runs]
         one, two, three = (", ".join(names) or "none" for names in (engine, others, runs))
         text = f"**{role}**: of the engine: {one}; of extensions: {two}"
-        items += [bullet(text), bullet(f"runs: {three}", "  ")]
+        items += [_bullet(text), _bullet(f"runs: {three}", "  ")]
     return _list("Kinds that annotations name", items)
+
+
+def _difference_list(root: Path) -> str:
+    """A list of the reasons why texts differ from the engine's, most frequent first, with names.
+
+    A test checks that mesh and the engine agree on all other recorded cases.
+    """
+    known = {case.name: case for case in _recorded(root)}
+    by_reason: dict[str, list[Case]] = {}
+    for name, reason in _listed(root).items():
+        by_reason.setdefault(reason, []).append(known[name])
+    lines = [f"Of {len(known):,} recorded texts {sum(map(len, by_reason.values()))} differ.", ""]
+    for reason, differing in sorted(by_reason.items(), key=lambda item: -len(item[1])):
+        sentence = reason[0].upper() + reason[1:]
+        lines.append(_bullet(f"{sentence}. The engine {_verdict(differing)}: {_named(differing)}"))
+    return "\n".join(lines)
+
+
+def _listed(root: Path) -> dict[str, str]:
+    """Reasons by the names of the differing texts."""
+    text = root.joinpath(*_TEXTS, "differences.txt").read_text(encoding="utf-8")
+    pairs = [line.rpartition(" | ") for line in text.splitlines() if not line.startswith("#")]
+    return {name: reason for name, _, reason in pairs if name}
+
+
+def _recorded(root: Path) -> list[Case]:
+    paths = sorted(root.joinpath(*_TEXTS).glob("*.txt"))
+    return [case for path in paths if path.name != "differences.txt" for case in cases(path)]
+
+
+def _named(differing: list[Case]) -> str:
+    names = [case.name.partition("/")[2] for case in differing]
+    more = f"; and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return "; ".join(names[:_NAMED_MAX]).replace("|", "\\|") + more
+
+
+def _verdict(differing: list[Case]) -> str:
+    verdicts = dict.fromkeys(
+        "accepts" if case.verdict is not None and case.verdict.accepted else "refuses"
+        for case in differing
+    )
+    return " or ".join(verdicts)
+
+
+def _behaviour_list(root: Path) -> str:
+    """A list of the reasons why apps differ from the engine, the most frequent first, with cases.
+
+    A test checks that ``differences.txt`` is complete for the recorded apps.  Apps that are not
+    supported yet are not in the list.
+    """
+    path = root.joinpath(*_APPS, "differences.txt")
+    by_reason: dict[str, list[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        name, divider, reason = line.partition(" | ")
+        if divider and not line.startswith("#") and reason != NOT_YET:
+            by_reason.setdefault(reason, []).append(name)
+    recorded = sum(len(one.read_bytes().splitlines()) for one in path.parent.glob("*.jsonl"))
+    differing = sum(map(len, by_reason.values()))
+    lines = [f"Of {recorded:,} recorded apps {differing} differ.", ""]
+    for reason, names in sorted(by_reason.items(), key=lambda item: (-len(item[1]), item[0])):
+        more = f"; and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        shown = "; ".join(f"`{name}`" for name in names[:_NAMED_MAX])
+        lines.append(_bullet(f"{reason[0].upper()}{reason[1:]}. Apps: {shown}{more}"))
+    return "\n".join(lines)
 
 
 def _list(name: str, items: Iterable[str]) -> str:
     return f"### {name}\n\n" + "\n".join(items) + "\n"
+
+
+def _bullet(text: str, indent: str = "") -> str:
+    """A list item, wrapped to the width of a page."""
+    return textwrap.fill(
+        text, 100, initial_indent=f"{indent}- ", subsequent_indent=f"{indent}  ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _stages(support: Support) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from pyspark_nats.errors import RefusedError
 from pyspark_nats.few_rows import as_batch, last_of
 from pyspark_nats.protocol import frames, jetstream, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
-from pyspark_nats.sink import batch_bound, marker_purge, markers, messages_out, producer_state
+from pyspark_nats.sink import batch_bound, markers, messages_out, producer_markers, producer_state
 from pyspark_nats.sink.ingest import IngestPath
 from pyspark_nats.sink.leader_watch import LeaderWatch
 from pyspark_nats.sink.marker_cache import cache_for
@@ -149,7 +149,7 @@ class ExactlyOncePublisher:
             for state in self._states.values():
                 producer_state.check_whole(state, self._origin.batch_id)
         prefix = self._options.marker_prefix
-        marker_purge.purge_old(self._connection, self._cache, prefix, self._states)
+        producer_markers.purge_old(self._connection, self._cache, prefix, self._states)
 
     def ask(self) -> bool:
         """The first step of ``finish``, without a wait; False if that will find a failure."""

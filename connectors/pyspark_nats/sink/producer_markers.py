@@ -1,20 +1,29 @@
-"""Markers of a task's producers, as the leaders of their streams know them, with their checks."""
+"""Markers of a task's producers, as the leaders of their streams know them, with their checks.
+
+Only the last one of a producer is read; old ones are purged.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pyspark_nats.errors import ConnectorError, SchemaError
+from pyspark_nats.errors import ConnectorError, RefusedError, SchemaError
 from pyspark_nats.protocol import jetstream
+from pyspark_nats.protocol.connection import DisconnectedError
 from pyspark_nats.sink import fencing, markers, producer_state, target_check
 from pyspark_nats.sink.producer_state import ProducerState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.sink.marker_cache import MarkerCache
     from pyspark_nats.sink.origin import Origin
     from pyspark_nats.sink.producer_state import Pair
     from pyspark_nats.sink.sink_options import SinkOptions
+
+#: Markers of a producer that a process writes before it purges the older ones.
+MARKERS_MAX: Final = 256
 
 
 class ProducerMarkers:
@@ -109,3 +118,27 @@ class ProducerMarkers:
             )
             producer_state.check_stream(infos[stream], self._options.marker_prefix)
             self._cache.streams[stream] = infos[stream]
+
+
+def purge_old(
+    connection: Connection, cache: MarkerCache, prefix: str, pairs: Iterable[Pair]
+) -> None:
+    """Purge old markers once there are many; they cost space only, so this may fail.
+
+    Args:
+        connection: to a server.
+        cache: counts the markers written.
+        prefix: of the subjects of markers.
+        pairs: stream and producer of each.
+    """
+    due = [pair for pair in pairs if cache.written[pair] >= MARKERS_MAX]
+    if not due or not cache.may_purge:
+        return
+    for pair in due:
+        del cache.written[pair]
+    try:
+        markers.purge(connection, prefix, due)
+    except RefusedError:
+        cache.may_purge = False
+    except (DisconnectedError, OSError):
+        return

@@ -1,13 +1,18 @@
-"""Deploy and edit: the text with its errors in place, the plan, the changes, and the deploy."""
+"""Deploy and edit: the text with its errors in place, the plan, the changes, and the deploy.
+
+A panel shows what the text emits on events, beside what the app has emitted.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from starlette.responses import Response
 
 from mesh.dashboard.first_apps import first_app
 from mesh.dashboard.graph import planned_cells
 from mesh.dashboard.guard import fields_of, form_of, identity_of, require, session_of
-from mesh.dashboard.pages import previews
 from mesh.dashboard.rendering import PageView
 from mesh.dashboard.source import NO_ERRORS, form_errors
 from mesh.errors import MeshError
@@ -17,11 +22,13 @@ from mesh.model.access import Permission
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from mesh.dashboard.board import Board
     from mesh.dashboard.responses import PageFrame
+    from mesh.model.app import AppSpec
 
 START = """@App:name('Shop')
 define stream Orders (item string, price double);
@@ -30,6 +37,17 @@ define stream Orders (item string, price double);
 from Orders[price > 100.0] select item, price insert into DearOrders;
 """
 
+#: Rows of one table of a preview, and the number of stored events by default.
+_ROWS: Final = 300
+_LAST: Final = "100"
+#: Values of a page before a preview.
+_NO_PREVIEW: Final[Mapping[str, Any]] = {
+    "asked": {"events": "", "from": "", "last": _LAST, "since": "", "until": "", "against": True},
+    "streams": (),
+    "found": None,
+    "preview_wrong": NO_ERRORS,
+}
+
 
 async def show(board: Board, request: Request) -> PageView:
     """The editor, with the text of an app that is there."""
@@ -37,7 +55,7 @@ async def show(board: Board, request: Request) -> PageView:
     spec = await board.service.app(app) if app else None
     text = START if spec is None else spec.text
     values = _values(app, text, request.query_params.get("then", ""))
-    return PageView("deploy.html", {**values, "streams": previews.streams_of(spec)})
+    return PageView("deploy.html", {**values, "streams": _streams_of(spec)})
 
 
 async def act(frame: PageFrame, request: Request) -> Response:
@@ -48,10 +66,10 @@ async def act(frame: PageFrame, request: Request) -> Response:
     # An edit of a text without a name is of the app of the page.
     text = named(written, app)
     reset = form.get("reset", [])
-    panel = previews.panel_of(form)
+    panel = _panel_of(form)
     service = frame.board.service
     record = service.record(app) if app else None
-    streams = previews.streams_of(None if record is None else record.spec)
+    streams = _streams_of(None if record is None else record.spec)
     values = _values(app, written, form.get("then", [""])[0])
     values |= {"asked": panel, "streams": streams}
     order = form.get("do", [""])[0]
@@ -60,7 +78,7 @@ async def act(frame: PageFrame, request: Request) -> Response:
         if not identity_of(request).may(Permission.APPS_MANAGE, None):
             require(request, Permission.APPS_MANAGE, await service.name_of(text))
         if order in ("preview", "keep"):
-            return await previews.answer(frame, request, text, values, keep=order == "keep")
+            return await _play(frame, request, text, values, keep=order == "keep")
         preview = await service.preview(text, reset=reset)
         if app and preview.app != app:
             raise MeshError(
@@ -80,6 +98,93 @@ async def act(frame: PageFrame, request: Request) -> Response:
     view = {"preview": preview, "reset": reset, "mark": _seen(preview)}
     view |= {"drawing": drawing, "cells": planned_cells(drawing, preview.changes)}
     return frame.shown(request, PageView("deploy.html", {**values, **view}))
+
+
+def _streams_of(spec: AppSpec | None) -> list[str]:
+    """The streams of a running app whose stored events may be played; none without one."""
+    return sorted({one.stream.name for one in spec.channels}) if spec is not None else []
+
+
+def _panel_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """The fields of the panel, as they were filled in."""
+    names = ("events", "from", "last", "since", "until")
+    fields: dict[str, Any] = {name: form.get(name, [""])[0].strip() for name in names}
+    return {**fields, "against": bool(form.get("against"))}
+
+
+async def _play(
+    frame: PageFrame, request: Request, text: str, values: dict[str, Any], *, keep: bool
+) -> Response:
+    """The page with the outputs or the error in its panel; a file of a test with ``keep``.
+
+    Raises:
+        MeshError: MESH-A403 for a text or events that the user may not use.
+    """
+    app, panel = values["app"], values["asked"]
+    service = frame.board.service
+    try:
+        name = await service.name_of(text)
+        if app and name != app:
+            raise MeshError("MESH-A400", f'this is the text of app "{name}", not of "{app}"')
+        last = panel["last"] or _LAST
+        if not (last.isascii() and last.isdigit() and 0 < int(last[:9]) <= 10_000):
+            raise MeshError("MESH-A400", "the number of stored events is 1 to 10000")
+        result = await service.previews.preview(
+            text,
+            events=panel["events"],
+            streams=[one for one in panel["from"].replace(",", " ").split() if one],
+            last=int(last),
+            since=panel["since"],
+            until=panel["until"],
+            against=app if panel["against"] else "",
+            keep=keep,
+        )
+    except MeshError as error:
+        result = {"preview_wrong": form_errors(values["text"], error)}
+        # The script puts no answer with another status into the page.
+        status = 200 if "hx-request" in request.headers else 400
+        return frame.shown(request, PageView("deploy.html", {**values, **result}, status))
+    if keep:
+        file = f"attachment; filename*=UTF-8''{quote(name, safe='')}.yaml"
+        headers = {"Content-Disposition": file}
+        return Response(result["test"], media_type="application/yaml", headers=headers)
+    return frame.shown(request, PageView("deploy.html", {**values, "found": _shown_result(result)}))
+
+
+def _shown_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer as the panel has it: rows in order, those that differ, and how many are left."""
+    rows = list(_rows(result))
+    compared = []
+    for stream in result["against"]["streams"] if result["against"] else ():
+        differ = [row for row in stream["rows"] if row["kind"] != "same"]
+        stream_rows = stream["rows"] if len(stream["rows"]) <= _ROWS else differ
+        compared.append({**stream, "rows": stream_rows[:_ROWS], "more": len(stream_rows) - _ROWS})
+    sent = sum(bool(one["stream"]) for one in result["inputs"])
+    return {
+        **result,
+        "sent": sent,
+        "rows": rows[:_ROWS],
+        "more": len(rows) - _ROWS,
+        "compared": compared,
+    }
+
+
+def _rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Each event, and what it caused; before it what timers emitted."""
+    timers: dict[int, list[dict[str, Any]]] = {}
+    caused: dict[int, list[dict[str, Any]]] = {}
+    for one in result["outputs"]:
+        to = timers if one["timer"] else caused
+        kind = "timer" if one["timer"] else "output"
+        to.setdefault(one["input"], []).append({**one, "kind": kind})
+    for one in result["failed"]:
+        row = {**one, "kind": "failed", "time": None}
+        caused.setdefault(one["input"], []).append(row)
+    for number, one in enumerate(result["inputs"], 1):
+        yield from timers.get(number, ())
+        if one["stream"]:
+            yield {**one, "kind": "event", "input": number}
+        yield from caused.get(number, ())
 
 
 async def language(frame: PageFrame, request: Request) -> Response:
@@ -105,7 +210,7 @@ def _values(app: str, text: str, then: str) -> dict[str, Any]:
     values: dict[str, Any] = {"app": app, "text": text, "wrong": NO_ERRORS}
     values["then"] = "start" if then == "start" and first_app(app) else ""
     values |= {"words": sorted(KEYWORDS), "types": [str(kind) for kind in AttributeType]}
-    return {**values, "preview": None, "reset": (), "mark": "", **previews.EMPTY}
+    return {**values, "preview": None, "reset": (), "mark": "", **_NO_PREVIEW}
 
 
 def _seen(preview: Any) -> str:

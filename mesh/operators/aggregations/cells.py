@@ -14,15 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.vectors import Vector, from_arrow
-from mesh.operators.aggregations.loops import (
-    ARRIVAL,
-    BUCKET,
-    GROUP,
-    chain_groups,
-    latest_rows,
-)
+from mesh.operators.aggregations.loops import ARRIVAL, BUCKET, GROUP, chain_groups, latest_rows
 from mesh.operators.aggregations.numbering import CellNumbers, CellOrder
-from mesh.operators.aggregations.sets import PairSet
 from mesh.operators.aggregations.values import (
     BaseKind,
     BaseValue,
@@ -31,7 +24,7 @@ from mesh.operators.aggregations.values import (
     type_of_column,
 )
 from mesh.operators.base import State
-from mesh.operators.select.hashing import more_rows
+from mesh.operators.select.hashing import RowNumbers, more_rows
 from mesh.operators.state.paged_pieces import PagedPieces
 
 if TYPE_CHECKING:
@@ -41,6 +34,8 @@ if TYPE_CHECKING:
 
 _KEYS = ("arrival", "bucket", "group")
 _LAST = "last"
+#: A cell and the number of a value.
+_PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +103,7 @@ class CellStore:
             if value.kind is not BaseKind.SET
         }
         self._latest = [n for n, kind in enumerate(kinds) if kind is BaseKind.LATEST]
-        self._sets = {n: PairSet() for n, kind in enumerate(kinds) if kind is BaseKind.SET}
+        self._sets = {n: _PairSet() for n, kind in enumerate(kinds) if kind is BaseKind.SET}
         self._numbers = CellNumbers(order)
         self._pages = PagedPieces("cells")
         self._set_pages = {number: PagedPieces(f"set{number}") for number in self._sets}
@@ -351,3 +346,62 @@ class CellStore:
         }
         last = piece.column(_LAST).to_numpy() if self._latest else none
         return Cells(arrival, bucket, group, last, values, dict.fromkeys(self._sets, (none, none)))
+
+
+class _PairSet:
+    """Sets of values of cells, for ``distinctCount``: pairs of a cell and the number of a value.
+
+    They are different, and numbered from 0 in the order of their first event.
+    """
+
+    def __init__(self) -> None:
+        self._rows = RowNumbers(_PAIR)
+
+    def __len__(self) -> int:
+        return self._rows.count
+
+    @property
+    def pairs(self) -> Longs:
+        """int64[n, 2], the cells and their values."""
+        return self._rows.keys[: self._rows.count]
+
+    def add(self, cells: Longs, values: Longs) -> None:
+        """Add pairs; those that are there already change nothing."""
+        pairs = np.ascontiguousarray(np.stack([cells, values], axis=1))
+        self._rows.number(pairs, np.zeros(len(cells), dtype=np.bool_))
+
+    def of(self, cells: Longs, count: int) -> tuple[Longs, Longs]:
+        """The pairs of some of ``count`` cells: the places in ``cells``, and the values."""
+        place = np.full(count, -1, dtype=np.int64)
+        place[cells] = np.arange(len(cells))
+        pairs = self.pairs
+        places = place[pairs[:, 0]]
+        is_chosen = places >= 0
+        return places[is_chosen], pairs[is_chosen, 1]
+
+    def sizes(self, count: int) -> Longs:
+        """int64[count], the number of values of each cell."""
+        return np.bincount(self.pairs[:, 0], minlength=count).astype(np.int64)
+
+    def keep(self, cells: Longs, count: int) -> None:
+        """Drop the pairs of all but some of ``count`` cells, which are numbered from 0 then."""
+        places, values = self.of(cells, count)
+        self.replace(places, values)
+
+    def replace(self, cells: Longs, values: Longs) -> None:
+        """Replace all pairs by others, which are different."""
+        self._rows = RowNumbers(_PAIR)
+        if len(cells):
+            self.add(cells, values)
+
+    def piece(self, start: int, stop: int) -> pa.RecordBatch:
+        """The pairs numbered ``start`` to below ``stop``."""
+        part = self.pairs[start:stop]
+        columns = [pa.array(part[:, column].copy()) for column in range(_PAIR)]
+        return pa.RecordBatch.from_arrays(columns, names=["cell", "value"])
+
+    def restore(self, pieces: Sequence[pa.RecordBatch]) -> None:
+        """Restore what ``piece`` returned, in order."""
+        self._rows = RowNumbers(_PAIR)
+        for piece in pieces:
+            self.add(*(piece.column(name).to_numpy() for name in ("cell", "value")))

@@ -3,7 +3,12 @@
 Columns, in the order of the reference engine: ``AGG_TIMESTAMP``, with several meshes ``SHARD_ID``,
 with ``aggregate by`` ``AGG_EVENT_TIMESTAMP``, the group-by attributes, latest values with their
 time, base values.  A row is one bucket and one group, and both times are the start of the bucket.
-Sets have tables of their own beside it: see ``set_tables``.
+
+A set has a table of its own beside it, with a row for each value.  Columns: the start of the
+bucket, with several meshes ``SHARD_ID``, the group-by attributes, and the value.  All of them are
+the key, so writing a value that is there already changes nothing, and the rows of several meshes
+together are the union of their sets.  ``AGG_KIND`` tells values that a key can't have, or not in
+every database, from others.
 """
 
 from __future__ import annotations
@@ -12,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from mesh.functions.vectors import from_arrow
 from mesh.language.syntax import TimeUnit, find
 from mesh.model.stored import (
+    NULL_KEYS,
     STRING_LENGTH,
     MergeRule,
     StoredColumn,
@@ -25,7 +32,6 @@ from mesh.model.stored import (
     rows_channel,
 )
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations import set_tables
 from mesh.operators.aggregations.cells import Cells
 from mesh.operators.aggregations.numbering import CellNumbers, CellOrder
 from mesh.operators.aggregations.values import BaseKind, type_of_column
@@ -55,6 +61,11 @@ _AMOUNTS: Final = {
     BaseKind.MIN: MergeRule.MIN,
     BaseKind.MAX: MergeRule.MAX,
 }
+_SET_VALUE: Final = "AGG_VALUE"
+_SET_KIND: Final = "AGG_KIND"
+_NULL: Final = 1
+#: By ``AGG_KIND`` the number that a value is; 0 is that of the column itself.
+_NUMBERS: Final = np.array([0.0, 0.0, np.nan, np.inf, -np.inf, -0.0])
 
 
 class AggregationTables(dict[TimeUnit, StoredTable]):
@@ -89,9 +100,7 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
         )
         self.sets = {
             duration: tuple(
-                set_tables.set_table(
-                    table, layout.attributes[n], layout.base[n].type, options.lengths
-                )
+                _set_table(table, layout.attributes[n], layout.base[n].type, options.lengths)
                 for n in layout.sets
             )
             for duration, table in self.items()
@@ -183,7 +192,7 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
             places, values = places[order], values[order]
             names = [c.name for c in table.columns if c.name in rows.schema.names]
             columns = rows.select(names).take(pa.array(places, pa.int64())).columns
-            extra = set_tables.written(values_of(number).take(values), len(values))
+            extra = _set_value_columns(values_of(number).take(values), len(values))
             yield places, pa.RecordBatch.from_arrays([*columns, *extra], schema=table.arrow)
 
     def cells(
@@ -249,7 +258,7 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
         place[numbers[:count]] = np.arange(count)
         places = place[numbers[count:]]
         (type,) = values.types
-        members = values.number([set_tables.read(rows, type)], row_count, "")
+        members = values.number([_values_of_set(rows, type)], row_count, "")
         has_cell = places >= 0
         return places[has_cell], members[has_cell]
 
@@ -266,7 +275,7 @@ def channels_in(aggregations: Iterable[BoundAggregation]) -> tuple[str, ...]:
     for one in aggregations:
         store = stored_in(one)
         for name in () if store is None else _table_names(one, store).values():
-            names += [name, *(set_tables.set_name(name, column) for column in _set_columns(one))]
+            names += [name, *(_set_name(name, column) for column in _set_columns(one))]
     return tuple(channel(name) for name in names for channel in (rows_channel, purge_channel))
 
 
@@ -301,3 +310,61 @@ def is_sharded(definition: BoundAggregation) -> bool:
     """Whether ``@PartitionById`` is on: several meshes write the tables of the aggregation."""
     annotation = find(definition.annotations, "PartitionById")
     return annotation is not None and (annotation.get("enable") or "true").lower() == "true"
+
+
+def _set_name(table: str, attribute: str) -> str:
+    """The name of the table with the values of an attribute, beside the table of a duration."""
+    return f"{table}_SET_{attribute}"
+
+
+def _set_table(
+    table: StoredTable, attribute: str, type: AttributeType, lengths: Mapping[str, int]
+) -> StoredTable:
+    """The table with the values of an attribute.
+
+    Args:
+        table: that of the duration.
+        attribute: its name.
+        type: of the values.
+        lengths: by attribute the most characters of its strings, if not the default.
+    """
+    first = next(column for column in table.keys if column.name == table.time)
+    # One time is enough: the one that rows are looked up and purged by.
+    others = (column for column in table.keys[1:] if column is not first)
+    length = lengths.get(attribute, STRING_LENGTH)
+    extra = (
+        StoredColumn(_SET_VALUE, type, MergeRule.KEY, length),
+        StoredColumn(_SET_KIND, AttributeType.INT, MergeRule.KEY),
+    )
+    return StoredTable(_set_name(table.name, attribute), (first, *others, *extra), table.time)
+
+
+def _set_value_columns(values: Vector, count: int) -> tuple[pa.Array[Any], pa.Array[Any]]:
+    """Values as the columns ``AGG_VALUE`` and ``AGG_KIND``."""
+    array = values.to_arrow(count)
+    kinds = np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, 0)
+    if values.type is AttributeType.STRING:
+        return array.fill_null(""), pa.array(kinds, pa.int32())
+    numbers: Any = array.fill_null(0).to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind == "f":
+        is_negative = np.signbit(numbers)
+        kinds[np.isnan(numbers)] = 2
+        kinds[np.isinf(numbers)] = 3
+        kinds[np.isinf(numbers) & is_negative] = 4
+        kinds[(numbers == 0) & is_negative] = 5
+        numbers = np.where(kinds > 0, 0, numbers)
+    return pa.array(numbers, array.type), pa.array(kinds, pa.int32())
+
+
+def _values_of_set(rows: pa.RecordBatch, type: AttributeType) -> Vector:
+    """The values of rows of a set's table: see ``_set_value_columns``."""
+    array, kinds = rows.column(_SET_VALUE), rows.column(_SET_KIND).to_numpy()
+    is_null = kinds == _NULL
+    if type is AttributeType.STRING:
+        compute: Any = pc
+        return from_arrow(compute.if_else(pa.array(is_null), None, array), type)
+    # The lowest number of a key is read as null.
+    numbers: Any = array.fill_null(NULL_KEYS[type]).to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind == "f":
+        numbers = np.where(kinds > _NULL, _NUMBERS[kinds], numbers).astype(numbers.dtype)
+    return from_arrow(pa.array(numbers, type.arrow, mask=is_null), type)

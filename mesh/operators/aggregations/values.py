@@ -41,7 +41,7 @@ class BaseKind(Enum):
     MIN = auto()
     MAX = auto()
     LATEST = auto()
-    #: The set of values, of which ``distinctCount`` is the number; see ``sets``.
+    #: The set of values, of which ``distinctCount`` is the number; see ``cells``.
     SET = auto()
 
 

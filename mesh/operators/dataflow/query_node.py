@@ -10,7 +10,6 @@ import numpy as np
 
 from mesh.logs import fields
 from mesh.operators.base import CURRENT, RESET
-from mesh.operators.dataflow.causes import failed_inputs
 from mesh.operators.dataflow.graph import CallbackRecorder, Outputs, as_current
 from mesh.operators.environment import current
 from mesh.operators.failures import FAILED, failed_output, failure_events, faulted
@@ -21,12 +20,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.operators.base import EventBatch, State, Timeline
+    from mesh.operators.base import Bools, EventBatch, State, Timeline
     from mesh.operators.query.results import RunningQuery
     from mesh.operators.tables import TableAction
     from mesh.plan.bound import BoundQuery
 
 log = logging.getLogger(__name__)
+
+#: Order, clock and path.
+_Place = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,7 @@ class QueryNode:
     ) -> Outputs:
         """Failed output: the events that caused it, if their stream has a fault stream."""
         candidates = {stream: runs for stream, runs in named.items() if stream in self._faults}
-        causes, has_cause = failed_inputs(candidates, failed, reasons)
+        causes, has_cause = _failed_inputs(candidates, failed, reasons)
         outputs: Outputs = []
         for one in causes:
             events = faulted(self._faults[one.stream], one.events.outside(), one.reasons)
@@ -166,3 +168,55 @@ class QueryNode:
     def restore(self, state: State) -> None:
         """Restore the query's state."""
         self.query.restore(state)
+
+
+@dataclass(frozen=True, slots=True)
+class _FailedInput:
+    """Input events of a query, in order, with the reason of the failure that each caused."""
+
+    stream: str
+    events: EventBatch
+    reasons: list[str]
+
+
+def _failed_inputs(
+    inputs: Mapping[str, Sequence[EventBatch]], failed: EventBatch, reasons: Sequence[str]
+) -> tuple[list[_FailedInput], Bools]:
+    """The events of one run that caused failures: a fault stream gets these.
+
+    A query of several streams, and a table's condition, fail on the query's output; the engine
+    reports the input event that caused it, with all events that were sent at once.  A failure that
+    a timer caused has no such event.
+
+    Source: observed on Siddhi 5.1.7; tests/cases/conformance/faults.jsonl.
+
+    Args:
+        inputs: the input of the query, by stream; only streams with a reader of failures.
+        failed: n rows that the query emitted, with the positions of their causes.
+        reasons: of length n; the first of a cause counts.
+
+    Returns:
+        The events, and bool[n], the rows for which there are any.
+    """
+    why: dict[_Place, str] = {}
+    places = _places(failed)
+    for place, reason in zip(places, reasons, strict=True):
+        why.setdefault(place, reason)
+    orders = np.unique(failed.order)
+    causes: list[_FailedInput] = []
+    cause_places: set[_Place] = set()
+    for stream, runs in inputs.items():
+        for run in runs:
+            some = np.flatnonzero(np.isin(run.order, orders))
+            mine = _places(run.at(some))
+            matches = [number for number, place in enumerate(mine) if place in why]
+            if matches:
+                texts = [why[mine[number]] for number in matches]
+                causes.append(_FailedInput(stream, run.take(some[matches]), texts))
+                cause_places.update(mine[number] for number in matches)
+    return causes, np.array([place in cause_places for place in places], dtype=np.bool_)
+
+
+def _places(events: EventBatch) -> list[_Place]:
+    columns = (events.order, events.clock_ms, events.path)
+    return list(zip(*(column.tolist() for column in columns), strict=True))

@@ -9,7 +9,7 @@ Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl and 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,6 @@ from mesh.operators.frame import Frame
 from mesh.operators.joins.aggregation_lookup import AggregationLookup, add_spans
 from mesh.operators.joins.input import ROW, TIME, joined_events, pass_nothing
 from mesh.operators.joins.lookup_input import BesideFrame, LookupInput, of_table
-from mesh.operators.joins.matches import JoinMatches, nothing
 from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
 
 if TYPE_CHECKING:
@@ -57,6 +56,41 @@ _COLUMNS = {
     "kind": np.int8,
     "instance": np.int64,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _JoinMatches:
+    """Events of one side, and the rows that they found on the other.
+
+    ``row``: int64[m], growing, the event of each pair; ``place``: int64[m], the row of ``theirs``
+    beside it, -1 for none.  An event that resets is in a pair with no row.
+    """
+
+    step: int
+    events: EventBatch
+    row: Longs
+    place: Longs
+    theirs: pa.RecordBatch
+    #: int64[n, 2], the start and the end of the span that each event asks an aggregation for.
+    spans: Longs | None = None
+
+    def rows(self, step: int, schema: pa.Schema) -> tuple[pa.RecordBatch, Mask]:
+        """The rows of side ``step`` in the pairs, nulls for missing ones, and a mask of those."""
+        if step == self.step:
+            rows, place = self.events.rows.select(schema.names), self.row
+            none = self.events.kind[self.row] == RESET
+        else:
+            rows, place, none = self.theirs, self.place, self.place < 0
+        if not rows.num_rows or not schema.names:
+            return nothing(schema, len(place)), none
+        index: Any
+        if none.any():
+            index = pa.array(np.where(none, 0, place), mask=none)
+            rows = rows.take(index)
+        elif len(place) != rows.num_rows or (place != np.arange(len(place))).any():
+            index = pa.array(place)
+            rows = rows.take(index)
+        return rows if rows.schema == schema else rows.cast(schema), none
 
 
 class LookupJoin:
@@ -100,7 +134,7 @@ class LookupJoin:
         self, inputs: Sequence[EventBatch], timeline: Timeline, failures: Failures
     ) -> tuple[EventBatch, Frame]:
         """As ``WindowJoin.process``, for one chunk or one timer."""
-        matches: list[JoinMatches] = []
+        matches: list[_JoinMatches] = []
         if self._is_self and len(inputs[0]) > 1:
             for at in range(len(inputs[0])):
                 one = inputs[0].slice(at, at + 1)
@@ -111,8 +145,8 @@ class LookupJoin:
 
     def _both(
         self, inputs: Sequence[EventBatch], timeline: Timeline, failures: Failures
-    ) -> list[JoinMatches]:
-        matches: list[JoinMatches] = []
+    ) -> list[_JoinMatches]:
+        matches: list[_JoinMatches] = []
         for side, events in zip(self._sides, inputs, strict=True):
             if not side.has_events:
                 continue
@@ -125,7 +159,7 @@ class LookupJoin:
             matches.append(self._passing(part) if side.is_passing else part)
         return matches
 
-    def _find(self, side: LookupInput, events: EventBatch, failures: Failures) -> JoinMatches:
+    def _find(self, side: LookupInput, events: EventBatch, failures: Failures) -> _JoinMatches:
         """Find each event's rows on the other side; none if the condition fails."""
         step = side.step
         other = self._sides[1 - step]
@@ -165,7 +199,7 @@ class LookupJoin:
             place = np.concatenate([place, np.full(len(further), -1)])
             order = np.argsort(row, kind="stable")
             row, place = row[order], place[order]
-        return JoinMatches(step, events, row, place, theirs, spans)
+        return _JoinMatches(step, events, row, place, theirs, spans)
 
     def _look(
         self, other: LookupInput, frame: Frame, asks: Longs, instance: Longs
@@ -208,7 +242,7 @@ class LookupJoin:
             self._last_rows[other.step, instance] = last
         return _select(rows, other.schema.names)
 
-    def _passing(self, matches: JoinMatches) -> JoinMatches:
+    def _passing(self, matches: _JoinMatches) -> _JoinMatches:
         """Add the expiry of events without a window, which finds the same rows again."""
         if self._comes_only:
             return matches
@@ -219,7 +253,7 @@ class LookupJoin:
         order = np.argsort(row, kind="stable")
         events = pass_nothing(matches.events)
         spans = None if matches.spans is None else np.repeat(matches.spans, 3, axis=0)
-        return JoinMatches(matches.step, events, row[order], place[order], matches.theirs, spans)
+        return _JoinMatches(matches.step, events, row[order], place[order], matches.theirs, spans)
 
     def _keep_times(self, step: int, events: EventBatch) -> EventBatch:
         """Rows of a batch window that a join has searched keep their time when they leave."""
@@ -231,7 +265,7 @@ class LookupJoin:
         times = events.rows.column(TIME).to_numpy(zero_copy_only=False)
         return replace(events, time_ms=np.where(keeps, times, events.time_ms))
 
-    def _result(self, matches: Sequence[JoinMatches]) -> tuple[EventBatch, Frame]:
+    def _result(self, matches: Sequence[_JoinMatches]) -> tuple[EventBatch, Frame]:
         arrays: dict[Key, pa.Array[Any]] = {}
         missing: list[tuple[int, Mask]] = []
         for side in self._sides:
@@ -251,7 +285,7 @@ class LookupJoin:
         frame.calls = partial(_calls, matches)
         return events, frame.timed(events)
 
-    def _events(self, matches: Sequence[JoinMatches]) -> EventBatch:
+    def _events(self, matches: Sequence[_JoinMatches]) -> EventBatch:
         """The pairs as events, those of one event as a chunk of their own."""
         parts = [one.events.at(one.row) for one in matches]
         begins = np.concatenate([_NO_MASK, *(run_begins(one.row) for one in matches)])
@@ -311,7 +345,7 @@ class LookupJoin:
             side.restore(subset(state, name))
 
 
-def _calls(matches: Sequence[JoinMatches]) -> Mask:
+def _calls(matches: Sequence[_JoinMatches]) -> Mask:
     """bool[m], where the pairs of another chunk of a side begin."""
     numbers = (np.cumsum(instance_chunk_begins(one.events))[one.row] for one in matches)
     return np.concatenate([_NO_MASK, *map(run_begins, numbers)])
@@ -320,3 +354,9 @@ def _calls(matches: Sequence[JoinMatches]) -> Mask:
 def _select(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
     """Some columns; if none are selected, one stays, for the number of rows."""
     return rows.select(list(names)) if names else rows.select([0])
+
+
+def nothing(schema: pa.Schema, count: int) -> pa.RecordBatch:
+    """Rows of nulls."""
+    nulls: list[pa.Array[Any]] = [pa.nulls(count, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(nulls, schema=schema)

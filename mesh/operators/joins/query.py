@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.operators.base import RESET, merge
-from mesh.operators.joins.lookup_join import LookupJoin
-from mesh.operators.joins.matches import nothing
+from mesh.operators.joins.lookup_join import LookupJoin, nothing
 from mesh.operators.joins.window_join import WindowJoin
 from mesh.operators.query.handlers import named_columns
 from mesh.operators.query.results import Results, RunningQuery

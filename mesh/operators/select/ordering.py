@@ -1,8 +1,7 @@
 """``order by``, ``limit`` and ``offset``, each over the events emitted at once: a chunk.
 
-Successive current events, or expired ones, are sorted among themselves: ``ranks`` has the order of
-values.  ``offset`` drops the first of a chunk; then ``limit`` passes that many, and of the others
-those that expire.
+Successive current events, or expired ones, are sorted among themselves.  ``offset`` drops the first
+of a chunk; then ``limit`` passes that many, and of the others those that expire.
 
 With ``group by``, and no batch window, only ``limit`` applies, and to expired events as well.
 
@@ -11,19 +10,19 @@ Source: observed on Siddhi 5.1.7.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mesh.language.syntax import Direction
+from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT, RESET
-from mesh.operators.select.ranks import sort_columns
 from mesh.operators.total_order import instance_chunk_begins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.language.syntax import Direction
     from mesh.operators.base import Bools, EventBatch, Longs
 
 
@@ -56,3 +55,39 @@ def limited(events: EventBatch, limit: int | None, offset: int | None) -> Bools:
     if limit is not None:
         going &= (place < limit) | (events.kind != CURRENT)
     return going
+
+
+def sort_columns(keys: Sequence[tuple[Vector, Direction]]) -> list[Any]:
+    """Columns of numbers that sort rows by ``keys``: the first counts most.
+
+    NaN is more than every number, -0.0 less than 0.0, and texts compare by their UTF-16 units, as
+    Java's do.  Nulls are last in both directions.
+
+    Nulls are equal, with any value in their place: they keep their order.
+    """
+    columns: list[Any] = []
+    for vector, direction in keys:
+        ranks = np.where(vector.null_mask, 0, _ranks(vector))
+        columns += [vector.null_mask, ~ranks if direction is Direction.DESCENDING else ranks]
+    return columns
+
+
+def _ranks(vector: Vector) -> Longs:
+    """Whole numbers in the order of the values; any for null."""
+    values = vector.values
+    if vector.type is AttributeType.STRING:
+        encoded = values.fill_null("").dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        order = sorted(range(len(texts)), key=lambda n: texts[n].encode("utf-16-be"))
+        ranks = np.empty(len(texts), dtype=np.int64)
+        ranks[order] = np.arange(len(texts))
+        of_rows: Longs = ranks[encoded.indices.to_numpy()]
+        return of_rows
+    if vector.type is AttributeType.OBJECT:
+        raise AssertionError("the planner refuses to order by objects")
+    if values.dtype.kind != "f":
+        longs: Longs = values.astype(np.int64)
+        return longs
+    bits: Longs = np.where(np.isnan(values), np.nan, values).astype(np.float64).view(np.int64)
+    flipped: Longs = np.where(bits < 0, bits ^ np.int64(np.iinfo(np.int64).max), bits)
+    return flipped

@@ -8,8 +8,7 @@ from mesh.operators.base import State, namespaced, restore_subset
 from mesh.operators.environment import current
 from mesh.operators.tables.app_table import AppTable
 from mesh.operators.tables.lookup_table import LookupTable
-from mesh.operators.tables.numbered import NumberedTable
-from mesh.operators.tables.written import WrittenTable
+from mesh.operators.tables.written import NumberedTable, WrittenTable
 from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:

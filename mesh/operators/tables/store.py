@@ -20,7 +20,6 @@ from mesh.functions.vectors import Vector, from_arrow
 from mesh.model.types import AttributeType
 from mesh.operators.base import State, concat
 from mesh.operators.tables.columns import TableColumn, python_value
-from mesh.operators.tables.index import AttributeIndex
 from mesh.operators.tables.order import BUCKETS, bucket, buckets_for
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Table:
         #: Whether rows are listed by their key rather than in order of insertion.
         self._sorted = len(self._key_types) == 1 and self._key_types[0].is_numeric
         self._columns = {name: TableColumn(type) for name, type in types.items()}
-        self._indexes = {name: AttributeIndex(self._columns[name]) for name in indexes}
+        self._indexes = {name: _AttributeIndex(self._columns[name]) for name in indexes}
         self._keys: dict[Key, int] = {}
         self._buckets = BUCKETS
         #: Whether a slot has a row; the first ``_slot_count`` slots have been allocated.
@@ -346,7 +345,7 @@ class Table:
         if self.primary_key:
             self._keys = {self._key_at(slot): slot for slot in slots}
         for name in self._indexes:
-            self._indexes[name] = AttributeIndex(self._columns[name], slots)
+            self._indexes[name] = _AttributeIndex(self._columns[name], slots)
 
     def snapshot(self) -> State:
         """A piece for each ``PIECE_ROWS`` slots; only those change in which a row did."""
@@ -396,3 +395,31 @@ class Table:
 def _shown(key: Key) -> str:
     parts: Iterable[Any] = key if isinstance(key, tuple) else (key,)
     return ", ".join(map(repr, parts))
+
+
+class _AttributeIndex:
+    """Slots of the rows by their value in ``column``; ``slots``: the initial rows."""
+
+    def __init__(self, column: TableColumn, slots: Iterable[int] = ()) -> None:
+        self._column = column
+        #: By value, the slots as a set that keeps their sequence.
+        self._slots: dict[Any, dict[int, None]] = {}
+        for slot in slots:
+            self.add(slot)
+
+    def slots(self, value: Any) -> Longs:
+        """The slots of the rows with ``value``, ascending."""
+        slots = self._slots.get(value, ())
+        return np.sort(np.fromiter(slots, dtype=np.int64, count=len(slots)))
+
+    def add(self, slot: int, *value: Any) -> None:
+        """Enter a row under ``value``, by default the one in its column."""
+        (key,) = value or (self._column.get(slot),)
+        self._slots.setdefault(key, {})[slot] = None
+
+    def remove(self, slot: int) -> None:
+        """Remove a row; its column still has the value that it was entered under."""
+        value = self._column.get(slot)
+        del self._slots[value][slot]
+        if not self._slots[value]:
+            del self._slots[value]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import defaultdict, deque
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.state.range_pieces import cut, stored, table
-from mesh.operators.windows.timers import TimerQueue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,6 +61,21 @@ class Emitter:
     def end_chunk(self) -> None:
         """Begin another chunk with the next event, though the cause is the same."""
         self.ends.append(len(self.row))
+
+
+class TimerQueue:
+    """Times of timers that one partition instance set, in order; ``first``: number of the first."""
+
+    __slots__ = ("first", "times")
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
+        self.times: deque[int] = deque()
+
+    def take(self) -> int:
+        """Remove and return the first."""
+        self.first += 1
+        return self.times.popleft()
 
 
 class WindowContents(Protocol):

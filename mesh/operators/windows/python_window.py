@@ -26,8 +26,7 @@ from mesh.operators.base import (
 )
 from mesh.operators.state.row_store import RowStore
 from mesh.operators.total_order import fired_order, fires_before, playback_place
-from mesh.operators.windows.contents import Emitter, WindowContents, pack, unpack
-from mesh.operators.windows.timers import TimerQueue
+from mesh.operators.windows.contents import Emitter, TimerQueue, WindowContents, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, assert_never
 
 from mesh.errors import MeshError
+from mesh.functions.catalogue import STATEFUL_FUNCTIONS
 from mesh.language.syntax import (
     AnonymousInput,
+    BinaryOperator,
     InsertInto,
     JoinInput,
     StateInput,
     StreamInput,
     StreamKind,
 )
+from mesh.model.types import Attribute
 from mesh.plan.bind.inputs import bind_join, bind_stream
 from mesh.plan.bind.outputs import bind_action
 from mesh.plan.bind.selection import bind_selection
-from mesh.plan.bind.stateful import lift_stateful
 from mesh.plan.bind.states import bind_pattern
-from mesh.plan.bound import BoundQuery, BoundRate, BoundStream
+from mesh.plan.bound import (
+    BinaryExpression,
+    BoundQuery,
+    BoundRate,
+    BoundStream,
+    BoundStreamFunction,
+    Column,
+    FunctionCall,
+    UnaryExpression,
+    has_aggregate,
+)
 from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from mesh.language.syntax import OutputRate, Query, QueryInput, StreamReference
     from mesh.plan.bind.names import Answers, AppNames
-    from mesh.plan.bound import BoundJoin, BoundPattern
+    from mesh.plan.bound import BoundExpression, BoundJoin, BoundOutput, BoundPattern
     from mesh.plan.diagnostics import Diagnostics
     from mesh.plan.scopes import InputScope
+
+#: Functions with a state: their names by those in a bound expression.
+_NAMES: Final = {one.bound_name: one.name for one in STATEFUL_FUNCTIONS.values()}
 
 
 def bind_query(
@@ -94,7 +109,7 @@ def _bind(query: Query, name: str, names: AppNames, problems: Diagnostics) -> Bo
         return None
     outputs = selection.outputs
     if isinstance(source, BoundStream):
-        source, outputs = lift_stateful(source, outputs)
+        source, outputs = _lift_stateful(source, outputs)
     produced = selection.schema(output)
     action = problems.attempt(bind_action, written, produced, names)
     if action is None:
@@ -151,3 +166,48 @@ def _rate(rate: OutputRate | None) -> BoundRate | None:
         return None
     assert isinstance(rate.every.value, int), "the parser takes whole numbers and times only"
     return BoundRate(rate.kind, rate.every.value, rate.every.is_time, position=rate.position)
+
+
+def _lift_stateful(
+    source: BoundStream, outputs: tuple[BoundOutput, ...]
+) -> tuple[BoundStream, tuple[BoundOutput, ...]]:
+    """The input with a handler for each call with a state, and the outputs that read its attribute.
+
+    from S select kf:kalmanFilter(x) as y    is    from S#kf:kalmanFilter(x) select "..#0" as y
+    """
+    calls: list[BoundStreamFunction] = []
+    lifted = tuple(
+        replace(output, expression=_lift(output.expression, calls)) for output in outputs
+    )
+    if not calls:
+        return source, outputs
+    return replace(source, handlers=(*source.handlers, *calls)), lifted
+
+
+def _lift(expression: BoundExpression, calls: list[BoundStreamFunction]) -> BoundExpression:
+    """``expression`` with columns for its calls; not for one that is not always evaluated."""
+    match expression:
+        case FunctionCall() if expression.function in _NAMES and not has_aggregate(expression):
+            name = _NAMES[expression.function]
+            column = Column(f"{name}#{len(calls)}", expression.type, position=expression.position)
+            adds = (Attribute(column.name, column.type),)
+            calls.append(
+                BoundStreamFunction(name, expression.arguments, adds, position=expression.position)
+            )
+            return column
+        case FunctionCall() if expression.function != "ifthenelse":
+            # One frame a level: a comprehension's generator would halve the depth of the stack.
+            arguments = list(expression.arguments)
+            for at, argument in enumerate(arguments):
+                arguments[at] = _lift(argument, calls)
+            return replace(expression, arguments=tuple(arguments))
+        case UnaryExpression():
+            return replace(expression, operand=_lift(expression.operand, calls))
+        case BinaryExpression() if expression.operator not in (
+            BinaryOperator.AND,
+            BinaryOperator.OR,
+        ):
+            left = _lift(expression.left, calls)
+            return replace(expression, left=left, right=_lift(expression.right, calls))
+        case _:
+            return expression

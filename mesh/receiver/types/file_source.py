@@ -24,10 +24,9 @@ from mesh.connect.files import (
     scheme_of,
 )
 from mesh.errors import MeshError
-from mesh.receiver.types.file_packed import Unpacked, is_packed
 from mesh.receiver.types.file_parts import After, LineNames, Matches, joined
 from mesh.receiver.types.file_servers import remote_files
-from mesh.receiver.types.file_systems import LocalFiles
+from mesh.receiver.types.file_systems import LocalFiles, Unpacked, is_packed
 from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
 

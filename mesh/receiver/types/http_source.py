@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import hmac
+import re
 from dataclasses import replace
+from email.message import Message
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
@@ -13,7 +16,6 @@ import orjson
 from mesh.connect.contract import RefusedPayloadError, UnavailableError
 from mesh.errors import MeshError
 from mesh.receiver.access import check_listen, words
-from mesh.receiver.body_text import in_utf8
 from mesh.receiver.http_server import SERVERS, Response, allowed, unpacked
 from mesh.receiver.tls import server_context
 
@@ -32,6 +34,16 @@ _PREFLIGHT: Final = (
 _JSON: Final = (b"content-type", b"application/json")
 #: Most query parameters of a request.
 _PARAMETERS_MAX: Final = 100
+#: Character sets in which bodies stay as they are.
+_UTF8: Final = ("utf-8", "ascii")
+#: Python's codecs that are no character sets of texts on the web.
+_REFUSED: Final = frozenset(
+    {"idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape", "utf-7"}
+)
+#: Types of bodies that are texts.
+_TEXT: Final = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|x-www-form-urlencoded)\b")
+#: The character set that an XML document names; it holds no longer.
+_DECLARED: Final = re.compile(r"^(<\?xml\b[^>]*?)\s+encoding\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 
 
 class HttpSource:
@@ -136,3 +148,32 @@ class HttpSource:
 def said(status: int, values: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> Response:
     """An answer with values as JSON."""
     return Response(status, orjson.dumps(values), (_JSON, *headers))
+
+
+def in_utf8(body: bytes, content_type: str) -> bytes:
+    """A body of text in UTF-8; one of another kind, or without a character set, as it is.
+
+    Raises:
+        ValueError: the character set is unknown, or the body is not in it; it names the set.
+    """
+    if not _TEXT.match(content_type.strip().lower()):
+        return body
+    message = Message()
+    message["content-type"] = content_type
+    charset = message.get_content_charset()
+    if charset is None:
+        return body
+    try:
+        name = codecs.lookup(charset).name
+        if name in _UTF8:
+            return body
+        if name.replace("_", "-") in _REFUSED:
+            raise LookupError
+        text = body.decode(name)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f'the body is not in charset "{charset}", at byte {error.start}'
+        ) from error
+    except LookupError as error:
+        raise ValueError(f'the body has charset "{charset}", which is not read') from error
+    return _DECLARED.sub(r"\1", text.removeprefix("\ufeff")).encode()
