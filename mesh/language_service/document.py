@@ -86,14 +86,16 @@ class Document:
     @cached_property
     def _planned(self) -> AppPlan | MeshError | None:
         """The plan, or its errors; None for a text with other errors."""
-        readable = self.readable
+        filled, readable = self._filled, self.readable
+        if isinstance(filled, MeshError):
+            return None
         if readable is None or readable.errors or readable.bound is None:
             return None
         try:
-            tree, text = readable.reading.app, str(self._filled)
+            tree, text = readable.reading.app, str(filled)
             # A name that is no part of a subject is written otherwise before the app is bound.
             if app_name(tree) != tree.name:
-                return plan(self._filled)
+                return plan(filled)
             return plan_bound(text, tree, readable.bound)
         except MeshError as error:
             return error
