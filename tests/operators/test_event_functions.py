@@ -199,6 +199,22 @@ def test_a_model_is_the_same_however_the_input_is_cut(
     assert sorted(recorder.rows) == sorted(whole.rows)
 
 
+def test_a_rule_never_takes_the_place_of_another_one() -> None:
+    def learner() -> trees.RulesRegressor:
+        return trees.RulesRegressor((0.1, 0.9, 10, 2, 2))
+
+    rng = Random(2)
+    before = learner()
+    while len(before._model) < 2:
+        k = rng.randrange(9)
+        before.learn([k], 3.0 * k if k > 4 else -k)
+    restored = learner()
+    restored.load_dump(before.dump())
+    restored.learn([3], -3.0)
+    # The library keeps them by their addresses, and new ones have others than those in use.
+    assert all(key == hash(rule) for key, rule in restored._model._rules.items())
+
+
 def test_models_learn_what_can_be_learned() -> None:
     rng = Random(1)
     steps = [(rng.randrange(10), round(rng.random() * 10, 1)) for _ in range(1500)]

@@ -196,6 +196,10 @@ class RulesRegressor(_RiverModel):
         if not all_finite([squares]):
             raise ValueError("the error would not be finite")
         self._model.n_min = self._period if len(self._model) < _PARTS_MAX else _NEVER
+        # Keys are addresses, also of objects that a later rule's may take the place of: that rule
+        # would replace another one (river 0.26.1).
+        rules = self._model._rules.values()
+        self._model._rules = {hash(rule): rule for rule in rules}
         self._model.learn_one(x, y)
         self._squares = squares
         self._seen += 1
