@@ -21,7 +21,7 @@ def remembered(function: Callable[[Part], Value]) -> Callable[[Part], Value]:
     """A function of a frozen part that is called once for each; an error is not remembered.
 
     Parts are compared by identity: to compare trees takes as long as to walk them.  The value must
-    not hold its part, which would live for ever then.
+    not hold its part, which would then never be collected.
     """
     values: dict[int, tuple[ref[Part], Value]] = {}
 

@@ -122,10 +122,16 @@ class Cursor:
 
     # Statements
 
-    def end_of_statement(self) -> int | None:
-        """Index of the next ``;``; None if there is none, or a token before it is unreadable."""
+    def end_of_statement(self, length_max: int) -> int | None:
+        """Index of the next ``;``, so many characters ahead at most.
+
+        None if there is none, or a token before it is unreadable.
+        """
+        stop = self.peek().start + length_max
         for index in range(self._at, self._last):
-            kind, text, _, _ = self.tokens[index]
+            kind, text, start, _ = self.tokens[index]
+            if start > stop:
+                return None
             if text == ";" and kind is TokenKind.SYMBOL:
                 return index
             if kind is TokenKind.BROKEN:

@@ -81,7 +81,7 @@ class _Part:
     #: Index of its first token, and of the one after its last.
     first: int
     stop: int
-    #: Those before it and inside, and those behind it in its last line.
+    #: Those before it and inside, and those after it in its last line.
     comments: tuple[Comment, ...]
     #: With its comments, as written.
     text: str

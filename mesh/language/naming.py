@@ -52,7 +52,7 @@ class _After(Places):
         return self._original.at(max(0, offset - self._length))
 
     def origin(self, start: int, stop: int) -> tuple[int, int] | None:
-        """The place of a range behind the name; see ``Places``."""
+        """The place of a range after the name; see ``Places``."""
         if start < self._length:
             return None
         return self._original.origin(start - self._length, stop - self._length)

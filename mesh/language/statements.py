@@ -41,12 +41,12 @@ def read_statement(cursor: Cursor) -> ReadStatement | None:
     None for one with an error, without a ``;``, with variables in it, or very long.  The cursor
     stays.
     """
-    stop = cursor.end_of_statement()
+    stop = cursor.end_of_statement(_LENGTH_MAX)
     if stop is None:
         return None
     first, last = cursor.peek().start, cursor.tokens[stop].start
     origin = cursor.places.origin(first, last)
-    if origin is None or last - first > _LENGTH_MAX:
+    if origin is None:
         return None
     slot = _slot(cursor.text[first:last], *origin, cursor.indent)
     if not slot:

@@ -104,9 +104,9 @@ async def test_a_history_that_is_killed_after_each_checkpoint_comes_to_its_end(
 
 #: A process that makes a checkpoint as often as it may.
 OFTEN = """import sys
-from mesh.history import checkpoint, files, process
+from mesh.history import files, process
 
-files.BATCH_ROWS, checkpoint._SHARE = 25, 1e9
+files.BATCH_ROWS, process._SHARE = 25, 1e9
 sys.exit(process.main())
 """
 

@@ -21,7 +21,7 @@ import json, os, pathlib, sys
 import psutil
 from mesh import java
 from mesh.settings import SparkSettings
-from mesh.spark import jvm_figures, session
+from mesh.spark import session
 os.environ["JAVA_HOME"] = str(java.java_home())
 spark = session.start(SparkSettings(ui=True), "test", pathlib.Path(sys.argv[1]))
 listening = [
@@ -37,7 +37,7 @@ for name in ("nats", "password", "credentials", "tasks"):
 shown = spark._jsparkSession.sessionState().conf().redactOptions(jvm.PythonUtils.toScalaMap(given))
 kill = spark.sparkContext.getConf().get("spark.ui.killEnabled")
 found = {"url": spark.sparkContext.uiWebUrl, "listening": listening, "shown": shown.toString()}
-found["figures"] = jvm_figures.figures(spark)
+found["figures"] = session.jvm_figures(spark)
 session.stop(spark)
 print(json.dumps({**found, "kill": kill}))
 """

@@ -94,9 +94,11 @@ def _is_fresh(
     definition: Definition, first: dict[tuple[type, str], Definition], problems: Diagnostics
 ) -> bool:
     """Whether it is the first of its kind and name; report one that differs from the first."""
-    before = first.setdefault((type(definition), definition.name), definition)
-    if before is definition:
+    key = type(definition), definition.name
+    if key not in first:
+        first[key] = definition
         return True
+    before = first[key]
     may_repeat = isinstance(definition, StreamDefinition | TableDefinition)
     if not (may_repeat and definition == before):
         kind = _kind(definition)

@@ -40,7 +40,7 @@ class NamedDefinition:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a query asked of the names of its app, with the answers."""
+    """The questions of a query to the names of its app, with the answers."""
 
     #: The functions that the app defines.
     scripts: tuple[tuple[str, AttributeType], ...]

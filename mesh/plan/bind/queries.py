@@ -69,7 +69,7 @@ def bind_query(
 
 @dataclass(frozen=True, slots=True)
 class _Binding:
-    """What a query without an error was bound to, by the answers that it got."""
+    """The bound form of a query without an error, for the answers that it got."""
 
     answers: Answers
     bound: BoundQuery
