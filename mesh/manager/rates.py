@@ -56,7 +56,7 @@ class Flow:
     #: Events by the time from the broker's storing of them to the publishing of their effect, per
     #: second: one number for each bucket (``mesh.model.histogram``), or none at all.
     latencies: tuple[float, ...] = ()
-    #: What the metrics history has of it: the values of ``FLOW_FIELDS``, and all buckets.
+    #: Its row in the metrics history: the values of ``FLOW_FIELDS``, and all buckets.
     row: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

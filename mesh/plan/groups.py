@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Element:
     """A query, a partition or an aggregation: its tree, and its bound form."""
 
@@ -54,7 +54,7 @@ class Element:
         assert isinstance(self.bound, BoundQuery), "bound in the order of the trees"
         return ((self.tree, self.bound),)
 
-    @cached_property
+    @property
     def uses(self) -> Uses:
         """The parts of the app that it uses."""
         return uses_of(self.bound)

@@ -360,7 +360,7 @@ def test_it_is_used_from_the_host_and_exact_over_kills_and_over_down_and_up(stac
     path.write_text(APP)
     assert stack.values("deploy", str(path), "--timeout", "120")["running"]
 
-    # What delays every output does so in each period; a pause of the machine is in one.
+    # A fault of the reader delays outputs in each period; a pause of the machine is in one.
     asyncio.run(latencies_s(stack, 0, 2 * RATE))
     p99_s = [
         float(np.quantile(asyncio.run(latencies_s(stack, period * RATE, RATE)), 0.99))
