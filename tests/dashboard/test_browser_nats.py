@@ -69,15 +69,15 @@ async def _worker(browser: Browser, at: Site) -> None:
         "state": InstanceState.RETRYING, "restarts": 7, "behind": 40, "error": "no",
     }  # fmt: skip
 
-    async def is_failing() -> bool:
-        return (await at.service.status("Shop")).state == "failing"
-
-    await until(is_failing)
-    await page.goto(at.url + "/nodes/w1")
-    numbers = await page.locator("#live_node").inner_text()
-    assert "Slots" in numbers
     restarts = page.locator(".number", has_text="Restarts").locator("dd")
-    assert (await restarts.inner_text()).startswith("7")
+
+    # Pages of one moment share a view, so a page may be older than the report.
+    async def shows_restarts() -> bool:
+        await page.goto(at.url + "/nodes/w1")
+        return (await restarts.inner_text()).startswith("7")
+
+    await until(shows_restarts)
+    assert "Slots" in await page.locator("#live_node").inner_text()
     first = page.locator("#live_instances tbody tr").first
     assert "Shop-default-1" in await first.inner_text()
     assert "retrying" in await first.inner_text()
