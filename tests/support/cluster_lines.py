@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mesh.control import election
 from mesh.control.placement import Admits, Candidate, Need
 from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.model.app import AppSpec, Channel, GroupInput, GroupKind, GroupSpec, Strategy
@@ -260,3 +261,8 @@ def need(text: str) -> Need:
     instance = first.removesuffix("!")
     name, group, _ = instance.rsplit("-", 2)
     return Need(instance, name, group, frozenset(labels), first.endswith("!"))
+
+
+def candidate(name: str) -> election.ManagerCandidate:
+    """``a2`` is process 2 of manager ``a``."""
+    return election.ManagerCandidate(name[0], name[1:])
