@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
     from mesh.jetstream.server import NatsServer
 
-pytestmark = pytest.mark.nats
 
-
+@pytest.mark.nats
 def test_users_and_tokens_are_made_used_and_removed(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,3 +68,14 @@ def test_users_and_tokens_are_made_used_and_removed(
         assert "twelve letters" not in str(entries)
         assert token not in str(entries)
         assert mesh("audit", "--of", "eve").count("eve") >= 2
+
+
+def test_a_user_is_added_with_the_password_of_the_environment(alone: Path) -> None:
+    runner = CliRunner()
+    for words in ("added to", "new password"):
+        said = runner.invoke(
+            app, ["user", "add", "ada", "--file", "u"], env={"MESH_NEW_PASSWORD": "twelve letters"}
+        )
+        assert said.exit_code == 0
+        assert words in said.output
+    assert (alone / "u").read_text().startswith("ada:$argon2id$")

@@ -132,7 +132,7 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
     ),
     ("docs/cli.md", "1 2026-01-01"): _ONLY_SHOWN,
     ("docs/cli.md", "mesh install man"): By(
-        "tests/cli/test_help.py::test_every_part_is_listed_and_written"
+        "tests/cli/test_install.py::test_every_part_is_listed_and_written"
     ),
     ("docs/cli.md", "app: alarm.siddhi"): By(
         "tests/testing/test_payload_cases.py::test_the_example_of_the_page_passes"
@@ -186,7 +186,7 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         "@App:name('A') {} from Readings[value > 40.0] select sensor, value insert into Alarms;"
     ),
     ("docs/connectors.md", "message Event"): By(
-        "tests/receiver/test_grpc.py::test_an_event_has_the_bytes_of_the_original"
+        "tests/receiver/test_grpc_events.py::test_an_event_has_the_bytes_of_the_original"
     ),
     ("docs/connectors.md", "type='grpc-service'"): Around("@App:name('A') {}"),
     ("docs/connectors.md", "type='fileeventlistener'"): Around(
@@ -205,7 +205,7 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         f"@App:name('A') {_ORDERS} {{}} from Orders select item, price insert into Out;"
     ),
     ("docs/connectors.md", "billing:"): By(
-        "tests/receiver/test_sources.py::test_references_are_read_from_the_nodes_file"
+        "tests/connect/test_references.py::test_references_are_read_from_the_nodes_file"
     ),
     ("docs/connectors.md", "import asyncio"): By(
         "tests/receiver/test_own_connector.py::test_the_page_shows_the_example"

@@ -1,4 +1,4 @@
-"""Comparison of two plans: restarts with reasons, and kept states; ``mesh diff``."""
+"""Comparison of two plans: restarts with reasons, and kept states."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from mesh.cli.commands import app
 from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.plan.changes import GroupFate, changes_between, merge_specs
@@ -56,59 +54,6 @@ def test_a_group_that_goes_on_keeps_the_names_of_its_queries() -> None:
     assert "query-3" in new.groups[-1].text
     assert "query-2" in merge_specs(old, new).groups[-1].text
     assert changes_between(old, new).fate("h") is GroupFate.SAME
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> tuple[str, str]:
-    (tmp_path / "old.siddhi").write_text(OLD)
-    (tmp_path / "new.siddhi").write_text(NEW)
-    return str(tmp_path / "old.siddhi"), str(tmp_path / "new.siddhi")
-
-
-def test_files_are_compared(files: tuple[str, str]) -> None:
-    told = CliRunner().invoke(app, ["diff", *files])
-    assert told.exit_code == 1
-    assert told.stdout == explain_changes(changes_between(plan(OLD).spec, plan(NEW).spec)) + "\n"
-    same = CliRunner().invoke(app, ["diff", files[0], files[0]])
-    assert (same.exit_code, same.stdout) == (0, "app A: nothing restarts\n")
-
-
-def test_programs_get_values(files: tuple[str, str]) -> None:
-    told = CliRunner().invoke(app, ["diff", *files, "--output", "json"])
-    values = json.loads(told.stdout)
-    assert told.exit_code == 1
-    assert values["same"] is False
-    assert {g["name"]: g["change"] for g in values["groups"]} == {
-        "default": "started", "g": "same", "h": "same",
-    }  # fmt: skip
-    assert values["channels"][0] == {
-        "stream": "V", "key": [], "computed": "", "change": "added", "reason": None,
-    }  # fmt: skip
-
-
-def test_what_no_running_app_can_become_is_told(files: tuple[str, str], tmp_path: Path) -> None:
-    keyed = tmp_path / "keyed.siddhi"
-    keyed.write_text(
-        "@App:name('A') define stream S (a int); @dist(execGroup='g', parallel='2')"
-        " partition with (a of S) begin from S#window.length(2) select a, count() as n"
-        " insert into T; end;"
-    )
-    told = CliRunner().invoke(app, ["diff", files[0], str(keyed)])
-    assert told.exit_code == 1
-    assert "can't be changed like that while it runs (MESH-C121)\n  group g: " in told.stdout
-    values = CliRunner().invoke(app, ["diff", files[0], str(keyed), "--output", "json"])
-    assert json.loads(values.stdout)["obstacles"][0].startswith("group g: ")
-
-
-def test_what_is_no_app_ends_with_two(files: tuple[str, str], tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.siddhi"
-    wrong.write_text("@App:name('A') define strem S (a int);")
-    told = CliRunner().invoke(app, ["diff", files[0], str(wrong)])
-    assert told.exit_code == 2
-    assert "MESH-L104" in told.stderr
-    gone = CliRunner().invoke(app, ["diff", files[0], str(tmp_path / "gone")])
-    assert gone.exit_code == 2
-    assert "MESH-U120" in gone.stderr
 
 
 TABLE = """@App:name('A') define stream S (k string);

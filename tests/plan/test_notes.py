@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.cli.deploy_outcome import describe_deploy
 from mesh.plan.build import plan
 from mesh.plan.notes import unread_sources, warnings_of
 
@@ -30,16 +29,6 @@ def test_they_are_named(text: str, unread: list[str]) -> None:
     planned = plan(f"@App:name('A') {text}")
     found = unread_sources(planned.bound, planned.spec)
     assert [one.partition(" is not opened")[0] for one in found] == unread
-
-
-def test_a_deploy_shows_them() -> None:
-    done = {
-        "app": "A", "status": None, "seconds": 0.0, "running": False,
-        "warnings": ["source http is not opened"],
-    }  # fmt: skip
-    assert describe_deploy(done).splitlines() == [
-        'app "A" is deployed', "  warning: source http is not opened",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

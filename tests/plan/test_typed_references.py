@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.connect.references import types_of
 from mesh.errors import MeshError
 from mesh.language.substitution import substitute
 from mesh.plan.build import plan
 from mesh.plan.typed_references import needs_types, with_types
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    pass
 
 TEXT = """@App:name('A')
 -- ref='x' of a comment
@@ -51,10 +50,3 @@ def test_a_reference_whose_type_is_not_known_is_named() -> None:
     with pytest.raises(MeshError, match='reference "orders" has none here') as raised:
         plan(with_types(TEXT.replace("select b", "select a"), {"out": "log"}))
     assert "receiver.refs_file of each manager" in (raised.value.hint or "")
-
-
-def test_types_are_read_from_the_file_of_references(tmp_path: Path) -> None:
-    path = tmp_path / "refs.yaml"
-    path.write_text("orders:\n  type: http\n  receiver.url: http://h:1/\nplain:\n  a: 1\n")
-    assert types_of(str(path)) == {"orders": "http"}
-    assert types_of("") == {}

@@ -19,12 +19,12 @@ EXACT: Final = {
     "source fileeventlistener": "test_file_events.py::test_differences_are_reported_exactly_once",
     "source nats": "test_conformance.py::test_a_jetstream_stream_of_others_is_read_exactly_once",
     "source inMemory": "test_conformance.py::test_a_topic_is_read_exactly_once",
-    "source kafka": "test_kafka.py::test_a_topic_is_read_exactly_once",
+    "source kafka": "test_kafka_source.py::test_a_topic_is_read_exactly_once",
     "source cdc": "test_databases.py::test_rows_of_a_table_are_polled_exactly_once",
     "sink file": "test_conformance.py::test_a_file_is_written_exactly_once",
-    "sink kafka": "test_kafka.py::test_a_topic_is_written_exactly_once",
-    "sink prometheus": "test_listeners.py::test_totals_are_exact",
-    "sink s3": "test_mail_and_objects.py::test_objects_are_stored_exactly_once",
+    "sink kafka": "test_kafka_sink.py::test_a_topic_is_written_exactly_once",
+    "sink prometheus": "test_prometheus_sink.py::test_totals_are_exact",
+    "sink s3": "test_s3_sink.py::test_objects_are_stored_exactly_once",
     "sink rdbms": "test_databases.py::test_rows_are_inserted_exactly_once",
 }
 #: The same connectors in another use.
@@ -40,12 +40,16 @@ MORE: Final = (
 KEYED: Final = {
     "source http": "test_conformance.py::test_requests_with_a_key_are_stored_once",
     "sink http": "test_conformance.py::test_requests_of_a_sink_are_repeated_with_their_key_only",
-    "source grpc": "test_grpc.py::test_calls_with_a_key_are_stored_once",
-    "sink grpc": "test_grpc.py::test_calls_of_a_sink_are_repeated_with_their_key_only",
-    "sink grpc-call": "test_grpc.py::test_answers_of_repeated_calls_are_stored_once",
-    "source grpc-call-response": "test_grpc.py::test_answers_of_repeated_calls_are_stored_once",
-    "source rabbitmq": "test_rabbitmq.py::test_messages_with_an_id_are_stored_once",
-    "sink rabbitmq": "test_rabbitmq.py::test_repeats_of_a_sink_have_the_message_id_of_the_first",
+    "source grpc": "test_grpc_source.py::test_calls_with_a_key_are_stored_once",
+    "sink grpc": "test_grpc_sink.py::test_calls_of_a_sink_are_repeated_with_their_key_only",
+    "sink grpc-call": "test_grpc_sink.py::test_answers_of_repeated_calls_are_stored_once",
+    "source grpc-call-response": (
+        "test_grpc_sink.py::test_answers_of_repeated_calls_are_stored_once"
+    ),
+    "source rabbitmq": "test_rabbitmq_source.py::test_messages_with_an_id_are_stored_once",
+    "sink rabbitmq": (
+        "test_rabbitmq_sink.py::test_repeats_of_a_sink_have_the_message_id_of_the_first"
+    ),
     "sink nats": "test_repeats.py::test_a_stream_of_others_gets_each_event_once",
     "sink inMemory": "test_repeats.py::test_a_topic_gets_each_event_once",
     "sink mqtt": "test_repeats.py::test_repeats_over_mqtt_have_the_key_of_the_first",

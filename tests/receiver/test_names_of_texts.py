@@ -192,7 +192,7 @@ BESIDE: Final = {
 #: Options that name things which are decided about elsewhere, with the tests.
 ELSEWHERE: Final = {
     # Files of an event, when it is sent.
-    ("sink email", "attachments"): "tests/receiver/test_mail_and_objects.py",
+    ("sink email", "attachments"): "tests/receiver/test_email_sink.py",
     ("sink http-call", "download.path"): "tests/receiver/test_calls.py",
     ("sink http-request", "download.path"): "tests/receiver/test_calls.py",
     # Of the node, for the apps that it names.

@@ -12,7 +12,7 @@ import pytest
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.receiver.types.in_memory import subject_of
 from mesh.testing.connectors import ConnectorScenario, Stage, conform
-from tests.receiver.test_mail_and_objects import Mailbox, mailbox
+from tests.receiver.test_email_sink import Mailbox, mailbox
 from tests.receiver.test_mqtt import client
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from mesh.receiver.tcp_server import TcpServers
 from mesh.receiver.types.calls import NO_STATUS
 from mesh.receiver.types.in_memory import subject_of
 from mesh.store.engine import engine_of
-from tests.receiver.test_mail_and_objects import Mailbox
+from tests.receiver.test_email_sink import Mailbox
 from tests.receiver.test_mqtt import client
 from tests.support import databases
 from tests.support.databases import PASSWORD, USER

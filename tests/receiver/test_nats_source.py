@@ -1,4 +1,4 @@
-"""Source and sink ``nats``: streams and subjects of other servers, properties, logins, order."""
+"""Source ``nats``: streams and subjects of other servers, properties, logins, permissions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mesh.plan.reads import reads_of, with_reads
 from mesh.receiver.types.nats_source import NatsSource
 from mesh.settings import NatsSettings
 from mesh.testing.connectors import staged
+from tests.support.nats_apps import APP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.nats
 
-APP = """@App:name('Nats')
-{}
-define stream S (k string, n int, subject string, of string);
-{}
-define stream T (k string, n int);
-from S select k, n insert into T;
-"""
 PATHS = "@attributes(k='k', n='n', subject='trp:subject', of='trp:{}')"
 
 
@@ -206,27 +200,6 @@ async def test_a_stream_of_the_mesh_is_read_with_permission_only(
         stage.spec = with_reads(stage.spec, reads_of(stage.spec))
         stage.start("receiver-S", 2)
         await stage.until("the event", lambda: count(stage, "S", 1))
-
-
-async def test_many_events_leave_in_order(nats_server: NatsServer) -> None:
-    sink = (
-        f"@sink(type='nats', server.urls='{nats_server.url}', destination='out', "
-        "headers=\"'Key:{{k}}'\", @map(type='json', envelope='none'))"
-    )
-
-    async with staged(nats_server.url, APP.format("", sink)) as stage:
-        await stage.js.add_stream(name="OUT", subjects=["out"])
-        lines = [b'{"k":"k","n":%d}' % n for n in range(3000)]
-        await stage.js.publish("mesh.Nats.T", b"\n".join(lines))
-        stage.start("sink-T")
-
-        async def all_out() -> bool:
-            return bool((await stage.js.stream_info("OUT")).state.messages >= 3000)
-
-        await stage.until("all", all_out)
-        found = [(await stage.js.get_msg("OUT", n)) for n in (1, 1500, 3000)]
-        assert [one.data for one in found] == [lines[0], lines[1499], lines[2999]]
-        assert (found[0].headers or {})["Key"] == "k"
 
 
 async def test_a_file_of_the_node_is_named_by_a_reference_only(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
 
+
 ROWS = 900
 
 
@@ -91,3 +92,9 @@ async def test_time_to_compile_is_no_time_to_start(
     monkeypatch.setattr(loop_cache, "is_compiled", lambda: True)
     with pytest.raises(MeshError, match="workers are not ready"):
         await demo._until_ready(cast("Any", Workers()), 1)
+
+
+def test_quantiles_are_values_that_were_there() -> None:
+    assert demo_run.quantiles([]) == (None, None)
+    assert demo_run.quantiles([7.0]) == (7.0, 7.0)
+    assert demo_run.quantiles([float(n) for n in range(101)]) == (50.0, 99.0)

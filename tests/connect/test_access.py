@@ -12,7 +12,6 @@ from mesh import scratch
 from mesh.connect import access as node_access
 from mesh.connect.access import access_of, check_egress, check_url, path_of
 from mesh.connect.contract import Context, UnavailableError
-from mesh.connect.references import open_references, references_of
 from mesh.errors import MeshError
 from mesh.receiver.types.kafka import settings as kafka_settings
 from mesh.settings import ReceiverSettings, SecretSettings, Settings, StateSettings
@@ -185,21 +184,3 @@ def test_settings_of_a_client_of_kafka_name_what_is_open(given: tuple[str, str])
     options = {"bootstrap.servers": "192.0.2.1:9092", "optional.configuration": [given]}
     with pytest.raises(MeshError, match="MESH-C132"):
         kafka_settings(Context("a", "s", options, open_to("")), {})
-
-
-def test_a_reference_is_for_apps_that_it_names(tmp_path: Path) -> None:
-    file = tmp_path / "refs.yaml"
-    file.write_text(
-        "all: {a: 1}\nshop: {a: 1, apps: 'Shop*'}\ntwo: {a: 1, apps: [Shop, Till]}\n"
-        "none: {a: 1, apps: []}\n"
-    )
-    every = references_of(str(file))
-    found = {app: sorted(open_references(every, app)) for app in ("Shop", "Shop2", "Till", "Bank")}
-    assert found == {
-        "Shop": ["all", "shop", "two"], "Shop2": ["all", "shop"], "Till": ["all", "two"],
-        "Bank": ["all"],
-    }  # fmt: skip
-    # It is no option of the connector.
-    assert open_references(every, "Shop")["shop"] == {"a": "1"}
-    file.write_text("x: {a: 1, apps: 'a b'}\n")
-    assert open_references(references_of(str(file)), "Shop") == {}

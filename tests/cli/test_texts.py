@@ -24,6 +24,7 @@ from tests.support.paths import EXAMPLE
 if TYPE_CHECKING:
     from typer.testing import Result
 
+
 DEFINED = "define stream S (a int, b string);"
 VALID = f"@App:name('A') {DEFINED}\nfrom S select a insert into T;\n"
 MISSPELT_TWICE = (
@@ -296,3 +297,20 @@ def test_a_mistake_beside_variables_is_told_in_their_words() -> None:
     first, second = error.value.errors  # type: ignore[attr-defined]  # several
     assert first.hint == "Did you mean 'select'?"
     assert second.message.endswith("found '${QUERY}'")
+
+
+def test_a_valid_app_is_said_to_be(alone: Path) -> None:
+    said = CliRunner().invoke(app, ["validate", str(EXAMPLE)])
+    assert said.exit_code == 0
+    assert 'app "Temperature" is valid' in said.output
+
+
+def test_a_fault_is_shown_with_its_line_and_exit_code_1(alone: Path) -> None:
+    path = alone / "bad.siddhi"
+    path.write_text(EXAMPLE.read_text().replace("e1=TempStream", "e1=TempStreem"))
+    said = CliRunner().invoke(app, ["validate", str(path)])
+    assert said.exit_code == 1
+    assert said.stdout == ""
+    assert f"--> {path}:7:" in said.stderr
+    assert "^" in said.stderr
+    assert "Traceback" not in said.stderr

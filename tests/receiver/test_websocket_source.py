@@ -1,0 +1,64 @@
+"""Source ``websocket``: addresses of other servers, and messages that are not stored yet."""
+
+from __future__ import annotations
+
+import http
+from typing import Any
+
+import pytest
+import websockets.asyncio.client
+import websockets.asyncio.server
+
+from mesh.connect.contract import Context, UnavailableError
+from mesh.receiver.types import arrivals
+from mesh.receiver.types.websocket_source import WebSocketSource
+
+
+async def test_a_server_leads_a_websocket_source_to_no_other_address() -> None:
+    """Not past receiver.egress."""
+    reached: list[str] = []
+
+    def lead(connection: Any, request: Any) -> Any:
+        reached.append(request.path)
+        answer = connection.respond(http.HTTPStatus.FOUND, "")
+        answer.headers["Location"] = f"ws://127.0.0.1:{port}/inside"
+        return answer
+
+    async def serve(connection: Any) -> None:
+        await connection.wait_closed()
+
+    async with websockets.asyncio.server.serve(
+        serve, "127.0.0.1", 0, process_request=lead
+    ) as server:
+        (port,) = {one.getsockname()[1] for one in server.sockets}
+        source = WebSocketSource()
+        options = {"url": f"ws://127.0.0.1:{port}/outside"}
+        with pytest.raises(UnavailableError, match="302"):
+            await source.open(Context("A", "S", options), None)
+        await source.close()
+    assert reached == ["/outside"]
+
+
+async def test_a_server_waits_while_bytes_of_its_messages_are_not_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals, "BYTES_MAX", 8 << 20)
+
+    async def serve(connection: Any) -> None:
+        for _ in range(60):
+            await connection.send(bytes(1 << 20))
+        await connection.wait_closed()
+
+    async with websockets.asyncio.server.serve(serve, "127.0.0.1", 0, compression=None) as server:
+        (port,) = {one.getsockname()[1] for one in server.sockets}
+        source, found, most = WebSocketSource(), 0, 0
+        options = {"url": f"ws://127.0.0.1:{port}/"}
+        await source.open(Context("A", "S", options), None)
+        while found < 60:
+            batch = await source.read()
+            most = max(most, source._arrived._bytes)
+            if batch is not None:
+                found += len(batch.payloads)
+                await source.committed(batch.position)
+        await source.close()
+    assert most <= 3 << 20
