@@ -183,10 +183,13 @@ async def _traced(
     from nats.js.errors import NoStreamResponseError
 
     from mesh.client import taps, wire
+    from mesh.client.deployed import no_channel
 
     subject = taps.subject_of(at, app, stream)
     async with wire.connected(taps.checked(at)) as client:
         spec = await _spec(client, app)
+        if spec.whole_channel(stream) is None:
+            raise no_channel(spec, stream)
         ways = steps(spec, stream)
         arrivals: dict[str, float] = {}
         reports: list[dict[str, Any]] = []
@@ -302,16 +305,14 @@ def _status(at: ClientContext, app: str) -> list[InstanceAnswer]:
 
 
 async def _spec(client: NatsClient, app: str) -> AppSpec:
-    from nats.js.errors import KeyNotFoundError, NotFoundError
+    from nats.js.errors import NotFoundError
 
-    from mesh.client import wire
+    from mesh.client.deployed import not_deployed, spec_of
 
     try:
-        return await wire.spec_of(client, app)
-    except (KeyNotFoundError, NotFoundError) as error:
-        raise MeshError(
-            "MESH-A404", f'app "{app}" is not deployed', hint="'mesh apps' lists those that are."
-        ) from error
+        return await spec_of(client, app)
+    except NotFoundError as error:
+        raise await not_deployed(client, app) from error
 
 
 def _ms(seconds: float) -> float:

@@ -250,7 +250,11 @@ class Client(_Calls, Caller):
                     return status
 
     def tap(self, app: str, stream: str, *, from_start: bool = False) -> Tap:
-        """The events of a stream from now on, or from the oldest that is stored; see ``Tap``."""
+        """The events of a stream from now on, or from the oldest that is stored; see ``Tap``.
+
+        Where it is entered, it raises MESH-A404 for an app that is not deployed, MESH-N111 for a
+        stream that no channel holds.
+        """
         return Tap(self._context, app, stream, from_start=from_start)
 
     def publish(
@@ -265,7 +269,8 @@ class Client(_Calls, Caller):
             time: the attribute with the event time, ms since 1970; without it that of the server.
 
         Raises:
-            MeshError: MESH-N111 if no app reads the stream, MESH-N112 if an event is not accepted.
+            MeshError: MESH-A404 if the app is not deployed, MESH-N111 if no channel holds the
+                stream, MESH-N112 if an event is not accepted.
         """
         return publish_blocking(self._context, app, stream, events, time)
 

@@ -257,11 +257,12 @@ async def publish(
         time: the attribute with the time of the event; empty for the server's.
 
     Raises:
-        MeshError: MESH-N111 if no channel takes them, MESH-N112 if one is not accepted, MESH-U124
-            for an event without a time.
+        MeshError: MESH-A404 if the app is not deployed, MESH-N111 if no channel takes them,
+            MESH-N112 if one is not accepted, MESH-U124 for an event without a time.
         TypeError: one event in place of several, or a value that JSON does not have.
     """
     from mesh.client import wire
+    from mesh.client.deployed import why_refused
 
     if isinstance(events, str | bytes | Mapping):
         raise TypeError("events is an iterable of events: [event] publishes one")
@@ -277,7 +278,8 @@ async def publish(
                 await publisher.send(data, headers)
             await publisher.settle()
         except wire.NoStreamError as error:
-            raise MeshError(
+            misnamed = None if publisher.stored else await why_refused(client, app, stream)
+            raise misnamed or MeshError(
                 "MESH-N111",
                 f'no channel takes "{subject}"',
                 detail=_stored(publisher.stored) if publisher.stored else None,

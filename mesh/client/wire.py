@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import csv
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import nats.errors
 import orjson
 
+from mesh.client.deployed import holders
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import connection
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from mesh.client.context import ClientContext
     from mesh.jetstream.channel_reader import ChannelMessage
-    from mesh.model.app import AppSpec
 
 #: Messages of one look at a channel, and how long it waits for the first, seconds.
 _MESSAGES = 1000
@@ -33,6 +32,8 @@ _MESSAGES = 1000
 _WINDOW = 500
 _ACK_S = 5.0
 _WAIT_S = 5.0
+#: Of the refusals of a server, in small letters.
+_NO_PERMISSION = "permissions violation"
 
 
 @asynccontextmanager
@@ -90,11 +91,15 @@ async def connected(context: ClientContext) -> AsyncIterator[Client]:
             hint="Try again; what --from-start has printed comes again.",
         ) from error
     except TimeoutError as error:
+        # The server answers a request that the login may not make by an error of the connection.
+        refused = next((one for one in problems if _NO_PERMISSION in one.lower()), None)
         raise MeshError(
             "MESH-N110",
             f"NATS at {connection.without_login(settings.url)} does not answer",
-            detail="A request got no answer in time.",
-            hint="Try again: a stream has no leader while a server that ended is replaced.",
+            detail=f"{refused}." if refused else "A request got no answer in time.",
+            hint="Use a login that may do it."
+            if refused
+            else "Try again: a stream has no leader while a server that ended is replaced.",
         ) from error
     finally:
         is_used = False
@@ -165,47 +170,20 @@ class EventPublisher:
             self._refusal = self._refusal or EventRefusedError(str(error.get("description")))
 
 
-async def spec_of(client: Client, app: str) -> AppSpec:
-    """The plan of an app; KeyNotFoundError or NotFoundError of NATS for one that is not there."""
-    from mesh.model import codec, names
-    from mesh.model.cluster import AppRecord
-
-    bucket = await client.jetstream().key_value(names.APPS_BUCKET)
-    return codec.decode(AppRecord, (await bucket.get(names.app_key(app))).value or b"").spec
-
-
-async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]]:
-    """(JetStream stream, subject) of the channels that hold all events of a stream, each once.
-
-    That is the plain channel for an app that is not deployed.
+async def subscribed(client: Client, app: str, stream: str) -> asyncio.Queue[Msg]:
+    """The messages of a stream that arrive from now on.
 
     Raises:
-        MeshError: MESH-N111, the app is deployed and no channel holds the stream.
+        MeshError: as ``holders``; MESH-N110, the login may not read them.
     """
-    from mesh.model import names
-
-    spec = None
-    with contextlib.suppress(nats.errors.Error):
-        spec = await spec_of(client, app)
-    if spec is None:
-        return [(names.js_stream(app, stream), names.subject(app, stream))]
-    channel = spec.whole_channel(stream)
-    if channel is None:
-        raise MeshError(
-            "MESH-N111",
-            f'no channel of app "{app}" holds "{stream}"',
-            detail="It is not defined, or it does not leave its execution group.",
-            hint=f"Channels: {', '.join(sorted({c.stream.name for c in spec.channels}))}.",
-        )
-    return [(channel.js_stream(p), channel.subject(p)) for p in range(channel.partitions)]
-
-
-async def subscribed(client: Client, app: str, stream: str) -> asyncio.Queue[Msg]:
-    """The messages of a stream that arrive from now on."""
     arrived: asyncio.Queue[Msg] = asyncio.Queue()
     for _, subject in await holders(client, app, stream):
         await client.subscribe(subject, cb=arrived.put)
     await client.flush()
+    # The server refuses a subscription without an answer to it, before that of the flush.
+    refusal = str(client.last_error or "")
+    if f"{_NO_PERMISSION} for subscription" in refusal.lower():
+        raise _no_events(app, stream, refusal, "Name a stream that the login may read.")
     return arrived
 
 
@@ -250,14 +228,19 @@ async def stored(client: Client, app: str, stream: str) -> AsyncGenerator[Channe
     except nats.errors.TimeoutError:
         raise
     except nats.errors.Error as error:
-        raise MeshError(
-            "MESH-N110",
-            f'NATS gives no events of "{names.subject(app, stream)}"',
-            detail=f"{error}.",
-            hint="Try again; 'nats server check jetstream' tells more.",
-        ) from error
+        hint = "Try again; 'nats server check jetstream' tells more."
+        raise _no_events(app, stream, str(error), hint) from error
     finally:
         await end(reading)
+
+
+def _no_events(app: str, stream: str, reason: str, hint: str) -> MeshError:
+    from mesh.model import names
+
+    subject = names.subject(app, stream)
+    return MeshError(
+        "MESH-N110", f'NATS gives no events of "{subject}"', detail=f"{reason}.", hint=hint
+    )
 
 
 def json_lines(lines: Iterable[str]) -> Iterator[bytes]:

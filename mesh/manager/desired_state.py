@@ -12,6 +12,7 @@ from mesh.manager.waiting import until
 from mesh.model import codec, names
 from mesh.model.access import Permission, sees
 from mesh.plan.fork import read_by_others
+from mesh.plan.name_errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,6 +54,7 @@ class DesiredState:
                 f'app "{app}" is not deployed',
                 # Those that the user may see.
                 detail=f"Deployed are: {', '.join(app_names) or 'none'}.",
+                hint=nearest(app, app_names),
             )
         return entry
 

@@ -15,6 +15,7 @@ from mesh.jetstream.connection import api_call
 from mesh.jetstream.refusals import unreachable
 from mesh.mapping.messages import decode
 from mesh.model import names
+from mesh.plan.name_errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -190,6 +191,7 @@ def channel_of(spec: AppSpec, stream: str) -> Channel:
             "MESH-A404",
             f'app "{spec.name}" has no stream "{stream}" on the wire',
             detail=f"On the wire are: {', '.join(stream_names)}.",
+            hint=nearest(stream, stream_names),
         )
     return channel
 

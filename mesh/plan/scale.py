@@ -14,6 +14,7 @@ from mesh.connect import registry
 from mesh.connect.spec import Role
 from mesh.errors import MeshError
 from mesh.model.app import GroupKind, Strategy
+from mesh.plan.name_errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +40,7 @@ def scaled(spec: AppSpec, group: str, parallel: int) -> AppSpec:
             "MESH-A404",
             f'app "{spec.name}" has no group "{group}"',
             detail=f"Groups are: {', '.join(g.name for g in spec.groups)}.",
+            hint=nearest(group, [g.name for g in spec.groups]),
         )
     reason = _reason_against(existing, parallel)
     if reason is not None:

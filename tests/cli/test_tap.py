@@ -70,9 +70,9 @@ async def test_a_file_for_a_stream_that_is_not_there_is_one_error(
     nats_server: NatsServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = ClientContext(nats=nats_server.url)
-    with pytest.raises(MeshError, match="no channel takes") as raised:
+    with pytest.raises(MeshError, match="not deployed") as raised:
         await taps.publish(at, "Shop", "Orders", iter([b"{}"] * 1000), "")
-    assert raised.value.code == "MESH-N111"
+    assert raised.value.code == "MESH-A404"
     gc.collect()
     assert "never retrieved" not in caplog.text
 

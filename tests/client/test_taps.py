@@ -84,7 +84,8 @@ async def test_a_stream_that_a_deployed_app_has_not_is_refused_and_others_are_na
         with pytest.raises(client.MeshError) as raised:
             async with mesh.tap("Shop", "Fund"):
                 pass
-    assert (raised.value.code, raised.value.hint) == ("MESH-N111", "Channels: Found, Orders.")
+    assert (raised.value.code, raised.value.hint) == ("MESH-N111", 'Did you mean "Found"?')
+    assert str(raised.value.detail).endswith("Channels: Found, Orders.")
 
 
 async def test_another_mesh_than_the_process_s_is_refused(at: client.ClientContext) -> None:
