@@ -24,6 +24,27 @@ _NATS_LOGIN: Final = (
 )
 
 
+def _is_on(options: Mapping[str, str], name: str) -> bool:
+    return options.get(name, "").strip().lower() == "true"
+
+
+def _server_objection(options: Mapping[str, str]) -> str | None:
+    login = options.get("basic.auth.username"), options.get("basic.auth.password")
+    if _is_on(options, "basic.auth.enabled") and not all(login):
+        return "basic.auth.enabled needs basic.auth.username and basic.auth.password"
+    return None
+
+
+def _client_objection(options: Mapping[str, str]) -> str | None:
+    if options.get("basic.auth.username"):
+        return None
+    if _is_on(options, "basic.auth.enabled"):
+        return "basic.auth.enabled needs basic.auth.username"
+    if options.get("basic.auth.password"):
+        return "basic.auth.password needs basic.auth.username"
+    return None
+
+
 _HTTP_SOURCE: Final = Spec(
     "http",
     Role.SOURCE,
@@ -35,7 +56,7 @@ _HTTP_SOURCE: Final = Spec(
             "http://0.0.0.0:8280/{app}/{stream}",
             doc="Address; another app can't have the same one.",
         ),
-        Option("basic.auth.enabled", Kind.SWITCH, "false", doc="Require a login."),
+        Option("basic.auth.enabled", Kind.SWITCH, "false", doc="Require the login of the next two options."),
         secret("basic.auth.username", "User of that login."),
         secret("basic.auth.password", "Its password."),
         Option(
@@ -77,6 +98,7 @@ _HTTP_SOURCE: Final = Spec(
     ("*",),
     is_shared=True,
     address="receiver.url",
+    objection=_server_objection,
 )  # fmt: skip
 _HTTP_SINK: Final = Spec(
     "http",
@@ -141,6 +163,7 @@ _HTTP_SINK: Final = Spec(
     "mesh.receiver.types.http_sink:HttpSink",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
     "Exactly once where the receiver drops repeats of an Idempotency-Key, as our http source does.",
+    objection=_client_objection,
 )  # fmt: skip
 #: Options of NATS Streaming, whose servers JetStream has replaced.
 _STREAMING: Final = (
@@ -242,9 +265,9 @@ _HTTP_SERVICE_RESPONSE: Final = Spec(
 
 
 def _call_objection(options: Mapping[str, str]) -> str | None:
-    is_on = options.get("downloading.enabled", "").strip().lower() == "true"
-    is_missing = is_on and not options.get("download.path")
-    return "downloading.enabled needs download.path" if is_missing else None
+    if _is_on(options, "downloading.enabled") and not options.get("download.path"):
+        return "downloading.enabled needs download.path"
+    return _client_objection(options)
 
 
 _HTTP_CALL: Final = replace(

@@ -33,6 +33,8 @@ NATS: Final = "nats"
 #: Begins the names of sources and sinks whose messages a service defines.
 _GRPC: Final = "grpc"
 _PASS_THROUGH: Final = "passThrough"
+#: Option of a server: requests need a login.
+_LOGIN: Final = "basic.auth.enabled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ def check_connector(connector: Connector, stream: StreamSchema) -> None:
                 name.lower(): text for name, text in {**connector.options, **endpoint}.items()
             }
             _refuse(spec, spec.objection(options), connector.position)
+    _check_login(spec, connector)
     mapper = Role.SOURCE_MAPPER if connector.role is Role.SOURCE else Role.SINK_MAPPER
     map_spec = _spec(mapper, connector.map.type, connector.position)
     if connector.strategy:
@@ -338,6 +341,16 @@ def _check_properties(spec: Spec, connector: Connector) -> None:
                 hint=nearest(name, spec.properties) or hint,
                 position=connector.position,
             )
+
+
+def _check_login(spec: Spec, connector: Connector) -> None:
+    """Refuse the login of a server that would take events in without it."""
+    has_switch = spec.role is Role.SOURCE and spec.option(_LOGIN) is not None
+    names = {name.lower() for name in connector.options}
+    if has_switch and not connector.ref and _LOGIN not in names:
+        login = sorted(names & {"basic.auth.username", "basic.auth.password"})
+        reason = f"{login[0]} has no effect without {_LOGIN}" if login else None
+        _refuse(spec, reason, connector.position, f"Write {_LOGIN}='true' to require it.")
 
 
 def _check_patterns(spec: Spec, options: Mapping[str, str], position: Position) -> None:

@@ -136,6 +136,17 @@ def test_a_secret_is_not_in_a_message() -> None:
         ("source(type='file', file.uri='smb://h/f'", "mount it, and write its path"),
         ("sink(type='http-call', sink.id='s', publisher.url='http://h', downloading.enabled='TRUE'",
          "needs download.path"),
+        ("source(type='http', basic.auth.enabled='true'",
+         "needs basic.auth.username and basic.auth.password"),
+        (("source(type='http-service', source.id='s', basic.auth.enabled='TRUE', "
+          "basic.auth.username='u'"),
+         "needs basic.auth.username and basic.auth.password"),
+        ("source(type='http', basic.auth.username='u', basic.auth.password='p'",
+         "basic.auth.password has no effect without basic.auth.enabled"),
+        ("sink(type='http', publisher.url='http://h/', basic.auth.enabled='true'",
+         "needs basic.auth.username"),
+        ("sink(type='http-call', sink.id='s', publisher.url='http://h/', basic.auth.password='p'",
+         "basic.auth.password needs basic.auth.username"),
     ],
 )  # fmt: skip
 def test_options_that_do_not_go_together_are_refused(connector: str, why: str) -> None:
@@ -160,7 +171,9 @@ def test_options_that_do_not_go_together_are_refused(connector: str, why: str) -
         ("sink(type='http', publisher.url='http://h', headers=\"'a:b', 'c:d'\", blocking.io='true'",
          "blocking.io of sink http of stream \"S\": requests are sent one after the other"),
         ("sink(type='http', publisher.url='http://h/', client.bootstrap.socket.reuse='true'", ""),
-        ("sink(type='http', publisher.url='http://h/', basic.auth.enabled='true'", ""),
+        ("sink(type='http', publisher.url='http://h/', basic.auth.enabled='false'", ""),
+        ("source(type='http', basic.auth.enabled='true', ref='logins'", ""),
+        ("source(type='http', basic.auth.enabled='false', basic.auth.username='u'", ""),
         ("source(type='kafka', topic='t', bootstrap.servers='h', group.id='g'", ""),
         ("source(type='inMemory'", ""),
         ("sink(type='email', username='u@x', host='h', subject='s', to='t@x'", ""),

@@ -74,14 +74,7 @@ class HttpSource:
         port = parts.port if parts.port is not None else 8280
         check_listen(context.access, parts.hostname, port)
         if options.get("basic.auth.enabled"):
-            user = options.get("basic.auth.username") or ""
-            login = f"{user}:{options.get('basic.auth.password') or ''}"
-            if login == ":":
-                raise MeshError(
-                    "MESH-C131",
-                    "basic.auth.enabled without basic.auth.username and basic.auth.password",
-                    hint="Give them in the reference of the source: ref='name'.",
-                )
+            login = f"{options['basic.auth.username']}:{options['basic.auth.password']}"
             self._login = base64.b64encode(login.encode())
         path = parts.path or "/"
         limit = int(options.get("max.body") or 1 << 20)
