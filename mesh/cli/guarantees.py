@@ -21,7 +21,7 @@ def show(guarantees: dict[str, Any]) -> None:
         [(*place, *map(held.get, failures)) for place, held in places.items()],
     )
     synced_s = guarantees["sync_interval_s"]
-    shown = "unknown, 2 minutes assumed" if synced_s is None else f"{synced_s:g} s"
+    shown = "not stated, 2 minutes assumed" if synced_s is None else f"{synced_s:g} s"
     servers = counted(len(guarantees["servers"]) or 1, "server")
     replicas = guarantees["replicas"]
     typer.echo(f"{servers} seen, channels.replicas: {replicas}, sync_interval: {shown}")

@@ -226,6 +226,7 @@ def watch_parent() -> None:
 
 def _settings(plan: LocalPlan, nats_url: str, directory: Path, api_port: int) -> Settings:
     base = plan.settings
+    stated_s = base.channels.sync_interval_s
     return replace(
         base,
         # The login of each process is in its environment.
@@ -233,6 +234,9 @@ def _settings(plan: LocalPlan, nats_url: str, directory: Path, api_port: int) ->
             nats_url,
             connect_timeout_s=base.nats.connect_timeout_s,
             ping_interval_s=base.nats.ping_interval_s,
+        ),
+        channels=replace(
+            base.channels, sync_interval_s=server.SYNC_INTERVAL_S if stated_s < 0 else stated_s
         ),
         manager=replace(
             base.manager,

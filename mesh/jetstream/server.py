@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 VERSION_MIN = (2, 12)
 #: The newest that ``make test-matrix`` has tested.
 VERSION_TESTED = (2, 15)
+#: ``sync_interval`` of a server that is started here: the default, as no configuration has it.
+SYNC_INTERVAL_S = 120.0
 
 #: Below the ports that kernels choose themselves: Linux from 32,768, others from 49,152.
 _PORTS = range(10_000, 32_000)

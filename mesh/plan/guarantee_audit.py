@@ -281,7 +281,10 @@ def _of_power(facts: Facts) -> _Outcome:
     """Copies on disks of servers without power at once, or a single one."""
     remedy = "sync_interval: always in the servers' jetstream block; channels.sync_interval_s: 0"
     if facts.sync_s is None:
-        reason = "writes of up to 120 s may be lost: sync_interval is unknown, its default assumed"
+        reason = (
+            "writes of up to 120 s may be lost: channels.sync_interval_s does not state the "
+            "servers' sync_interval, and its default is 2 minutes"
+        )
         return NOTHING, reason, remedy
     if facts.sync_s > 0:
         return NOTHING, f"writes of the last {facts.sync_s:g} s may be lost", remedy

@@ -88,4 +88,4 @@ async def test_guarantees_of_an_app_are_on_its_page(nats_server: NatsServer) -> 
         assert "exactly once between channels through a process killed" in text
         assert "channels.replicas: 3 before the first start" in text
         assert text.count("<td>\u2013</td>") == 1, "a state has no readers"
-        assert "sync_interval unknown, 2 minutes assumed" in text
+        assert "sync_interval not stated, 2 minutes assumed" in text

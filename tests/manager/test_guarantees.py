@@ -15,6 +15,7 @@ from nats.errors import NoRespondersError
 from nats.js.api import StorageType
 from typer.testing import CliRunner
 
+from mesh.cli import local
 from mesh.cli.commands import app as commands
 from mesh.errors import MeshError
 from mesh.jetstream import server
@@ -212,13 +213,18 @@ async def test_one_copy_on_a_cluster_of_three_is_refused(tmp_path: Path) -> None
         cluster.stop()
 
 
+@pytest.mark.parametrize(
+    ("block", "interval_s"),
+    [('jetstream { sync_interval: "7s" }', 7.0), ("", server.SYNC_INTERVAL_S)],
+    ids=["written", "default"],
+)
 def test_only_the_servers_monitoring_and_the_system_account_tell_sync_interval(
-    tmp_path: Path,
+    tmp_path: Path, block: str, interval_s: float
 ) -> None:
     """So a manager, which has neither, takes it from a setting."""
     port = server.free_port()
     config = tmp_path / "nats.conf"
-    config.write_text(f'http: "127.0.0.1:{port}"\njetstream {{ sync_interval: "7s" }}\n')
+    config.write_text(f'http: "127.0.0.1:{port}"\n{block}\n')
     started = server.start(tmp_path / "nats", arguments=["-c", str(config)])
 
     async def scene() -> None:
@@ -232,9 +238,18 @@ def test_only_the_servers_monitoring_and_the_system_account_tell_sync_interval(
         asyncio.run(scene())
         with urlopen(f"http://127.0.0.1:{port}/varz", timeout=5) as answer:
             told = json.load(answer)
-        assert told["jetstream"]["config"]["sync_interval"] == 7_000_000_000
+        assert told["jetstream"]["config"]["sync_interval"] == interval_s * 1e9
     finally:
         started.stop()
+
+
+@pytest.mark.parametrize(("stated_s", "told_s"), [(-1.0, server.SYNC_INTERVAL_S), (0.0, 0.0)])
+def test_a_local_cluster_states_that_of_its_own_server(
+    tmp_path: Path, stated_s: float, told_s: float
+) -> None:
+    settings = Settings(channels=ChannelSettings(sync_interval_s=stated_s))
+    made = local._settings(local.LocalPlan(tmp_path, 1, settings), "nats://h", tmp_path, 1)
+    assert made.channels.sync_interval_s == told_s
 
 
 def test_guarantees_from_the_command_line(
@@ -259,7 +274,7 @@ def test_guarantees_from_the_command_line(
         shown = mesh("plan", "a.siddhi", "--on-cluster")
         assert all(failure in shown for failure in Failure)
         assert "mesh-A-T" in shown
-        assert "channels.replicas: 1, sync_interval: unknown, 2 minutes assumed" in shown
+        assert "channels.replicas: 1, sync_interval: not stated, 2 minutes assumed" in shown
         found = json.loads(mesh("plan", "a.siddhi", "--on-cluster", "--output", "json"))
         assert {row["place"] for row in found["rows"]} == {"channel", "state"}
         mesh("plan", "a.siddhi", "--on-cluster", "--output", "svg", fails=True)

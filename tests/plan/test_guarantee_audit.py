@@ -140,7 +140,7 @@ def test_the_summary_names_what_holds_and_once_each_thing_that_does_not() -> Non
     assert lost.startswith("not through a server lost for good: its events are on one server only")
     assert "channels.replicas: 3" in lost
     assert power.startswith("not through power lost on a server, power lost on a majority: ")
-    assert "sync_interval is unknown" in power
+    assert "channels.sync_interval_s does not state" in power
     assert next(line.partition(":")[0] for line in borders).startswith("at least once, with a key")
     short = summary(rows_of(), is_short=True)
     assert short[1] == "not through a server lost for good: its events are on one server only"
