@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
 from mesh.model.stored import Backend
+from mesh.store.causes import is_answer, reason_of, remedy
 from mesh.store.sql import sa
 
 if TYPE_CHECKING:
@@ -126,16 +127,15 @@ def database_errors(database: Database, doing: str) -> Iterator[None]:
     try:
         yield
     except sa.exc.DBAPIError as error:
-        reason = reason_of(error)
-        if error.connection_invalidated or isinstance(
-            error, sa.exc.OperationalError | sa.exc.InterfaceError
-        ):
+        reason = f"{reason_of(error)}."
+        if not is_answer(error):
             raise away(database, doing, reason) from None
         raise MeshError(
             "MESH-S142",
             f"database {database} refuses a statement, {doing}",
             detail=reason,
-            hint="Compare the tables with docs/stores.md; the events are kept meanwhile.",
+            hint=remedy(error)
+            or "Compare the tables with docs/stores.md; the events are kept meanwhile.",
         ) from None
     except OSError as error:
         raise away(database, doing, f"{error}.") from None
@@ -160,9 +160,3 @@ def overtaken(database: Database, producer: str, writer_epoch: int, epoch: int |
         detail=f"This writer has epoch {writer_epoch}.",
         hint="Nothing has to be done: this copy of the instance ends or starts again.",
     )
-
-
-def reason_of(error: Any) -> str:
-    """The first line of a driver's message, as a sentence."""
-    lines = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
-    return f"{lines[0].strip().rstrip('.')}."

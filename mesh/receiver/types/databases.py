@@ -9,7 +9,7 @@ from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
 from mesh.model.stored import StoreOptions
 from mesh.plan.jdbc import database_of
-from mesh.store import sources
+from mesh.store import causes, sources
 from mesh.store.engine import engine_of
 from mesh.store.refusals import is_by_rule
 
@@ -45,8 +45,13 @@ def opened(context: Context, url: str) -> tuple[Database, sa.Connection]:
 
 def reason_of(error: Any) -> str:
     """The first line of a driver's error, without statements and values."""
-    lines = str(getattr(error, "orig", None) or error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
+    return causes.reason_of(error)
+
+
+def explained(error: Any) -> str:
+    """The reason of a driver's error, and its remedy if one is known."""
+    remedy = causes.remedy(error)
+    return f"{reason_of(error)}. {remedy}".removesuffix(".") if remedy else reason_of(error)
 
 
 def is_refusal(error: BaseException) -> bool:

@@ -24,7 +24,7 @@ from mesh.model.stored import Backend
 from mesh.model.types import AttributeType
 from mesh.receiver.outcomes import sent
 from mesh.receiver.types.calls import NO_STATUS, hand_over
-from mesh.receiver.types.databases import is_refusal, opened, reason_of
+from mesh.receiver.types.databases import explained, is_refusal, opened, reason_of
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class RdbmsCall:
         try:
             await in_thread(self._connect)
         except self._sa.exc.DBAPIError as error:
-            raise UnavailableError(reason_of(error)) from None
+            raise UnavailableError(explained(error)) from None
 
     def _connect(self) -> None:
         database, self._connection = opened(self._context, "jdbc.url")
@@ -163,7 +163,7 @@ class RdbmsCall:
             await self.close()
             if isinstance(error, self._sa.exc.ProgrammingError):
                 raise FailedRecordsError(reason_of(error), {}) from None
-            raise UnavailableError(reason_of(error)) from None
+            raise UnavailableError(explained(error)) from None
 
     def _execute(self, event: dict[str, Any], values: tuple[Any, ...]) -> list[bytes]:
         assert self._connection is not None

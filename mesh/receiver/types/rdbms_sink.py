@@ -19,7 +19,7 @@ from mesh.model.column_types import NoFormError
 from mesh.model.column_values import fitted, refusal
 from mesh.model.stored import STRING_LENGTH, MergeRule, StoredColumn, StoredTable, name_problem
 from mesh.model.types import AttributeType
-from mesh.receiver.types.databases import check, is_refusal, opened, reason_of
+from mesh.receiver.types.databases import check, explained, is_refusal, opened, reason_of
 from mesh.receiver.types.threads import in_thread
 from mesh.store.catalogue import columns_of
 from mesh.store.schema import create_tables, marker_table, sql_table, written_table
@@ -65,7 +65,7 @@ class RdbmsSink:
         try:
             await in_thread(self._open)
         except self._sa.exc.DBAPIError as error:
-            raise UnavailableError(reason_of(error)) from None
+            raise UnavailableError(explained(error)) from None
 
     async def check(self, context: Context) -> None:
         """Log in; ``open`` would create what is missing."""
@@ -139,7 +139,7 @@ class RdbmsSink:
             refusals = await in_thread(self._insert, rows, sequence)
         except self._sa.exc.DBAPIError as error:
             # Whether it was committed is not known: the host opens the sink again and asks.
-            raise ConnectionResetError(reason_of(error)) from None
+            raise ConnectionResetError(explained(error)) from None
         if refusals:
             raise RefusedRecordsError(refusals)
         return [None] * len(records)
