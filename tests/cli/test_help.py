@@ -7,13 +7,9 @@ import pty
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 from tests.support.mesh_command import mesh
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    pass
 
 
 def test_every_page_is_a_topic_with_one_line() -> None:

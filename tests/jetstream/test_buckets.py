@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from nats.js import api
 from nats.js.errors import BadRequestError
 
 from mesh.errors import MeshError
-from mesh.jetstream import backups, channels, kv
-from mesh.jetstream.connection import close, connect
+from mesh.jetstream import channels
 from mesh.model import names
-from mesh.settings import ChannelSettings, NatsSettings
+from mesh.settings import ChannelSettings
+from tests.support.jetstream import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
     from nats.js import JetStreamContext
 
     from mesh.jetstream.server import NatsServer
@@ -46,19 +42,6 @@ class Starting:
                 description="no suitable peers for placement, peer offline",
             )
         return await self._js.create_key_value(*given, **named)
-
-
-def run(
-    nats_server: NatsServer, play: Callable[[JetStreamContext], Coroutine[Any, Any, None]]
-) -> None:
-    async def connected() -> None:
-        client = await connect(NatsSettings(url=nats_server.url), "test")
-        try:
-            await play(client.jetstream())
-        finally:
-            await close(client)
-
-    asyncio.run(connected())
 
 
 def test_they_wait_for_servers_that_can_hold_them(nats_server: NatsServer) -> None:
@@ -92,43 +75,5 @@ def test_what_does_not_pass_is_raised_at_once(nats_server: NatsServer) -> None:
         # A single server has no replicas.
         with pytest.raises(Exception, match="replicas > 1 not supported"):
             await channels.ensure_buckets(js, ChannelSettings(replicas=3))
-
-    run(nats_server, play)
-
-
-@pytest.mark.nats
-async def test_an_app_of_a_cluster_without_backups_has_none(nats_server: NatsServer) -> None:
-    client = await connect(NatsSettings(url=nats_server.url), "reader")
-    try:
-        assert await backups.list_backups(client, "Shop") == []
-    finally:
-        await close(client)
-
-
-def test_a_list_of_keys_is_whole_while_they_are_written(nats_server: NatsServer) -> None:
-    """nats-py's ``keys()`` lacks some in 3 of 100 lists here, or all of them."""
-
-    async def play(js: JetStreamContext) -> None:
-        bucket = await js.create_key_value(api.KeyValueConfig(bucket="B"))
-        for key in ("a.1", "a.2", "a.3", "b.1", "a.gone"):
-            await kv.put(js, "B", key, b"0")
-        await kv.put(js, "B", "a.gone", None)
-        is_over = False
-
-        async def write() -> None:
-            number = 0
-            while not is_over:
-                await bucket.put(f"a.{number % 3 + 1}", b"%d" % number)
-                number += 1
-
-        writing = asyncio.create_task(write())
-        lists = [await kv.entries(js, "B", "a.") for _ in range(300)]
-        is_over = True
-        await writing
-        assert {tuple(found) for found in lists} == {("a.1", "a.2", "a.3")}
-        numbers = [max(int(one.data or b"") for one in found.values()) for found in lists]
-        assert numbers == sorted(numbers)
-        assert list(await kv.entries(js, "B")) == ["a.1", "a.2", "a.3", "b.1"]
-        assert await kv.entries(js, "C") == await kv.entries(js, "B", "c.") == {}
 
     run(nats_server, play)

@@ -13,13 +13,13 @@ from mesh.jetstream import kv
 from mesh.jetstream.blob_store import JETSTREAM
 from mesh.jetstream.snapshots import ensure_buckets
 from mesh.model import names
-from tests.jetstream.test_snapshots import FIRST, SECOND, messages, on_disk, restore, save, store_of
+from tests.support.snapshots import FIRST, SECOND, messages, on_disk, restore, save, store_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from tests.jetstream.test_snapshots import Store
+    from tests.support.snapshots import Store
 
 pytestmark = pytest.mark.nats
 

@@ -9,7 +9,7 @@ import pytest
 
 from mesh.jetstream import sweeping
 from mesh.jetstream.blob_store import JETSTREAM
-from tests.jetstream.test_snapshots import FIRST, SECOND, on_disk, restore, save, store_of
+from tests.support.snapshots import FIRST, SECOND, on_disk, restore, save, store_of
 
 if TYPE_CHECKING:
     from pathlib import Path

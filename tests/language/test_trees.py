@@ -2,75 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import hypothesis.strategies as st
 from hypothesis import given
 
 from mesh.errors import MeshError
-from mesh.language.layout import format_app
-from mesh.language.numbers import round_to_float
-from mesh.language.parser import parse_app, parse_expression, parse_on_demand_query
-from mesh.language.print_expressions import print_expression, print_string
-from mesh.language.printer import print_app, print_on_demand_query
-from mesh.language.tokens import KEYWORDS, tokenize
+from mesh.language.parser import parse_app
+from mesh.language.printer import print_app
+from mesh.language.tokens import KEYWORDS
 from tools import siddhiql
-
-if TYPE_CHECKING:
-    from mesh.language.syntax import App, Expression, OnDemandQuery
-
-
-@given(siddhiql.apps)
-def test_a_printed_tree_parses_to_itself(app: App) -> None:
-    assert parse_app(print_app(app)) == app
-
-
-@given(siddhiql.expressions)
-def test_a_printed_expression_parses_to_itself(expression: Expression) -> None:
-    assert parse_expression(print_expression(expression)) == expression
-
-
-@given(siddhiql.on_demand_queries)
-def test_a_printed_on_demand_query_parses_to_itself(query: OnDemandQuery) -> None:
-    assert parse_on_demand_query(print_on_demand_query(query)) == query
-
-
-@given(siddhiql.apps)
-def test_printing_is_settled_after_once(app: App) -> None:
-    text = print_app(app)
-    assert print_app(parse_app(text)) == text
-    assert format_app(text) == text
-
-
-_comments = st.sampled_from(
-    [" ", "\n", "\r\n", "\n\n", " /* in */ ", "\n/* own */\n", " /* two\nlines */ ", " -- end\n",
-     "\n-- own\n\n", "\n  /* a *//* b */ "]
-)  # fmt: skip
-
-
-@given(siddhiql.apps, st.data())
-def test_formatting_keeps_comments_and_meaning_and_is_settled_after_once(
-    app: App, data: st.DataObject
-) -> None:
-    tokens = tokenize(print_app(app)).tokens
-    scattered = "".join(token.text + data.draw(_comments) for token in tokens)
-    formatted = format_app(scattered)
-    assert parse_app(formatted) == app
-    assert format_app(formatted) == formatted
-    before, after = tokenize(scattered), tokenize(formatted)
-    assert [c.text for c in after.comments] == [c.text for c in before.comments]
-
-
-@given(siddhiql.texts)
-def test_a_printed_string_is_one_token_with_that_content(text: str) -> None:
-    token, _end = tokenize(print_string(text)).tokens
-    assert token.value == text
-
-
-@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_rounding_to_float_keeps_floats(value: float) -> None:
-    assert round_to_float(value) == value
-
 
 _SYMBOLS = '-> ... <= == ( ) [ ] , ; : . = < * + ? - @ # ! { \' " ` """ -- /* 5 1L'
 _words = st.one_of(

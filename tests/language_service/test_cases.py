@@ -8,14 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.errors import MeshError
-from mesh.language_service.annotations import kind_of
-from mesh.language_service.callables import (
-    ALL_STREAM_FUNCTIONS,
-    ALL_WINDOWS,
-    EXPRESSIONS,
-    sentence,
-    sentences,
-)
 from mesh.language_service.completion import complete
 from mesh.language_service.document import Document
 from mesh.language_service.fixes import fixes
@@ -140,16 +132,3 @@ _ANSWERS: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("feature", sorted(_ANSWERS))
 def test_case_files(feature: str, rewrite: bool) -> None:
     case_files.check(CASES / f"{feature}.txt", _ANSWERS[feature], rewrite=rewrite)
-
-
-def test_each_function_and_window_has_a_sentence() -> None:
-    known = {**EXPRESSIONS, **ALL_WINDOWS, **ALL_STREAM_FUNCTIONS}
-    assert {name for table in sentences().values() for name in table} == set(known)
-    assert all(sentence(one).endswith(".") for one in known.values())
-
-
-def test_each_annotation_names_options_that_the_planner_accepts() -> None:
-    options = " ".join(f"{o.name}='1'," for o in kind_of("dist", "query").options)  # type: ignore[union-attr]  # it is known
-    text = f"define stream S (a int); @dist({options} @x) from S select a insert into T;"
-    codes = {error.code for error in Document(text, "A").problems}
-    assert "MESH-P203" not in codes

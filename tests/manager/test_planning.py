@@ -1,16 +1,14 @@
-"""Plans are made in a process of their own, within limits, once for a text."""
+"""Plans are made within limits, once for a text."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mesh.api.routes import status_of
-from mesh.bounded_process import BoundedProcess
 from mesh.connect.spec import Guarantee
 from mesh.errors import MeshError
 from mesh.manager import planning
@@ -25,22 +23,14 @@ from mesh.settings import (
     ReceiverSettings,
     Settings,
 )
+from tests.support.planned import TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
     from mesh.model.app import AppSpec
-
-TEXT = "@App:name('A') define stream S (a int); from S[a > 1] select a insert into T;"
-
-
-@pytest.fixture
-def process() -> Iterator[BoundedProcess]:
-    made = BoundedProcess(planning.__name__, planning._exceeded)
-    yield made
-    made.stop()
 
 
 class Recorder:
@@ -52,62 +42,6 @@ class Recorder:
     def call(self, limit_s: float, function: Callable[..., Any], *arguments: Any) -> Any:
         self.calls.append(function.__name__)
         return function(*arguments)
-
-
-def _use_memory() -> int:
-    return len(bytearray(2**40))
-
-
-def _die() -> None:
-    os.abort()
-
-
-def _recurse() -> None:
-    _recurse()
-
-
-def _never() -> None:
-    while True:
-        pass
-
-
-def test_a_call_is_computed_by_another_process_that_is_kept(process: BoundedProcess) -> None:
-    first = process.call(60.0, os.getpid)
-    assert first not in (os.getpid(), None)
-    assert process.call(60.0, os.getpid) == first
-    assert process.call(60.0, planning.name_of_text, TEXT) == "A"
-
-
-def test_the_process_does_not_get_the_settings_of_the_manager(
-    process: BoundedProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MESH_NATS_PASSWORD", "secret")
-    assert process.call(60.0, os.getenv, "MESH_NATS_PASSWORD") is None
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("bomb", [_use_memory, _die, _recurse])
-def test_what_needs_too_much_is_an_error_and_the_next_call_works(
-    process: BoundedProcess, bomb: Callable[[], Any]
-) -> None:
-    with pytest.raises(MeshError, match="MESH-A413"):
-        process.call(60.0, bomb)
-    assert process.call(60.0, planning.name_of_text, TEXT) == "A"
-
-
-def test_a_call_that_takes_too_long_is_ended(process: BoundedProcess) -> None:
-    first = process.call(60.0, os.getpid)
-    with pytest.raises(MeshError, match="MESH-A413"):
-        process.call(0.01, _never)
-    assert process.call(60.0, os.getpid) != first
-
-
-def test_an_error_of_the_text_keeps_its_place(process: BoundedProcess) -> None:
-    with pytest.raises(MeshError) as error:
-        process.call(
-            60.0, planning.plan_text, "@App:name('A') define stream S (a int); from X", 8, True
-        )
-    assert error.value.position is not None
 
 
 async def test_a_plan_is_made_once_for_a_text_and_its_views() -> None:

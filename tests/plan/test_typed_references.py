@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from mesh.errors import MeshError
 from mesh.language.substitution import substitute
 from mesh.plan.build import plan
 from mesh.plan.typed_references import needs_types, with_types
-
-if TYPE_CHECKING:
-    pass
 
 TEXT = """@App:name('A')
 -- ref='x' of a comment

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from mesh.connect.contract import Context, NodeAccess
 from mesh.errors import MeshError
 from mesh.receiver.types.kafka import first_offsets, numbered, settings, without_repeats
-
-if TYPE_CHECKING:
-    pass
 
 pytestmark = pytest.mark.nats
 

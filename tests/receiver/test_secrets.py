@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -13,9 +12,6 @@ from mesh.model import codec, secrets
 from mesh.plan.build import plan
 from mesh.receiver.opened import Opened
 from tests.support.secret_apps import VALUE
-
-if TYPE_CHECKING:
-    pass
 
 TEXT = """@App:name('Alarm')
 define stream Readings (sensor string, value double);

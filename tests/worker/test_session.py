@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.functions import script_switch
 from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment, InstanceState, Standby
 from mesh.plan.build import plan
 from mesh.plan.reads import reads_of, with_reads
-from mesh.settings import FunctionSettings, NatsSettings, Settings
-from mesh.worker import store_secrets
-from mesh.worker.child import environment_of
+from mesh.settings import Settings
 from mesh.worker.protocol import (
     HoldState,
     ReleaseState,
@@ -30,8 +27,6 @@ from mesh.worker.protocol import (
 from mesh.worker.session import Session, instance_options
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mesh.model.cluster import InstanceStatus
     from mesh.spark.instance_io import InstanceIO
 
@@ -227,16 +222,3 @@ async def test_a_state_that_can_not_be_held_ends_nothing(
     assert not held._task.done()
     await one.handle(to_line(ReleaseState("A-g-1")))
     assert one._mirrors == {}
-
-
-def test_a_session_and_its_children_run_functions_only_where_they_are_allowed() -> None:
-    for is_allowed in (True, False):
-        nats = NatsSettings(password="in no environment")
-        settings = Settings(nats=nats, functions=FunctionSettings(python=is_allowed))
-        found = environment_of(SessionConfig("w1", "", settings))
-        assert nats.password not in str(found)
-        stored = Path(found[store_secrets.SETTINGS_VARIABLE])
-        assert stored.stat().st_mode & 0o777 == 0o600
-        assert nats.password in stored.read_text()
-        assert found[script_switch.SWITCH] == str(is_allowed).lower()
-        assert "MESH_SESSION" not in found

@@ -1,4 +1,4 @@
-"""Names of workers and managers, and the channels of a worker's warm-up."""
+"""Channels of a worker's warm-up: their names, and their end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh import machine
-from mesh.errors import MeshError
 from mesh.jetstream import channels
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
@@ -19,17 +17,6 @@ from mesh.worker import warmup_channels
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
-
-
-@pytest.mark.parametrize("name", ["w1", "host.example.com", "a_b-c", "host-1.example.com-17"])
-def test_a_name_may_be_that_of_a_host(name: str) -> None:
-    assert machine.node_name(name) == name
-
-
-@pytest.mark.parametrize("name", ["a b", "a/b", ".", "..", "a..b", "a.", "*", "w>", "é", "x" * 101])
-def test_a_name_that_can_not_be_a_key_is_refused(name: str) -> None:
-    with pytest.raises(MeshError, match="C111"):
-        machine.node_name(name)
 
 
 def test_a_warm_up_does_not_depend_on_the_workers_name() -> None:

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mesh.errors import MeshError, MeshErrors, Position
+from mesh.errors import MeshError, MeshErrors
 from mesh.language.parser import parse_app, parse_expression
 from mesh.language.print_expressions import print_expression
 from mesh.language.printer import print_app
-from mesh.language.tokens import TokenKind, tokenize
 from tests.support import case_files, paths
 
 CASES = sorted((paths.CASES / "language").glob("*.txt"))
@@ -37,21 +36,6 @@ def test_the_example_survives_being_printed() -> None:
     assert app.name == "Temperature"
     assert [query.name for query in app.queries] == ["query-1", "query-2", "query-3"]
     assert parse_app(print_app(app)) == app
-
-
-def test_positions_count_lines_and_columns_from_one() -> None:
-    cut = tokenize("a\r\n  bb -- c\n/* x\ny */ 'd'")
-    places = [(t.text, cut.places.of(t.start, t.start + len(t.text))) for t in cut.tokens]
-    assert places[:3] == [
-        ("a", Position(1, 1, 1)),
-        ("bb", Position(2, 3, 2)),
-        ("'d'", Position(4, 6, 3)),
-    ]
-    assert cut.tokens[-1].kind is TokenKind.END
-    assert [(comment.text, comment.before) for comment in cut.comments] == [
-        ("-- c", 2),
-        ("/* x\ny */", 2),
-    ]
 
 
 def test_the_place_of_a_mistake_is_where_it_stands() -> None:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from mesh import machine
+from mesh.errors import MeshError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,3 +180,14 @@ def test_a_node_reports_the_limit_and_without_one_the_machine(
     load = machine.Load().measure(0.0)
     assert load.memory_limit_bytes == psutil.virtual_memory().total
     assert 0 < load.memory_percent <= 100
+
+
+@pytest.mark.parametrize("name", ["w1", "host.example.com", "a_b-c", "host-1.example.com-17"])
+def test_a_name_may_be_that_of_a_host(name: str) -> None:
+    assert machine.node_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", ".", "..", "a..b", "a.", "*", "w>", "é", "x" * 101])
+def test_a_name_that_can_not_be_a_key_is_refused(name: str) -> None:
+    with pytest.raises(MeshError, match="C111"):
+        machine.node_name(name)

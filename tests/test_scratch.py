@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,43 +11,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh import scratch
-from mesh.operators import loop_cache
 from mesh.settings import Settings
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import Ready, SessionConfig
-from tests.support.scratch import inside
+from tests.support.scratch import inside, owner, system
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mesh.worker.protocol import Reply
 
-OWNER = """
-import sys
-from mesh import scratch
-path = scratch.for_process("test")
-(path / "file").touch()
-print(path, flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The system's temporary directory, for this process and those it starts."""
-    monkeypatch.setattr(scratch, "SYSTEM", tmp_path)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    return tmp_path
-
-
-def owner() -> subprocess.Popen[str]:
-    """A process with a scratch directory."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline().startswith(f"{os.environ['TMPDIR']}/mesh-test-")
-    return process
+__all__ = ("system",)
 
 
 def test_a_directory_ends_with_its_context(system: Path) -> None:
@@ -156,54 +129,6 @@ async def first(session: SessionProcess) -> AsyncIterator[Reply]:
         return
 
 
-def test_native_code_is_kept_in_the_users_cache_or_goes_with_the_process(
-    system: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path_factory.mktemp("home")
-    _install_for_all(home, monkeypatch)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    assert loop_cache._cache().parent == home / "mesh"
-    monkeypatch.setenv("CACHE_DIRECTORY", f"{home / 'unit'}:{home / 'other'}")
-    assert loop_cache._cache().parent == home / "unit"
-    assert list(system.iterdir()) == []
-    monkeypatch.setenv("CACHE_DIRECTORY", str(home / "file"))
-    made = loop_cache._cache()
-    assert made.parent.parent == system
-    assert os.environ[loop_cache.DIRECTORY_VARIABLE] == str(made.parent)
-    # A process that this one starts uses it too.
-    assert loop_cache._cache() == made
-
-
-@pytest.mark.parametrize("place", ["home", "cache"])
-@pytest.mark.parametrize("owner", ["another user", "this user"])
-def test_native_code_is_not_loaded_from_a_directory_that_others_may_write_to(
-    system: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
-    owner: str,
-) -> None:
-    home = tmp_path_factory.mktemp("home")
-    _install_for_all(home, monkeypatch)
-    monkeypatch.setenv(loop_cache.DIRECTORY_VARIABLE, str(home / "named"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    cache = loop_cache._cache()
-    planted = cache if place == "cache" else cache.parent
-    if owner == "this user":
-        planted.chmod(0o777)
-    else:
-        stranger = os.getuid() + 1
-        stat = Path.stat
-
-        def stat_of(path: Path, **given: bool) -> os.stat_result:
-            found = stat(path, **given)
-            of_others = os.stat_result((*found[:4], stranger, *found[5:]))
-            return of_others if path == planted else found
-
-        monkeypatch.setattr(Path, "stat", stat_of)
-    assert loop_cache._cache().parent == home / "mesh"
-
-
 def test_a_user_who_may_write_the_sources_may_write_beside_them(tmp_path: Path) -> None:
     for path in (tmp_path / "sources", tmp_path / "sources" / "cache"):
         path.mkdir()
@@ -214,12 +139,3 @@ def test_a_user_who_may_write_the_sources_may_write_beside_them(tmp_path: Path) 
     (tmp_path / "sources").chmod(0o755)
     with pytest.raises(PermissionError):
         scratch.trusted(tmp_path / "sources" / "cache", beside=tmp_path / "sources")
-
-
-def _install_for_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An installation that its users can't write to."""
-    (home / "file").touch()
-    monkeypatch.setenv(loop_cache.DIRECTORY_VARIABLE, "")
-    monkeypatch.setattr(loop_cache, "HERE", home / "file")
-    monkeypatch.delenv("CACHE_DIRECTORY", raising=False)
-    monkeypatch.setattr(loop_cache, "_digest", lambda: "0")
