@@ -19,6 +19,7 @@ from pyspark_nats.errors import CorruptError, OptionError, SchemaError
 from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import rows
 from pyspark_nats.source.few_messages import decode_few
+from pyspark_nats.source.not_null import is_strict, nulls_inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -79,6 +80,8 @@ class Typed:
     decoder: Decoder = decode.decode_messages
     #: Columns of events that can't be null.
     required: tuple[str, ...] = ()
+    #: Columns of events with something inside that can't be null.
+    strict: tuple[str, ...] = ()
 
     def __call__(self, messages: Messages) -> Iterator[pa.RecordBatch]:
         """The rows of ``messages``, and rows for unreadable ones if requested.
@@ -108,8 +111,10 @@ class Typed:
         reasons: dict[int, str] = {}
         for name in self.required:
             nulls = kernels.is_null(result.rows.column(name)).to_numpy(zero_copy_only=False)
-            why = f'attribute "{name}" is null, and the schema has it as not null'
-            reasons = dict.fromkeys(np.flatnonzero(nulls).tolist(), why) | reasons
+            reasons = dict.fromkeys(np.flatnonzero(nulls).tolist(), _null_reason(name)) | reasons
+        for name in self.strict:
+            for at, path in nulls_inside(name, result.rows.column(name)):
+                reasons = dict.fromkeys(at.tolist(), _null_reason(path)) | reasons
         return without(result, reasons)
 
     def _read(self, messages: Messages) -> DecodeResult:
@@ -233,6 +238,10 @@ class Typed:
         return pa.array(messages.time_ns // 1_000_000)
 
 
+def _null_reason(path: str) -> str:
+    return f'attribute "{path}" is null, and the schema has it as not null'
+
+
 def _joined(good: Array, bad: Array) -> Array:
     return pa.concat_arrays([good, bad])
 
@@ -263,6 +272,7 @@ def typed(options: SourceOptions, schema: StructType) -> Typed:
         event_time_header=options.event_time_header,
         missing=options.missing,
         required=_required(options, schema, attrs.names),
+        strict=tuple(field.name for field in attrs if is_strict(field.type)),
         limits=options.message,
         decoder=_decoder(options.decoder),
     )
