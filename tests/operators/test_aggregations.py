@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,59 +10,46 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mesh.functions.vectors import Vector
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.language.syntax import TimeUnit
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations import late
-from mesh.operators.aggregations.cells import Cells
-from mesh.operators.aggregations.find import closed_cells, find, find_on_demand, groups_with
-from mesh.operators.aggregations.late import LateCellStore
-from mesh.operators.aggregations.rollup import Aggregation, Purging
+from mesh.operators.aggregations.find import find, find_on_demand, groups_with
 from mesh.operators.aggregations.times import time_of
-from mesh.operators.aggregations.values import BaseKind, BaseValue
-from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.executor import ExecutionMode, Executor
-from mesh.operators.query.handlers import Failures
 from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
 from mesh.plan.bind.on_demand import bind_on_demand
 from mesh.plan.bound import Constant
 from mesh.testing.cases import batch
+from tests.support.aggregations import APP, SELECT, add, few_cells, new_aggregation, random
 from tests.support.examples import examples
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+__all__ = ("few_cells",)
 
 #: Times of ``log_of`` are spread by this, so that buckets end between events.
 _SPREAD = 97
 _END_MS = 1_000_000_000
-_SELECT = (
-    "select s, sum(k) as t, avg(v) as a, count() as c, min(v) as lo, max(k) as hi, "
-    "distinctCount(k) as n, v as last, ifThenElse(v > 0.0, 'up', s) as word, "
-    "sum(v) / count() + 1 as more group by s"
-)
 _FOUND = "s, A.t as t, a, c, lo, hi, n, last, word, more"
 _MADE = "define stream M (k int, v double, s string, ts long); "
 _MAKE = "from S select k, v, s, k * 1700L as ts insert into M; "
 APPS = {
-    "by arrival": f"define aggregation A from S[v != 1.0] {_SELECT} aggregate every sec...hour; "
+    "by arrival": f"define aggregation A from S[v != 1.0] {SELECT} aggregate every sec...hour; "
     f"from T join A on A.hi >= T.k within 0L, 100000000L per 'hours' select T.k, {_FOUND} "
     "insert into O; from T as x left outer join A as y on x.k == y.c within "
     f"0L, 100000000L per 'sec' select AGG_TIMESTAMP, {_FOUND.replace('A.', 'y.')} insert into P;",
-    "by event time": f"{_MADE}define aggregation A from M {_SELECT} "
+    "by event time": f"{_MADE}define aggregation A from M {SELECT} "
     f"aggregate by ts every min, sec, year; {_MAKE} from T join A within 0L, 100000000L per 'min' "
     f"select T.k, AGG_TIMESTAMP, {_FOUND} insert into O; from T join A within -9000L, 100000000L "
     f"per 'years' select T.k, {_FOUND} insert into P;",
-    "purged": f"{_MADE}@purge(interval='3 sec') define aggregation A from M {_SELECT} "
+    "purged": f"{_MADE}@purge(interval='3 sec') define aggregation A from M {SELECT} "
     f"aggregate by ts every sec...min; {_MAKE} from T#window.length(2) join A on A.c > T.k "
     f"within -100000L, 100000000L per 'sec' select T.k, AGG_TIMESTAMP, {_FOUND} "
     "insert all events into O;",
-    "of the same stream": f"define aggregation A from S {_SELECT} aggregate every sec, min; "
+    "of the same stream": f"define aggregation A from S {SELECT} aggregate every sec, min; "
     "from S join A on S.s == A.s within 0L, 100000000L per 'sec' select S.k, A.s as s, t, a, "
     "_START as b, _END as e insert into O;",
-    "in a partition": f"define aggregation A from S {_SELECT} aggregate every sec, min; "
+    "in a partition": f"define aggregation A from S {SELECT} aggregate every sec, min; "
     "partition with (k of T) begin from T join A on T.k <= A.hi within 0L, 100000000L per 'min' "
     "select T.k, s, t insert into O; end;",
 }
@@ -81,15 +68,6 @@ def _log(steps: list[Step], streams: tuple[str, ...]) -> Log:
         ]
         for stream, events in log.items()
     }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def few_cells() -> Iterator[None]:
-    """Closed cells of one key are merged after a few cells, instead of a quarter of a million."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(late, "_LATE_MIN", 4)
-        patch.setattr(late, "_WAITING_MAX", 3)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -159,143 +137,11 @@ def test_a_name_stands_for_one_content_however_the_input_is_cut(name: str) -> No
     assert len(seen) < names
 
 
-def _modelled(events: Iterable[tuple[int, list[Any]]], duration_ms: int) -> dict[Any, list[Any]]:
-    """By bucket and group the values that ``_SELECT`` gives, from a list of its events."""
-    by_key: dict[Any, list[list[Any]]] = {}
-    for _, (k, v, s, ts) in sorted(events, key=lambda event: event[0]):
-        by_key.setdefault((ts - ts % duration_ms, str(s).replace("None", "null")), []).append(
-            [k, v, s, ts]
-        )
-    return {cell: _values(rows) for cell, rows in by_key.items()}
-
-
-def _values(rows: list[list[Any]]) -> list[Any]:
-    ks = [k for k, *_ in rows if k is not None]
-    vs = [v for _, v, *_ in rows if v is not None]
-    last = max(enumerate(rows), key=lambda row: (row[1][3], row[0]))[1]
-    total, count = sum(vs), len(rows)
-    mean = total / count if vs else None
-    return [
-        sum(ks) if ks else None,
-        mean,
-        count,
-        min(vs, default=None),
-        max(ks, default=None),
-        len({k for k, *_ in rows}),
-        last[1],
-        "up" if last[1] is not None and last[1] > 0 else last[2],
-        None if mean is None else mean + 1,
-    ]
-
-
-_APP = bind(
-    parse(
-        "define stream M (k int, v double, s string, ts long); "
-        f"define aggregation A from M {_SELECT} aggregate by ts every sec...year; "
-        "from M select k insert into O;"
-    )
-)
-
-
-def _aggregation(purging: Purging | None = None) -> Aggregation:
-    made = Aggregation(_APP.aggregations[0], purging)
-    made.begin(0)
-    return made
-
-
-def _add(to: Aggregation, events: list[tuple[int, list[Any]]]) -> None:
-    count = len(events)
-    zeros = np.zeros(count, dtype=np.int64)
-    clock = np.array([time for time, _ in events], dtype=np.int64)
-    to.add(
-        EventBatch(
-            clock,
-            clock,
-            2 * np.arange(count) + 1,
-            zeros,
-            zeros,
-            np.full(count, CURRENT, dtype=np.int8),
-            np.full(count, WHOLE),
-            batch(_APP.stream("M"), [row for _, row in events]),
-        ),
-        Failures(),
-    )
-
-
-def _random(count: int, seed: int) -> list[tuple[int, list[Any]]]:
-    """Events that arrive over some minutes, with times of their own over three hours."""
-    rng = np.random.default_rng(seed)
-    times = np.cumsum(rng.integers(0, 900, count))
-    return [
-        (
-            int(time),
-            [
-                None if rng.random() < 0.1 else int(rng.integers(-3, 4)),
-                None if rng.random() < 0.1 else float(rng.integers(-9, 9)) / 2,
-                [None, "null", "a", "b", "c"][int(rng.integers(5))],
-                int(rng.integers(-3_600_000, 7_200_000)) // 500 * 500,
-            ],
-        )
-        for time in times
-    ]
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_running_and_closed_values_answer_together(seed: int) -> None:
-    events = _random(400, seed)
-    aggregation = _aggregation()
-    for start in range(0, len(events), 37):
-        _add(aggregation, events[start : start + 37])
-        if seed % 2:
-            state = stored(aggregation.snapshot())
-            aggregation = _aggregation()
-            aggregation.restore(state)
-    for duration, ms in ((TimeUnit.SECOND, 1000), (TimeUnit.HOUR, 3_600_000)):
-        found = find(aggregation, (-(10**9), 10**9), duration, now_ms=events[-1][0])
-        rows = [list(row.values()) for row in found.to_pylist()]
-        ours = {(bucket, s): values for bucket, s, *values in rows}
-        assert len(ours) == len(rows)
-        assert ours == _modelled(events, ms)
-        assert [row[0] for row in rows] == sorted(row[0] for row in rows)
-
-
-def test_closed_cells_that_late_events_repeat_stay_few() -> None:
-    aggregation = _aggregation()
-    for second in range(200):
-        _add(aggregation, [(1000 * second, [1, 1.0, "ab"[second % 2], 0])])
-    closed = aggregation.closed[TimeUnit.SECOND]
-    # Two different ones: at most twice as many and the few that are appended.
-    assert 2 < len(closed) <= 2 * 2 + 4
-    assert len(closed_cells(aggregation, TimeUnit.SECOND)) == 2
-    for per in (TimeUnit.SECOND, TimeUnit.YEAR):
-        found = find(aggregation, (0, 1000), per, now_ms=300_000)
-        assert found.column("c").to_pylist() == [100, 100]
-
-
-@pytest.mark.parametrize("keys", [3, 1000])
-def test_late_cells_are_merged_at_the_same_places_however_they_are_cut(keys: int) -> None:
-    rng = np.random.default_rng(5)
-    bucket, zeros = 1000 * rng.integers(0, keys, 100), np.zeros(100, dtype=np.int64)
-    added = Cells(zeros, bucket, zeros, zeros[:0], {0: Vector(AttributeType.LONG, bucket)}, {})
-    contents = []
-    for cut in (1, 9, 100):
-        store = LateCellStore([BaseValue(BaseKind.SUM, AttributeType.LONG)])
-        for start in range(0, 100, cut):
-            store.add(added.part(start, min(start + cut, 100)), "")
-            # Cells wait until they are read, here between additions.
-            if cut == 9:
-                assert len(store.take(slice(0, len(store)))) == len(store)
-        contents.append(pa.Table.from_batches(list(store.snapshot().pieces.values())))
-    first, *others = contents
-    assert all(other.equals(first) for other in others)
-    assert first.num_rows < 20 or keys > 20
-
-
 def test_an_on_demand_query_finds_the_rows_of_its_span() -> None:
-    aggregation, events = _aggregation(), _random(100, 5)
-    _add(aggregation, events)
+    aggregation, events = new_aggregation(), random(100, 5)
+    add(aggregation, events)
     asked = parse_on_demand_query("from A within '1970-01-** **:**:**' per 'hours' select *")
-    store = bind_on_demand(asked, _APP).store
+    store = bind_on_demand(asked, APP).store
     assert store is not None
     assert store.within is not None
     assert store.per is not None
@@ -308,8 +154,8 @@ def test_an_on_demand_query_finds_the_rows_of_its_span() -> None:
 
 
 def test_a_question_about_groups_reads_these_alone() -> None:
-    aggregation, events = _aggregation(), _random(200, 9)
-    _add(aggregation, events)
+    aggregation, events = new_aggregation(), random(200, 9)
+    add(aggregation, events)
     groups = groups_with(aggregation, 0, ["a", "c", "nobody"])
     whole = (-(10**9), 10**9)
     some = find(aggregation, whole, TimeUnit.MINUTE, now_ms=10**6, groups=groups).to_pylist()
@@ -317,40 +163,12 @@ def test_a_question_about_groups_reads_these_alone() -> None:
     assert some == [row for row in every if row["s"] in ("a", "c")]
 
 
-def test_closed_values_are_purged_and_those_of_longer_durations_stay() -> None:
-    aggregation = _aggregation(Purging(10_000, {TimeUnit.SECOND: 120_000}))
-    _add(aggregation, [(0, [1, 1.0, "a", 500])])
-
-    def found(per: TimeUnit, now_ms: int) -> int:
-        return find(aggregation, (-(10**9), 10**9), per, now_ms=now_ms).num_rows
-
-    assert found(TimeUnit.SECOND, 129_999) == 1
-    assert found(TimeUnit.SECOND, 130_000) == 0
-    assert found(TimeUnit.MINUTE, 130_000) == found(TimeUnit.YEAR, 130_000) == 1
-
-
-def test_groups_that_no_value_has_any_more_are_forgotten() -> None:
-    aggregation = _aggregation(Purging(10_000, dict.fromkeys(TimeUnit, 20_000)))
-    for second in range(60):
-        rows = [[n, 1.0, f"{second}-{n}", second * 1000] for n in range(500)]
-        _add(aggregation, [(second * 1000, row) for row in rows])
-    last = 120_000_000_000
-    _add(aggregation, [(last, [1, 1.0, "59-7", last])])
-    assert len(aggregation.groups) < 5000
-    state = stored(aggregation.snapshot())
-    again = _aggregation(Purging(10_000, dict.fromkeys(TimeUnit, 20_000)))
-    again.restore(state)
-    _add(again, [(last + 1, [2, 1.0, "59-7", last]), (last + 1, [2, 1.0, "new", last])])
-    found = find(again, (last - 1, last + 1), TimeUnit.SECOND, now_ms=last + 2).to_pylist()
-    assert [(row["s"], row["t"]) for row in found] == [("59-7", 3), ("new", 2)]
-
-
 def test_an_event_without_a_time_goes_to_the_fault_stream() -> None:
     app = bind(
         parse(
             "@OnError(action='STREAM') define stream M (k int, v double, s string, ts string); "
             "define stream Q (k int); "
-            f"define aggregation A from M {_SELECT} aggregate by ts every sec; "
+            f"define aggregation A from M {SELECT} aggregate by ts every sec; "
             "from !M select k insert into Bad; "
             "from Q join A within 0L, 9999999999999L per 'sec' select AGG_TIMESTAMP as t0, c "
             "insert into Out;"
@@ -375,7 +193,7 @@ def test_an_event_without_a_time_goes_to_the_fault_stream() -> None:
 def test_an_aggregation_keeps_its_values_when_the_text_around_it_changes() -> None:
     text = (
         "{purge} define stream M (k int, v double, s string, ts long); define stream Q (k int); "
-        f"define aggregation A from M {_SELECT} aggregate by ts every sec, hour; "
+        f"define aggregation A from M {SELECT} aggregate by ts every sec, hour; "
         "{more} from Q join A within 0L, 99999999L per 'hours' select c insert into Out;"
     )
     before = bind(parse(text.format(purge="", more="")))

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
-import pickle
-import sys
-import time
 from ast import literal_eval
 from dataclasses import replace
 from random import Random
@@ -22,9 +18,6 @@ from mesh.errors import MeshError
 from mesh.functions.catalogue import EVENT_FUNCTIONS, STATEFUL_FUNCTIONS
 from mesh.language.parser import parse
 from mesh.operators import event_functions
-from mesh.operators.base import CURRENT, EXPIRED
-from mesh.operators.event_functions import trees
-from mesh.operators.event_functions.ranks import Ranks
 from mesh.operators.executor import Executor
 from mesh.plan.bind import bind
 from mesh.plan.build import plan
@@ -199,22 +192,6 @@ def test_a_model_is_the_same_however_the_input_is_cut(
     assert sorted(recorder.rows) == sorted(whole.rows)
 
 
-def test_a_rule_never_takes_the_place_of_another_one() -> None:
-    def learner() -> trees.RulesRegressor:
-        return trees.RulesRegressor((0.1, 0.9, 10, 2, 2))
-
-    rng = Random(2)
-    before = learner()
-    while len(before._model) < 2:
-        k = rng.randrange(9)
-        before.learn([k], 3.0 * k if k > 4 else -k)
-    restored = learner()
-    restored.load_dump(before.dump())
-    restored.learn([3], -3.0)
-    # The library keeps them by their addresses, and new ones have others than those in use.
-    assert all(key == hash(rule) for key, rule in restored._model._rules.items())
-
-
 def test_models_learn_what_can_be_learned() -> None:
     rng = Random(1)
     steps = [(rng.randrange(10), round(rng.random() * 10, 1)) for _ in range(1500)]
@@ -355,65 +332,6 @@ def test_large_values_end_no_query(name: str) -> None:
     values = [1.0, 2.0, 1e100, -1e100, *[1e100] * 9, 5e-324, -0.0, 4.0, 1.0, 2.0, 7.0]
     log: Log = {"S": [(START_MS + at, [at % 7, v, str(at % 2 > 0)]) for at, v in enumerate(values)]}
     assert len(at_once(f"from S{COMPUTED[name]}", log)) > 10
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(
-    sign=st.sampled_from([-1, 1]),
-    count=st.integers(1, 3),
-    steps=st.lists(st.tuples(st.booleans(), st.integers(0, 5)), max_size=40),
-)
-def test_ranks_are_those_of_a_search_among_all_values(
-    sign: int, count: int, steps: list[tuple[bool, int]]
-) -> None:
-    own = Ranks(count, sign)
-    for leaves, value in steps:
-        # One that is made from a state searches.
-        other = Ranks(count, sign)
-        other.load_dump(own.dump())
-        kind = EXPIRED if leaves else CURRENT
-        assert own.step((value,), kind, 0) == other.step((value,), kind, 0)
-        assert own.dump() == other.dump()
-
-
-def test_many_values_are_ranked_in_time() -> None:
-    own = Ranks(2, -1)
-    started = time.thread_time()
-    for number in range(30_000):
-        own.step((number,), CURRENT, 0)
-    # A search for each event takes a minute.
-    assert time.thread_time() - started < 3
-
-
-def test_a_number_that_is_none_has_one_rank() -> None:
-    text = "from S#extrema:topK(v, 1) select Top1Frequency as a insert into O;"
-    log: Log = {"S": [(START_MS + at, [0, v, ""]) for at, v in enumerate([math.nan, 1.0] * 3)]}
-    recorder = Recorder(text)
-    for at, (time_ms, _) in enumerate(log["S"]):
-        recorder.run([recorder.part(log, "S", at, at + 1)], {"S": time_ms})
-        recorder.restart()
-    recorder.run([], {"S": END_MS})
-    assert [literal_eval(row) for *_, row in recorder.rows] == [[1], [2], [3]]
-    assert sorted(recorder.rows) == at_once(text, log)
-
-
-def test_without_the_library_an_app_with_a_tree_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "river", None)
-    app = bind(
-        parse(f"{DEFINE} from S#streamingml:updateHoeffdingTree('m', 2, k, s) insert into O;")
-    )
-    with pytest.raises(MeshError, match="river") as refusal:
-        check_supported(app)
-    assert "nats-event-mesh[ml]" in str(refusal.value.hint)
-
-
-def test_a_state_names_no_function_that_a_model_does_not_need() -> None:
-    for written in (b"cos\nsystem\n(S'true'\ntR.", b"cbuiltins\neval\n(S'1'\ntR."):
-        with pytest.raises(pickle.UnpicklingError, match="no part of a model"):
-            trees._Reader(io.BytesIO(written)).load()
-    hidden = b"cbuiltins\ngetattr\n(criver\nbase\nS'os'\ntR."
-    with pytest.raises(pickle.UnpicklingError):
-        trees._Reader(io.BytesIO(hidden)).load()
 
 
 def test_many_values_are_counted_within_the_error() -> None:

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mesh.functions.vectors import Vector
-from mesh.model.types import AttributeType
 from mesh.operators.executor import Executor
-from mesh.operators.select.groups import Groups
 from tests.support.examples import examples
 from tests.support.recorder import Recorder, log_of
 
@@ -55,7 +50,6 @@ APPS = SELECTS | {
     for rate in _RATES
     for name, body in _BODIES.items()
 }
-
 _VALUE = st.one_of(st.none(), st.floats(-5, 5).map(lambda x: round(x, 1)))
 _EVENT = st.tuples(
     st.just("S"),
@@ -96,19 +90,3 @@ def test_cuts_and_restarts_change_nothing(name: str, steps: list[Any], data: Any
     recorder.run([], {"S": END_MS})
     whole.run([whole.part(log, "S", 0, count)] if count else [], {"S": END_MS})
     assert sorted(recorder.rows) == sorted(whole.rows)
-
-
-def test_groups_of_forgotten_instances_begin_anew() -> None:
-    groups = Groups([AttributeType.STRING, AttributeType.DOUBLE])
-    keys = [
-        Vector(AttributeType.STRING, pa.array(["a", None, "null", "a", "b"])),
-        Vector(AttributeType.DOUBLE, np.array([0.0, 1.0, 1.0, -0.0, np.nan])),
-    ]
-    instance, kind = np.array([0, 0, 0, 1, 1]), np.zeros(5, dtype=np.int8)
-    assert groups.number(keys, instance, kind).tolist() == [0, 1, 1, 2, 3]
-    assert groups.forget(np.array([0])).tolist() == [0, 1]
-    again = Groups([AttributeType.STRING, AttributeType.DOUBLE])
-    again.restore({0: groups.to_arrow(0, len(groups))}, groups.free)
-    for one in (groups, again):
-        assert one.number(keys, instance[::-1].copy(), kind).tolist() == [1, 0, 4, 5, 6]
-        assert one.number(keys, instance, kind).tolist() == [7, 4, 4, 2, 3]

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 
 from mesh.operators.base import EventBatch, Timeline, join
-from mesh.operators.state.row_store import CHUNK_ROWS, RowStore
 from mesh.operators.windows import make_window
 from mesh.operators.windows.native_window import NativeWindow
 from mesh.operators.windows.python_window import PythonWindow
@@ -169,33 +168,6 @@ def test_a_forgotten_instance_begins_anew() -> None:
     made = window.process(events.slice(2, 4), Timeline(2, clocks[2:], int(clocks[3])))
     assert made.kind.tolist() == [0, 0]
     assert window.content(0)[1].tolist() == [driver.START_MS + 2, driver.START_MS + 3]
-
-
-def test_rows_are_found_by_their_numbers() -> None:
-    rng = random.Random(1)
-    store = RowStore(pa.schema([pa.field("n", pa.int64())]))
-    kept: list[int] = []
-    for _ in range(200):
-        count = rng.choice([0, 1, 5, 100, CHUNK_ROWS])
-        first = store.came
-        column = pa.array(range(first, first + count), type=pa.int64())
-        store.append(pa.RecordBatch.from_arrays([column], schema=store.schema))
-        kept += range(first, first + count)
-        if rng.random() < 0.3:
-            kept = [n for n in kept if rng.random() < 0.3]
-            store.keep(np.array(kept, dtype=np.int64))
-        elif rng.random() < 0.2 and kept:
-            lowest = kept[len(kept) // 3]
-            store.release_below(lowest)
-            kept = [n for n in kept if n >= lowest]
-        if rng.random() < 0.3:
-            pieces, scalars = store.pieces(), store.scalars()
-            store = RowStore(store.schema)
-            store.restore(pieces, scalars)
-        asked = [rng.choice(kept) for _ in range(rng.randint(0, 50))] if kept else []
-        found = store.take(np.array(asked, dtype=np.int64))
-        assert found.column("n").to_pylist() == asked
-    assert store.count >= len(kept)
 
 
 def test_a_window_without_an_operator_is_refused() -> None:

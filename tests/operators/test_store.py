@@ -1,4 +1,4 @@
-"""Joins and tables: the same output whatever the cuts, after a restore, and step by step."""
+"""Rows of tables: the same however they are put, and a state that changes where they do."""
 
 from __future__ import annotations
 
@@ -12,56 +12,8 @@ import pytest
 from mesh.functions.vectors import from_arrow
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.operators.executor import ExecutionMode
-from mesh.operators.joins.lookup_join import LookupJoin
 from mesh.operators.tables import Table
-from tests.support.joins import DEFINITIONS, Row, random_steps, run
-
-WINDOWS = ("length(3)", "time(50)", "timeLength(80, 4)", "lengthBatch(2)", "timeBatch(40)")
-KINDS = ("join", "left outer join", "right outer join", "full outer join")
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("seed", range(24))
-def test_a_join_puts_out_the_same_however_it_is_driven(seed: int) -> None:
-    rnd = random.Random(seed)
-    sides = [rnd.choice(("", *(f"#window.{w}" for w in WINDOWS))) for _ in "LR"]
-    on = rnd.choice(("x.k == y.k", "x.k == y.k and x.v > y.w", "x.v < y.w", "x.v == y.w"))
-    other = "L" if seed % 5 == 0 else "R"
-    right, w = ("L", "v") if other == "L" else ("R", "w")
-    on = on.replace("y.w", f"y.{w}")
-    select = rnd.choice(
-        (f"x.k as k, x.v, y.{w} as w", "x.k as k, count() as c, sum(x.v) as s group by x.k")
-    )
-    app = (
-        f"{DEFINITIONS} from L{sides[0]} as x {rnd.choice(KINDS)} {right}{sides[1]} as y on {on} "
-        f"select {select} insert all events into O;"
-    )
-    steps = random_steps(seed, "L" if other == "L" else "LR")
-    whole = run(app, steps, ExecutionMode.AUTO, set())
-    cuts = {n for n in range(1, len(steps)) if rnd.random() < 0.3}
-    assert run(app, steps, ExecutionMode.AUTO, cuts) == whole
-    assert run(app, steps, ExecutionMode.AUTO, cuts, saves=True) == whole
-    assert run(app, steps, ExecutionMode.STEP, set()) == whole
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_native_join_finds_what_looking_into_windows_finds(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rnd = random.Random(seed)
-    sides = [rnd.choice(("length(3)", "time(50)", "lengthBatch(2)")) for _ in "LR"]
-    app = (
-        f"{DEFINITIONS} from L#window.{sides[0]} as x {rnd.choice(KINDS)} R#window.{sides[1]} as y "
-        "on x.k == y.k and x.v <= y.w select x.k as k, x.v, y.w insert all events into O;"
-    )
-    # One event at a time is one millisecond, so that timers of both sides do not meet.
-    steps: list[Row] = [
-        (1000 + 3 * n, stream, values)
-        for n, (_, stream, values) in enumerate(random_steps(seed, "LR"))
-    ]
-    native = run(app, steps, ExecutionMode.STEP, set())
-    monkeypatch.setattr("mesh.operators.joins.query.WindowJoin", LookupJoin)
-    assert run(app, steps, ExecutionMode.STEP, set()) == native
+from tests.support.joins import DEFINITIONS, random_steps, run
 
 
 @pytest.mark.sampled(3)
