@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Shortest wait, seconds: a deadline may have passed by rounding alone.
 WAIT_S: Final = 0.01
+#: A deadline that was reached by less may not have counted, by rounding.
+ROUNDING_S: Final = 0.001
 #: Wait after a refused write of the lease, until the watch delivers the winner, seconds.
 CONFLICT_S: Final = 0.1
 #: Wait after a write of the lease without an answer, seconds.
@@ -213,6 +215,17 @@ class FailedActions:
         self._rests.pop(target_of(action), None)
 
 
+@dataclass(slots=True)
+class _IdleDecision:
+    """A decision without actions."""
+
+    #: Of the snapshot that it was made of.
+    news: int | None
+    at_s: float
+    #: It is the same until then without news, and may be for longer.
+    until_s: float
+
+
 @dataclass(eq=False, repr=False)
 class ManagerState:
     """State of one manager's loop."""
@@ -231,8 +244,8 @@ class ManagerState:
     #: Revision of the lease under which it was decided.
     _fence: int = 0
     _term: int = 0
-    #: News and time of the last decision, if it had no actions; None for other news.
-    _idle: tuple[int | None, float] = (None, 0.0)
+    #: The last decision, if it had no actions.
+    _idle: _IdleDecision | None = None
     _failed: FailedActions = field(default_factory=FailedActions)
     #: Targets of the removals under way.
     _removing: set[str] = field(default_factory=set)
@@ -345,7 +358,7 @@ class ManagerState:
     def _lead_or_follow(self, snapshot: ClusterSnapshot, wall_ms: int) -> None:
         leads = election.holds(snapshot, self.me, self.settings.manager.lease_ttl_s)
         if leads != self.leads:
-            self.leads, self._idle = leads, (None, 0.0)
+            self.leads, self._idle = leads, None
             text = "leads" if leads else "no longer leads"
             # At the time of the decision, as its actions are, so that these come after it.
             self._do(JournalEntry(text, lease_revision=self._lease_revision, at_ms=wall_ms))
@@ -363,16 +376,18 @@ class ManagerState:
         The lease is renewed twice a second, and reports come all the time.  So a decision without
         actions is not made again while neither news nor time can have changed it.
         """
-        news, at_s = self._idle
-        if (
-            snapshot.news is not None
-            and snapshot.news == news
-            and snapshot.now_s - at_s < AGAIN_S
-            and not reconcile.has_deadline_since(snapshot, self.settings, at_s)
-        ):
-            return ()
-        decided = reconcile.decide(snapshot, self.settings)
-        self._idle = (None if decided else snapshot.news), snapshot.now_s
+        now_s, settings, idle = snapshot.now_s, self.settings, self._idle
+        if idle is not None and idle.news == snapshot.news and now_s - idle.at_s < AGAIN_S:
+            if now_s >= idle.until_s:
+                idle.until_s = reconcile.next_deadline_s(snapshot, settings, idle.at_s)
+            if now_s < idle.until_s:
+                return ()
+        decided = reconcile.decide(snapshot, settings)
+        self._idle = None
+        if not decided and snapshot.news is not None:
+            at_s = now_s - ROUNDING_S
+            until_s = reconcile.next_deadline_s(snapshot, settings, at_s)
+            self._idle = _IdleDecision(snapshot.news, at_s, until_s)
         return decided
 
     def _act(self, snapshot: ClusterSnapshot, wall_ms: int) -> None:
@@ -391,7 +406,10 @@ class ManagerState:
                     return
         self.phase = ManagerPhase.WATCHING
         if self.leads:
-            deadline_s = reconcile.next_deadline_s(snapshot, self.settings)
+            now_s, idle = snapshot.now_s, self._idle
+            deadline_s = (
+                idle.until_s if idle else reconcile.next_deadline_s(snapshot, self.settings, now_s)
+            )
             self._wake_s = min(self._wake_s, deadline_s)
         self._do(Wait(max(self._wake_s, snapshot.now_s + WAIT_S)))
 

@@ -10,6 +10,7 @@ is placed at once if its worker is gone.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 FORGET_AFTER_S = 60.0
 #: A move that is not done after this time does not block other moves any more.
 MOVE_S = 30.0
-#: A deadline that was reached by less may not have counted, by rounding.
-ROUNDING_S = 0.001
 
 
 def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
@@ -78,16 +77,13 @@ def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
     return actions
 
 
-def next_deadline_s(snapshot: ClusterSnapshot, settings: Settings) -> float:
-    """Time at which the decision may change without an event, on the observer's clock."""
-    ends = (end for end in _deadlines_s(snapshot, settings) if end > snapshot.now_s)
-    return min(ends, default=snapshot.now_s + 60.0)
+def next_deadline_s(snapshot: ClusterSnapshot, settings: Settings, since_s: float) -> float:
+    """First time after ``since_s`` at which the decision may change without an event.
 
-
-def has_deadline_since(snapshot: ClusterSnapshot, settings: Settings, since_s: float) -> bool:
-    """Whether time alone may have changed the decision of ``since_s``, on the observer's clock."""
-    since_s -= ROUNDING_S
-    return any(since_s < end <= snapshot.now_s for end in _deadlines_s(snapshot, settings))
+    Times are of the observer's clock.  Heartbeats and reports move it into the future only.
+    """
+    ends = (end for end in _deadlines_s(snapshot, settings) if end > since_s)
+    return min(ends, default=math.inf)
 
 
 def _deadlines_s(snapshot: ClusterSnapshot, settings: Settings) -> Iterator[float]:
