@@ -201,8 +201,10 @@ async def _snapshots(
     js = client.jetstream()
     prefix = kv.subject(names.SNAPSHOTS_BUCKET, f"{record.incarnation}.")
     info = await js.stream_info(f"KV_{names.SNAPSHOTS_BUCKET}", subjects_filter=f"{prefix}>")
-    bucket = await kv.open_bucket(js, names.SNAPSHOTS_BUCKET)
     keys = sorted(subject.removeprefix(prefix) for subject in info.state.subjects or {})
+    if not keys:
+        return []
+    bucket = await kv.open_bucket(js, names.SNAPSHOTS_BUCKET)
     snapshots = [one for key in keys if (one := await _snapshot(bucket, record, key)) is not None]
     if not any(one.missing for one in snapshots):
         return snapshots

@@ -13,7 +13,7 @@ reports.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Final
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mesh.control.snapshot import ClusterSnapshot, Revisioned
-    from mesh.model.cluster import InstanceStatus
+    from mesh.model.cluster import Assignment, InstanceStatus
 
 #: A report that is older says nothing about the present rate, seconds.
 REPORT_MAX_S: Final = 10.0
@@ -104,28 +104,38 @@ class Rates:
 
     def __init__(self) -> None:
         self._samples: dict[str, _Sample] = {}
+        self._assignments: tuple[Revisioned[Assignment], ...] = ()
         self._worker: dict[str, str] = {}
+        self._epochs: dict[str, int] = {}
+        #: Placed instances by app and group.
+        self.groups: dict[tuple[str, str], list[str]] = {}
         #: Instances that have changed their worker since the start, by app.
         self.moves: dict[str, int] = {}
 
     def update(self, snapshot: ClusterSnapshot) -> None:
         """Take the reports of a snapshot."""
-        for placed in snapshot.assignments:
+        # The tuple is the same one until an assignment changes.
+        if snapshot.assignments is not self._assignments:
+            self._place(snapshot.assignments)
+        self._samples = {
+            seen.value.instance: self._compared(seen, snapshot.now_s)
+            for seen in snapshot.statuses
+            if self._epochs.get(seen.value.instance) == seen.value.epoch
+        }
+        if self.moves:
+            apps = {a.value.spec.name for a in snapshot.apps}
+            self.moves = {app: count for app, count in self.moves.items() if app in apps}
+
+    def _place(self, assignments: tuple[Revisioned[Assignment], ...]) -> None:
+        groups: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for placed in assignments:
             one = placed.value
-            before = self._worker.get(one.instance)
-            if before is not None and before != one.worker:
+            if self._worker.get(one.instance, one.worker) != one.worker:
                 self.moves[one.app] = self.moves.get(one.app, 0) + 1
-            self._worker[one.instance] = one.worker
-        epochs = {a.value.instance: a.value.epoch for a in snapshot.assignments}
-        samples = {}
-        for seen in snapshot.statuses:
-            status = seen.value
-            if epochs.get(status.instance) == status.epoch:
-                samples[status.instance] = self._compared(seen, snapshot.now_s)
-        self._samples = samples
-        self._worker = {name: self._worker[name] for name in epochs}
-        apps = {a.value.spec.name for a in snapshot.apps}
-        self.moves = {app: count for app, count in self.moves.items() if app in apps}
+            groups[one.app, one.group].append(one.instance)
+        self._assignments, self.groups = assignments, dict(groups)
+        self._worker = {a.value.instance: a.value.worker for a in assignments}
+        self._epochs = {a.value.instance: a.value.epoch for a in assignments}
 
     def flow(self, instance: str) -> Flow:
         """The flow of one instance; none while nothing is known."""

@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 
 #: Interval of looks at streams and snapshots, seconds.
 SURVEY_S: Final = 15.0
+#: Part of the time in which the servers are asked: they list all streams in it.
+_SURVEY_SHARE: Final = 0.02
 #: Kinds of what events flow through; ``cluster`` is all apps, of the name ``all``.
 _OF_FLOWS: Final = ("cluster", "app", "group", "instance")
 #: Names of the values of a node.
@@ -129,17 +131,21 @@ class Telemetry:
 
     async def survey(self, client: Client, leads: Callable[[], bool]) -> None:
         """Look at streams and snapshots now and then, while this manager leads, without end."""
+        pause_s = SURVEY_S
         while True:
-            await asyncio.sleep(SURVEY_S)
+            await asyncio.sleep(pause_s)
             if not leads():
                 self.surveyed = Surveyed()
                 continue
             apps = [seen.value for seen in self._view.snapshot().apps]
+            began_s = self._clock.monotonic_s()
             try:
                 self.surveyed = await survey(client, apps)
             # Metrics of a moment are missing then.
             except (TimeoutError, NatsError, OSError, KeyError, ValueError) as error:
                 log.debug("streams not surveyed", extra=fields(error=error))
+            took_s = self._clock.monotonic_s() - began_s
+            pause_s = max(SURVEY_S, took_s / _SURVEY_SHARE)
 
     def sample(self) -> None:
         """Take the sample of this second."""
@@ -319,20 +325,18 @@ def samples(snapshot: ClusterSnapshot, rates: Rates) -> dict[Key, Sequence[float
     An instance that is alone in its group has the history of the group.  The row of a flow that has
     not changed is the one of before, which costs the history nothing.
     """
-    groups: defaultdict[tuple[str, str], dict[str, Flow]] = defaultdict(dict)
-    for placed in snapshot.assignments:
-        one = placed.value
-        groups[one.app, one.group][one.instance] = rates.flow(one.instance)
     off = {a.value.spec.name for a in snapshot.apps if a.value.statistics is StatisticsLevel.OFF}
     rows: dict[Key, Sequence[float]] = {}
     apps: defaultdict[str, list[Flow]] = defaultdict(list)
-    for (app, group), flows in groups.items():
+    for (app, group), instances in rates.groups.items():
         if app not in off:
-            flow = total(flows.values())
+            flows = [rates.flow(name) for name in instances]
+            flow = total(flows)
             apps[app].append(flow)
             rows["group", f"{app}/{group}"] = flow.row
             if len(flows) > 1:
-                rows |= {("instance", name): flow.row for name, flow in flows.items()}
+                for name, one in zip(instances, flows, strict=True):
+                    rows["instance", name] = one.row
     wholes = {app: total(parts) for app, parts in apps.items()}
     rows |= {("app", app): flow.row for app, flow in wholes.items()}
     if wholes:
