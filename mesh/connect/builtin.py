@@ -56,7 +56,8 @@ _HTTP_SOURCE: Final = Spec(
             "http://0.0.0.0:8280/{app}/{stream}",
             doc="Address; another app can't have the same one.",
         ),
-        Option("basic.auth.enabled", Kind.SWITCH, "false", doc="Require the login of the next two options."),
+        Option("basic.auth.enabled", Kind.SWITCH, "false",
+               doc="Require the login of the next two options."),
         secret("basic.auth.username", "User of that login."),
         secret("basic.auth.password", "Its password."),
         Option(

@@ -93,9 +93,10 @@ SPECS: Final = (
         Option("enclosing.element.as.event", Kind.SWITCH, "false",
                doc="Each enclosing element is an event itself."),
         Option("extract.leaf.node.data", Kind.SWITCH, "false",
-               doc="Without @attributes: also elements inside of an event's elements."),
-        Option("enable.streaming.xml.content", Kind.SWITCH, "false", is_ignored=True,
-               note=_WHOLE, doc=_WHOLE),
+               doc="Also elements inside of an event's elements. With @attributes each innermost "
+               "one is an event, with the values of those around it: /child/detail/@key."),
+        Option("enable.streaming.xml.content", Kind.SWITCH, "false", note=_WHOLE,
+               doc=f"Each enclosing element is an event itself; {_WHOLE}."),
     ),
     _source("msgpack", "MessagePack maps by attribute name, alone or in an array."),
     _source(

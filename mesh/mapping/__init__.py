@@ -132,7 +132,11 @@ def _payload_mapper(
             enclosing = options.get("enclosing.element") or ""
             return XmlSource(
                 schema, missing, paths=paths, enclosing=enclosing, namespaces=spaces,
-                is_event=bool(options.get("enclosing.element.as.event")),
+                # Streamed content of the original has events there.
+                is_event=bool(
+                    options.get("enclosing.element.as.event")
+                    or options.get("enable.streaming.xml.content")
+                ),
                 takes_leaves=bool(options.get("extract.leaf.node.data")),
             )  # fmt: skip
         case "binary":

@@ -9,6 +9,7 @@ from xml.parsers import expat
 import pyarrow as pa
 
 from mesh.mapping.events import of_texts
+from mesh.mapping.xml_leaves import LeafPaths
 from pyspark_nats.decode.values import article, type_name
 
 if TYPE_CHECKING:
@@ -82,11 +83,13 @@ class XmlSource:
         """The mapping; paths are those of ElementTree: ``a/b``, ``.//c``, ``a/@b``.
 
         ``is_event``: an enclosing element is an event itself.  ``takes_leaves``: the default
-        mapping takes elements without elements, however deep they are.
+        mapping takes elements without elements, however deep they are; with paths there is an event
+        for each innermost element, see ``xml_leaves``.
         """
         self._schema, self._missing = schema, missing
         self._paths, self._enclosing, self._namespaces = dict(paths), enclosing, dict(namespaces)
         self._is_event, self._takes_leaves = is_event, takes_leaves
+        self._leaves = LeafPaths(paths, _value) if paths and takes_leaves else None
         #: Attributes that are no texts, of which the text of several elements is no value.
         self._typed = {
             field.name: article(type_name(field.type))
@@ -115,6 +118,8 @@ class XmlSource:
             events = holders if self._is_event else inner
         else:
             events = list(root) if root.tag == "events" or self._is_list(root) else [root]
+        if self._leaves is not None:
+            return [one for event in events for one in self._leaves.events(event)]
         return [self._event(event) for event in events]
 
     def _is_list(self, root: Element) -> bool:

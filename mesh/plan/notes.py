@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.connect import registry
+from mesh.connect.spec import Role
 from mesh.language.parser import parse_app
 from mesh.plan.bind import bind
 from mesh.plan.connectors import connector_of
 from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mesh.connect.spec import Spec
     from mesh.model.app import AppSpec
     from mesh.plan.bound import BoundApp
+    from mesh.plan.connectors import Connector
 
 
 def warnings_of(spec: AppSpec) -> tuple[str, ...]:
@@ -27,17 +32,25 @@ def noted_options(bound: BoundApp) -> tuple[str, ...]:
     for stream, annotation in bound.stream_annotations:
         if annotation.name.lower() not in ("source", "sink"):
             continue
-        connector = connector_of(annotation)
-        declaration = registry.find(connector.role, connector.type)
-        for options in (
-            (connector.options, *connector.destinations) if declaration is not None else ()
-        ):
+        for spec, of, options in _declared(connector_of(annotation)):
             for name in options:
-                option = declaration.option(name) if declaration is not None else None
+                option = spec.option(name)
                 if option is not None and option.note:
-                    key = f'{{}} of {connector.kind} of stream "{stream}": {option.note}'
+                    key = f'{{}} of {of} of stream "{stream}": {option.note}'
                     notes.setdefault(key, []).append(name)
     return tuple(text.replace("{}", ", ".join(names), 1) for text, names in notes.items())
+
+
+def _declared(connector: Connector) -> Iterator[tuple[Spec, str, Mapping[str, str]]]:
+    """The declarations of a connector and its mapper, with their names and given options."""
+    spec = registry.find(connector.role, connector.type)
+    if spec is not None:
+        for options in (connector.options, *connector.destinations):
+            yield spec, connector.kind, options
+    mapper = Role.SOURCE_MAPPER if connector.role is Role.SOURCE else Role.SINK_MAPPER
+    spec = registry.find(mapper, connector.map.type)
+    if spec is not None:
+        yield spec, f"mapper {connector.map.type} of {connector.kind}", connector.map.options
 
 
 def table_places(bound: BoundApp) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ def is_answer(error: sa.exc.DBAPIError) -> bool:
 
 
 def remedy(error: sa.exc.DBAPIError) -> str | None:
-    """The change by which a database takes the statement, as a sentence; None if it is not known."""
+    """The change by which a database takes the statement, a sentence; None if it is not known."""
     origin: Any = error.orig
     found = {_number(origin), getattr(origin, "sqlstate", None)}
     text = str(origin)

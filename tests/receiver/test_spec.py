@@ -190,6 +190,19 @@ def test_options_of_the_original_are_accepted_with_a_note(connector: str, note: 
     assert [one[: len(note)] for one in found] == ([note] if note else [])
 
 
+def test_a_note_of_a_mapper_is_told_as_well() -> None:
+    text = """@App:name('P')
+    @source(type='inMemory', @map(type='xml', enclosing.element='/r/c',
+            enable.streaming.xml.content='true', @attributes(n='/c/@n')))
+    define stream S (n int);
+    define stream T (n int);
+    from S select n insert into T;"""
+    (note,) = noted_options(plan(text).bound)
+    assert note.startswith(
+        'enable.streaming.xml.content of mapper xml of source inMemory of stream "S": each payload'
+    )
+
+
 @pytest.mark.parametrize(
     ("connector", "path", "why"),
     [
