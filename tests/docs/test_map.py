@@ -62,3 +62,10 @@ def test_every_class_that_the_glossary_names_is_in_its_file() -> None:
         or f"class {name}" not in (ROOT / path).read_text(encoding="utf-8")
     ]
     assert missing == []
+
+
+def test_the_glossary_defines_each_term_once() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = re.findall(r"^- \*\*(.+?)\*\*", text, re.MULTILINE)
+    assert terms
+    assert sorted({term for term in terms if terms.count(term) > 1}) == []
