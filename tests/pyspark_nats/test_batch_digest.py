@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import DivergedError, OrderError
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.protocol.jetstream import StoredMessage
-from pyspark_nats.sink import marker_cache, markers, messages_out, publish, sink_options
+from pyspark_nats.sink import marker_cache, messages_out, publish, sink_options
 from pyspark_nats.sink.batch_digest import BatchDigest
-from pyspark_nats.sink.marker import BatchRecord, Marker
 from pyspark_nats.sink.origin import Origin
 
 if TYPE_CHECKING:
@@ -165,18 +163,6 @@ def test_two_partitions_with_rows_of_one_producer_are_refused(broker: Any, run: 
     run(4, messages(4, 0, 10), task=0)
     run(4, messages(4, 0, 10), task=1, run="later")
     assert len(broker.payloads("S", "ev.S")) == 10
-
-
-def test_markers_of_earlier_versions_are_read() -> None:
-    def parsed(payload: bytes) -> Marker:
-        return markers.parse(StoredMessage("m", 9, 0, payload))
-
-    old = parsed(b'{"position": 7, "epoch": 2}')
-    assert (old, old.run, old.task, old.recent) == (Marker(7, 2, 9), "", -1, ())
-    assert markers.payload(old) == b'{"position":7,"epoch":2}'
-    full = Marker(7, 2, 9, "r", 3, (BatchRecord(1, 2, 3),))
-    again = parsed(markers.payload(full))
-    assert (again, again.run, again.task, again.recent) == (full, "r", 3, full.recent)
 
 
 ROWS = st.lists(

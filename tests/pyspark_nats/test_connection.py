@@ -1,7 +1,4 @@
-"""Connections that break, move, slow down and grow large.
-
-The file is longer than 400 lines because the cases share one relay and one way to slow it down.
-"""
+"""Connections that break, move, slow down and grow large."""
 
 from __future__ import annotations
 
@@ -17,12 +14,9 @@ import pytest
 
 from mesh.jetstream import server
 from pyspark_nats.errors import RefusedError, UnavailableError
-from pyspark_nats.protocol import frames, handshake, link, servers
+from pyspark_nats.protocol import frames, link, servers
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
-from pyspark_nats.protocol.credentials import NOBODY
-from pyspark_nats.protocol.servers import ServerPool
-from pyspark_nats.protocol.tls import DEFAULT
 from pyspark_nats.protocol.transport import DisconnectedError
 from tests.support import jwts
 from tests.support.certificates import Authority
@@ -225,69 +219,7 @@ def test_a_server_that_is_about_to_go_is_left_between_steps(
         cluster[0].process.kill()
 
 
-def test_servers_are_tried_in_order_and_each_address_once() -> None:
-    given = (servers.parse("tls://ann:pw@first.example", ""), servers.parse("second:1", ""))
-    pool = ServerPool(given)
-    pool.learn(
-        {"connect_urls": ["10.0.0.1:4222", "first.example:4222", "[::1]:5", "10.0.0.1:4222"]}
-    )
-    assert [str(one) for one in pool.servers] == [
-        "tls://first.example:4222", "nats://second:1", "tls://10.0.0.1:4222", "tls://[::1]:5",
-    ]  # fmt: skip
-    learned = pool.servers[2]
-    assert learned.credentials.user == "ann"
-    assert learned.tls_name == "first.example"
-    for turn in (1, 2, 3, 0):
-        pool.advance()
-        assert pool.current == pool.servers[turn]
-    # A server that left the cluster is not tried again; one without announcements changes nothing.
-    pool.learn({"connect_urls": ["10.0.0.2:4222"]})
-    pool.learn({})
-    assert [one.host for one in pool.servers] == ["first.example", "second", "10.0.0.2"]
-    # The names of certificates outlast a second hop.
-    pool.advance()
-    pool.advance()
-    pool.learn({"connect_urls": ["10.0.0.3:4222", "10.0.0.2:4222"]})
-    assert pool.servers[2].host == "10.0.0.3"
-
-
-def test_what_a_learned_server_is_checked_for_outlasts_a_second_hop() -> None:
-    pool = ServerPool((servers.parse("tls://name.example", ""),))
-    pool.learn({"connect_urls": ["10.0.0.1:4222", "10.0.0.2:4222"]})
-    pool.advance()
-    pool.learn({"connect_urls": ["10.0.0.2:4222", "other.example:4222"]})
-    assert [one.tls_name for one in pool.servers] == ["", "name.example", ""]
-
-
 # --- errors of the server
-
-
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
-        ("Authorization Violation", RefusedError),
-        ("User Authentication Expired", RefusedError),
-        ("User Authentication Revoked", RefusedError),
-        ("Account Authentication Expired", RefusedError),
-        ("Maximum Payload Violation", RefusedError),
-        ("Authentication Timeout", DisconnectedError),
-        ("Stale Connection", DisconnectedError),
-        ("Slow Consumer", DisconnectedError),
-        ("maximum connections exceeded", DisconnectedError),
-    ],
-)
-def test_errors_that_come_again_are_not_tried_again(text: str, kind: type[Exception]) -> None:
-    assert type(handshake.meaning(text, servers.parse("h", ""), NOBODY)) is kind
-
-
-def test_what_is_denied_is_told_from_what_only_wakes_us() -> None:
-    publish = 'Permissions Violation for Publish to "a.b"'
-    ours = 'Permissions Violation for Subscription to "_INBOX.x.*"'
-    queue = 'Permissions Violation for Subscription to "ev.>" using queue "q"'
-    assert "a.b" in str(handshake.denial(publish, "_INBOX.x"))
-    assert "inboxPrefix" in str(handshake.denial(ours, "_INBOX.x"))
-    assert handshake.denial(queue, "_INBOX.x") is None
-    assert handshake.denial("Something else", "_INBOX.x") is None
 
 
 def test_a_message_over_the_limit_is_refused_and_not_tried_again(nats_server: NatsServer) -> None:
@@ -458,14 +390,6 @@ def test_who_does_not_speak_nats_is_said_so() -> None:
                 lambda _: None,
             )
         thread.join()
-
-
-def test_tls_is_wanted_where_either_side_wants_it() -> None:
-    plain, encrypted = servers.parse("h", ""), servers.parse("tls://h", "")
-    assert not handshake.wants_tls(plain, {}, DEFAULT)
-    assert not handshake.wants_tls(plain, {"tls_available": True}, DEFAULT)
-    assert handshake.wants_tls(plain, {"tls_required": True}, DEFAULT)
-    assert handshake.wants_tls(encrypted, {"tls_available": True}, DEFAULT)
 
 
 @pytest.mark.slow

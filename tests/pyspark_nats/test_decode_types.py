@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_nats import decode
-from pyspark_nats.decode import json_layout, rules
+from pyspark_nats.decode import rules
 
 pytestmark = pytest.mark.usefixtures("in_blocks")
 
@@ -162,6 +162,7 @@ def test_an_ignored_attribute_must_be_json_too() -> None:
 
 # --- Whole blocks and single events, by the same rules
 
+
 FIELDS: list[Any] = [
     ("n", pa.int32()), ("x", pa.float64()), ("f", pa.float32()), ("s", pa.string()),
     ("at", AT), ("ntz", LOCAL), ("day", pa.date32()), ("raw", pa.binary()),
@@ -169,7 +170,6 @@ FIELDS: list[Any] = [
     ("t", pa.list_(AT)), ("ol", pa.list_(pa.struct([("b", pa.bool_()), ("d", pa.date32())]))),
     ("m", pa.map_(pa.string(), pa.int64())), ("deep", pa.struct([("in", ADDRESS)])),
 ]  # fmt: skip
-
 TWO = st.integers(0, 99).map("{:02d}".format)
 DAYS = st.one_of(
     st.dates().map(date.isoformat),
@@ -273,22 +273,6 @@ def test_blocks_of_json_and_single_events_agree(data: st.DataObject) -> None:
     found = _seen(decoded(good, schema, missing=missing))
     assert found == _by_the_rules(good, schema, missing, events_of)
     assert found[1] == []
-
-
-def test_flat_objects_laid_out_alike_need_no_parser() -> None:
-    fields: list[Any] = [
-        ("id", pa.int64()),
-        ("s", pa.string()),
-        ("x", pa.float32()),
-        ("b", pa.bool_()),
-    ]
-    schema = pa.schema(fields)
-    texts = [f'{{"s": "é{n}", "z": {n}, "x": -{n}.5, "b": true, "id": {n}}}' for n in range(20)]
-    rows = json_layout.decode_alike(pa.array(texts, pa.string()).cast(pa.binary()), schema)
-    assert rows is not None
-    assert rows.to_pylist() == [
-        {"id": n, "s": f"é{n}", "x": -n - 0.5, "b": True} for n in range(20)
-    ]
 
 
 FLAT: list[Any] = [field for field in FIELDS if not pa.types.is_nested(field[1])]

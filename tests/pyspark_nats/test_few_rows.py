@@ -13,15 +13,12 @@ import pytest
 
 from mesh.spark import partition_task
 from pyspark_nats.arrow import concat_batches
-from pyspark_nats.decode import decode_messages
-from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.encode import payloads
 from pyspark_nats.few_rows import FewRows, as_batch, batches_of
 from pyspark_nats.protocol import frames, publish_frames
-from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.sink import messages_out, row_tags
-from pyspark_nats.source import messages, rows, subjects
-from pyspark_nats.source.few_messages import decode_few
+from pyspark_nats.source import messages, rows
+from tests.support.both_ways import both
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,12 +35,6 @@ COLUMNS: dict[str, Any] = {
     "o": pa.array([b"\x00\xff", None, b"", b"x", b"y"], pa.binary()),
     "l": pa.array([[1, None], None, [], [2], [3]], pa.list_(pa.int32())),
 }
-
-
-def both(monkeypatch: pytest.MonkeyPatch, module: Any, made: Callable[[], Any]) -> tuple[Any, Any]:
-    few = made()
-    monkeypatch.setattr(module, "FEW", -1)
-    return few, made()
 
 
 def test_json_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,66 +99,6 @@ def test_frames_of_a_batch(
     assert few.count(b"HPUB ") == 3
 
 
-HEADER = b"NATS/1.0\r\nA: 1\r\nB:  two \x1c\r\nA: \xff3\r\nNats-Sequence: 9\r\n\r\n"
-RECEIVED = b"".join((
-    b"MSG ev.a 1 2\r\nhi\r\n",
-    b"MSG ev.bb 22 $JS.ACK.S.c.1.41.1.1700000000000000000.0 0\r\n\r\n",
-    b"HMSG ev.\xc3\xa9 3 reply %d %d\r\n" % (len(HEADER), len(HEADER) + 4),
-    HEADER, b"data\r\n",
-    b"HMSG ev.d 3 16 16\r\nNATS/1.0 404\r\n\r\n\r\n",
-    b"MSG ev.partial 1 10\r\nhal",
-))  # fmt: skip
-
-
-def test_frames_that_were_received(monkeypatch: pytest.MonkeyPatch) -> None:
-    def found() -> list[Any]:
-        split = frames.split(RECEIVED)
-        return [
-            split.consumed,
-            split.sid.tolist(),
-            split.subject.to_pylist(),
-            split.data.to_pylist(),
-            [header or b"" for header in split.header.to_pylist()],
-            split.is_status.tolist(),
-            split.reply.to_pylist(),
-            *(
-                header_values(split.header, name, is_servers=last).to_pylist()
-                for name in ("A", "B", "Nats-Sequence", "Absent")
-                for last in (False, True)
-            ),
-        ]
-
-    few = found()
-    monkeypatch.setattr(frames, "_FEW_BYTES", -1)
-    monkeypatch.setattr(frames, "FEW", -1)
-    assert few == found()
-    assert few[1] == [1, 22, 3, 3]
-
-
-@pytest.mark.parametrize("sizes", [[9_000, 3, 0, 5_000], [3, 9_000, 0, 5_000]])
-def test_frames_are_the_same_by_a_walk_and_by_passes(
-    monkeypatch: pytest.MonkeyPatch, sizes: list[int]
-) -> None:
-    payloads = [b"MSG ev.x 1 3\r\n"[: size % 16] + b"y" * (size - size % 16) for size in sizes]
-    received = b"".join(
-        b"MSG ev.a 7 %d\r\n" % len(payload) + payload + b"\r\n"
-        if n % 2
-        else b"HMSG ev.b 7 %d %d\r\n" % (len(HEADER), len(HEADER) + len(payload))
-        + HEADER + payload + b"\r\n"
-        for n, payload in enumerate(payloads)
-    ) + b"MSG ev.partial"  # fmt: skip
-    found = []
-    for large in (0, 1 << 30):
-        monkeypatch.setattr(frames, "_LARGE_FRAME", large)
-        monkeypatch.setattr(frames, "FEW", -1)
-        split = frames.split(received)
-        found.append(
-            (split.consumed, split.subject.to_pylist(), split.data.to_pylist(), split.sid.tolist())
-        )
-    assert found[0] == found[1]
-    assert found[0][1:] == (["ev.b", "ev.a"] * 2, payloads, [7] * 4)
-
-
 def test_places_in_reply_subjects(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = [b"$JS.ACK.S.c.1.41.1.17.0", b"$JS.ACK.hub.acc.S.c.1.42.2.18.0.x"]
     received = frames.split(b"".join(b"MSG a 1 %s 0\r\n\r\n" % reply for reply in replies))
@@ -219,85 +150,10 @@ def test_rows_by_producer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert few == many == {("S", "p"): [b"4"], ("S", "q"): [b"2"], ("T", "p"): [b"1", b"3"]}
 
 
-def test_subjects_of_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, wanted = pa.array(["a.b", "a.c", "a"]), ("a.c", "a")
-    few, many = both(monkeypatch, subjects, lambda: subjects.matching(given, wanted).tolist())
-    assert few == many == [False, True, True]
-
-
 def test_where_the_stream_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     names = pa.array(np.array(["a", "a", "b", "a", "a"]))
     few, many = both(monkeypatch, partition_task, lambda: partition_task._changes(names))
     assert few == many == [2, 3]
-
-
-EVENT_FIELDS: Any = (
-    ("s", pa.string()), ("i", pa.int32()), ("l", pa.int64()), ("f", pa.float32()),
-    ("d", pa.float64()), ("b", pa.bool_()),
-)  # fmt: skip
-EVENTS = pa.schema(EVENT_FIELDS)
-VALUES: dict[str, list[str]] = {
-    "s": ['"a"', '"\\u00e9\\n"', "null", "5"],
-    "i": ["1", "-2147483648", "2147483648", "null", "true", "1.0"],
-    "l": ["9223372036854775807", "0", "9223372036854775808", "null", "-0"],
-    "f": ["0.1", "16777216", "16777217", "1e39", "null", "-0.0", "true"],
-    "d": ["0.1", "9007199254740992", "9007199254740993", "1e308", "null", "-0", '"1"'],
-    "b": ["true", "false", "null", "1"],
-}
-ODD = [b"", b"[]", b"[{}]", b"{", b'{"s":"a"}', b"7", b'{"s":"a"}\n{"s":"b"}']
-
-
-def test_messages_as_lists_and_as_columns_give_the_same_rows() -> None:
-    random = Random(9)
-    read = 0
-    for _ in range(400):
-        payloads = []
-        for _ in range(random.randint(1, 3)):
-            texts = {name: random.choice(some[:2]) for name, some in VALUES.items()}
-            if random.random() < 0.3:
-                name = random.choice([*VALUES])
-                texts[name] = random.choice(VALUES[name])
-            event = ",".join(f'"{name}":{text}' for name, text in texts.items())
-            payloads.append(f'{{{event},"more":[1]}}'.encode())
-        if random.random() < 0.1:
-            payloads.append(random.choice(ODD))
-        found = _consumed(payloads)
-        few = decode_few(found, EVENTS, "T", USUAL)
-        kinds = header_values(found.header, "Content-Type")
-        whole = decode_messages(found.data, kinds, EVENTS)
-        if few is None:
-            continue
-        read += 1
-        assert as_batch(few.rows).equals(whole.rows)
-        assert few.message.tolist() == whole.message.tolist()
-        assert few.index.tolist() == whole.index.tolist()
-        assert (few.errors, few.taken) == (whole.errors, whole.taken)
-    assert read > 50
-
-
-def test_messages_that_are_not_read_as_lists() -> None:
-    plain = b'{"s":"a","i":1,"l":1,"f":1.5,"d":1.5,"b":true}'
-    assert decode_few(_consumed([plain]), EVENTS, "T", USUAL) is not None
-    for header in (b"T: 5\r\n", b"Content-Type: application/msgpack\r\n"):
-        assert decode_few(_consumed([plain], header), EVENTS, "T", USUAL) is None
-    assert decode_few(_consumed([plain], b"T: 5\r\n"), EVENTS, "", USUAL) is not None
-    assert decode_few(_consumed([plain] * 40), EVENTS, "T", USUAL) is None
-    assert decode_few(_consumed([plain]), EVENTS, "T", MessageLimits(bytes_max=40)) is None
-    assert decode_few(_consumed([plain]), pa.schema([("o", pa.binary())]), "T", USUAL) is None
-
-
-def _consumed(payloads: list[bytes], lines: bytes = b"A: 1\r\n") -> messages.Messages:
-    """Messages of a consumer, every second of them without a header if there are several."""
-    received = b""
-    for n, payload in enumerate(payloads, 1):
-        reply = b"$JS.ACK.S.c.1.%d.%d.17000000%d.0" % (n, n, n)
-        block = b"NATS/1.0\r\n" + lines + b"\r\n"
-        if n % 2:
-            sizes = (len(block), len(block) + len(payload))
-            received += b"HMSG ev 1 %s %d %d\r\n" % (reply, *sizes) + block + payload + b"\r\n"
-        else:
-            received += b"MSG ev 1 %s %d\r\n" % (reply, len(payload)) + payload + b"\r\n"
-    return messages.of_consumer("S", "c", 0, frames.split(received))[0]
 
 
 def test_neighbours_of_few_rows_become_one_batch() -> None:

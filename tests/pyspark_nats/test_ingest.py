@@ -1,11 +1,7 @@
-"""Rows in ingest batches: each is stored once and in order, whatever happens to their writers.
-
-The file is longer than 400 lines because every failure is played against the same writer.
-"""
+"""Rows in ingest batches: each is stored once and in order, whatever happens to their writers."""
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,9 +10,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.jetstream import server
-from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import (
-    DataLossError,
     StaleWriterError,
     UnavailableError,
 )
@@ -25,101 +19,20 @@ from pyspark_nats.protocol.connection import Connection, DisconnectedError
 from pyspark_nats.sink import (
     fencing,
     ingest,
-    marker_cache,
-    messages_out,
     publish,
-    resting,
     row_tags,
 )
 from pyspark_nats.sink.sink_options import sink_options
 from tests.pyspark_nats.test_exactly_once import Cutter, numbers
 from tests.support.broker import connect
+from tests.support.ingest import Writer, expected, rows, writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+__all__ = ("writer",)
+
 pytestmark = pytest.mark.nats
-
-
-def rows(
-    first: int, count: int, producer: str = "p", stream: str = "S", size: int = 0
-) -> pa.RecordBatch:
-    """Rows with growing numbers; ``size`` is the least octets of a payload."""
-    payloads = [(b"%d" % n).ljust(size) for n in range(first, first + count)]
-    data = pa.array(payloads, pa.binary())
-    return messages_out.with_schema_columns(
-        arrow.record_batch({"data": data}),
-        stream=stream, subject=f"ev.{stream}", producer=producer, first_position=first,
-    )  # fmt: skip
-
-
-class Writer:
-    """A process that stays: publishes runs, one after the other."""
-
-    def __init__(self, url: str, epoch: int, timeout_s: int) -> None:
-        given = {"servers": url, "epoch": str(epoch), "timeoutS": str(timeout_s)}
-        self.options = sink_options(given)
-        self.connection = Connection(self.options.connection)
-        self._cache = marker_cache.MarkerCache()
-
-    def publisher(self) -> publish.RowPublisher:
-        marker_cache.clear()
-        key = (self.options.connection, self.options.marker_prefix, self.options.epoch)
-        marker_cache._caches()[key] = self._cache
-        return publish.RowPublisher(self.connection, self.options, is_long_lived=True)
-
-    def write(self, *runs: pa.RecordBatch) -> None:
-        for run in runs:
-            self.publisher().write(run)
-
-    def write_together(self, *runs: pa.RecordBatch) -> int:
-        """Publish runs that are confirmed together at the end; how many had to wait for that."""
-        made, kept = self.publisher(), 0
-        for run in runs:
-            made.begin_run(0)
-            made.add(run)
-            kept += not made.send()
-        made.finish()
-        return kept
-
-    def begin(self, first: int = 0) -> int:
-        """Have a batch open; the next position."""
-        self.write(rows(first, 3), rows(first + 3, 1000))
-        assert self._cache.ingests
-        return first + 1003
-
-    def leave_unconfirmed(self, run: pa.RecordBatch) -> None:
-        """Store a run, and end before it is confirmed, as if killed."""
-        made = self.publisher()
-        made.add(run)
-        path = made._atomic
-        path._cut(path._states["S", "p"], is_last=True)
-        rest = path._ingest
-        assert rest is not None
-        assert rest.is_under_way
-        sent = rest._sent.values()
-        self.connection.send(b"".join(rest._ping(one) for one in sent))
-        while any(one.ingest.taken < one.ingest.sent for one in sent):
-            rest._receive()
-
-
-@pytest.fixture
-def writer(broker: Any) -> Iterator[Callable[..., Writer]]:
-    broker.create("S", "ev.>", allow_batched=True)
-    made: list[Writer] = []
-
-    def make(epoch: int = 1, url: str = "", timeout_s: int = 20) -> Writer:
-        made.append(Writer(url or broker.url, epoch, timeout_s))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.connection.close()
-
-
-def expected(count: int) -> list[int]:
-    return list(range(count))
 
 
 def test_runs_of_any_size_are_stored_once_and_in_order(broker: Any, writer: Any) -> None:
@@ -299,18 +212,6 @@ def test_a_writer_of_an_older_epoch_is_refused(broker: Any, writer: Any) -> None
     assert numbers(broker, "ev.S") == expected(at + 150)
 
 
-def test_fencing_finds_the_last_row_and_ends_the_batch(broker: Any, writer: Any) -> None:
-    old = writer(1)
-    at = old.begin()
-    old.leave_unconfirmed(rows(at, 100))
-    found = fencing.fenced(broker.given, [("S", "p")], 4)["S", "p"]
-    assert (found.position, found.epoch, found.ingest) == (at + 99, 4, None)
-    assert broker.marker("S", "p") == found
-    with pytest.raises(StaleWriterError):
-        old.write(rows(at + 100, 100))
-    assert numbers(broker, "ev.S") == expected(at + 100)
-
-
 def test_two_writers_at_once_write_each_row_once(broker: Any, writer: Any) -> None:
     failed: list[BaseException] = []
     start = threading.Barrier(2)
@@ -466,40 +367,6 @@ def test_a_further_run_follows_rows_that_wait_for_the_beginning_of_their_batch(
     assert numbers(broker, "ev.S") == expected(8)
 
 
-def test_a_marker_ends_the_batch_of_a_writer_that_rests(
-    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = writer()
-    monkeypatch.setattr(resting, "shared", lambda *_: one.connection)
-    at = one.begin()
-    due_s = resting.next_s()
-    assert due_s is not None
-    resting.end_idle()
-    assert broker.marker("S", "p").ingest is not None, "it has rows a moment ago"
-    monkeypatch.setattr(resting, "_REST_S", 0.0)
-    resting.end_idle()
-    marker = broker.marker("S", "p")
-    assert (marker.position, marker.ingest) == (at - 1, None)
-    assert resting.next_s() is None
-    one.write(rows(at, 10), rows(at + 10, 10))
-    assert numbers(broker, "ev.S") == expected(at + 20)
-
-
-def test_a_marker_ends_the_batch_of_a_producer_that_leaves(
-    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = writer()
-    monkeypatch.setattr(resting, "shared", lambda *_: old.connection)
-    at = old.begin()
-    resting.end_of({"another"})
-    assert broker.marker("S", "p").ingest is not None
-    resting.end_of({"p"})
-    assert (broker.marker("S", "p").position, broker.marker("S", "p").ingest) == (at - 1, None)
-    new = writer(epoch=2)
-    new.write(rows(at - 5, 10))
-    assert numbers(broker, "ev.S") == expected(at + 5)
-
-
 def test_forged_rows_hide_nothing(broker: Any, writer: Any) -> None:
     """A client that may publish on the subject copies headers, and guesses others."""
     old = writer()
@@ -590,23 +457,6 @@ def test_a_row_that_is_too_large_ends_the_batch(broker: Any, writer: Any) -> Non
     assert numbers(broker, "ev.S") == expected(at + 320)
 
 
-def test_a_server_that_is_away_delays_no_rest(
-    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch, nats_server: server.NatsServer
-) -> None:
-    waits: list[str] = []
-    one = writer()
-    monkeypatch.setattr(resting, "shared", lambda *_: one.connection)
-    one.begin()
-    nats_server.stop()
-    monkeypatch.setattr(resting, "_REST_S", 0.0)
-    monkeypatch.setattr(
-        Connection, "retry_while_unavailable", lambda self, what, *rest, **_: waits.append(what)
-    )
-    resting.end_idle()
-    assert resting.next_s() is None
-    assert not waits
-
-
 def test_rows_after_those_that_a_full_server_refuses_are_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -654,19 +504,6 @@ def test_rows_after_those_that_a_full_server_refuses_are_not_stored(
     running.stop()
 
 
-def test_rows_that_a_server_lost_are_reported(broker: Any, writer: Any) -> None:
-    """As after a power failure: the stream ends before rows that it had acknowledged."""
-    one = writer()
-    at = one.begin()
-    last = broker.info("S").last
-    for sequence in range(last - 9, last + 1):
-        broker.call("STREAM.MSG.DELETE.S", seq=sequence, no_erase=True)
-    batch = broker.marker("S", "p").ingest
-    fencing.end(broker.connection, "S", "mesh._marker.S.p", batch)
-    with pytest.raises(DataLossError, match="does not hold the last rows"):
-        one.write(rows(at, 10))
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -706,24 +543,3 @@ def test_several_streams_and_producers_of_a_run(broker: Any, writer: Any) -> Non
     assert sorted(numbers(broker, "ev.S")) == sorted(expected(3000) * 2)
     assert [int(n) for n in broker.payloads("T", "to.T")] == expected(3000)
     assert [int(n) for n in broker.payloads("A", "at.A")] == expected(3000)
-
-
-def test_a_marker_keeps_its_batch() -> None:
-    from pyspark_nats.protocol.jetstream import StoredMessage
-    from pyspark_nats.sink import markers
-    from pyspark_nats.sink.marker import IngestBatch, Marker
-
-    marker = Marker(7, 2, 9, ingest=IngestBatch("b", bytes(range(16)), 41, 5))
-    read = markers.parse(StoredMessage("s", 9, 0, markers.payload(marker)))
-    assert read.ingest == marker.ingest
-    assert "ingest" not in json.loads(markers.payload(Marker(7, 2, 9)))
-
-
-def test_tags_of_rows_do_not_depend_on_how_they_are_asked_for() -> None:
-    key = bytes(range(16))
-    whole = row_tags.tags(key, 1, 3000)
-    parts = b"".join(row_tags.tags(key, n, 1) for n in range(1, 3001))
-    assert whole == parts
-    assert row_tags.tags(bytes(16), 1, 3000) != whole
-    size = row_tags.SIZE
-    assert len({whole[at : at + size] for at in range(0, len(whole), size)}) == 3000

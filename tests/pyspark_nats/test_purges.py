@@ -9,7 +9,7 @@ import pytest
 
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import fencing, markers, publish, sink_options
-from tests.pyspark_nats.test_ingest import Writer, rows
+from tests.support.ingest import Writer, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -22,7 +18,6 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pyspark_nats.source import subjects
 from pyspark_nats.source.pushdown import ReadBounds, bounds
 
 COLUMNS = ("subject", "stream", "sequence", "timestamp")
@@ -57,30 +52,3 @@ def test_a_filter_becomes_a_bound(filters: list[Filter], found: ReadBounds) -> N
 def test_a_column_of_the_events_may_be_named_as_ours() -> None:
     assert bounds([EqualTo(("sequence",), 5)], ("_sequence",)) == ReadBounds()
     assert bounds([EqualTo(("_sequence",), 5)], ("_sequence",)) == ReadBounds(5, 5)
-
-
-tokens = st.sampled_from(["a", "b", "c-d", "é", "x+y", "*", ">"])
-patterns = st.lists(tokens, min_size=1, max_size=4).filter(lambda t: ">" not in t[:-1])
-names = st.lists(st.sampled_from(["a", "b", "c-d", "é", "x+y"]), min_size=1, max_size=4)
-
-
-def matches(pattern: list[str], name: list[str]) -> bool:
-    if pattern[-1] == ">":
-        rest = len(name) >= len(pattern)
-        return rest and all(p in ("*", t) for p, t in zip(pattern[:-1], name, strict=False))
-    return len(pattern) == len(name) and all(
-        p in ("*", t) for p, t in zip(pattern, name, strict=True)
-    )
-
-
-@given(st.lists(patterns, min_size=1, max_size=3), st.lists(names, min_size=1, max_size=8))
-def test_subjects_match_as_nats_matches_them(wanted: list[Any], given_: list[Any]) -> None:
-    column = pa.array([".".join(name) for name in given_])
-    found = subjects.matching(column, [".".join(pattern) for pattern in wanted])
-    assert found.tolist() == [any(matches(p, name) for p in wanted) for name in given_]
-
-
-@given(patterns, patterns, names)
-def test_what_matches_both_overlaps(one: list[str], other: list[str], name: list[str]) -> None:
-    if matches(one, name) and matches(other, name):
-        assert subjects.overlap(".".join(one), ".".join(other))

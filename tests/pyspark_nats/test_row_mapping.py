@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import msgpack  # type: ignore[import-untyped]  # it has no stubs
 import orjson
 import pyarrow as pa
 import pytest
@@ -15,116 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types
 
-from pyspark_nats import decode, encode, tuning
+from pyspark_nats import decode, tuning
 from pyspark_nats.arrow import arrow
-from pyspark_nats.encode import columns, msgpack_rows, row_mapping, templates
+from pyspark_nats.encode import columns, row_mapping
 from pyspark_nats.errors import OptionError, OrderError, SchemaError
 from pyspark_nats.sink import messages_out, sink_options, writer
 from pyspark_nats.sink.messages_out import ROWS_BITS
+from tests.support.mapped_rows import made
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-UTC = dt.UTC
-ROWS = arrow.record_batch(
-    {
-        "text": pa.array(["a", None, 'q"\n' + "x" * 40]),
-        "tiny": pa.array([1, -5, None], pa.int8()),
-        "long": pa.array([2**62, -1, None]),
-        "real": pa.array([1.5, float("nan"), None], pa.float32()),
-        "double": pa.array([0.1, 1e300, 23.0]),
-        "flag": pa.array([True, False, None]),
-        "octets": pa.array([b"\0\1", None, b"x" * 300], pa.binary()),
-        "at": pa.array([0, 1, None], pa.timestamp("us", tz="Europe/Berlin")),
-        "wall": pa.array([0, 1_500_000, None], pa.timestamp("us")),
-        "day": pa.array([0, 1, None], pa.date32()),
-        "price": pa.array([decimal.Decimal("1.20"), None, decimal.Decimal("-3.00")]),
-        "list": pa.array([[1, None], None, []], pa.list_(pa.int32())),
-        "map": pa.array([[("k", 1.5)], None, []], pa.map_(pa.string(), pa.float64())),
-        "row": pa.array(
-            [{"a": dt.datetime(2026, 1, 1, tzinfo=UTC), "b": b"zz"}, None, {"a": None, "b": None}],
-            pa.struct([("a", pa.timestamp("us", tz="UTC")), ("b", pa.binary())]),
-        ),
-        "nothing": pa.nulls(3),
-    }
-)
-
-
-def test_json_says_every_type() -> None:
-    texts = encode.to_json(ROWS).to_pylist()
-    first, second, third = map(orjson.loads, texts)
-    assert first == {
-        "text": "a", "tiny": 1, "long": 2**62, "real": 1.5, "double": 0.1, "flag": True,
-        "octets": "AAE=", "at": "1970-01-01T00:00:00.000000Z", "wall": "1970-01-01T00:00:00.000000",
-        "day": "1970-01-01", "price": 1.2, "list": [1, None], "map": {"k": 1.5},
-        "row": {"a": "2026-01-01T00:00:00.000000Z", "b": "eno="}, "nothing": None,
-    }  # fmt: skip
-    assert b'"price":1.20' in texts[0]
-    assert second["double"] == 1e300
-    assert [name for name, value in second.items() if value is not None] == [
-        "tiny", "long", "double", "flag", "at", "wall", "day",
-    ]  # fmt: skip
-    assert (third["text"], third["double"], third["list"]) == ('q"\n' + "x" * 40, 23.0, [])
-
-
-def test_messagepack_says_every_type() -> None:
-    first, second, third = map(msgpack.unpackb, msgpack_rows.to_msgpack(ROWS).to_pylist())
-    assert first == {
-        "text": "a", "tiny": 1, "long": 2**62, "real": 1.5, "double": 0.1, "flag": True,
-        "octets": b"\0\1", "at": "1970-01-01T00:00:00.000000Z",
-        "wall": "1970-01-01T00:00:00.000000", "day": "1970-01-01", "price": "1.20",
-        "list": [1, None], "map": {"k": 1.5},
-        "row": {"a": "2026-01-01T00:00:00.000000Z", "b": b"zz"}, "nothing": None,
-    }  # fmt: skip
-    assert second["real"] != second["real"]
-    assert third["octets"] == b"x" * 300
-
-
-@given(st.lists(st.none() | st.text(max_size=70_000 // 100) | st.just("x" * 70_000), max_size=5))
-def test_texts_of_every_length_read_back(texts: list[str | None]) -> None:
-    rows = arrow.record_batch({"t": pa.array(texts, pa.string())})
-    packed = [msgpack.unpackb(data)["t"] for data in msgpack_rows.to_msgpack(rows).to_pylist()]
-    read = [orjson.loads(data)["t"] for data in encode.to_json(rows).to_pylist()]
-    assert packed == read == texts
-
-
-@pytest.mark.parametrize("text", ["a..b", "a.{", "{}", "a.>", "*", "a b", "{x}..{y}", ".a", "a."])
-def test_a_template_must_be_a_subject(text: str) -> None:
-    with pytest.raises(OptionError, match='option "subject" is'):
-        templates.template(text)
-
-
-def test_a_template_takes_texts_numbers_and_dates() -> None:
-    rows = arrow.record_batch(
-        {"id": [1, 2], "on": [True, False], "day": pa.array([0, 1], pa.date32()), "s": ["a", "ä-b"]}
-    )
-    made = templates.template("ev.d{id}-{on}.{day}.{s}.x")
-    templates.check_columns(made, {"id": "bigint", "on": "boolean", "day": "date", "s": "string"})
-    assert made(rows).to_pylist() == [
-        "ev.d1-true.1970-01-01.a.x", "ev.d2-false.1970-01-02.ä-b.x",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("value", ["a.b", "", "*", ">", "a b", "a\n", None])
-def test_a_value_that_is_no_token_is_refused(value: str | None) -> None:
-    rows = arrow.record_batch({"s": pa.array(["fine", value])})
-    with pytest.raises(SchemaError, match='column "s" is'):
-        templates.template("ev.{s}")(rows)
-
-
-def test_headers_can_not_smuggle_others_in() -> None:
-    kind = pa.map_(pa.string(), pa.list_(pa.string()))
-    orders = [
-        "Nats-Batch-Id", "Nats-Expected-Last-Sequence", "Nats-Rollup", "nats-rollup", "Nats-Msg-Id",
-        "Nats-TTL", "Nats-Schedule", "Nats-Schedule-Target", "Nats-Incr", "Nats-Sequence",
-    ]  # fmt: skip
-    first = [("A", ["1", "2"]), *((name, ["x"]) for name in orders)]
-    headers = pa.array([first, None, []], kind)
-    assert messages_out.header_lines(headers).to_pylist() == [b"A: 1\r\nA: 2\r\n", None, None]
-    for name, value in (("A", "x\r\nEvil: y"), ("A: b", "c"), ("", "c"), ("A\r\nB", "c")):
-        with pytest.raises(SchemaError, match="can't be sent"):
-            messages_out.header_lines(pa.array([[(name, [value])]], kind))
-
 
 # --- shapes
 
@@ -150,17 +46,6 @@ def shaper(
     options = sink_options.sink_options({"servers": "x", "stream": "S", **given})
     what = columns.columns(options, spark_schema(ddl))
     return row_mapping.RowMapper(options, what, row_mapping.Task("q", 3, 7), lambda _: "S", out)
-
-
-def made(shaped: row_mapping.RowMapper, rows: pa.RecordBatch, cuts: list[int]) -> Any:
-    bounds = [0, *sorted(min(cut, rows.num_rows) for cut in cuts), rows.num_rows]
-    found = [
-        batch
-        for first, last in pairwise(bounds)
-        for batch in shaped.push(rows.slice(first, last - first))
-    ]
-    found += shaped.finish()
-    return pa.Table.from_batches(found, messages_out.SCHEMA)
 
 
 def events(count: int, devices: int) -> Any:

@@ -7,7 +7,6 @@ import re
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
@@ -16,7 +15,6 @@ from pyspark.sql import types as sql
 from pyspark_nats import sql_types
 from pyspark_nats.conversions import ConversionOutcome
 from pyspark_nats.encode import columns
-from pyspark_nats.encode.exact_values import check_exact
 from pyspark_nats.errors import SchemaError
 from pyspark_nats.sink import sink_options
 from pyspark_nats.source import source_options, typed_rows
@@ -24,10 +22,8 @@ from pyspark_nats.source import source_options, typed_rows
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pyspark_nats.arrow import Array
 
 FORMATS: Final = ("json", "msgpack", "arrow")
-
 #: Values by a type of SQL; each type is tried with null, and in an array, a struct and a map too.
 EXACT: Final = {
     "string": ["''", "'q\"\\\\ \\n \\u0001 ä €'", "'null'"],
@@ -54,7 +50,6 @@ EXACT: Final = {
 }  # fmt: skip
 #: Values that JSON does not have.
 UNFIT: Final = {"float": "float('NaN')", "double": "double('-Infinity')"}
-
 _LONG: Final = sql.LongType()
 #: Types that events do not have, by the row of the table.
 REFUSED: Final[dict[str, tuple[sql.DataType, ...]]] = {
@@ -239,44 +234,6 @@ def test_types_of_users_and_equal_names_are_refused() -> None:
     ):
         with pytest.raises(SchemaError, match='column "v" is of type'):
             sql_types.event_schema([sql.StructField("v", kind)])
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        pa.array([1.0, float("nan")]),
-        pa.array([None, float("inf")], pa.float32()),
-        pa.array([[1.0], None, [float("-inf")]]),
-        pa.array([{"a": None}, {"a": float("nan")}]),
-        pa.array([[("k", float("nan"))]], pa.map_(pa.string(), pa.float64())),
-    ],
-)
-def test_numbers_that_json_lacks_are_refused(values: Array) -> None:
-    rows = pa.RecordBatch.from_arrays([values], names=["v"])
-    with pytest.raises(SchemaError, match=r'column "v" is (NaN|-?Infinity) in a row'):
-        check_exact("json", rows)
-    check_exact("msgpack", rows)
-    # A row that is not written does not count.
-    check_exact("json", rows.slice(0, 0))
-
-
-@pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        (pa.date32(), 2_932_897), (pa.date32(), -719_163),
-        (pa.timestamp("us", "UTC"), 253_402_300_800_000_000),
-        (pa.timestamp("us"), -62_135_596_800_000_001),
-    ],
-)  # fmt: skip
-def test_times_beyond_the_years_of_readers_are_refused(
-    form: str, kind: pa.DataType, value: int
-) -> None:
-    plain = pa.array([0, None, value], pa.int32() if kind == pa.date32() else pa.int64())
-    for values in (plain.view(kind), pa.ListArray.from_arrays([0, 3], plain.view(kind))):
-        rows = pa.RecordBatch.from_arrays([values], names=["v"])
-        with pytest.raises(SchemaError, match='column "v" is a time before year 1 or after'):
-            check_exact(form, rows)
 
 
 def _sink(form: str) -> sink_options.SinkOptions:

@@ -11,9 +11,6 @@ from mesh.model.app import Format
 from mesh.model.cluster import InstanceState
 from mesh.spark.shared_query import pacing
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, WORK
-from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.protocol.connection_options import connection_options
-from pyspark_nats.protocol.subscriptions import MessageListener
 from tests.support.shared_query import Hand, HandClock, Instances, OwnQuery, admitted, begun
 
 if TYPE_CHECKING:
@@ -293,32 +290,6 @@ def test_one_that_is_asked_to_stop_before_it_is_in_ends(hand: Hand) -> None:
     hand.step(0.2)
     one.join()
     assert app.statuses["large"].state is InstanceState.STOPPED
-
-
-def test_ears_hear_each_name_once(nats_server: NatsServer) -> None:
-    known = connection_options({"servers": nats_server.url})
-    ears, mouth = MessageListener(Connection(known)), Connection(known)
-
-    def say(*subjects: str) -> None:
-        lines = "".join(f"PUB {subject} 0\r\n\r\n" for subject in subjects).encode()
-        mouth.retry_while_unavailable("saying", lambda: mouth.send(lines))
-
-    wanted = {"a": ("x.a", "y.a"), "b": ("x.b",)}
-    assert ears.listen(wanted) == {"a", "b"}
-    assert ears.listen(wanted) == set()
-    say("x.a", "y.a", "x.a", "x.c")
-    ears.wait(5)
-    assert ears.poll() == {"a"}
-    assert ears.listen(wanted) == {"a"}
-    ears.forget("b")
-    say("x.b", "y.a")
-    ears.wait(5)
-    assert ears.poll() == {"a"}
-    ears.close()
-    # A newly created one receives nothing, and reports that.
-    assert ears.listen(wanted) == {"a", "b"}
-    ears.close()
-    mouth.close()
 
 
 def test_news_are_found_by_an_account_that_may_not_subscribe_to_them(

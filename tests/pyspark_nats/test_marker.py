@@ -1,0 +1,35 @@
+"""Markers as messages."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pyspark_nats.protocol.jetstream import StoredMessage
+from pyspark_nats.sink import markers
+from pyspark_nats.sink.marker import BatchRecord, Marker
+
+
+@pytest.mark.nats
+def test_a_marker_keeps_its_batch() -> None:
+    from pyspark_nats.protocol.jetstream import StoredMessage
+    from pyspark_nats.sink import markers
+    from pyspark_nats.sink.marker import IngestBatch, Marker
+
+    marker = Marker(7, 2, 9, ingest=IngestBatch("b", bytes(range(16)), 41, 5))
+    read = markers.parse(StoredMessage("s", 9, 0, markers.payload(marker)))
+    assert read.ingest == marker.ingest
+    assert "ingest" not in json.loads(markers.payload(Marker(7, 2, 9)))
+
+
+def test_markers_of_earlier_versions_are_read() -> None:
+    def parsed(payload: bytes) -> Marker:
+        return markers.parse(StoredMessage("m", 9, 0, payload))
+
+    old = parsed(b'{"position": 7, "epoch": 2}')
+    assert (old, old.run, old.task, old.recent) == (Marker(7, 2, 9), "", -1, ())
+    assert markers.payload(old) == b'{"position":7,"epoch":2}'
+    full = Marker(7, 2, 9, "r", 3, (BatchRecord(1, 2, 3),))
+    again = parsed(markers.payload(full))
+    assert (again, again.run, again.task, again.recent) == (full, "r", 3, full.recent)

@@ -1,0 +1,23 @@
+"""Messages that go out: their headers."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from pyspark_nats.errors import SchemaError
+from pyspark_nats.sink import messages_out
+
+
+def test_headers_can_not_smuggle_others_in() -> None:
+    kind = pa.map_(pa.string(), pa.list_(pa.string()))
+    orders = [
+        "Nats-Batch-Id", "Nats-Expected-Last-Sequence", "Nats-Rollup", "nats-rollup", "Nats-Msg-Id",
+        "Nats-TTL", "Nats-Schedule", "Nats-Schedule-Target", "Nats-Incr", "Nats-Sequence",
+    ]  # fmt: skip
+    first = [("A", ["1", "2"]), *((name, ["x"]) for name in orders)]
+    headers = pa.array([first, None, []], kind)
+    assert messages_out.header_lines(headers).to_pylist() == [b"A: 1\r\nA: 2\r\n", None, None]
+    for name, value in (("A", "x\r\nEvil: y"), ("A: b", "c"), ("", "c"), ("A\r\nB", "c")):
+        with pytest.raises(SchemaError, match="can't be sent"):
+            messages_out.header_lines(pa.array([[(name, [value])]], kind))
