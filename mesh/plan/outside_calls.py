@@ -33,6 +33,7 @@ from mesh.language.syntax import (
     InsertInto,
     OutputAttribute,
     Partition,
+    PartitionKey,
     Query,
     SelectClause,
     StreamDefinition,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import App
     from mesh.language.syntax.apps import Element
     from mesh.model.types import Attribute
-    from mesh.plan.bound import BoundApp, BoundQuery
+    from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
 
 
 def with_calls(app: App, bound: BoundApp | None = None) -> App:
@@ -66,23 +67,19 @@ def with_calls(app: App, bound: BoundApp | None = None) -> App:
     Raises:
         MeshError: MESH-P900 for a statement where no query can be divided; of ``bind``.
     """
-    for partition in app.partitions:
-        for inside in _calls(partition):
-            raise not_supported(
-                f"{_name(inside)} in a partition",
-                inside.position,
-                hint="Put it into a query before the partition, which inserts into a stream.",
-            )
-    if not any(map(_has_call, app.queries)):
+    inside = (query for partition in app.partitions for query in partition.queries)
+    if not any(map(_has_call, (*app.queries, *inside))):
         return app
     bound = bind(app) if bound is None else bound
     splitter = _Splitter({schema.name for schema in bound.streams})
-    queries = iter(bound.queries)
+    queries, partitions = iter(bound.queries), iter(bound.partitions)
     elements: list[Element] = []
     for element in app.elements:
         if isinstance(element, Query):
             bound_query = next(queries)
             element = splitter.split(element, bound_query) if _has_call(element) else element
+        elif isinstance(element, Partition):
+            element = splitter.divide(element, next(partitions))
         elements.append(element)
     at = next(n for n, one in enumerate(elements) if isinstance(one, Query | Partition))
     return replace(
@@ -108,6 +105,18 @@ def _calls(node: Any) -> Iterator[StreamFunction]:
             yield from _calls(getattr(node, one.name))
 
 
+def _streams(node: Any) -> Iterator[StreamReference]:
+    """The streams, and tables, that inputs name."""
+    if isinstance(node, StreamReference):
+        yield node
+    elif isinstance(node, tuple):
+        for one in node:
+            yield from _streams(one)
+    elif dataclasses.is_dataclass(node) and not isinstance(node, Filter | WindowHandler):
+        for one in dataclasses.fields(node):
+            yield from _streams(getattr(node, one.name))
+
+
 @remembered
 def _has_call(query: Query) -> bool:
     return next(_calls(query), None) is not None
@@ -123,15 +132,44 @@ class _Splitter:
 
     #: Names of streams.
     taken: set[str]
+    #: Names of calls.
+    ids: set[str] = field(default_factory=set)
     streams: list[StreamDefinition] = field(default_factory=list)
     queries: list[Query] = field(default_factory=list)
+
+    def divide(self, partition: Partition, bound: BoundPartition) -> Partition:
+        """A partition whose queries read the answers, by the same keys; the others are added.
+
+        A statement is executed before the partition: what precedes it there is filters, which are
+        the same outside.
+        """
+        added: list[PartitionKey] = []
+        queries: list[Query] = []
+        asked: set[StreamReference] = set()
+        for number, query in enumerate(partition.queries):
+            read = query
+            if _has_call(query):
+                key = _key_of(query, partition)
+                others = tuple(one for one in query.annotations if one.name.lower() != "dist")
+                outside = replace(query, annotations=others)
+                split = self.split(outside, bound.queries[number])
+                assert isinstance(split.input, StreamInput), "as the one before it"
+                rows = split.input.stream
+                added.append(replace(_renamed(key, key.stream, rows), stream=rows))
+                asked.add(key.stream)
+                read = replace(split, annotations=query.annotations)
+            queries.append(read)
+        # A stream that no query reads any more may be that of another group.
+        left = asked - set(_streams(tuple(query.input for query in queries)))
+        keys = tuple(key for key in partition.keys if key.stream not in left)
+        return replace(partition, keys=(*keys, *added), queries=tuple(queries))
 
     def split(self, query: Query, bound: BoundQuery) -> Query:
         """The part of a query after its statements; the others are added.
 
         It keeps the name of the query, and so the state of its window.
         """
-        source, bound_input, name = query.input, bound.input, bound.name
+        source, bound_input, name = query.input, bound.input, self._free_id(bound.name)
         if not isinstance(source, StreamInput) or not isinstance(bound_input, BoundStream):
             first_call = next(_calls(query))
             raise not_supported(
@@ -165,7 +203,7 @@ class _Splitter:
         annotations = query.annotations
         if query.name is None:
             others = tuple(one for one in annotations if one.name.lower() != "info")
-            annotations = (Annotation("info", (("name", name),)), *others)
+            annotations = (Annotation("info", (("name", bound.name),)), *others)
         return replace(query, input=source, annotations=annotations)
 
     def _add(self, name: str, call: _Call, query: Query) -> StreamReference:
@@ -208,6 +246,14 @@ class _Splitter:
         )
         return StreamReference(rows)
 
+    def _free_id(self, name: str) -> str:
+        """The name of a query, or one like it if a query of a partition has that name."""
+        free_id = next(
+            one for n in count(1) if (one := name + (f"-{n}" if n > 1 else "")) not in self.ids
+        )
+        self.ids.add(free_id)
+        return free_id
+
     def _free(self, name: str, what: str) -> str:
         base = re.sub(r"\W", "_", name) + f"_{what}"
         free_name = next(
@@ -215,6 +261,27 @@ class _Splitter:
         )
         self.taken.add(free_name)
         return free_name
+
+
+def _key_of(query: Query, partition: Partition) -> PartitionKey:
+    """The key of the stream whose events a query in a partition has statements for.
+
+    Raises:
+        MeshError: MESH-P900 for a statement that can't be executed before the partition.
+    """
+    source = query.input
+    first_call, *_, last_call = (*_calls(query), *_calls(query))
+    keys = {key.stream: key for key in partition.keys}
+    hint = "Put it into a query before the partition, which inserts into a stream."
+    if not isinstance(source, StreamInput) or source.stream not in keys:
+        what = "in a partition, of a stream that is not divided"
+        raise not_supported(f"{_name(first_call)} {what}", first_call.position, hint=hint)
+    for handler in source.handlers[: source.handlers.index(last_call)]:
+        is_call = isinstance(handler, StreamFunction) and _name(handler) in STATEMENTS
+        if not is_call and not isinstance(handler, Filter):
+            what = "in a partition, after more than a filter"
+            raise not_supported(f"{_name(last_call)} {what}", last_call.position, hint=hint)
+    return keys[source.stream]
 
 
 @dataclass(frozen=True, slots=True)
