@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -11,19 +10,16 @@ import httpx
 import pytest
 
 from mesh.api import users
-from mesh.api.account_service import AccountService
 from mesh.api.auth import Access
 from mesh.api.page_access import PageAccess
 from mesh.api.routes import make_app
 from mesh.api.users import LoginCredentials, Users
-from mesh.bounds import Bound
-from mesh.dashboard.responses import FOLLOWERS_MAX
 from mesh.errors import MeshError
 from mesh.jetstream import sessions as sessions_module
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.sessions import OF_USER_MAX, UserSessions
 from mesh.manager.desired_state import DesiredState
-from mesh.model.access import ALL, ANYONE, Grant, Identity, Permission, current
+from mesh.model.access import Grant, Identity, Permission, current
 from mesh.settings import NatsSettings
 from tests.support.api import TEXT, FakeService
 from tests.support.api_users import FakeDirectory, access_of, client_of
@@ -36,34 +32,6 @@ if TYPE_CHECKING:
 
 VIEW: Final = frozenset({Permission.APPS_VIEW})
 LONG: Final = "correct horse battery"
-
-
-def _taken(bound: Bound, user: str, turns: ExitStack) -> int:
-    """The turns that a user gets."""
-    token = current.set(Identity(user, ()))
-    try:
-        taken = 0
-        while bound.has_room():
-            turns.enter_context(bound.turn())
-            taken += 1
-        with pytest.raises(MeshError, match="MESH-A429"), bound.turn():
-            pass
-        return taken
-    finally:
-        current.reset(token)
-
-
-def test_one_user_has_half_of_the_turns_of_any_bound() -> None:
-    for bound in (Bound(32, "queries wait"), Bound(FOLLOWERS_MAX, "pages"), Bound(4, "questions")):
-        half = bound._most // 2
-        with ExitStack() as turns:
-            assert [_taken(bound, user, turns) for user in ("eve", "ada", "bob")] == [half, half, 0]
-        with ExitStack() as turns:
-            assert _taken(bound, "ada", turns) == half
-    with ExitStack() as turns:
-        # Without users there is one, and a bound of one has a turn.
-        assert _taken(Bound(8, "requests"), "", turns) == 8
-        assert _taken(Bound(1, "requests"), "eve", turns) == 1
 
 
 @pytest.mark.nats
@@ -161,17 +129,6 @@ async def test_guesses_of_one_user_are_delayed_and_the_others_are_not(tmp_path: 
     clock.wait(10)
     assert await access.sign_in("ada", "guess", "192.0.2.1") is False
     assert await access.sign_in("ada", "guess", "192.0.2.1") is None
-
-
-@pytest.mark.parametrize("password", ["a", "hunter2", "11_letters_"])
-async def test_a_new_password_is_long_enough(password: str) -> None:
-    access, _ = access_of(ada=(Grant(ALL),))
-    values = {"name": "bob", "password": password, "may": ["viewer"]}
-    with pytest.raises(MeshError) as refused:
-        await AccountService(access).put_user(ANYONE, values)
-    assert refused.value.code == "MESH-A101"
-    assert "at least 12" in (refused.value.detail or "")
-    users.check_password("bob", f"{password}{'x' * 12}")
 
 
 def test_a_provisioned_name_is_checked_like_an_unknown_one(monkeypatch: pytest.MonkeyPatch) -> None:

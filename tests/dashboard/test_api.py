@@ -12,7 +12,7 @@ from mesh.clock import SystemClock
 from mesh.dashboard.guard import COOKIE
 from mesh.dashboard.pages.api import operations
 from mesh.dashboard.server import HEADERS, make_pages
-from tests.dashboard.test_page_table import FakeAccess
+from tests.dashboard.test_server import FakeAccess
 from tests.support.browser import browsing, chromium, look
 from tests.support.dashboard import site
 
