@@ -10,8 +10,6 @@ import yaml
 from typer.testing import CliRunner
 
 from mesh.cli.commands import app
-from mesh.errors import MeshError
-from mesh.migrate.deployment import is_deployment, migrate_deployment
 from mesh.plan.build import plan
 from mesh.settings import load
 from tests.support.pages import PAGES, passages
@@ -111,23 +109,6 @@ def test_a_directory_has_a_table_and_settings_that_a_mesh_loads(tmp_path: Path) 
     assert (new / "conf/sources.yaml").stat().st_mode & 0o077 == 0
     assert (new / "orders.siddhi").read_text() == ORDERS
     assert not (new / "conf/other.yaml").exists()
-
-
-def test_every_section_of_a_deployment_has_a_note() -> None:
-    made = migrate_deployment(DEPLOYMENT)
-    told = " ".join(note.text for note in made.notes)
-    for word in (
-        "wso2.carbon", "partitionById", "shardId", "orders.pw", '"orders"', '"ORDERS_DB"',
-        '"LOCAL_DB" is left out', "state.persistence", "distributed", "heartbeatInterval",
-        "some.other",
-    ):  # fmt: skip
-        assert word in told, word
-    assert made.types == {"orders": "http"}
-    assert is_deployment(DEPLOYMENT)
-    for text in ("- a\n", "a: [\n  hunter2"):
-        with pytest.raises(MeshError, match="can't be read") as raised:
-            migrate_deployment(text)
-        assert "hunter2" not in raised.value.render()
 
 
 def test_a_file_that_was_edited_is_not_replaced(tmp_path: Path) -> None:

@@ -15,15 +15,12 @@ from typer.testing import CliRunner
 
 from mesh.cli.commands import app
 from mesh.client.checking import check
-from mesh.errors import MeshError
-from mesh.language.formatting import canonical
 from mesh.language.layout import format_app
-from mesh.language.substitution import substitute, variables_for
+from mesh.language.substitution import variables_for
 from tests.support.paths import EXAMPLE
 
 if TYPE_CHECKING:
     from typer.testing import Result
-
 
 DEFINED = "define stream S (a int, b string);"
 VALID = f"@App:name('A') {DEFINED}\nfrom S select a insert into T;\n"
@@ -251,52 +248,6 @@ def test_a_file_that_can_not_be_written_is_told(
     assert said.exit_code == 1
     assert "[MESH-U125]" in said.stderr
     assert "detail: Permission denied." in said.stderr
-
-
-VARIABLES = """\
-define stream ${NAME} (a int, b string);
--- ${NOTE} stays
-from S[a>${LIMIT:5}]#window.time(${WHEN}) select a , '${TEXT:x y}' as t
-limit ${COUNT} output every ${COUNT} events insert into X_${OUT:Y};
-"""
-
-
-def test_variables_stay_as_they_are_written() -> None:
-    formatted = canonical(VARIABLES)
-    assert formatted == (
-        "define stream ${NAME} (a int, b string);\n"
-        "\n"
-        "-- ${NOTE} stays\n"
-        "from S[a > ${LIMIT:5}]#window.time(${WHEN})\n"
-        "select a, '${TEXT:x y}' as t\n"
-        "limit ${COUNT}\n"
-        "output every ${COUNT} events\n"
-        "insert into X_${OUT:Y};\n"
-    )
-    assert canonical(formatted) == formatted
-
-
-@pytest.mark.parametrize(
-    ("clause", "value"),
-    [
-        ("from S select a output every ${V} insert into T", "5 sec"),
-        ("from every e1=S -> e2=S within ${V} select e1.a insert into T", "1 min"),
-        ("from e1=S<${V}> -> e2=S select e2.a insert into T", "3"),
-        ("@info(name='${V}') from S select ${V} as x insert into T", "b"),
-    ],
-)
-def test_what_is_formatted_with_variables_means_what_it_meant(clause: str, value: str) -> None:
-    text = f"{DEFINED} {clause};"
-    with_values = substitute(canonical(text), {"V": value})
-    assert format_app(str(with_values)) == format_app(str(substitute(text, {"V": value})))
-
-
-def test_a_mistake_beside_variables_is_told_in_their_words() -> None:
-    with pytest.raises(MeshError) as error:
-        canonical(f"{DEFINED} from S selct ${{V}} insert into T; ${{QUERY}}")
-    first, second = error.value.errors  # type: ignore[attr-defined]  # several
-    assert first.hint == "Did you mean 'select'?"
-    assert second.message.endswith("found '${QUERY}'")
 
 
 def test_a_valid_app_is_said_to_be(alone: Path) -> None:

@@ -261,7 +261,7 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         "tests/cli/test_first_user.py::test_the_token_of_the_log_makes_the_first_user"
     ),
     ("docs/security.md", "mesh login"): By(
-        "tests/cli/test_login.py::test_the_browser_of_this_machine_is_sent_there_and_back"
+        "tests/cli/test_signing_in.py::test_the_browser_of_this_machine_is_sent_there_and_back"
     ),
     ("docs/security.md", "PATCH"): By(
         "tests/api/test_scim.py::test_a_user_has_the_grants_of_its_groups_until_it_is_deactivated"

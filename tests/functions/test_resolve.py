@@ -18,7 +18,6 @@ from mesh.functions.catalogue import (
     DOCUMENTED_FUNCTIONS,
     DOCUMENTED_STREAM_FUNCTIONS,
     DOCUMENTED_WINDOWS,
-    EXTENSIONS,
     INCREMENTAL_AGGREGATORS,
     SCALARS,
     STATEMENTS,
@@ -27,14 +26,10 @@ from mesh.functions.catalogue import (
     Argument,
     ArgumentForm,
     CallRefusal,
-    EntryOrigin,
-    Extension,
-    ExtensionRole,
     NameKind,
     Reason,
     Resolution,
     describe,
-    find_extension,
     resolve,
     script_function,
 )
@@ -45,16 +40,15 @@ from mesh.operators.query.processors import PROCESSORS
 from mesh.operators.select import aggregate_slot
 from mesh.operators.select.aggregates import Expiry
 from mesh.plan.bound import AggregateCall, BoundStreamFunction, Constant
-from tests.support import paths
+from tests.support.signature_cases import CASES, KINDS
 from tools import record_signatures
-from tools.signatures import FUNCTIONS, RecordedCall, judge, judge_kind, read_cases
+from tools.signatures import FUNCTIONS, RecordedCall, judge, read_cases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.functions.catalogue import Signature
 
-CASES = paths.CASES / "signatures"
 TABLES: dict[str, Mapping[str, Signature]] = {
     "scalars": FUNCTIONS,
     "aggregators": FUNCTIONS,
@@ -64,7 +58,6 @@ TABLES: dict[str, Mapping[str, Signature]] = {
     "documented": DOCUMENTED_FUNCTIONS,
 }
 CALLS = [(file, case) for file in TABLES for case in read_cases(CASES / f"{file}.txt")]
-KINDS = read_cases(CASES / "extensions.txt")
 ASKED = [file for file in TABLES if file != "documented"]
 
 
@@ -105,26 +98,6 @@ def test_a_refusal_reads_as_an_error(file: str) -> None:
         assert refusal.message[0].islower(), refusal
         assert not refusal.message.endswith("."), refusal
         assert all(text is None or text[-1] in ".?" for text in (refusal.detail, refusal.hint))
-
-
-@pytest.mark.parametrize("case", KINDS, ids=[case.call for case in KINDS])
-def test_a_kind_has_the_engines_verdict(case: RecordedCall) -> None:
-    found = judge_kind(case.call)
-    # Names of the extensions are known here, to distinguish them from a typing error.
-    is_the_engines = isinstance(found, Extension) and found.origin is EntryOrigin.ENGINE
-    assert is_the_engines == case.is_accepted, found
-
-
-@pytest.mark.parametrize("role", ExtensionRole)
-def test_every_kind_is_found_by_its_name(role: ExtensionRole) -> None:
-    for name, extension in EXTENSIONS[role].items():
-        assert find_extension(role, name) is extension
-
-
-def test_a_script_language_is_found_in_any_case() -> None:
-    found = find_extension(ExtensionRole.SCRIPT, "JavaScript")
-    assert isinstance(found, Extension)
-    assert found.name == "javascript"
 
 
 ARGUMENTS = st.builds(

@@ -1,9 +1,7 @@
-"""``define function f[python]`` and stream functions."""
+"""``define function f[python]``."""
 
 from __future__ import annotations
 
-import logging
-import math
 from typing import Any
 
 import numpy as np
@@ -12,42 +10,16 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.functions import script_switch
-from mesh.functions.objects import ValueSet, from_binary
+from mesh.functions.objects import ValueSet
 from mesh.functions.rows import python_values
 from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
-from mesh.operators.base import EventBatch
 from mesh.operators.environment import Environment, using
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
-from mesh.operators.query.stream_functions import StreamFunctionHandler
 from mesh.plan.bind import bind
-from mesh.plan.bound import BoundFilter, BoundStream, BoundStreamFunction
-
-STREAM = "define stream S (i int, d double, s string, b bool); "
-ROWS: list[dict[str, Any]] = [
-    {"i": 1, "d": 0.5, "s": "a,b", "b": True},
-    {"i": None, "d": math.nan, "s": None, "b": None},
-    {"i": 0, "d": None, "s": "", "b": False},
-    {"i": 4, "d": 2.0, "s": "c,c", "b": True},
-]
-
-
-def events_of(rows: pa.RecordBatch) -> EventBatch:
-    count = rows.num_rows
-    none = np.zeros(count, dtype=np.int64)
-    order = 2 * np.arange(count) + 1
-    return EventBatch(none, none, order, none, none, none.astype(np.int8), none, rows)
-
-
-def evaluated(functions: str, call: str, rows: list[dict[str, Any]]) -> tuple[list[Any], Any]:
-    app = bind(parse(f"{STREAM}{functions} from S select {call} as r insert into Out;"))
-    with using(Environment(compile_scripts(app.scripts))):
-        evaluate = compile_expression(app.queries[0].outputs[0].expression)
-    batch = pa.RecordBatch.from_pylist(rows, app.stream("S").arrow)
-    frame = Frame.of_events(events_of(batch))
-    return python_values(evaluate(frame).spread(len(rows))), frame.failures
-
+from mesh.plan.bound import BoundFilter, BoundStream
+from tests.support.scripts import ROWS, STREAM, evaluated, events_of
 
 RECIPROCAL = """
 define function reciprocal[python] return double {
@@ -116,76 +88,6 @@ def test_a_body_that_is_no_python_is_told_with_its_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "body", "expected"),
-    [
-        ("int", "return data[0] === null ? null : data[0] * 2.9", [2, None, 0, 11]),
-        ("long", "return Math.pow(2, 40);", [2**40] * 4),
-        ("long", "return 9007199254740993n;", [2**53 + 1] * 4),
-        ("string", "var s = data[2]; return s + '\\u0000\\u20ac' + data[0];", None),
-        ("string", "return data[0];", ["1", None, "0", "4"]),
-        ("bool", "return data[0] == null;", [False, True, False, False]),
-        ("double", "return data[1];", [0.5, math.nan, None, 2.0]),
-        ("double", "return 1 / data[0];", [1.0, math.inf, math.inf, 0.25]),
-        ("object", "return [data[0], {a: data[3]}];", None),
-    ],
-)
-def test_a_function_in_javascript_returns_its_type(
-    result: str, body: str, expected: list[Any] | None
-) -> None:
-    function = f"define function f[JavaScript] return {result} {{ {body} }};"
-    values, failures = evaluated(function, "f(i, d, s, b)", ROWS)
-    if result == "string" and expected is None:
-        expected = ["a,b\0€1", "null\0€null", "\0€0", "c,c\0€4"]
-    elif result == "object":
-        expected = [
-            [None if row["i"] is None else np.int32(row["i"]), {"a": row["b"]}] for row in ROWS
-        ]
-    assert failures == {}
-    assert repr(values) == repr(expected)
-
-
-@pytest.mark.parametrize(
-    ("body", "why"),
-    [
-        ("\n  var x = data[0];\n  return x.length();", "in line 3 (return x.length();): TypeError"),
-        ("while (true) {}", "it took more than 1 s"),
-        ("kept = []; while (true) kept.push(new Array(1e5).fill(1));", "it took more than 64 MB"),
-        ("return (function f() { return f(); })();", "Maximum call stack size"),
-        ("return '\\ud83d';", "half of a surrogate pair"),
-        ("return 'x';", "it returned 'x', which is no int"),
-        ("throw new Error('interrupted: out of memory');", "Error: interrupted: out of memory"),
-        ("return require('fs');", "ReferenceError: require is not defined"),
-    ],
-)
-def test_a_function_in_javascript_is_bounded(body: str, why: str) -> None:
-    kind = "string" if "ud83d" in body else "int"
-    body = f"if (data[0] !== 4) return 7; {body}"
-    function = f"define function f[javascript] return {kind} {{ {body} }};"
-    values, failures = evaluated(function, "f(i)", [ROWS[0], ROWS[3], ROWS[2]])
-    assert [str(values[0]), str(values[2])] == ["7", "7"]
-    assert list(failures) == [1]
-    assert why in failures[1]
-
-
-def test_a_function_in_javascript_takes_lists_with_numbers_that_json_lacks() -> None:
-    function = "define function f[javascript] return double { return data[0][0]; };"
-    values, failures = evaluated(function, "f(list:create(d))", ROWS)
-    assert failures == {}
-    assert repr(values) == repr([0.5, math.nan, None, 2.0])
-
-
-def test_a_body_that_is_no_javascript_is_refused_with_its_line() -> None:
-    body = "\n  var x = 1;\n  return x +;\n"
-    text = f"{STREAM}\ndefine function f[javascript] return int {{{body}}};\n"
-    app = bind(parse(text + "from S select f(i) as r insert into Out;"))
-    with pytest.raises(MeshError) as caught:
-        compile_scripts(app.scripts)
-    assert caught.value.code == "MESH-L228"
-    assert caught.value.position is not None
-    assert caught.value.position.line == 4
-
-
-@pytest.mark.parametrize(
     ("condition", "passes", "fails"),
     [
         ("b and bad(i)", [], [0, 3]),
@@ -208,75 +110,6 @@ def test_only_what_the_engine_would_evaluate_fails(
     frame = Frame.of_rows(pa.RecordBatch.from_pylist(ROWS, app.stream("S").arrow))
     assert np.flatnonzero(check(frame)).tolist() == passes
     assert sorted(frame.failures) == fails
-
-
-def stream_function(call: str, rows: list[dict[str, Any]]) -> tuple[EventBatch, dict[int, str]]:
-    app = bind(parse(f"{STREAM}from S#{call} select i insert into Out;"))
-    source = app.queries[0].input
-    assert isinstance(source, BoundStream)
-    (handler,) = source.handlers
-    assert isinstance(handler, BoundStreamFunction)
-    schema = app.stream("S").arrow
-    function = StreamFunctionHandler(handler, schema)
-    made = function.process(events_of(pa.RecordBatch.from_pylist(rows, schema)))
-    assert made.rows.schema == function.schema
-    return made, function.failures
-
-
-def test_pol2cart_adds_two_attributes() -> None:
-    made, failures = stream_function("pol2Cart(d, 2.0)", ROWS)
-    assert made.order.tolist() == [1, 3, 7]
-    assert made.rows.column("x").to_pylist()[0] == 2.0 * math.cos(0.5 * 0.017453292519943295)
-    assert failures == {2: "pol2Cart can't take null"}
-
-
-@pytest.mark.parametrize(
-    ("call", "tokens", "orders"),
-    [
-        ("str:tokenize(s, ',')", ["a", "b", "", "c", "c"], [1, 1, 5, 7, 7]),
-        ("str:tokenize(s, ',', true)", ["a", "b", "", "c"], [1, 1, 5, 7]),
-    ],
-)
-def test_a_tokenizer_makes_several_events_of_one(
-    call: str, tokens: list[str], orders: list[int]
-) -> None:
-    made, failures = stream_function(call, ROWS)
-    assert made.rows.column("token").to_pylist() == tokens
-    assert made.order.tolist() == orders
-    assert failures == {1: "str:tokenize can't take null"}
-
-
-@pytest.mark.parametrize(
-    ("call", "attribute", "expected"),
-    [
-        ('json:tokenize("""[{"a":1},"x"]""", "$[*]")', "jsonElement", ['{"a":1}', '"x"']),
-        ('json:tokenize("""{"a":"x"}""", "$.a")', "jsonElement", ["x"]),
-        ('json:tokenize("""{"a":1}""", "$.b")', "jsonElement", []),
-        ('json:tokenize("""{"a":1}""", "$.b", false)', "jsonElement", [None]),
-        ("json:tokenizeAsObject('[[1],[2]]', '$[*]')", "jsonElement", [[1], [2]]),
-        ("map:tokenize(map:create('a', 1, 'b', 2))", "key", ["a", "b"]),
-        ("map:tokenize(map:create('a', 1), map:create('a', 2))", "value", [[1, 2]]),
-        ("list:tokenize(list:create('p', 'q'))", "index", [0, 1]),
-        (
-            "list:tokenize(list:create('p', 'q'), list:create('r'))",
-            "value",
-            [["p", "r"], ["q", None]],
-        ),
-    ],
-)
-def test_tokenizers_of_documents(call: str, attribute: str, expected: list[Any]) -> None:
-    made, failures = stream_function(call, ROWS[:1])
-    column = made.rows.column(attribute)
-    found = list(from_binary(column)) if pa.types.is_binary(column.type) else column.to_pylist()
-    assert (found, failures) == (expected, {})
-
-
-def test_log_writes_each_event(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="mesh.events"):
-        made, _ = stream_function("log('warn', s, true)", ROWS)
-    assert len(made) == 4
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 4
-    assert caplog.messages[1].startswith("null, StreamEvent{ timestamp=0, data=[null, NaN, null")
 
 
 def test_uuids_are_the_same_however_the_events_are_cut() -> None:

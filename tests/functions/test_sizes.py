@@ -5,43 +5,23 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-import time
 from typing import Any
 
 import numpy as np
-import orjson
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mesh.functions import sizes
-from mesh.functions.rows import python_values
 from mesh.language.parser import parse
-from mesh.mapping.json_source import JsonPathSource
-from mesh.operators.base import EventBatch
 from mesh.operators.executor import Executor, InputRun
-from mesh.operators.expressions import compile_expression
 from mesh.operators.failures import FAILED
-from mesh.operators.frame import Frame
 from mesh.plan.bind import bind
 from mesh.testing.cases import batch
 from tests.support.examples import examples
+from tests.support.sized import STREAM, evaluated
 
-STREAM = "define stream S (s string, n int, o object); "
 SMALL = 1000
-
-
-def evaluated(call: str, rows: list[dict[str, Any]]) -> tuple[list[Any], dict[int, str]]:
-    bound = bind(parse(f"{STREAM}from S select {call} as r insert into Out;"))
-    columns = pa.RecordBatch.from_pylist(
-        [{"s": None, "n": None, "o": None} | row for row in rows], bound.stream("S").arrow
-    )
-    none = np.zeros(len(rows), dtype=np.int64)
-    events = EventBatch(none, none, none, none, none, none.astype(np.int8), none, columns)
-    frame = Frame.of_events(events)
-    vector = compile_expression(bound.queries[0].outputs[0].expression)(frame)
-    return python_values(vector.spread(len(rows))), frame.failures
 
 
 @pytest.fixture
@@ -182,42 +162,10 @@ def test_tokens_of_one_event_do_not_take_its_bytes_without_end() -> None:
     assert "too large a result" in failed["reason"]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "$..*..*..*..*",
-        "$..a..a..a..a..a..a",
-        "$[?(!(@..* == $..*))]..*..*..*",
-        "$[*]..*..*..*..*",
-    ],
-)  # fmt: skip
-def test_a_path_with_several_descents_ends_soon(path: str) -> None:
-    nested: Any = 1
-    for _ in range(60):
-        nested = {"a": nested, "b": 1}
-    text = orjson.dumps([nested, nested]).decode()
-    before = time.process_time()
-    _, failures = evaluated(f"json:getString(s, '{path}')", [{"s": text}, {"s": "[]"}])
-    assert sorted(failures) == [0]
-    assert "takes too many steps" in failures[0]
-    assert time.process_time() - before < 5
-    schema = pa.schema([("a", pa.string())])
-    source = JsonPathSource(schema, "null", {"a": "$.a"}, path)
-    found = source.decode([text.encode(), b'[{"a": 1}]'])
-    assert [error[0] for error in found.errors] == [0]
-
-
-def test_a_descent_in_a_large_document_is_made() -> None:
-    text = orjson.dumps([{"k": [number]} for number in range(40_000)]).decode()
-    values, failures = evaluated("json:getObject(s, '$..k')", [{"s": text}])
-    assert failures == {}
-    assert len(values[0]) == 40_000
-
-
 PROGRAM = """
 import resource, sys
 sys.path.insert(0, {root!r})
-from tests.functions.test_sizes import evaluated
+from tests.support.sized import evaluated
 rows = [{{"s": "ab", "n": 1}}, {{"s": "ab", "n": 2_000_000_000}}, {{"s": "ab", "n": 2}}]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 values, failures = evaluated("str:repeat(s, n)", rows)

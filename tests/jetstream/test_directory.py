@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.jetstream import kv
+from mesh.jetstream import channels, directory, kv
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import Directory, DirectoryUser
 from mesh.model import names
 from mesh.model.access import ROLES, Grant
-from mesh.settings import NatsSettings
+from mesh.settings import ChannelSettings, NatsSettings
 from mesh.signals import end
+from tests.support.first_reads import Shrinking, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 
 #: Time between two messages to a reader, seconds.
 _APART_S = 0.02
-
-pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
 
 class Late:
@@ -49,6 +49,8 @@ class Late:
         return await self._js.subscribe(subject, cb=later, **given)
 
 
+@pytest.mark.nats
+@pytest.mark.timeout(60)
 async def test_a_change_is_there_when_its_call_returns_whatever_others_change(
     nats_server: NatsServer,
 ) -> None:
@@ -78,3 +80,26 @@ async def test_a_change_is_there_when_its_call_returns_whatever_others_change(
     finally:
         await end([following])
         await close(client)
+
+
+@pytest.mark.nats
+def test_a_directory_is_complete_though_the_last_message_never_comes(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "_SILENCE_S", 0.1)
+
+    async def play(client: Client) -> None:
+        js = client.jetstream()
+        await channels.ensure_buckets(js, ChannelSettings())
+        users = directory.Directory(js)
+        await users.start()
+        for key in ("user.a", "user.b"):
+            await kv.put(js, names.USERS_BUCKET, key, b'{"name": "%b"}' % key[-1:].encode())
+        users = directory.Directory(Shrinking(js))  # type: ignore[arg-type]
+        following = asyncio.create_task(users.follow())
+        await users.ready()
+        assert users.version == 1
+        following.cancel()
+        await asyncio.wait([following])
+
+    run(nats_server, play)

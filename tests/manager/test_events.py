@@ -17,7 +17,6 @@ from mesh.jetstream import journal
 from mesh.manager import service as service_module
 from mesh.manager.manager import running
 from mesh.model import names
-from mesh.model.error_entry import event_of
 from mesh.model.events import SimulatedEvent
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
     from mesh.manager.manager import Manager
     from mesh.manager.service import ManagerService
-
 
 APP = "@App:name('A') define stream S (a int, b string); from S[a > 1] select a insert into T;"
 
@@ -238,21 +236,3 @@ async def test_events_for_a_test_fit_their_stream_or_none_is_sent(nats_server: N
                 await events.send("A", [good[0], bad])
             assert refused.value.code == code
         assert len(await sent(js)) == 2
-
-
-@pytest.mark.parametrize(
-    ("data", "index", "event"),
-    [
-        ('{"a": 1}', 0, b'{"a": 1}'),
-        ('[{"a": 1}, {"a": 2}]', 1, b'{"a":2}'),
-        ('{"a": 1}\n\n{"a": x}\n', 1, b'{"a": x}'),
-        ("no json", 0, b"no json"),
-        ("[1", 3, b"[1"),
-    ],
-)
-def test_the_event_of_an_entry_is_the_one_that_failed(data: str, index: int, event: bytes) -> None:
-    assert event_of({"data": data, "index": index}) == event
-
-
-def test_bytes_that_are_no_text_hold_no_event_that_is_known() -> None:
-    assert event_of({"data_base64": "AAAA"}) is None

@@ -3,56 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh import clock
 from mesh.control import election
 from mesh.control.actions import RemoveApp
 from mesh.control.manager_state import FIRST_REST_S, LONGEST_REST_S, FailedActions
 from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.errors import MeshError
-from mesh.jetstream import apply
 from mesh.jetstream.watch import ClusterView
-from mesh.manager.manager import Manager, running
+from mesh.manager.manager import running
 from mesh.manager.nodes import node_views
 from mesh.manager.presence import Presence
-from mesh.manager.supervision import Restarting, supervised
 from mesh.model import names
 from mesh.model.cluster import AppRecord, LeaseRecord, NodeRecord, NodeRole
 from mesh.plan.build import plan
-from mesh.settings import ManagerSettings, NatsSettings, Settings, StateSettings
+from mesh.settings import Settings
 from tests.support.agents import MANAGER, WORKER
+from tests.support.faulty import settings_of, text, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from mesh.control.journal import JournalEntry
     from mesh.jetstream.server import NatsServer
     from tests.support.agents import Cluster
-
-
-def text(app: str) -> str:
-    return f"@App:name('{app}') define stream S (a int); from S[a > 1] select a insert into T;"
-
-
-def settings_of(nats: NatsServer, store: str = "jetstream") -> Settings:
-    return Settings(
-        nats=NatsSettings(url=nats.url),
-        manager=ManagerSettings(id="m1"),
-        state=StateSettings(store=store),
-    )
-
-
-async def until(manager: Manager, holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():
-            version = manager.view.version
-            if not holds():
-                await manager.view.changed(version, 0.2)
 
 
 @pytest.mark.nats
@@ -121,29 +97,6 @@ async def test_a_long_removal_holds_up_neither_the_lease_nor_other_apps(
 
 
 @pytest.mark.nats
-async def test_a_write_that_fails_keeps_no_other_from_being_done(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = apply._LeaderWriter.write
-
-    async def write(self: Any, key: str, record: Any) -> None:
-        if key.startswith(names.form_key("First", "")):
-            raise ValueError("not this one")
-        await real(self, key, record)
-
-    monkeypatch.setattr(apply._LeaderWriter, "write", write)
-
-    async with running(settings_of(nats_server)) as (manager, service):
-        await service.deploy(text("First"))
-        await service.deploy(text("Second"))
-
-        def forms() -> set[str]:
-            return {form.value.app for form in manager.view.snapshot().forms}
-
-        await until(manager, lambda: forms() == {"Second"})
-
-
-@pytest.mark.nats
 async def test_a_task_that_ends_ends_the_manager_with_an_error(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,53 +142,6 @@ def test_a_view_that_ends_ends_the_process_visibly(
     assert said in cluster.logs()
 
 
-async def test_an_api_that_returns_ends_the_process_with_an_error() -> None:
-    async def serve() -> None:
-        return
-
-    with pytest.raises(MeshError, match='"API" has ended'):
-        async with supervised({"API": serve}):
-            await asyncio.get_running_loop().create_future()
-
-
-def test_a_task_that_leads_nothing_starts_again_when_it_fails(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    runs = []
-
-    async def run() -> None:
-        restarted = asyncio.Event()
-
-        async def survey() -> None:
-            runs.append("survey")
-            if len(runs) == 1:
-                raise ZeroDivisionError
-            if len(runs) > 2:
-                restarted.set()
-                await asyncio.get_running_loop().create_future()
-
-        async with supervised({"survey": Restarting("survey", survey, rest_s=0.0)}):
-            await restarted.wait()
-
-    asyncio.run(asyncio.wait_for(run(), 30))
-    assert runs == ["survey"] * 3
-    assert [r.levelname for r in caplog.records if "starts again" in r.message] == ["ERROR"] * 2
-
-
-async def test_works_end_with_the_body() -> None:
-    ended = []
-
-    async def work() -> None:
-        try:
-            await asyncio.get_running_loop().create_future()
-        finally:
-            ended.append("work")
-
-    async with supervised({"work": work}):
-        await asyncio.sleep(0)
-    assert ended == ["work"]
-
-
 def test_a_failed_action_rests_longer_and_longer() -> None:
     failed, now_s, rests = FailedActions(), 0.0, []
     action = RemoveApp(AppRecord(plan(text("A")).spec, "i1", 0), 1, "undeployed")
@@ -262,15 +168,6 @@ def test_nobody_leads_with_a_lease_that_was_not_renewed() -> None:
         assert [one.leads for one in node_views(snapshot, settings)] == [leads]
         leader = election.leader_of(snapshot, settings.manager.lease_ttl_s)
         assert (leader == "m1") is leads
-
-
-def test_the_clock_counts_time_in_which_the_machine_was_suspended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    read = {time.CLOCK_BOOTTIME: 500.0, time.CLOCK_MONOTONIC: 100.0}
-    monkeypatch.setattr(time, "clock_gettime", read.__getitem__)
-    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    assert clock.SystemClock().monotonic_s() == 500.0
 
 
 @pytest.mark.nats

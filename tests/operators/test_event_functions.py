@@ -222,25 +222,6 @@ def test_models_learn_what_can_be_learned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "what"),
-    [
-        (
-            "from S#streamingml:bayesianRegression('m', k) select k insert into O;",
-            "no query trains",
-        ),
-        (
-            """from S#streamingml:bayesianRegression('m', k) select k insert into O;
-            from S#streamingml:updateBayesianRegression('m', v, k, v) select k insert into M;""",
-            "with 1 features",
-        ),
-    ],
-)
-def test_a_model_that_can_answer_nothing_is_refused(query: str, what: str) -> None:
-    with pytest.raises(MeshError, match=what):
-        check_supported(bind(parse(DEFINE + query)))
-
-
-@pytest.mark.parametrize(
     ("dist", "code"),
     [("@dist(execGroup='a')", "MESH-P217"), ("@dist(execGroup='a', parallel='2')", "MESH-P216")],
 )
@@ -251,23 +232,6 @@ def test_a_model_belongs_to_one_group_of_one_instance(dist: str, code: str) -> N
     with pytest.raises(MeshError, match='model "m"') as refusal:
         plan(text)
     assert refusal.value.code == code
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "from S[kf:kalmanFilter(v) > 1.0] select k insert into O;",
-        "from S select ifThenElse(k > 1, kf:kalmanFilter(v), 0.0) as x insert into O;",
-        "from S select kf:kalmanFilter(avg(v)) as x insert into O;",
-        (
-            "from S#window.time(1) as a join T#window.time(1) as b on a.k == b.k "
-            "select kf:kalmanFilter(a.v) as x insert into O;"
-        ),
-    ],
-)
-def test_a_function_with_a_state_stands_in_a_select_clause_alone(query: str) -> None:
-    with pytest.raises(MeshError, match="kf:kalmanFilter"):
-        check_supported(bind(parse(DEFINE + query)))
 
 
 def test_events_that_a_model_cannot_learn_from_fail() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -13,12 +12,11 @@ from mesh.language.parser import parse
 from mesh.model import codec
 from mesh.model.app import AppSpec, Format, GroupKind, GroupSpec, Strategy
 from mesh.model.types import AttributeType
-from mesh.plan.app_elements import elements
 from mesh.plan.bind.group import bind_group
 from mesh.plan.bound import BoundPattern, BoundQuery, BoundStream, Column, Constant
 from mesh.plan.build import AppPlan, plan
-from mesh.plan.explain import explain, to_values
 from tests.support import case_files, paths
+from tests.support.keyed_plans import KEYED
 from tests.support.plans import triggered
 
 CASES = paths.CASES / "plan"
@@ -154,14 +152,6 @@ def test_a_spec_survives_the_wire(example: AppPlan) -> None:
     assert codec.decode(AppSpec, codec.encode(example.spec)) == example.spec
 
 
-KEYED = """
-@App:name('Keyed') define stream S (k string, a int);
-@dist(execGroup='sums', parallel='2') from S select k, sum(a) as t group by k insert into M;
-@dist(execGroup='last') from M[t > 5] select k insert into N;
-@dist(execGroup='last') from N select k insert into T;
-"""
-
-
 def test_the_number_of_partitions_can_be_set() -> None:
     made = plan(KEYED, partitions=4)
     (keyed,) = [c for c in made.spec.channels if c.key]
@@ -175,76 +165,6 @@ def test_one_reader_of_each_channel_records_errors() -> None:
         inputs = [i for group in made.spec.groups for i in group.inputs]
         recorded = [i.channel.subject() for i in inputs if i.records_errors]
         assert sorted(recorded) == sorted({i.channel.subject() for i in inputs})
-
-
-def test_a_plan_is_explained() -> None:
-    assert (
-        explain(plan(KEYED))
-        == """\
-app Keyed: 3 groups, 4 instances, 4 channels
-delivery: exactly once between channels
-
-group partition-S-k (partitioner, added by the planner, 1 instance)
-  instances  Keyed-partition-S-k-1
-  S --all--> partition-S-k
-  partition-S-k --> S by (k)
-
-group sums (stateful, 2 instances)
-  instances  Keyed-sums-1, Keyed-sums-2
-  queries    query-1
-  S by (k) --by-key--> sums
-  sums --> M
-
-group last (stateless, 1 instance)
-  instances  Keyed-last-1
-  queries    query-2, query-3
-  M --all--> last
-  last --> T
-
-channels
-  stream    format  subject                 JetStream stream
-  S         json    mesh.Keyed.S            mesh-Keyed-S
-  S by (k)  arrow   mesh.Keyed.S.by.k.0..7  mesh-Keyed-S-by-k-0..7
-  M         arrow   mesh.Keyed.M            mesh-Keyed-M
-  T         json    mesh.Keyed.T            mesh-Keyed-T
-
-internal streams, never on the wire: N"""
-    )
-
-
-def test_a_plan_tells_where_groups_run_and_what_they_hold() -> None:
-    made = plan("""@App:name('A') @source(type='inMemory', topic='s') @sink(type='log')
-    define stream S (a int);
-    @dist(execGroup='g', parallel='6', node='gpu=true', standby='1', mode='micro-batch')
-    from S select a insert into T;
-    """)
-    text = explain(made)
-    assert "group receiver-S (receiver, added by the planner, 1 instance)" in text
-    assert "\n  sources    S\n  runs       source inMemory\n" in text
-    assert "\n  sinks      S\n  runs       sink log\n  delivery   at least once\n" in text
-    assert "\n  instances  A-g-1..6\n  runs on    gpu=true\n" in text
-    assert "\n  standby    another worker for each instance\n  mode       micro-batch\n" in text
-    group, receiver, _ = to_values(made)["groups"]
-    assert (receiver["sources"], receiver["connectors"]) == (["S"], ["source inMemory"])
-    assert (group["node"], group["standby"]) == (["gpu=true"], 1)
-    assert (receiver["mode"], group["mode"]) == ("real-time", "micro-batch")
-    assert len(group["instances"]) == 6
-
-
-def test_a_plan_is_values() -> None:
-    values = json.loads(json.dumps(to_values(plan(KEYED))))
-    assert [group["name"] for group in values["groups"]] == ["partition-S-k", "sums", "last"]
-    assert values["groups"][1]["reads"] == [
-        {
-            "stream": "S",
-            "strategy": "by-key",
-            "key": ["k"],
-            "computed": "",
-            "records_errors": True,
-        }
-    ]
-    assert len(values["channels"][1]["js_streams"]) == 8
-    assert values["internal_streams"] == ["N"]
 
 
 def test_a_query_keeps_its_number_as_its_name_in_its_part() -> None:
@@ -288,14 +208,3 @@ def test_a_channel_that_holds_all_events_of_a_stream_is_known() -> None:
         "N": "mesh.A.N",
         "Nothing": None,
     }
-
-
-def test_an_aggregation_is_shown_in_its_group_and_after_its_stream() -> None:
-    made = plan(
-        "@App:name('A') define stream S (k string, a int); "
-        "define aggregation T from S select k, sum(a) as t group by k aggregate every sec...year;"
-    )
-    assert "  aggregations  T" in explain(made).splitlines()
-    (group,) = to_values(made)["groups"]
-    assert (group["name"], group["aggregations"]) == ("aggregation-T", ["T"])
-    assert elements(made.spec)["edges"] == [{"from": "stream S", "to": "aggregation T"}]

@@ -6,7 +6,6 @@ below with the reason.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -16,22 +15,9 @@ from mesh.language.parser import parse
 from mesh.plan.bind import bind
 from mesh.plan.bind.group import bind_group
 from mesh.plan.build import plan
-from mesh.plan.supported import check_supported
-from tests.support.paths import CASES
 from tests.support.plans import triggered
+from tests.support.reference import HEADER, ROWS, runs
 
-_FILE = CASES / "plan" / "reference.jsonl"
-HEADER, *ROWS = [json.loads(line) for line in _FILE.read_text(encoding="utf-8").splitlines()]
-
-#: Accepted there and here, and then not run: these fail, or mean nothing, when events arrive.
-NOT_RUN = {
-    "int + bool",
-    # Always false there, whatever stream is named.
-    "stream isnull",
-    # Nothing ever comes out of them there.
-    "expired no window",
-    "pattern: expired",
-}
 #: Refused there, accepted here: a minus before a name; and parts of extensions that the engine ran
 #: without.
 WIDER = {"neg var", "event ns call", "math", "function def"}
@@ -52,14 +38,6 @@ def made_of(app: str) -> str | dict[str, list[str]]:
     }
 
 
-def runs(app: str) -> bool:
-    try:
-        check_supported(bind(parse(app)))
-    except MeshError:
-        return False
-    return True
-
-
 def test_the_source_is_named() -> None:
     assert HEADER["source"] == "Siddhi 5.1.7"
 
@@ -74,15 +52,6 @@ def test_apps_are_accepted_and_refused_as_by_the_reference_engine(row: dict[str,
         assert isinstance(made, str), f"accepted, giving {made}"
     else:
         assert made == row["inferred"]
-
-
-DOOMED = [row for row in ROWS if row["case"] in NOT_RUN]
-
-
-@pytest.mark.parametrize("row", DOOMED, ids=[row["case"] for row in DOOMED])
-def test_what_can_only_fail_is_not_run(row: dict[str, Any]) -> None:
-    assert row["siddhi"] == "accepted"
-    assert not runs(row["app"])
 
 
 RUNNABLE = [row for row in ROWS if runs(row["app"])]

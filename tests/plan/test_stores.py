@@ -6,7 +6,6 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.plan.build import plan
-from mesh.plan.explain import explain, to_values
 from mesh.plan.history_tables import table_of
 
 TEXT = """@App:name('A')
@@ -15,52 +14,7 @@ define stream S (k string, a int);
 define table T (k string, a int);
 from S join T on T.k == S.k select T.a insert into O;
 """
-
-
-@pytest.mark.parametrize(
-    ("more", "is_read", "is_repeated"),
-    [("", False, True), (", kept='false'", True, True), (", @cache(size='9')", True, False)],
-)
-def test_a_group_whose_reads_are_not_repeated_is_told(
-    more: str, is_read: bool, is_repeated: bool
-) -> None:
-    found = plan(TEXT.format(more=more))
-    said = explain(found)
-    assert ("T is read there" in said) is is_read
-    assert ("at least once" in said) is not is_repeated
-    (group,) = to_values(found)["groups"]
-    assert group["looked_up"] == (["T"] if is_read else [])
-    assert group["cached"] == ([] if is_repeated else ["T"])
-
-
-REDIS = """@App:name('A')
-define stream S (k string, a int);
-@store(type='redis', nodes='h:6379@p', ttl.seconds='9') @PrimaryKey('k', 'a')
-define table T (k string, a int);
-@store(type='redis', nodes='h:6379@p') @PrimaryKey('k') define table Kept (k string, a int);
-@info(name='keyed') from S join T on T.k == S.k and S.a + 1 == T.a select T.a insert into O;
-@info(name='part') from S join T on T.k == S.k and T.a == T.a select T.a insert into O;
-@info(name='whole') from S join T select T.a insert into O;
-@info(name='in') from S[(T.a == a or T.k == k) in T] select a insert into O;
-@info(name='put') from S update or insert into T on T.k == k and T.a == a;
-@info(name='gone') from S delete T on T.a > a;
-@info(name='kept') from S join Kept on Kept.a == S.a select S.a insert into O;
-"""
-
-
-def test_queries_that_read_all_rows_of_a_store_are_told() -> None:
-    found = plan(REDIS)
-    assert "  reads all  T in part, T in whole, T in in, T in gone\n" in explain(found)
-    (group,) = to_values(found)["groups"]
-    queries = [one["query"] for one in group["scanned"]]
-    assert queries == ["part", "whole", "in", "gone"]
-    assert group["looked_up"] == ["T"]
-    assert "reads all" not in explain(plan(TEXT.format(more=", kept='false'")))
-
-
 RESERVED = ["mesh_marker", "MESH_Marker", "public.mesh_reads", "`mesh_refused`", "me\u017fh_marker"]
-
-
 STORE = "@store(type='rdbms', datasource='d', table.name='NAME')\ndefine table T (k string);"
 SINK = (
     "@sink(type='rdbms', jdbc.url='jdbc:sqlite:f', table.name='NAME', @map(type='keyvalue'))\n"

@@ -5,13 +5,9 @@ The file is longer than 400 lines because every failure is played against the sa
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import signal
-import socket
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,10 +16,9 @@ import pytest
 from mesh.jetstream import server
 from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import StaleWriterError
-from pyspark_nats.protocol import acks, frames, publish_frames
+from pyspark_nats.protocol import frames, publish_frames
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import (
-    at_least_once,
     batch_bound,
     exactly_once,
     messages_out,
@@ -32,49 +27,10 @@ from pyspark_nats.sink import (
 )
 from pyspark_nats.source import fetch
 from pyspark_nats.source.ranges import Blocks, StreamRange
+from tests.support.exactly_once import ROWS, Cutter, numbers, rows, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-ROWS = 60_000
-STEP = 10_000
-
-
-def rows(first: int, count: int, stream: str = "S") -> pa.RecordBatch:
-    data = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
-    return messages_out.with_schema_columns(
-        arrow.record_batch({"data": data}),
-        stream=stream, subject=f"ev.{stream}", producer="p", first_position=first,
-    )  # fmt: skip
-
-
-def write(publisher: publish.RowPublisher, first: int = 0, last: int = ROWS) -> None:
-    for at in range(first, last, STEP):
-        publisher.add(rows(at, min(STEP, last - at)))
-    publisher.finish()
-
-
-def numbers(broker: Any, subject: str = "ev.S") -> list[int]:
-    """The numbers stored, in the stream's order, read by a consumer because there may be many."""
-    connection = broker.connection
-    config = {
-        "name": "all", "ack_policy": "none", "filter_subject": subject, "deliver_policy": "all",
-        "mem_storage": True, "num_replicas": 1,
-    }  # fmt: skip
-    made = broker.call("CONSUMER.CREATE.S.all", stream_name="S", config=config)
-    wanted, found = int(made["num_pending"]), list[int]()
-    sid, inbox = connection.new_inbox()
-    ask = json.dumps({"batch": wanted}).encode()
-    if wanted:
-        connection.send(frames.publish("$JS.API.CONSUMER.MSG.NEXT.S.all", ask, reply=inbox))
-    while len(found) < wanted:
-        taken = connection.take_frames()
-        found += [int(data) for data in taken.data.filter(pa.array(taken.sid == sid)).to_pylist()]
-        if not len(taken):
-            connection.receive(time.monotonic() + 10)
-    connection.unsubscribe(sid)
-    broker.call("CONSUMER.DELETE.S.all")
-    return found
 
 
 @pytest.fixture
@@ -253,55 +209,6 @@ def test_a_replaced_writer_is_stopped_between_its_batches(broker: Any, publisher
     assert numbers(broker) == list(range(30_000))
 
 
-class Cutter:
-    """A relay to the server that cuts the connection once, after a number of acks."""
-
-    def __init__(self, port: int, *, acks: int, token: bytes = b'"batch":') -> None:
-        self._port, self._acks, self._token = port, acks, token
-        self.cuts = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"nats://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._ends: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-
-    def close(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join()
-        for end in self._ends:
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join()
-        for end in (self._listener, *self._ends):
-            end.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            remote = socket.create_connection(("127.0.0.1", self._port))
-            self._ends += [client, remote]
-            for ends in ((client, remote, False), (remote, client, True)):
-                self._threads.append(threading.Thread(target=self._pump, args=ends))
-                self._threads[-1].start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
-        with contextlib.suppress(OSError):
-            while chunk := source.recv(65536):
-                if is_answer:
-                    self._acks -= chunk.count(self._token)
-                    if self._acks < 0 and not self.cuts:
-                        self.cuts += 1
-                        break
-                sink.sendall(chunk)
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-
-
 @pytest.mark.sampled(3)
 @pytest.mark.nats
 @pytest.mark.parametrize("acks", [0, 1, 2, 3, 7, 30, 59, 60])
@@ -316,48 +223,6 @@ def test_lost_answers_neither_lose_nor_double(
         cutter.close()
     assert cutter.cuts == 1
     assert numbers(broker) == list(range(ROWS))
-
-
-@pytest.mark.nats
-@pytest.mark.parametrize("acks", [0, 20_000, 50_000])
-def test_at_least_once_loses_none_when_acks_are_lost(
-    broker: Any, publisher: Any, nats_server: server.NatsServer, acks: int
-) -> None:
-    broker.create("S")
-    cutter = Cutter(nats_server.port, acks=acks, token=b'"seq":')
-    try:
-        write(publisher(cutter.url, deliveryGuarantee="at-least-once"))
-    finally:
-        cutter.close()
-    found = numbers(broker)
-    assert cutter.cuts == 1
-    assert sorted(set(found)) == list(range(ROWS))
-
-
-@pytest.mark.nats
-def test_a_busy_server_slows_writing_down_and_does_not_fail_it(
-    broker: Any, publisher: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The server reports a full queue for some messages, which it really stored."""
-    broker.create("S")
-    taken, busy = at_least_once._refusals, 0
-    # Any answer but a plain ack is decoded in full.
-    monkeypatch.setattr(acks, "counted", lambda *_: None)
-
-    def refusals(found: Any) -> list[tuple[str, bytes]]:
-        nonlocal busy
-        busy += 1
-        if busy % 5:
-            return taken(found)
-        error = b'{"error":{"code":429,"err_code":10167,"description":"too many requests"}}'
-        return [(found.subject[0].as_py(), error)]
-
-    monkeypatch.setattr(at_least_once, "_refusals", refusals)
-    write(publisher(broker.url, deliveryGuarantee="at-least-once"))
-    assert busy >= 5
-    found = numbers(broker)
-    assert len(found) > ROWS
-    assert sorted(set(found)) == list(range(ROWS))
 
 
 @pytest.mark.nats

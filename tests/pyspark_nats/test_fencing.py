@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_nats.errors import DataLossError, StaleWriterError
 from pyspark_nats.sink import fencing
-from tests.pyspark_nats.test_exactly_once import numbers
+from tests.support.exactly_once import numbers
 from tests.support.ingest import expected, rows, writer
 
 __all__ = ("writer",)

@@ -23,8 +23,8 @@ from pyspark_nats.sink import (
     row_tags,
 )
 from pyspark_nats.sink.sink_options import sink_options
-from tests.pyspark_nats.test_exactly_once import Cutter, numbers
 from tests.support.broker import connect
+from tests.support.exactly_once import Cutter, numbers
 from tests.support.ingest import Writer, expected, rows, writer
 
 if TYPE_CHECKING:

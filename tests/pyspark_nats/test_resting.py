@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import resting
-from tests.pyspark_nats.test_exactly_once import numbers
+from tests.support.exactly_once import numbers
 from tests.support.ingest import expected, rows, writer
 
 if TYPE_CHECKING:

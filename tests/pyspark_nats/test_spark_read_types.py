@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_nats.conversions import ConversionOutcome
 from pyspark_nats.sql_types import SPARK_READ
-from tests.pyspark_nats.test_decode_types import AT, LOCAL, decoded
+from tests.support.decoded_types import AT, LOCAL, decoded
 
 #: By row of the table: values of JSON, and those that MessagePack alone has.
 SPARKS: dict[str, list[Any]] = {

@@ -10,7 +10,6 @@ import pytest
 
 from mesh.connect import registry
 from mesh.connect.spec import Guarantee
-from mesh.testing.connectors import _moments
 
 EXACT: Final = {
     "source file": "test_conformance.py::test_a_file_is_read_exactly_once",
@@ -84,12 +83,3 @@ def test_it_uses_the_kit(test: str) -> None:
     (found,) = (node for node in tree.body if isinstance(node, kinds) and node.name == name)
     called = {node.id for node in ast.walk(found) if isinstance(node, ast.Name)}
     assert "conform" in called
-
-
-@pytest.mark.parametrize("idle", [2, 50])
-def test_a_source_that_waits_long_is_killed_no_more_often(idle: int) -> None:
-    reads = ["before read", "after read"]
-    names = ["open", *idle * reads, "before publish", "after publish", *idle * reads, "closed"]
-    killed = [names[at] for at in _moments(names)]
-    expected = ["open", *2 * reads, "before publish", "after publish", *2 * reads, "closed"]
-    assert killed == expected

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 import yaml
 
 from mesh.connect.contract import NodeAccess
-from mesh.model.statements import columns_in, formatted, places
 from mesh.model.stored import Backend
 from mesh.model.types import Attribute, AttributeType
 from mesh.receiver.checking import check_app
@@ -230,24 +229,6 @@ async def test_a_call_is_whole_whenever_its_host_ends(
     )
     moments = await conform(nats_server.url, scenario, tmp_path)
     assert {"before write", "after write", "after store a position"} <= set(moments)
-
-
-def test_places_are_not_those_of_texts_names_and_comments() -> None:
-    statement = "select '?''?', \"a?\", `b?` -- ?\n, 5 % ?, /* ? */ ? like '50%'"
-    assert places(statement) == 2
-    assert formatted(statement) == (
-        "select '?''?', \"a?\", `b?` -- ?\n, 5 %% %s, /* ? */ %s like '50%%'"
-    )
-
-
-def test_columns_are_names_with_types() -> None:
-    assert columns_in("a STRING , b boolean") == (
-        Attribute("a", AttributeType.STRING),
-        Attribute("b", AttributeType.BOOL),
-    )
-    for text in ("", "a", "a object", "a int, a int", "a int;", "a int b"):
-        with pytest.raises(ValueError, match=r"attribute"):
-            columns_in(text)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.receiver.test_sinks import APP, SINK, endpoints, events
 from tests.support.connectors import staged
+from tests.support.sink_apps import APP, SINK, endpoints, events
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
@@ -13,47 +12,18 @@ from mesh.errors import MeshError
 from mesh.jetstream import connector_replay
 from mesh.model.cluster import InstanceState
 from mesh.receiver.sinks import destination_of, java_hash
-from tests.support.connectors import Endpoint, staged
+from tests.support.connectors import staged
+from tests.support.sink_apps import APP, SINK, endpoints, events, numbers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from mesh.jetstream.server import NatsServer
 
 pytestmark = pytest.mark.nats
 
-APP = """@App:name('Out')
-define stream S (k string, n int);
-{}
-define stream T (k string, n int);
-from S select k, n insert into T;
-"""
-SINK = "@sink(type='http', publisher.url='{}', @map(type='json'))"
 SPREAD = (
     "@sink(type='http', @map(type='json'), @distribution(strategy='{}', {}"
     "@destination(publisher.url='{}'), @destination(publisher.url='{}')))"
 )
-
-
-@asynccontextmanager
-async def endpoints(count: int = 1) -> AsyncIterator[list[Endpoint]]:
-    """So many endpoints."""
-    ends = [Endpoint() for _ in range(count)]
-    for end in ends:
-        await end.open()
-    try:
-        yield ends
-    finally:
-        for end in ends:
-            await end.close()
-
-
-def events(first: int, last: int) -> list[dict[str, Any]]:
-    return [{"k": f"k{n % 7}", "n": n} for n in range(first, last)]
-
-
-def numbers(end: Endpoint) -> list[int]:
-    return [body["event"]["n"] for body in end.bodies]
 
 
 async def test_events_arrive_once_in_order_with_keys(nats_server: NatsServer) -> None:
@@ -102,18 +72,6 @@ async def test_a_destination_that_is_away_gets_what_it_missed(nats_server: NatsS
         await end.open()
         await stage.until("5 events", lambda: len(end.bodies) == 5)
         assert numbers(end) == list(range(5))
-
-
-@pytest.mark.parametrize("status", [408, 429, 500, 503])
-async def test_these_answers_are_tried_again(nats_server: NatsServer, status: int) -> None:
-    async with endpoints() as (end,):
-        end.statuses = [200, status, status]
-        async with staged(nats_server, APP.format(SINK.format(end.url))) as stage:
-            await stage.publish("T", *events(0, 3))
-            stage.start("sink-T")
-            await stage.until("3 events", lambda: len(end.bodies) == 3)
-            assert numbers(end) == [0, 1, 2]
-            assert await stage.errors() == []
 
 
 async def test_refused_events_go_to_the_error_stream(nats_server: NatsServer) -> None:
@@ -235,54 +193,6 @@ async def test_a_replaced_instance_ends(nats_server: NatsServer) -> None:
         await stage.until("the old one has ended", replaced)
         await stage.until("5 events", lambda: len(end.bodies) == 5)
         assert numbers(end) == list(range(5))
-
-
-@pytest.mark.parametrize("enabled", ["", ", basic.auth.enabled='false'"])
-async def test_a_dynamic_address_and_a_reference(
-    nats_server: NatsServer, caplog: Any, enabled: str
-) -> None:
-    sink = (
-        f"@sink(type='http', ref='vault'{enabled}, "
-        "publisher.url='{}?k={{{{k}}}}', "
-        "headers=\"'X-N:{{{{n}}}}'\", @map(type='json', @payload('{{{{n}}}}')))"
-    )
-
-    async with endpoints() as (end,):
-        text = APP.format(sink.format(end.url))
-        async with staged(nats_server, text) as stage:
-            await stage.publish("T", *events(4, 5))
-            stage.start("sink-T")
-            await stage.until("1 event", lambda: len(end.bodies) == 1)
-            assert end.bodies == [4]
-            assert end.heads[0]["x-n"] == "4"
-            login = end.heads[0].get("authorization", "none")
-            assert login.startswith("none" if enabled else "Basic ")
-            assert "hunter2" not in caplog.text
-            assert not any("hunter2" in str(r) for r in stage.reports)
-
-
-async def test_values_that_make_no_request_are_refused_and_hold_nothing_up(
-    nats_server: NatsServer,
-) -> None:
-    sink = (
-        "@sink(type='http', publisher.url='{}?k=1', headers=\"'X-K:{{{{k}}}}'\", @map(type='json'))"
-    )
-
-    async with (
-        endpoints() as (end,),
-        staged(nats_server, APP.format(sink.format(end.url))) as stage,
-    ):
-        values = ("a", "b\r\nX-Other: c", "d\x00", "e")
-        await stage.publish("T", *({"k": k, "n": n} for n, k in enumerate(values)))
-        stage.start("sink-T")
-        await stage.until("the last", lambda: 3 in numbers(end))
-        assert numbers(end) == [0, 3]
-        assert not any("x-other" in head for head in end.heads)
-
-        async def entries() -> bool:
-            return len(await stage.errors()) == 2
-
-        await stage.until("2 entries", entries)
 
 
 async def test_a_reference_that_is_missing_is_named(nats_server: NatsServer) -> None:

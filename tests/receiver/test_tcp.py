@@ -13,8 +13,7 @@ import pytest
 from mesh.connect.contract import Context, NodeAccess, Record
 from mesh.errors import MeshError
 from mesh.jetstream.server import free_port
-from mesh.mapping import sink_mapper, source_mapper
-from mesh.mapping.contract import Refusal
+from mesh.mapping import source_mapper
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.receiver import tcp_server
 from mesh.receiver.tcp_server import TcpServers, message_of, parts_of
@@ -22,97 +21,10 @@ from mesh.receiver.types import arrivals
 from mesh.receiver.types.tcp import TcpSink, TcpSource
 from tests.support.connectors import staged
 from tests.support.paths import ROOT
+from tests.support.tcp_payloads import TIMES
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
-
-STREAM = StreamSchema(
-    "S",
-    tuple(
-        Attribute(name, AttributeType(kind))
-        for name, kind in zip(
-            "silfdb", ("string", "int", "long", "float", "double", "bool"), strict=True
-        )
-    ),
-)
-#: Two events, and the message that has them for the context A/S, written by Java's
-#: DataOutputStream as the original's client writes its buffers.
-PAYLOAD = bytes.fromhex("""
-    000000020000018bcfe5687b0000000349424dfffffffb00000100000000003fc00000bfb999999999999a0100
-    00018bcfe5687c0000000000000007ffffffffffffffff000000007e37e43c8800759c00
-""")
-MESSAGE = bytes.fromhex("""
-    020000006200000002733100000003412f5300000051000000020000018bcfe5687b0000000349424dfffffffb
-    00000100000000003fc00000bfb999999999999a010000018bcfe5687c0000000000000007ffffffffffffffff
-    000000007e37e43c8800759c00
-""")
-ROWS = [
-    {"s": "IBM", "i": -5, "l": 1 << 40, "f": 1.5, "d": -0.1, "b": True},
-    {"s": None, "i": 7, "l": -1, "f": 0.0, "d": 1e300, "b": False},
-]
-TIMES = [1700000000123, 1700000000124]
-
-
-def test_a_payload_of_the_original_is_read_with_the_times_of_its_events() -> None:
-    found = source_mapper("binary", {}, (), STREAM).decode([PAYLOAD])
-    assert found.errors == []
-    assert found.rows.to_pylist() == ROWS
-    assert found.event_time_ms.to_pylist() == TIMES
-
-
-def test_what_is_written_is_read_again() -> None:
-    rows = source_mapper("binary", {}, (), STREAM).decode([PAYLOAD]).rows
-    written = sink_mapper("binary", {}, (), STREAM).encode(rows)
-    again = source_mapper("binary", {}, (), STREAM).decode(written)
-    assert again.rows.to_pylist() == ROWS
-    # All but the number of events and their times.
-    assert b"".join(one[12:] for one in written) == PAYLOAD[12:44] + PAYLOAD[52:]
-
-
-@pytest.mark.parametrize(
-    ("payload", "reason"),
-    [
-        (b"", "its 0 bytes end within a value"),
-        (PAYLOAD[:-1], "its 80 bytes end within a value"),
-        (PAYLOAD + b"x", "1 bytes follow the last of 2 events"),
-        (struct.pack(">i", -1), "-1 events don't fit"),
-        (struct.pack(">i", 1 << 30), "events don't fit"),
-        (struct.pack(">iqi", 1, 0, 1 << 30), 'a text of 1073741824 bytes for "s" exceeds'),
-        (PAYLOAD.replace(b"IBM", b"I\xffM"), 'attribute "s" is no UTF-8'),
-    ],
-)
-def test_a_payload_of_a_stranger_is_refused_alone(payload: bytes, reason: str) -> None:
-    found = source_mapper("binary", {}, (), STREAM).decode([PAYLOAD, payload, PAYLOAD])
-    assert [(message, reason in text) for message, _, text in found.errors] == [(1, True)]
-    assert len(found.rows) == (5 if "UTF-8" in reason else 4)
-
-
-def test_null_is_refused_but_for_a_text() -> None:
-    rows = (
-        source_mapper("json", {}, (), STREAM)
-        .decode([b'{"s":null,"i":null,"l":1,"f":1,"d":1,"b":true}'])
-        .rows
-    )
-    (made,) = sink_mapper("binary", {}, (), STREAM).encode(rows)
-    assert isinstance(made, Refusal)
-    assert '"i" is null' in made.decode()
-
-
-def test_a_message_is_the_original_s() -> None:
-    assert message_of("s1", "A/S", PAYLOAD) == MESSAGE
-    assert parts_of(MESSAGE[5:]) == ("A/S", PAYLOAD)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"", MESSAGE[5:-1], MESSAGE[5:] + b"x", struct.pack(">i", -1) + bytes(20),
-        struct.pack(">iii", 0, 0, 1 << 30),
-    ],
-)  # fmt: skip
-def test_a_message_whose_parts_do_not_fill_it_is_none(body: bytes) -> None:
-    with pytest.raises(ValueError, match=r"it|bytes"):
-        parts_of(body)
 
 
 def test_the_client_of_the_page_writes_messages_of_the_protocol() -> None:

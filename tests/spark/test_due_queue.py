@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
-from mesh.spark.shared_query import pacing
 from mesh.spark.shared_query.due_queue import DueQueue
 
 
@@ -31,19 +28,3 @@ def test_items_are_due_at_the_last_time_given_for_each() -> None:
             assert queue.take(now_s, most) == [one for _, one in due]
             for _, one in due:
                 del expected[one]
-
-
-@pytest.mark.parametrize(
-    ("least_s", "busy", "interval_s"),
-    [(1.0, 3, 1.0), (0.0, 99, 0.0), (1.0, 250, 2.0), (1.0, 5000, 3.0), (5.0, 5000, 5.0)],
-)
-def test_each_of_many_parts_reports_less_often(
-    least_s: float, busy: int, interval_s: float
-) -> None:
-    assert pacing.part_interval_s(least_s, busy) == interval_s
-
-
-def test_many_parts_are_due_together_and_few_are_not() -> None:
-    assert pacing.part_due_s(10.1, 1.0, 5) == pytest.approx(11.1)
-    many = {pacing.part_due_s(10.01 + n / 1000, 1.0, 300) for n in range(200)}
-    assert many == {13.25}

@@ -8,15 +8,14 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.model.cluster import InstanceState
-from mesh.spark.shared_query import pacing, task
-from mesh.spark.shared_query.work import ADMITTED, FAILED, UNANSWERED, WORK, WorkItem
+from mesh.spark.shared_query import pacing
+from mesh.spark.shared_query.work import ADMITTED, FAILED, WORK
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.source import offsets
 from pyspark_nats.source.tail import Tails
 from tests.support.shared_query import HandClock, Instances, OwnQuery, begun
 
 if TYPE_CHECKING:
-    from mesh.jetstream.server import NatsServer
     from tests.support.shared_query import Hand
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
@@ -92,25 +91,6 @@ def test_one_whose_stream_does_not_answer_is_set_apart_at_the_second_time(
     assert hand.rows("Good", "Sums") == [[2], [4]]
 
 
-def test_only_who_is_at_work_is_known_as_that(hand: Hand, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun(hand, "A")
-    hand.publish("A", 1, 2)
-    honest, seen = task.run, []
-
-    def run(item: WorkItem, **given: Any) -> task.PartRun:
-        work = hand.at_work.look()
-        assert work is not None
-        seen.append((work.instance, item.member.name))
-        return honest(item, **given)
-
-    monkeypatch.setattr(task, "run", run)
-    # Each of the three streams may bring its messages in a round of its own.
-    while len(seen) < 3:
-        hand.step()
-    assert [known for known, _ in seen] == [name for _, name in seen]
-    assert hand.at_work.look() is None
-
-
 def test_a_slow_part_gets_less_the_next_time(
     hand: Hand,
     monkeypatch: pytest.MonkeyPatch,
@@ -147,38 +127,3 @@ def test_one_whose_state_can_not_be_restored_is_told_of_alone(hand: Hand) -> Non
 
 def refuse(part: str, piece_path: object) -> bytes | None:
     raise MeshError("MESH-S101", f"snapshot of {part} has format 9, this version reads 2")
-
-
-def test_a_task_asks_for_the_server_before_it_blames_a_stream(
-    hand: Hand,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    app = begun(hand, "A")
-
-    def unanswered(*_: object, **__: object) -> task.PartRun:
-        raise UnavailableError("no answer from NATS within 10 s: publishing")
-
-    monkeypatch.setattr(task, "run", unanswered)
-    hand.publish("A", 1)
-    while {status.state for status in app.statuses.values()} != {InstanceState.RETRYING}:
-        hand.step(0.2)
-    assert all(str(status.error).startswith(UNANSWERED) for status in app.statuses.values())
-
-
-def test_a_task_whose_server_is_gone_blames_nobody(
-    hand: Hand,
-    monkeypatch: pytest.MonkeyPatch,
-    nats_server: NatsServer,
-) -> None:
-    begun(hand, "A")
-    hand.publish("A", 1)
-    monkeypatch.setattr(task, "_SERVER_S", 0.1)
-
-    def unanswered(*_: object, **__: object) -> task.PartRun:
-        nats_server.stop()
-        raise UnavailableError("no answer from NATS within 10 s: publishing")
-
-    monkeypatch.setattr(task, "run", unanswered)
-    with pytest.raises(UnavailableError):
-        hand.serving.round(5)
-    assert hand.told == []

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import pyarrow as pa
 import pytest
 
-from mesh.model.histogram import LATENCY_BOUNDS_S, Histogram, quantile
-from mesh.spark.dedicated_query.observing import Counts, end_ms, take_counts
-from mesh.spark.latency import SAMPLES, count, sample
-
-NOW = 1_795_440_000_000
-
-
-def column(*ago_ms: int) -> pa.Array[Any]:
-    return pa.array([NOW - one for one in ago_ms], pa.int64())
+from mesh.model.histogram import LATENCY_BOUNDS_S, Histogram
+from mesh.spark.latency import SAMPLES, count
+from tests.support.latencies import NOW, column
 
 
 def test_a_few_events_are_counted_as_they_are() -> None:
@@ -44,41 +35,3 @@ def test_of_a_large_run_each_event_counts_once_and_about_where_it_is(size: int) 
     off = np.abs(np.cumsum(counts) - np.cumsum(exact.counts))
     assert off.max() <= size / SAMPLES + 1
     assert sum_s == pytest.approx(exact.sum_s, rel=0.1)
-
-
-def test_quantiles_are_within_their_bucket() -> None:
-    bounds = (1.0, 2.0, 4.0)
-    assert quantile((0, 0, 0, 0), bounds, 0.5) is None
-    assert quantile((), bounds, 0.5) is None
-    assert quantile((0, 10, 0, 0), bounds, 0.5) == 1.5
-    assert quantile((5, 0, 5, 0), bounds, 0.99) == pytest.approx(3.96)
-    assert quantile((0, 0, 0, 3), bounds, 0.5) == 4.0
-
-
-class Received:
-    """An accumulator of a driver."""
-
-    def __init__(self, *value: tuple[int, int, list[Any], Counts]) -> None:
-        self.value = list(value)
-
-
-def test_batches_end_where_the_next_one_begins_and_later_ones_wait() -> None:
-    stored = sample(column(1000))
-    later = (9, NOW + 50, [stored], Counts(1, 1, 1))
-    received: Any = Received(
-        (6, NOW - 900, [stored], Counts(1, 5, 5)),
-        (7, NOW - 800, [stored] * 2, Counts(2, 20, 3, 1)),
-        later,
-    )
-    counted, (counts, sum_s) = take_counts(received, 7, NOW)
-    assert counted == Counts(messages=3, events_in=25, events_out=8, errors=1)
-    assert sum(counts) == 3
-    # The progress of batch 6 was missed: it ended before a task of batch 7 began.
-    assert sum_s == pytest.approx(0.2 + 2 * 1.0)
-    assert received.value == [later]
-    assert take_counts(received, 8, NOW) == (Counts(), ((), 0.0))
-
-
-def test_the_end_of_a_batch_is_that_of_its_progress() -> None:
-    progress = {"timestamp": "2026-11-23T21:00:00.250Z", "durationMs": {"triggerExecution": 80}}
-    assert end_ms(progress) % 1000 == 330

@@ -9,12 +9,8 @@ import pyarrow as pa
 import pytest
 
 from mesh.errors import MeshError
-from mesh.model.cluster import Assignment
 from mesh.operators.base import State
-from mesh.plan.build import plan
-from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import MANIFESTS_MAX, InputPosition, LocalState, Manifest
-from mesh.spark.start_offsets import start_offsets
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,47 +76,6 @@ def test_a_restored_state_serves_batches_that_begin_at_it_or_before(tmp_path: Pa
     assert at.position_of == position(5)
     assert (before.position, dict(before.ahead)) == (position(3), {"s": 5})
     assert local.restored(position(6)) is None
-
-
-TWO_STREAMS = """@App:name('Rates')
-define stream Rates (rate double);
-define stream Trades (symbol string, price double);
-@dist(execGroup='trades', parallel='2', partitions='4')
-partition with (symbol of Trades) begin
-  from Trades join Rates#window.length(1) select symbol, price * rate as cost insert into Costs;
-end;
-"""
-
-
-def io(index: int) -> InstanceIO:
-    group = plan(TWO_STREAMS).spec.group("trades")
-    assert group is not None
-    assignment = Assignment(
-        group.instances[index - 1], "Rates", group.name, index, "w", "i", epoch=1, lease_revision=0
-    )
-    return InstanceIO(group, assignment)
-
-
-def reached(keyed: str, sequence: int, rates: int) -> InputPosition:
-    places = {keyed: sequence, "mesh-Rates-Rates": rates}
-    offsets = {name: {"sequence": n, "time_ms": n} for name, n in places.items()}
-    return InputPosition.of(offsets, offsets)
-
-
-def test_a_stream_that_several_partitions_read_begins_where_the_last_of_them_is() -> None:
-    first, second = (f"mesh-Rates-Trades-by-symbol-{p}" for p in io(1).partitions)
-    found = start_offsets(io(1), {0: reached(first, 9, 4), 2: reached(second, 5, 7)})
-    assert {name: place["sequence"] for name, place in found.items()} == {
-        first: 9,
-        second: 5,
-        "mesh-Rates-Rates": 4,
-    }
-    # One without a snapshot needs all of it.
-    assert list(start_offsets(io(1), {0: reached(first, 9, 4)})) == [first]
-
-
-def test_snapshots_of_a_partition_have_one_name_whoever_owns_it() -> None:
-    assert [io(i).part(p) for i in (1, 2) for p in io(i).partitions] == list("0213")
 
 
 def test_a_reader_finds_the_state_that_was_stored_last_or_that_there_is_none(

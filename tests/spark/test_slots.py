@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 import pytest
 
 from mesh.model.cluster import InstanceState
-from mesh.spark.shared_query import query, slot, task
+from mesh.spark.shared_query import query, task
 from mesh.spark.shared_query.instance import SharedInstance
-from mesh.spark.shared_query.slot import of_this_process
 from pyspark_nats.errors import UnavailableError
-from pyspark_nats.source.ranges import StreamRange
-from tests.support.own_slots import Mesh, QueryWithoutSpark
+from tests.support.slots import is_retried, mesh, shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from mesh.spark.shared_query.work import WorkItem
+    from tests.support.own_slots import Mesh, QueryWithoutSpark
 
-    from mesh.model.cluster import InstanceStatus
-    from mesh.spark.shared_query.work import Outcome, WorkItem
-    from tests.support.shared_query import Hand
+__all__ = ("mesh", "shared")
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
-
-
-@pytest.fixture
-def shared(tmp_path: Path, hand: Hand) -> Iterator[QueryWithoutSpark]:
-    made = QueryWithoutSpark(tmp_path / "shared", hand)
-    made.start()
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def mesh(tmp_path: Path, hand: Hand, shared: QueryWithoutSpark) -> Mesh:
-    made = Mesh(tmp_path / "instances", hand, shared)
-    hand.make(made.spec)
-    return made
 
 
 def test_parts_of_an_instance_are_served_by_all_slots(
@@ -97,11 +76,6 @@ def test_what_is_reported_adds_up_and_is_stored(mesh: Mesh, shared: QueryWithout
     assert mesh.rows("Sums", 5)[-1] == [12]
     again.stop()
     again.join()
-
-
-def is_retried(told: list[InstanceStatus], why: str) -> bool:
-    """Whether an instance has reported that it will start again after this error."""
-    return any(one.state is InstanceState.RETRYING and why in str(one.error) for one in told)
 
 
 def test_a_failure_in_one_slot_is_one_failure_of_the_instance(
@@ -208,52 +182,6 @@ def test_a_server_that_is_gone_is_nobodys_fault(
     assert mesh.told["sums"][-1].restarts == 0
 
 
-def test_a_fault_of_one_listener_fails_its_instance_alone(
-    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mesh.start("sums")
-    mesh.start("keyed")
-    mesh.runs("sums")
-    mesh.runs("keyed")
-    honest = SharedInstance._count
-
-    def wrong(one: SharedInstance, outcome: Outcome) -> None:
-        if one.io.group.name == "sums" and not one._life.failures:
-            raise KeyError("what nobody thought of")
-        honest(one, outcome)
-
-    monkeypatch.setattr(SharedInstance, "_count", wrong)
-    mesh.publish("Numbers", {"n": 1})
-    mesh.until("sums", lambda told: is_retried(told, "a report on it was not understood"))
-    mesh.runs("sums")
-    mesh.publish("Numbers", {"n": 2})
-    assert mesh.rows("Sums", 2) == [[1], [3]]
-    assert mesh.told["keyed"][-1].restarts == 0
-    assert len(shared.runs) == 1
-
-
-def test_a_fault_of_one_tick_is_no_fault_of_the_query(
-    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mesh.start("sums")
-    mesh.start("keyed")
-    mesh.runs("sums")
-    mesh.runs("keyed")
-    honest, ticked = SharedInstance.tick, threading.Event()
-
-    def wrong(one: SharedInstance, now_s: float, report_s: float) -> bool:
-        if one.io.group.name == "keyed":
-            ticked.set()
-            raise KeyError("what nobody thought of")
-        return honest(one, now_s, report_s)
-
-    monkeypatch.setattr(SharedInstance, "tick", wrong)
-    assert ticked.wait(20)
-    mesh.publish("Numbers", {"n": 1})
-    mesh.until("sums", lambda told: told[-1].messages_in == 1)
-    assert len(shared.runs) == 1
-
-
 def test_a_report_that_is_none_starts_the_query_again(
     mesh: Mesh, shared: QueryWithoutSpark
 ) -> None:
@@ -265,69 +193,3 @@ def test_a_report_that_is_none_starts_the_query_again(
         shared._ending.wait(0.01)
     mesh.publish("Numbers", {"n": 1})
     assert mesh.rows("Sums", 1) == [[1]]
-
-
-def test_a_run_without_a_directory_is_followed_by_another(
-    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mesh.start("sums")
-    mesh.runs("sums")
-
-    def wrong(*_: object, **__: object) -> None:
-        raise KeyError("what nobody thought of")
-
-    monkeypatch.setattr(SharedInstance, "on_query_failed", wrong)
-    # As on a full disk.
-    (shared._directory / "run-1").write_text("")
-    shared.runs[0].error = RuntimeError("ended")
-    while len(shared.runs) < 2:
-        shared._ending.wait(0.01)
-    mesh.start("keyed")
-    mesh.runs("keyed")
-    assert shared._thread.is_alive()
-
-
-def test_a_stay_is_over_before_its_slot_and_the_next_one_finds_it(
-    tmp_path: Path, mesh: Mesh, shared: QueryWithoutSpark
-) -> None:
-    mesh.start("sums")
-    mesh.runs("sums")
-    slots = shared.runs[0].slots
-    mesh.publish("Numbers", {"n": 1})
-    mesh.rows("Sums", 1)
-    mesh.until("sums", lambda told: told[-1].messages_in == 1)
-    rows = [row for one in slots for row in one.keep_alive(0.0).to_pylist()]
-    assert [(row["instance"], row["events_in"], row["events_out"]) for row in rows] == [
-        ("A-sums-1", 1, 1)
-    ]
-    # It works between two stays.
-    mesh.publish("Numbers", {"n": 2})
-    assert mesh.rows("Sums", 2) == [[1], [3]]
-    assert [one.keep_alive(0.0).num_rows for one in slots].count(0) >= 1
-    slot._slot = slots[0]
-    assert of_this_process(slots[0].options) is slots[0]
-    slot._slot = None
-
-
-def test_a_slot_that_no_task_finds_ends(
-    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mesh.start("sums")
-    mesh.runs("sums")
-    monkeypatch.setattr(slot, "_LEASE_S", 0.0)
-    slots = shared.runs[0].slots
-    for one in slots:
-        one.keep_alive(0.0)
-    while not all(one.has_ended for one in slots):
-        shared._ending.wait(0.01)
-
-
-def test_no_input_of_a_run_is_older_than_its_first_message() -> None:
-    wanted = StreamRange("S", 3, 9, start_ms=100, end_ms=900)
-    first = pa.RecordBatch.from_pydict({"time_ms": [700, 800]})
-    assert task.first_input_ms([wanted], first) == 700
-    assert task.first_input_ms([wanted], first.rename_columns(["_timestamp_ms"])) == 700
-    # Rows of another stream may be older.
-    assert task.first_input_ms([wanted, replace(wanted, stream="T", start_ms=50)], first) == 50
-    assert task.first_input_ms([wanted], None) == 100
-    assert task.first_input_ms([], None) == 0

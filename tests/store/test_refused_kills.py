@@ -25,7 +25,7 @@ from mesh.store import writer
 from mesh.store.engine import engine_of
 from mesh.testing.conformance.script import StepCall
 from mesh.testing.conformance.spark_rows import marked_rows
-from tests.store.test_refused import RULES, colliding, refusing, rows_in, run_sql
+from tests.store.test_refusals import RULES, colliding, refusing, rows_in, run_sql
 from tests.support.trades import Node, end_partitions
 
 if TYPE_CHECKING:

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mesh.errors import MeshError
-from mesh.jetstream.connection import close, connect
-from mesh.jetstream.secret_store import SecretStore
-from mesh.language.parser import parse
-from mesh.model import secrets
 from mesh.model.stored import Backend
-from mesh.plan.bind import bind
-from mesh.plan.stores import stored_table_of
 from mesh.settings import (
-    NatsSettings,
     ReceiverSettings,
     SecretSettings,
     Settings,
     StoreSettings,
 )
 from mesh.store import sources
-from mesh.store.engine import engine_of
-from mesh.worker import store_secrets
-from tests.support.databases import PASSWORD, USER, new_database
+from tests.support.store_options import database, redis
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from mesh.jetstream.server import NatsServer
-    from mesh.model.stored import Database, StoreOptions
-    from tests.support.databases import DatabaseServer
-
-
-def options_of(store: str) -> StoreOptions:
-    table = f"define stream S (k string); @store(type='rdbms', {store}) @PrimaryKey('k') "
-    app = bind(parse(table + "define table T (k string); from S select k insert into T;"))
-    found = stored_table_of(app.tables[0])
-    assert found is not None
-    return found
-
-
-def database(store: str, app: str = "") -> Database:
-    return sources.database(options_of(store), app)
 
 
 @pytest.fixture
@@ -89,50 +62,6 @@ def test_without_a_file_no_name_is_known(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(MeshError, match="S145") as error:
         database("datasource='a'")
     assert error.value.detail == "Known here: none."
-
-
-@pytest.mark.nats
-async def test_secrets_are_read_where_the_instance_runs(
-    nats_server: NatsServer,
-    postgresql: DatabaseServer,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    key = tmp_path / "key"
-    key.write_bytes(base64.b64encode(os.urandom(32)))
-    listed = tmp_path / "sources.yaml"
-    store = new_database(postgresql, tmp_path, "hidden")
-    listed.write_text(
-        f"hidden: {{url: '{store.url}', username: {USER}, password: '${{secret:db.password}}'}}\n"
-    )
-    settings = Settings(
-        nats=NatsSettings(nats_server.url),
-        secrets=SecretSettings(key_file=str(key)),
-        stores=StoreSettings(sources_file=str(listed)),
-        receiver=ReceiverSettings(egress="127.0.0.1:1-65535"),
-    )
-    for name, value in store_secrets.variables(settings).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(store_secrets, "_cache", {})
-    monkeypatch.setattr(secrets, "_seen", set())
-
-    written = f"jdbc.url='{store.url}', username='{USER}', password='${{secret:db.password}}'"
-    with pytest.raises(MeshError, match="C142"):
-        database(written)
-    client = await connect(settings.nats, "test")
-    try:
-        await SecretStore(client.jetstream(), str(key)).put("db.password", PASSWORD)
-    finally:
-        await close(client)
-    # The plan has the reference only.
-    options = options_of(written)
-    assert options.database is not None
-    assert options.database.password == "${secret:db.password}"
-    secrets._seen.clear()
-    for given in (written, "datasource='hidden'"):
-        with engine_of(database(given)).connect() as connection:
-            assert connection.exec_driver_sql("SELECT 1").scalar_one() == 1
-    assert secrets.masked(f"login with {PASSWORD}") == "login with ***"
 
 
 @pytest.fixture
@@ -184,14 +113,6 @@ def test_a_store_in_redis_is_at_servers_that_are_open(roots: Path, nodes: str) -
         redis("url='rediss://db.example:5432/1?sslrootcert=/etc/passwd'")
 
 
-def redis(store: str) -> Database:
-    table = f"define stream S (k string); @store(type='redis', {store}) @PrimaryKey('k') "
-    app = bind(parse(table + "define table T (k string); from S select k insert into T;"))
-    found = stored_table_of(app.tables[0])
-    assert found is not None
-    return sources.database(found)
-
-
 def test_a_data_source_is_of_the_type_of_its_store(file: Path) -> None:
     file.write_text("r: {url: 'redis://u@h:1/2', password: q}\ns: {url: 'jdbc:sqlite:/tmp/a.db'}\n")
     sources._sources.cache_clear()
@@ -204,55 +125,9 @@ def test_a_data_source_is_of_the_type_of_its_store(file: Path) -> None:
         redis("datasource='s'")
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ("username='u'", "needs nodes"),
-        ("nodes='h:x@p'", "can't be read"),
-        ("nodes='@p'", "can't be read"),
-        ("url='http://h'", "can't be read"),
-        ("url='redis://h/x'", "can't be read"),
-        ("nodes='h:1@p,i:2@p'", "a cluster of Redis"),
-        ("nodes='h:1@p', cluster.mode='true'", "a cluster of Redis"),
-        ("nodes='h', cluster.mode='maybe'", "true or false"),
-        ("nodes='h', ttl.seconds='0'", "ttl.seconds"),
-        ("nodes='h', ttl.on.read='1'", "ttl.on.read"),
-        ("nodes='h', ttl.seconds='5', kept='true'", "nowhere else"),
-        ("nodes='h', ttl.seconds='5', @cache(size='1')", "nowhere else"),
-        ("nodes='h', on.error='STORE', kept='false'", "STORE"),
-        ("nodes='h', jdbc.url='x'", 'option "jdbc.url" of @store is unknown'),
-        ("nodes='h', table.name='a:b'", "colon"),
-        ("nodes='h', table.name='mesh_reads'", "own tables"),
-    ],
-)
-def test_options_of_redis_that_are_refused(options: str, said: str) -> None:
-    with pytest.raises(MeshError, match=said) as refused:
-        redis(options)
-    assert refused.value.position is not None
-
-
-def test_options_of_redis() -> None:
-    found = redis("nodes='h:6380@a@b,c', ttl.seconds='-1', table.name='a.b'")
-    assert (found.host, found.port, found.password) == ("h", 6380, "a@b,c")
-    assert redis("nodes='h'").port is None
-    assert redis("url='rediss://:p%40@h', username='u'").parameters == (("tls", "true"),)
-    assert redis("url='redis://:p%40@h', username='u'").password == "p@"
-
-
 def test_a_store_that_is_open_is_used(roots: Path) -> None:
     assert database(f"jdbc.url='jdbc:sqlite:{roots}/open/a.db'").database == f"{roots}/open/a.db"
     assert database("jdbc.url='jdbc:postgresql://db.example/d'").host == "db.example"
-
-
-def test_a_node_without_settings_opens_no_file_and_nothing_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name, value in store_secrets.variables(Settings()).items():
-        monkeypatch.setenv(name, value)
-    for url in (f"jdbc:sqlite:{tmp_path}/a.db", "jdbc:mysql://127.0.0.1/d"):
-        with pytest.raises(MeshError, match="MESH-C132"):
-            database(f"jdbc.url='{url}'")
-    assert database("jdbc.url='jdbc:mysql://192.0.2.7/d'").host == "192.0.2.7"
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ import pytest
 
 from mesh.testing.conformance import __main__ as runner
 from mesh.testing.conformance import direct
-from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
+from mesh.testing.conformance.answers import compact, differences
 from mesh.testing.conformance.cases import lines
 from tests.support import paths
+from tests.support.conformed import APP
 from tools import engine_answers
 
 DIRECTORY = paths.CASES / "conformance"
@@ -47,96 +48,12 @@ def test_every_known_difference_is_of_a_case() -> None:
     assert set(DIFFERENCES) <= {case.name for case in CASES}
 
 
-APP = (
-    "define stream S (a int, f float, d double); "
-    "@info(name='q') from S[a > 1] select a, f, d insert into Out;"
-)
-
-
-def ask(**case: object) -> dict[str, object]:
-    return compact(direct.answer({"name": "asked", "app": APP, **case}))
-
-
-def test_values_keep_their_types_and_steps() -> None:
-    inputs = [
-        {"stream": "S", "data": [1, 1, 1]},
-        {"sleep_ms": 5},
-        {"stream": "S", "data": [2, 1.1, {"$t": "double", "v": "NaN"}]},
-        {"stream": "S", "events": [[{"$now": -1}, [3, None, 1e300]]]},
-    ]
-    made = ask(inputs=inputs, start_ts=1000)
-    assert made["streams"] == {
-        "Out": [
-            [2, 1005, [2, 1.1, {"$t": "double", "v": "NaN"}], "ifd"],
-            [3, 1004, [3, None, 1e300], "ind"],
-        ]
-    }
-
-
-def test_a_value_that_does_not_fit_is_an_error_of_its_step() -> None:
-    made = ask(inputs=[{"stream": "S", "data": ["x", 1, 1]}, {"stream": "S", "data": [2, 1, 1]}])
-    assert made["errors"] == [["CaseError", "step 0"]]
-    assert isinstance(made["streams"], dict)
-    assert len(made["streams"]["Out"]) == 1
-
-
-def test_what_does_not_run_answers_with_its_code() -> None:
-    app = (
-        "define stream S (a int); "
-        "@store(type='rdbms', jdbc.url='jdbc:h2:./a', jdbc.driver.name='org.h2.Driver', "
-        "username='u', password='p') "
-        "define aggregation A from S select sum(a) as s aggregate every sec;"
-    )
-    made = compact(direct.answer({"name": "asked", "app": app, "inputs": []}))
-    assert made["status"] == "error"
-    assert str(made["error"]).startswith("MESH-P900")
-    assert likeness(made, {"status": "ok"}) is Likeness.UNSUPPORTED
-
-
-def test_an_app_that_is_refused_answers_so() -> None:
-    assert compact(direct.answer({"name": "asked", "app": "from S", "inputs": []})) == {
-        "status": "creation_error"
-    }
-
-
-def test_a_line_that_is_no_case_is_a_bad_one() -> None:
-    assert direct.answer({"name": "no app"})["status"] == "bad_case"
-
-
-def test_likeness_tells_order_from_content() -> None:
-    one, two = [0, 5, [1], "i"], [0, 5, [2], "i"]
-    wanted = {"status": "ok", "streams": {"Out": [one, two]}, "queries": {}}
-    other = {"status": "ok", "streams": {"Out": [two, one]}, "queries": {}}
-    less = {"status": "ok", "streams": {"Out": [one]}, "queries": {}}
-    assert likeness(wanted, wanted) is Likeness.SAME
-    assert likeness(other, wanted) is Likeness.ORDER
-    assert likeness(less, wanted) is Likeness.DIFFERENT
-    assert differences(less, wanted) == ['Out 1: nothing, expected [0, 5, [2], "i"]']
-
-
-def test_callbacks_without_events_are_not_compared() -> None:
-    call = [5, [[5, [1], "i"]], None]
-    wanted = {"status": "ok", "streams": {}, "queries": {"q": [call, [-1, None, None]]}}
-    ours = {"status": "ok", "streams": {}, "queries": {"q": [call]}}
-    assert likeness(ours, wanted) is likeness(wanted, ours) is Likeness.SAME
-    assert differences(ours, wanted) == []
-    silent = {"status": "ok", "streams": {}, "queries": {"q": []}}
-    assert likeness(silent, wanted) is Likeness.DIFFERENT
-
-
 @pytest.mark.parametrize("name", ["output_rates/snap time plain", "selectors/order exp lb"])
 def test_the_engine_calls_back_without_events(name: str) -> None:
     """Shown by these cases: an empty snapshot, and a limit that admits no event."""
     (case,) = (case for case in CASES if case.name == name)
     calls = [call for calls in case.expect["queries"].values() for call in calls]
     assert any(not call[1] and not call[2] for call in calls)
-
-
-def test_calls_that_are_cut_otherwise_are_other_chunks() -> None:
-    one, two = [5, [1], "i"], [5, [2], "i"]
-    wanted = {"status": "ok", "streams": {}, "queries": {"q": [[5, [one, two], None]]}}
-    ours = {"status": "ok", "streams": {}, "queries": {"q": [[5, [one], None], [5, [two], None]]}}
-    assert likeness(ours, wanted) is Likeness.CHUNKS
 
 
 def test_the_command_writes_an_answer_a_line(tmp_path: Path) -> None:

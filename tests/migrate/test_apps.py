@@ -7,13 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-import yaml
 
 from mesh.errors import MeshError
 from mesh.language.naming import named
 from mesh.language.substitution import substitute
 from mesh.migrate import MigrationState, NoteKind, migrate_app
-from mesh.migrate.deployment import migrate_deployment
 from mesh.plan.build import plan
 from tests.support.paths import ROOT
 
@@ -85,35 +83,3 @@ def test_most_of_the_corpus_is_deployable() -> None:
     counts = Counter(case.expected for case in CASES)
     assert len(CASES) >= 60
     assert counts["refused"] <= 10
-
-
-def test_functions_with_other_values_are_named_with_their_lines() -> None:
-    text = """@App:name('A')
-define stream S (a string);
--- UUID() of a comment
-from S select UUID() as id, time:currentTimestamp() as t, str:upper('UUID()') as u
-insert into T;
-"""
-    notes = [note for note in migrate_app(text, "A").notes if note.kind is NoteKind.DIFFERS]
-    assert [(note.line, note.text.partition(" ")[0]) for note in notes] == [
-        (4, "UUID()"), (4, "time:currentTimestamp()"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(("given", "expected"), [("true", True), ("false", False)])
-def test_the_permission_of_statements_becomes_a_setting(given: str, expected: bool) -> None:
-    made = migrate_deployment(
-        f"""siddhi:
-          extensions:
-            - extension:
-                name: cud
-                namespace: rdbms
-                properties:
-                  perform.CUD.operations: {given}
-            - extension:
-                name: cud
-                namespace: other
-        """
-    )
-    assert yaml.safe_load(made.files["mesh.yaml"]) == {"stores": {"cud_operations": expected}}
-    assert any("other:cud is left out" in note.text for note in made.notes)

@@ -1,72 +1,25 @@
-"""``mesh check``: sources and sinks are opened, a sample is read, and nothing is changed."""
+"""Checks of connectors by a manager and its workers."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from mesh.cli.commands import app
 from mesh.manager import connector_checks
 from mesh.model.cluster import ConnectorStatus, InstanceState, InstanceStatus
 from mesh.plan.build import plan
 from tests.support.agents import looking
-from tests.support.api import OPEN, FakeService, served
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mesh.jetstream.server import NatsServer
     from tests.support.agents import Cluster
 
 pytestmark = pytest.mark.nats
-
-APP = """@App:name('Checked')
-@source(type='file', file.uri='{directory}/in.csv', @map(type='csv'))
-@source(type='http', receiver.url='http://127.0.0.1:0/in', @map(type='json'))
-@source(type='inMemory', topic='t', @map(type='json'))
-define stream S (k string, n int);
-@sink(type='file', file.uri='{directory}/out.csv', append='false', @map(type='csv'))
-@sink(type='http', publisher.url='http://127.0.0.1:1/', @map(type='json'))
-@sink(type='http', @map(type='json'), @distribution(strategy='broadcast',
-      @destination(publisher.url='http://{{{{k}}}}/'),
-      @destination(publisher.url='http://h/{{{{k}}}}')))
-@sink(type='file', file.uri='/etc/x', @map(type='csv'))
-define stream T (k string, n int);
-from S select k, n insert into T;
-"""
-
-
-def test_each_is_opened_and_nothing_is_changed(nats_server: NatsServer, tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_text("a,1\nb,x\n")
-    (tmp_path / "out.csv").write_text("kept\n")
-    path, config = tmp_path / "app.siddhi", tmp_path / "mesh.yaml"
-    path.write_text(APP.format(directory=tmp_path))
-    settings: dict[str, Any] = {
-        "nats": {"url": nats_server.url},
-        "receiver": {"file_roots": str(tmp_path), "listen": "127.0.0.1:0-65535"},
-    }
-    config.write_text(json.dumps(settings))
-    done = CliRunner().invoke(app, ["check", str(path), "--config", str(config), "-o", "json"])
-    assert done.exit_code == 1, done.output
-    found = json.loads(done.stdout)
-    problems = [(one["name"], one["problem"]) for one in found]
-    assert [name for name, problem in problems if not problem] == [
-        "source file", "source http", "source inMemory", "sink file", "sink http 1", "sink http 2",
-    ]  # fmt: skip
-    assert [name for name, problem in problems if problem] == ["sink http", "sink file"]
-    assert "is not open to connectors" in problems[-1][1]
-    assert found[0]["sample"] == [{"k": "a", "n": 1}]
-    assert len(found[0]["refused"]) == 1
-    assert (tmp_path / "out.csv").read_text() == "kept\n"
-    shown = CliRunner().invoke(app, ["check", str(path), "--config", str(config)])
-    assert "1 of 2 can be read" in shown.output
-
 
 IN_CLUSTER = """@App:name('Checked')
 @source(type='file', file.uri='{directory}/in.csv', @map(type='csv'))
@@ -146,24 +99,3 @@ async def test_workers_open_what_they_would_run(
         assert any("does not answer" in one["problem"] for one in gone) or {
             one["worker"] for one in gone
         } == {"w2"}
-
-
-@pytest.mark.parametrize(("text", "status"), [("good", 0), ("bad", 1)])
-def test_a_cluster_is_asked_unless_this_machine_is_meant(
-    tmp_path: Path, text: str, status: int
-) -> None:
-    path = tmp_path / "app.siddhi"
-    path.write_text(text)
-
-    async def scene() -> Result:
-        async with served(FakeService(), OPEN) as api:
-            given = ["check", str(path), "--server", api.url]
-            return await asyncio.to_thread(lambda: CliRunner().invoke(app, given))
-
-    done = asyncio.run(scene())
-    assert done.exit_code == status, done.output
-    assert "w1" in done.output
-    assert ("can't be opened" in done.output) == bool(status)
-    # The text is no app, which this machine finds out by itself.
-    local = CliRunner().invoke(app, ["check", str(path), "--local"])
-    assert "w1" not in local.output

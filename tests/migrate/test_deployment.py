@@ -1,0 +1,82 @@
+"""What becomes of a deployment's settings."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from mesh.errors import MeshError
+from mesh.migrate.deployment import is_deployment, migrate_deployment
+
+
+@pytest.mark.parametrize(("given", "expected"), [("true", True), ("false", False)])
+def test_the_permission_of_statements_becomes_a_setting(given: str, expected: bool) -> None:
+    made = migrate_deployment(
+        f"""siddhi:
+          extensions:
+            - extension:
+                name: cud
+                namespace: rdbms
+                properties:
+                  perform.CUD.operations: {given}
+            - extension:
+                name: cud
+                namespace: other
+        """
+    )
+    assert yaml.safe_load(made.files["mesh.yaml"]) == {"stores": {"cud_operations": expected}}
+    assert any("other:cud is left out" in note.text for note in made.notes)
+
+
+DEPLOYMENT = """
+wso2.carbon:
+  id: node-1
+siddhi:
+  properties:
+    partitionById: true
+    shardId: node-1
+  refs:
+    - ref:
+        name: orders
+        type: http
+        properties:
+          receiver.url: http://0.0.0.0:8280/orders
+          basic.auth.enabled: true
+          basic.auth.password: ${sec:orders.pw}
+wso2.datasources:
+  dataSources:
+    - name: ORDERS_DB
+      definition:
+        type: RDBMS
+        configuration:
+          jdbcUrl: jdbc:mysql://db:3306/orders
+          username: u
+          password: hunter2
+    - name: LOCAL_DB
+      definition: {type: RDBMS, configuration: {jdbcUrl: 'jdbc:h2:./x'}}
+state.persistence:
+  enabled: true
+  revisionsToKeep: 3
+deployment.config:
+  type: distributed
+  minResourceCount: 2
+  heartbeatInterval: 1000
+some.other: {a: 1}
+"""
+
+
+def test_every_section_of_a_deployment_has_a_note() -> None:
+    made = migrate_deployment(DEPLOYMENT)
+    told = " ".join(note.text for note in made.notes)
+    for word in (
+        "wso2.carbon", "partitionById", "shardId", "orders.pw", '"orders"', '"ORDERS_DB"',
+        '"LOCAL_DB" is left out', "state.persistence", "distributed", "heartbeatInterval",
+        "some.other",
+    ):  # fmt: skip
+        assert word in told, word
+    assert made.types == {"orders": "http"}
+    assert is_deployment(DEPLOYMENT)
+    for text in ("- a\n", "a: [\n  hunter2"):
+        with pytest.raises(MeshError, match="can't be read") as raised:
+            migrate_deployment(text)
+        assert "hunter2" not in raised.value.render()

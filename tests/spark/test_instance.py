@@ -1,0 +1,85 @@
+"""Instances of a shared query: faults of one are no faults of the query."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mesh.spark.shared_query.instance import SharedInstance
+from tests.support.slots import is_retried, mesh, shared
+
+if TYPE_CHECKING:
+    from mesh.spark.shared_query.work import Outcome
+    from tests.support.own_slots import Mesh, QueryWithoutSpark
+
+__all__ = ("mesh", "shared")
+
+pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
+
+
+def test_a_fault_of_one_listener_fails_its_instance_alone(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh.start("sums")
+    mesh.start("keyed")
+    mesh.runs("sums")
+    mesh.runs("keyed")
+    honest = SharedInstance._count
+
+    def wrong(one: SharedInstance, outcome: Outcome) -> None:
+        if one.io.group.name == "sums" and not one._life.failures:
+            raise KeyError("what nobody thought of")
+        honest(one, outcome)
+
+    monkeypatch.setattr(SharedInstance, "_count", wrong)
+    mesh.publish("Numbers", {"n": 1})
+    mesh.until("sums", lambda told: is_retried(told, "a report on it was not understood"))
+    mesh.runs("sums")
+    mesh.publish("Numbers", {"n": 2})
+    assert mesh.rows("Sums", 2) == [[1], [3]]
+    assert mesh.told["keyed"][-1].restarts == 0
+    assert len(shared.runs) == 1
+
+
+def test_a_fault_of_one_tick_is_no_fault_of_the_query(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh.start("sums")
+    mesh.start("keyed")
+    mesh.runs("sums")
+    mesh.runs("keyed")
+    honest, ticked = SharedInstance.tick, threading.Event()
+
+    def wrong(one: SharedInstance, now_s: float, report_s: float) -> bool:
+        if one.io.group.name == "keyed":
+            ticked.set()
+            raise KeyError("what nobody thought of")
+        return honest(one, now_s, report_s)
+
+    monkeypatch.setattr(SharedInstance, "tick", wrong)
+    assert ticked.wait(20)
+    mesh.publish("Numbers", {"n": 1})
+    mesh.until("sums", lambda told: told[-1].messages_in == 1)
+    assert len(shared.runs) == 1
+
+
+def test_a_run_without_a_directory_is_followed_by_another(
+    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mesh.start("sums")
+    mesh.runs("sums")
+
+    def wrong(*_: object, **__: object) -> None:
+        raise KeyError("what nobody thought of")
+
+    monkeypatch.setattr(SharedInstance, "on_query_failed", wrong)
+    # As on a full disk.
+    (shared._directory / "run-1").write_text("")
+    shared.runs[0].error = RuntimeError("ended")
+    while len(shared.runs) < 2:
+        shared._ending.wait(0.01)
+    mesh.start("keyed")
+    mesh.runs("keyed")
+    assert shared._thread.is_alive()
