@@ -107,12 +107,12 @@ def test_the_newest_message_tells(
     assert ranges.is_reused(at, last, stored_ns) is is_reused
 
 
-def rows(first: int, count: int) -> Any:
+def rows(first: int, count: int, stream: str = "S") -> Any:
     """Rows of producer ``p``, at the positions from ``first``."""
     data = [str(n).encode() for n in range(first, first + count)]
     return messages_out.with_schema_columns(
         arrow.record_batch({"data": pa.array(data, pa.binary())}),
-        stream="S", subject="ev.S", producer="p", first_position=first,
+        stream=stream, subject=f"ev.{stream}", producer="p", first_position=first,
     )  # fmt: skip
 
 
@@ -134,6 +134,30 @@ def test_a_writer_whose_rows_are_lost_says_so_and_writes_nothing_beyond(
     publish.RowPublisher(broker.connection, options).write(rows(0, 9))
     found = [int(data) for data in broker.payloads("S", "ev.S") if data != b"other"]
     assert found == list(range(9))
+
+
+def test_a_writer_is_told_once_of_all_streams_that_lost_its_rows(broker: Any, power: Power) -> None:
+    options = sink_options.sink_options(broker.given)
+
+    def write(first: int, count: int, *streams: str) -> None:
+        publisher = publish.RowPublisher(broker.connection, options)
+        for name in streams:
+            publisher.write(rows(first, count, name))
+
+    names = ("S", "T", "U")
+    for name in names:
+        broker.create(name)
+    write(0, 3, *names)
+    power.save()
+    write(3, 4, "S", "T")
+    power.fail()
+    with pytest.raises(DataLossError, match='stream "S" does not hold sequences') as raised:
+        write(7, 2, "S")
+    assert 'Nor does stream "T" hold' in str(raised.value.detail)
+    assert '"U"' not in str(raised.value.detail)
+    write(0, 9, *names)
+    for name in names:
+        assert [int(data) for data in broker.payloads(name, f"ev.{name}")] == list(range(9))
 
 
 def test_markers_that_were_purged_are_no_loss(broker: Any) -> None:

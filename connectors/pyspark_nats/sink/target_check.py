@@ -5,10 +5,11 @@ They are made when a marker was read: at the first rows of a producer, and after
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pyspark_nats.errors import DataLossError, StaleWriterError
+from pyspark_nats.errors import DataLossError, RefusedError, StaleWriterError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.sink import markers
 from pyspark_nats.sink.marker import NONE
@@ -44,18 +45,21 @@ def check_acknowledged(
         return
     stream, producer = pair
     info = jetstream.stream_infos(connection, [stream])[stream]
-    del cache.acknowledged[pair]
     if cache.streams[stream].created_ms != info.created_ms:
         # The stream was made again; a new task may write to it.
+        del cache.acknowledged[pair]
         return
     if is_newer:
-        raise DataLossError(
+        raise _data_loss(
+            connection,
+            cache,
+            pair,
             f'stream "{stream}" does not hold the last rows of producer "{producer}" any more',
-            detail=f"It had acknowledged rows up to position {prior.position}, and has rows up to "
-            f"{current.position}. This happens when a server loses power.",
-            hint="What is stored continues from there; what was published since may be lost.",
+            f"It had acknowledged rows up to position {prior.position}, and has rows up to "
+            f"{current.position}.",
         )
-    _check_sequence(connection, prefix, pair, prior, info)
+    _check_sequence(connection, cache, prefix, pair, prior, info)
+    del cache.acknowledged[pair]
 
 
 def vanished(connection: Connection, cache: MarkerCache, prefix: str, pair: Pair) -> Marker:
@@ -80,11 +84,7 @@ def vanished(connection: Connection, cache: MarkerCache, prefix: str, pair: Pair
     if cache.streams[pair[0]].created_ms != info.created_ms:
         del cache.acknowledged[pair]
         return NONE
-    try:
-        _check_sequence(connection, prefix, pair, prior, info)
-    except DataLossError:
-        del cache.acknowledged[pair]
-        raise
+    _check_sequence(connection, cache, prefix, pair, prior, info)
     # The marker after its last rows may have been refused for this reason.
     position = max(prior.position, cache.stored.get(pair, -1))
     return without_sequence(replace(prior, position=position))
@@ -99,7 +99,12 @@ def without_sequence(marker: Marker) -> Marker:
 
 
 def _check_sequence(
-    connection: Connection, prefix: str, pair: Pair, prior: Marker, info: StreamInfo
+    connection: Connection,
+    cache: MarkerCache,
+    prefix: str,
+    pair: Pair,
+    prior: Marker,
+    info: StreamInfo,
 ) -> None:
     """Check that the sequence of a known marker was not lost, or used again."""
     stream, producer = pair
@@ -110,10 +115,38 @@ def _check_sequence(
             # A marker that expired, or was deleted, is no loss.
             return
         first = "some"
-    raise DataLossError(
+    raise _data_loss(
+        connection,
+        cache,
+        pair,
         f'stream "{stream}" does not hold sequences {first} to {prior.sequence} any more',
-        detail=f'It had acknowledged rows of producer "{producer}" up to there. This happens when '
-        "a server loses power.",
+        f'It had acknowledged rows of producer "{producer}" up to there.',
+    )
+
+
+def _data_loss(
+    connection: Connection, cache: MarkerCache, pair: Pair, message: str, detail: str
+) -> DataLossError:
+    """The error for a loss; it names other streams that have lost rows of the producer as well.
+
+    Its next task continues after what all of them store, so one report is enough.
+    """
+    priors = {p: prior for p, prior in cache.acknowledged.items() if p[1] == pair[1]}
+    infos: dict[str, StreamInfo] = {}
+    # A stream that is gone has no end.
+    with suppress(RefusedError):
+        infos = jetstream.stream_infos(connection, [stream for stream, _ in priors])
+    lasts = {p: infos[p[0]].last for p in priors if p[0] in infos}
+    too = {p: last for p, last in lasts.items() if p != pair and last < priors[p].sequence}
+    for one in (pair, *too):
+        del cache.acknowledged[one]
+    others = (
+        f'Nor does stream "{stream}" hold {last + 1} to {priors[stream, producer].sequence}.'
+        for (stream, producer), last in too.items()
+    )
+    return DataLossError(
+        message,
+        detail=" ".join([detail, *others, "This happens when a server loses power."]),
         hint="What is stored continues from there; what was published since may be lost.",
     )
 
