@@ -41,8 +41,9 @@ MARIADB: Final = "MariaDB"
 JAVA: Final = "Java"
 PYTHON: Final = "Python"
 _DATABASES: Final = (
-    "tests/store", "tests/receiver/test_databases.py", "tests/receiver/test_usual_types.py",
-    "tests/receiver/test_column_values.py", "tests/receiver/test_cdc_source.py",
+    "tests/store", "tests/receiver/test_databases.py", "tests/receiver/test_polling.py",
+    "tests/receiver/test_usual_types.py", "tests/receiver/test_column_values.py",
+    "tests/receiver/test_cdc_source.py",
 )  # fmt: skip
 #: The tests of what touches a program.
 TESTS: Final[Mapping[str, Sequence[str]]] = {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import httpx
@@ -14,13 +12,12 @@ import pytest
 from mesh.api.users import hash_of
 from mesh.jetstream.directory import DirectoryUser
 from mesh.model import names
-from mesh.model.access import ROLES, Grant, Permission
+from mesh.model.access import Permission
 from tests.support.dashboard import site
 from tests.support.forms import send
+from tests.support.page_users import browser, user
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from mesh.jetstream.server import NatsServer
     from tests.support.dashboard import Site
 
@@ -30,23 +27,6 @@ APPS = """@App:name('{name}')
 define stream Orders (item string, price double);
 @info(name='dear') from Orders[price > 100.0] select item insert into DearOrders;
 """
-HTML = {"Accept": "text/html"}
-
-
-async def user(at: Site, name: str, role: str, apps: str = "*") -> None:
-    """A user of the directory whose password is ``pw``."""
-    hashed = await asyncio.to_thread(hash_of, name, "pw")
-    await at.directory.put_user(DirectoryUser(name, hashed, (Grant(ROLES[role], apps),)))
-
-
-@asynccontextmanager
-async def browser(at: Site, name: str = "") -> AsyncIterator[httpx.AsyncClient]:
-    """A client that has signed in."""
-    async with httpx.AsyncClient(base_url=at.url, headers=HTML, timeout=30) as client:
-        if name:
-            done = await client.post("/login", data={"user": name, "password": "pw"})
-            assert done.status_code == 303, done.text
-        yield client
 
 
 async def test_users_are_added_changed_disabled_and_signed_out(nats_server: NatsServer) -> None:
@@ -137,35 +117,6 @@ async def _audited(ada: httpx.AsyncClient) -> None:
     # Clients of the API get JSON of the same entries.
     api = await ada.get("/audit", headers={"Accept": "*/*"})
     assert api.status_code == 401
-
-
-async def test_a_token_is_shown_once_and_obeys_its_owners_state(nats_server: NatsServer) -> None:
-    async with site(nats_server, anonymous=False, requests_per_s=0.0) as at:
-        await user(at, "ada", "admin")
-        await user(at, "eve", "viewer")
-        async with browser(at, "eve") as eve, browser(at, "ada") as ada:
-            values = {"name": "deploys", "days": "30", "role": "admin", "apps": "*"}
-            made = await send(eve, "/account", do="token", **values)
-            (token,) = set(re.findall(r"mesh_[\w-]{20,}", made.text))
-            assert made.headers["cache-control"] == "no-store"
-            assert token not in (await eve.get("/account")).text
-            assert "deploys" in (await ada.get("/users/eve")).text
-            program = {"Authorization": f"Bearer {token}"}
-
-            async def status(path: str) -> int:
-                async with httpx.AsyncClient(base_url=at.url, headers=program) as client:
-                    return (await client.get(path)).status_code
-
-            assert [await status("/nodes"), await status("/users")] == [200, 403]
-            await send(ada, "/users/eve", do="disable")
-            assert await status("/nodes") == 401
-            await send(ada, "/users/eve", do="enable")
-            assert await status("/nodes") == 200
-            (kept,) = at.directory.tokens.values()
-            await send(ada, "/users/eve", do="revoke", id=kept.id)
-            assert await status("/nodes") == 401
-            wrong = await send(ada, "/account", do="token", **{**values, "days": "x"})
-            assert wrong.status_code == 400
 
 
 async def test_a_user_with_a_grant_for_some_apps_sees_nothing_of_the_others(

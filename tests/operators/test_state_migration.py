@@ -12,8 +12,8 @@ from mesh.language.parser import parse
 from mesh.operators.executor import Executor
 from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
-from mesh.plan.states import continued
 from tests.support.examples import examples
+from tests.support.kept_states import INSIDE, kept_inside
 from tests.support.recorder import DEFINE, END_MS, EVENT, Log, Recorder, log_of, stored
 
 if TYPE_CHECKING:
@@ -39,15 +39,6 @@ QUERIES = (
     (
         "from S[k > 0] select k, v insert into M{0}; "
         "from M{0}#window.time(10) select k, sum(v) as t insert into {0};"
-    ),
-)
-INSIDE = (
-    "from S#window.length(2) select k, sum(v) as t insert into {0};",
-    "from every e1=S -> e2=S[v >= e1.v] select e1.v as a, e2.v as b insert into {0};",
-    "from S select s, count() as c output last every 10 milliseconds insert into {0};",
-    (
-        "from S#window.timeBatch(12) select k, count() as c insert into #I{0}; "
-        "from #I{0} select k, sum(c) as c insert into {0};"
     ),
 )
 #: Both streams are inputs whatever else is read.
@@ -112,14 +103,6 @@ def _partitions(draw: st.DrawFn) -> list[list[int]]:
     chosen = draw(_INNER)
     at = draw(st.integers(0, len(chosen)))
     return [part for part in (chosen[:at], chosen[at:]) if part]
-
-
-def kept_inside(old: str, new: str) -> set[str]:
-    """The streams of the queries in partitions that go on."""
-    apps = bind(parse(old)), bind(parse(new))
-    going = [one for one, _ in continued(*apps) if one.partition is not None]
-    queries = [apps[1].partitions[one.partition or 0].queries[one.number] for one in going]
-    return {q.target.name for q in queries if q.target.name.startswith("P")}
 
 
 @pytest.mark.thorough
@@ -208,13 +191,3 @@ def test_what_waits_for_another_stream_gets_the_attributes_that_the_stream_has_n
     group.edit(other + both.replace("select k, v", "select k, v, more", 1).replace("O", "P", 1))
     group.run([], {"S": 1001, "T": 1001})
     assert group.of("P") == [(1000, "[1, 2.5, None]")]
-
-
-def test_queries_of_a_partition_come_from_one_partition() -> None:
-    """Its keys have the numbers that this one gave them."""
-    text = DEFINE + "partition with (k of S) begin {} end; partition with (k of S) begin {} end;"
-    one, two = (query.format(f"P{n}") for n, query in enumerate(INSIDE[:2]))
-    together = DEFINE + f"partition with (k of S) begin {one} {two} end;"
-    assert kept_inside(text.format(one, two), together) == {"P0"}
-    # Both parts of a division continue.
-    assert kept_inside(together, text.format(one, two)) == {"P0", "P1"}

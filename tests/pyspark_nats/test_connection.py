@@ -14,24 +14,17 @@ import pytest
 
 from mesh.jetstream import server
 from pyspark_nats.errors import RefusedError, UnavailableError
-from pyspark_nats.protocol import frames, link, servers
-from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.protocol.connection_options import connection_options
-from pyspark_nats.protocol.transport import DisconnectedError
+from pyspark_nats.protocol import frames, link
 from tests.support import jwts
 from tests.support.certificates import Authority
+from tests.support.fake_servers import MB, Fake, connect, drain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-
-MB = 1 << 20
-
-
-def connect(url: str, **given: str) -> Connection:
-    return Connection(connection_options({"servers": url, "timeoutS": "20", **given}))
+    from pyspark_nats.protocol.connection import Connection
 
 
 def echo(connection: Connection, size: int = 10) -> int:
@@ -231,56 +224,6 @@ def test_a_message_over_the_limit_is_refused_and_not_tried_again(nats_server: Na
 # --- slow servers, and large messages
 
 
-class Fake:
-    """A server that completes the handshake, and then runs the test's script, with one client."""
-
-    def __init__(self, then: Callable[[socket.socket], None], info: bytes = b"{}") -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._then = then
-        self._info = info
-        self.problem: BaseException | None = None
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"nats://127.0.0.1:{self._listener.getsockname()[1]}"
-
-    def _serve(self) -> None:
-        try:
-            client, _ = self._listener.accept()
-            with client:
-                client.settimeout(20)
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
-                client.sendall(b"INFO " + self._info + b"\r\n")
-                heard = b""
-                while not heard.endswith(b"PING\r\n"):
-                    chunk = client.recv(4096)
-                    if not chunk:
-                        return
-                    heard += chunk
-                client.sendall(b"PONG\r\n")
-                self._then(client)
-        except OSError as error:
-            self.problem = error
-
-    def __enter__(self) -> Fake:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-        self._thread.join(30)
-        assert not self._thread.is_alive()
-
-
-def drain(client: socket.socket, size: int) -> int:
-    taken = 0
-    while taken < size and (chunk := client.recv(MB)):
-        taken += len(chunk)
-    return taken
-
-
 def test_sending_and_being_sent_to_do_not_wait_for_each_other() -> None:
     size, taken = 24 * MB, []
 
@@ -299,38 +242,6 @@ def test_sending_and_being_sent_to_do_not_wait_for_each_other() -> None:
 
         assert connection.retry_while_unavailable("both", step) == size
     assert taken == [size]
-
-
-def test_a_slow_server_slows_us_down_and_a_stuck_one_is_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(link, "_STALL_S", 1.0)
-    size, go_on = 24 * MB, threading.Event()
-
-    def slowly(client: socket.socket) -> None:
-        for _ in range(48):
-            drain(client, MB // 2)
-            go_on.wait(0.05)
-
-    with Fake(slowly) as fake, connect(fake.url) as connection:
-        began_s = time.monotonic()
-        connection.retry_while_unavailable("send", lambda: connection.send(b"x" * size))
-        # Longer than the limit of a standstill; the last few MB are the kernel's to send.
-        assert time.monotonic() - began_s > 1.0
-
-    def stuck(_: socket.socket) -> None:
-        go_on.wait(10)
-
-    with Fake(stuck) as fake:
-        made = link.Link(servers.parse(fake.url, ""), options(fake), lambda _: None)
-        with pytest.raises(DisconnectedError, match="takes no data"):
-            made.send(b"x" * 64 * MB)
-        go_on.set()
-        made.close()
-
-
-def options(fake: Fake) -> Any:
-    return connection_options({"servers": fake.url})
 
 
 def test_a_large_message_that_comes_slowly_is_waited_for_and_looked_at_once(
@@ -365,31 +276,6 @@ def test_a_large_message_that_comes_slowly_is_waited_for_and_looked_at_once(
 
         assert connection.retry_while_unavailable("receive", step) == size
     assert len(looked) <= 4
-
-
-def test_what_comes_in_plain_before_tls_is_not_believed() -> None:
-    said = b'{"tls_required": true}\r\nMSG s 1 2\r\nhi'
-    with Fake(lambda _: None, said) as fake, pytest.raises(DisconnectedError, match="before TLS"):
-        link.Link(servers.parse(fake.url, ""), options(fake), lambda _: None)
-
-
-def test_who_does_not_speak_nats_is_said_so() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def answer() -> None:
-            client, _ = listener.accept()
-            with client:
-                client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        with pytest.raises(DisconnectedError, match="does not speak NATS"):
-            link.Link(
-                servers.parse(f"nats://127.0.0.1:{listener.getsockname()[1]}", ""),
-                connection_options({"servers": "h"}),
-                lambda _: None,
-            )
-        thread.join()
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ EXACT: Final = {
     "source nats": "test_conformance.py::test_a_jetstream_stream_of_others_is_read_exactly_once",
     "source inMemory": "test_conformance.py::test_a_topic_is_read_exactly_once",
     "source kafka": "test_kafka_source.py::test_a_topic_is_read_exactly_once",
-    "source cdc": "test_databases.py::test_rows_of_a_table_are_polled_exactly_once",
+    "source cdc": "test_polling.py::test_rows_of_a_table_are_polled_exactly_once",
     "sink file": "test_conformance.py::test_a_file_is_written_exactly_once",
     "sink kafka": "test_kafka_sink.py::test_a_topic_is_written_exactly_once",
     "sink prometheus": "test_prometheus_sink.py::test_totals_are_exact",
@@ -28,7 +28,7 @@ EXACT: Final = {
 }
 #: The same connectors in another use.
 MORE: Final = (
-    "test_databases.py::test_changes_from_the_log_are_exact",
+    "test_pg_changes.py::test_changes_from_the_log_are_exact",
     "test_mysql_changes.py::test_changes_from_the_binary_log_are_exact",
     "test_file_ftp.py::test_files_are_read_exactly_once",
     "test_file_remote.py::test_files_are_written_exactly_once",

@@ -1,8 +1,9 @@
 """Groups of tests for parallel runs: the tests of one group run in one process, one by one.
 
 A group is a file, or all tests that share an expensive fixture: the cluster of the end-to-end
-tests, the connector's Spark session, and a broker.  The scheduler is our own because pytest-xdist
-3.8 does not apply its ``xdist_group`` marks under pytest 9.2, where the id of a node is read-only.
+tests, the connector's Spark session, a broker, and databases.  The scheduler is our own because
+pytest-xdist 3.8 does not apply its ``xdist_group`` marks under pytest 9.2, where the id of a node
+is read-only.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _SHARED: Final = {
     "tests/pyspark_nats/test_sql_types": "spark",
     "tests/pyspark_nats/test_typed_rows": "spark",
     "tests/pyspark_nats/test_standalone_cluster": "spark",
+    "tests/receiver/test_databases": "databases",
     "tests/receiver/test_kafka": "kafka",
+    "tests/receiver/test_pg_changes": "databases",
+    "tests/receiver/test_polling": "databases",
     "tests/receiver/test_rabbitmq": "rabbitmq",
 }
 #: The slowest groups, the slowest first: so the processes end at about the same time.

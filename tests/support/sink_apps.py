@@ -38,3 +38,9 @@ def events(first: int, last: int) -> list[dict[str, Any]]:
 
 def numbers(end: Endpoint) -> list[int]:
     return [body["event"]["n"] for body in end.bodies]
+
+
+SPREAD = (
+    "@sink(type='http', @map(type='json'), @distribution(strategy='{}', {}"
+    "@destination(publisher.url='{}'), @destination(publisher.url='{}')))"
+)
