@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mesh.control.agent_phases import HeartbeatPhase
@@ -64,7 +64,8 @@ def test_an_election_extends_a_term_and_not_without_end() -> None:
     assert cycle.term_ends_s == 18.0 + TTL_S
 
 
-@given(sent_s=st.floats(0, 30), answered_s=st.floats(0, 30), is_stored=st.booleans())
+@example(sent_s=6.0, answered_s=1.0, is_stored=False)
+@given(sent_s=st.floats(0, 12), answered_s=st.floats(0, 30), is_stored=st.booleans())
 def test_no_attempt_and_no_rest_outlasts_the_term(
     sent_s: float, answered_s: float, is_stored: bool
 ) -> None:
