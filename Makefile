@@ -91,7 +91,7 @@ help:
 # The first demo doesn't wait for what makes later starts quicker.
 demo: $(INSTALLED)
 	@$(BIN)/mesh demo $(ARGS)
-	@$(MAKE) --no-print-directory $(PREPARED)
+	@$(MAKE) -s --no-print-directory $(PREPARED)
 
 # The checks run beside the tests.  Their output comes last, and a failure of either is a failure.
 test: $(STAMP)

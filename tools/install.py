@@ -116,6 +116,8 @@ def _installed(
         # It continues after this program; a session that needs the loops waits for it.
         subprocess.Popen(
             [sys.executable, "-m", "mesh.operators.precompile"],
+            # The demo waits for the usual ones only.
+            env={**os.environ, "MESH_USUAL_LOOPS_SUFFICE": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -76,7 +76,8 @@ async def _run(demo: Demo, data: Path, workers: int, keep: bool) -> None:
     from mesh.cli.local import LocalPlan
 
     _empty(data)
-    plan = LocalPlan(data, workers, settings.load())
+    # The demo's app needs no others.
+    plan = LocalPlan(data, workers, settings.load(), usual_loops=True)
     async with dev.running(plan, demo.view.say) as cluster:
         (data / _MARK).touch()
         try:

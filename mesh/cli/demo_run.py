@@ -92,7 +92,7 @@ class Demo:
         self.view.say(f"Data and logs are in {cluster.plan.directory}.")
         await wait_until_up(cluster)
         self.view.say(f"Manager is up after {self.elapsed_s():.1f} s; Spark sessions are starting.")
-        if not loop_cache.is_compiled():
+        if not loop_cache.has_usual():
             self.view.say("They compile native loops, which takes half a minute to two, once.")
         with CommandClient(cluster.context) as client:
             # The data is read while the sessions start.
@@ -173,7 +173,7 @@ class Demo:
             if sum(n["role"] == "worker" and n["ready"] for n in nodes) >= workers:
                 return
             now_s = time.monotonic()
-            if not loop_cache.is_compiled():
+            if not loop_cache.has_usual():
                 deadline_s = min(now_s, began_s + _COMPILE_S) + _READY_S
             if now_s > deadline_s:
                 raise MeshError(

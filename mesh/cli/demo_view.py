@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -81,6 +82,8 @@ class DemoView:
         print("Try next:")
         for hint in hints:
             print(f"  {hint}")
+        # The cluster ends before this process does.
+        sys.stdout.flush()
 
     def _is_time(self, what: str) -> bool:
         now_s = time.monotonic()

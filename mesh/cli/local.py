@@ -61,6 +61,8 @@ class LocalPlan:
     nats_port: int | None = 0
     api_port: int | None = 0
     log_level: str = "INFO"
+    #: Whether apps wait for the usual native loops only, where none is compiled yet.
+    usual_loops: bool = False
 
 
 @dataclass
@@ -162,10 +164,16 @@ def start(plan: LocalPlan) -> LocalCluster:
         config = directory / "mesh.yaml"
         write_private(config, to_yaml(settings))
         # A cold Spark session needs 7 to 14 s, so the workers start first.
+        worker = keys.login(NatsRole.WORKER)
+        if plan.usual_loops:
+            # Reads all sources of loops.
+            from mesh.operators import loop_cache
+
+            worker = {**worker, loop_cache.USUAL_VARIABLE: "1"}
         for number in range(1, plan.workers + 1):
             name = f"worker-{number}"
             command = ["worker", "--id", name]
-            started.append(_mesh(name, command, config, directory, keys.login(NatsRole.WORKER)))
+            started.append(_mesh(name, command, config, directory, worker))
         password = mine.password("dev", 12)
         users.add(Path(settings.manager.users_file), "dev", password)
         now_ms = SystemClock().wall_ms()

@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 HERE: Final = Path(__file__).parent
 #: Directory for compiled code that the user chose; beside the sources otherwise.
 DIRECTORY_VARIABLE: Final = "NUMBA_CACHE_DIR"
+#: Set where an app waits for the usual loops only, those of time windows and patterns: the first
+#: demo of an installation.  The other loops are compiled meanwhile, with what time is left.
+USUAL_VARIABLE: Final = "MESH_USUAL_LOOPS_SUFFICE"
 _PACKAGE: Final = __name__.rpartition(".")[0]
 #: The module of the decorators.
 _NATIVE: Final = f"{_PACKAGE}.native"
@@ -113,10 +116,25 @@ def is_compiled() -> bool:
     return compiled_mark().exists()
 
 
+def has_usual() -> bool:
+    """Whether the usual loops have been compiled."""
+    return usual_mark().exists() or is_compiled()
+
+
+def suffices() -> bool:
+    """Whether those loops have been compiled that the apps of this process wait for."""
+    return has_usual() if os.environ.get(USUAL_VARIABLE) else is_compiled()
+
+
 def compiled_mark() -> Path:
     """The file that exists when all loops have been compiled."""
     # Code compiled for one processor is not used on another one.
     return CACHE / f"compiled-{_processor()}"
+
+
+def usual_mark() -> Path:
+    """The file that exists when the usual loops have been compiled."""
+    return CACHE / f"usual-{_processor()}"
 
 
 def _processor() -> str:

@@ -407,7 +407,7 @@ async def run(
     client = await connect(settings.nats, name=f"mesh session {config.worker}")
     await ensure_buckets(client.jetstream(), settings.channels.replicas)
     spark = await asyncio.wrap_future(starting)
-    await compiling
+    await session_start.enough_loops(compiling)
     options = instance_options(config)
     if not cluster.is_local(settings.spark.master):
         cores = await asyncio.to_thread(cluster.wait_for_cores, spark, settings.spark)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mesh.child_process import die_with_parent
 from mesh.clock import SystemClock
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from mesh.worker.protocol import SessionConfig
 
 log = logging.getLogger(__name__)
+
+#: Interval of looks at the loops that are compiled.
+_LOOK_S: Final = 0.2
 
 
 def start_shared_query(
@@ -102,11 +105,25 @@ async def compile_loops(clock: Clock) -> None:
         stdin=asyncio.subprocess.DEVNULL,
         preexec_fn=die_with_parent(),
     )
-    if await process.wait() == 0:
+    try:
+        code = await process.wait()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if code == 0:
         took_s = round(clock.monotonic_s() - started_s)
         log.info("native loops compiled", extra=fields(took_s=took_s))
     else:
         log.error("native loops were not compiled; the first batches will take long")
+
+
+async def enough_loops(compiling: asyncio.Task[None]) -> None:
+    """Wait for the loops that apps of this worker wait for; the others are compiled meanwhile."""
+    while not compiling.done() and not loop_cache.suffices():
+        await asyncio.wait([compiling], timeout=_LOOK_S)
+    if compiling.done():
+        compiling.result()
 
 
 async def warm_up(

@@ -87,9 +87,9 @@ async def test_time_to_compile_is_no_time_to_start(
 ) -> None:
     monkeypatch.setattr(demo_run, "_READY_S", 0.0)
     workers = Workers()
-    monkeypatch.setattr(loop_cache, "is_compiled", lambda: workers.asked > 2)
+    monkeypatch.setattr(loop_cache, "has_usual", lambda: workers.asked > 2)
     await demo._until_ready(cast("Any", workers), 1)
-    monkeypatch.setattr(loop_cache, "is_compiled", lambda: True)
+    monkeypatch.setattr(loop_cache, "has_usual", lambda: True)
     with pytest.raises(MeshError, match="workers are not ready"):
         await demo._until_ready(cast("Any", Workers()), 1)
 
