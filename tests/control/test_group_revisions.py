@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,7 +39,7 @@ def form(spec: GroupSpec, **more: object) -> GroupForm:
     return GroupForm("A", "g", "i1", spec, 3, epoch=7, **more)  # type: ignore[arg-type]  # fields
 
 
-KEYED = {"strategy": Strategy.BY_KEY}
+KEYED: dict[str, Any] = {"strategy": Strategy.BY_KEY}
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,8 @@ def test_a_key_has_one_number_in_the_order_of_first_events(
         for goes_on, bucket, group in events:
             now += goes_on
             keys.append((now, now if order is CellOrder.RISING else bucket, group))
-        found = numbers.number(*(longs(list(column)) for column in zip(*keys, strict=True)))
+        arrivals, buckets, groups = (longs(list(column)) for column in zip(*keys, strict=True))
+        found = numbers.number(arrivals, buckets, groups)
         assert found.tolist() == [known.setdefault(key, len(known)) for key in keys]
         assert [tuple(key) for key in numbers.keys.tolist()] == list(known)
         if at == kept:
@@ -54,8 +55,8 @@ def test_cells_that_are_appended_are_all_new(
     numbers = CellNumbers(order)
     for events in batches:
         first = numbers.count
-        columns = [longs([event[column] for event in events]) for column in (0, 1, 2)]
-        found = numbers.number(*columns)
+        arrivals, buckets, groups = (longs([event[n] for event in events]) for n in (0, 1, 2))
+        found = numbers.number(arrivals, buckets, groups)
         assert found.tolist() == list(range(first, first + len(events)))
         assert numbers.keys[first:].tolist() == [[int(a), b, c] for a, b, c in events]
 

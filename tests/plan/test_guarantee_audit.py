@@ -18,7 +18,6 @@ from mesh.plan.guarantee_audit import (
     refusal,
     summary,
 )
-from mesh.plan.guarantees import demanded_guarantee
 
 if TYPE_CHECKING:
     from mesh.plan.guarantee_audit import AuditRow
@@ -180,11 +179,3 @@ def test_at_most_once_is_enough_where_it_is_demanded() -> None:
     rows = rows_of({"acknowledges": False}, {})
     assert refusal("Shop", rows, Guarantee.AT_MOST_ONCE, 1) is None
     assert refusal("Shop", rows, Guarantee.AT_LEAST_ONCE, 1) is not None
-
-
-def test_the_guarantee_that_a_text_demands() -> None:
-    stream = "define stream S (a int); from S select a insert into T;"
-    demanded = demanded_guarantee(f"@App:name('A') @App:guarantee('exactly-once') {stream}")
-    assert demanded is Guarantee.EXACTLY_ONCE
-    assert demanded_guarantee(f"@App:name('A') {stream}") is None
-    assert demanded_guarantee(f"@App:name('A') /* guarantee */ {stream}") is None

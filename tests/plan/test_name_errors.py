@@ -42,6 +42,7 @@ def test_an_attribute_that_is_not_there() -> None:
     assert error.code == "MESH-L202"
     assert "price double, qty int" in str(error.detail)
     assert error.hint == 'Did you mean "price"?'
+    assert error.position is not None
     assert (error.position.line, error.position.column) == (
         1,
         len(HEAD) + len("from S select ") + 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given
@@ -16,6 +16,9 @@ from mesh.model.types import AttributeType
 from mesh.store.lookups import select
 from mesh.store.schema import sql_table
 from mesh.store.sql import sa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TABLE: Final = StoredTable(
     "T",
@@ -40,7 +43,7 @@ ROWS: Final = st.lists(
     max_size=8,
     unique_by=lambda row: row["k"],
 )
-HOW: Final = {
+HOW: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
     Comparison.EQUAL: operator.eq, Comparison.LESS: operator.lt,
     Comparison.LESS_OR_EQUAL: operator.le, Comparison.GREATER: operator.gt,
     Comparison.GREATER_OR_EQUAL: operator.ge,

@@ -99,5 +99,5 @@ def test_a_row_that_is_its_key_stays_as_it_is(backend: Backend) -> None:
     if backend is Backend.MYSQL:
         from sqlalchemy.dialects import mysql
 
-        text = str(statement.compile(dialect=mysql.dialect()))  # type: ignore[no-untyped-call]  # of SQLAlchemy
+        text = str(statement.compile(dialect=mysql.dialect()))
         assert "ON DUPLICATE KEY UPDATE k = " in text

@@ -15,40 +15,9 @@ import pytest
 
 from mesh.mapping import sink_mapper, source_mapper
 from mesh.mapping.contract import Refusal
-from mesh.mapping.json_source import decode_mapped
-from mesh.mapping.texts import text_of
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.receiver.decoding import decoded as receiver_decoded
-from pyspark_nats.arrow import ipc_stream
-
-STREAM = StreamSchema(
-    "S",
-    (
-        Attribute("s", AttributeType.STRING),
-        Attribute("n", AttributeType.INT),
-        Attribute("d", AttributeType.DOUBLE),
-        Attribute("b", AttributeType.BOOL),
-    ),
-)
-ROWS: list[dict[str, Any]] = [
-    {"s": "x", "n": 1, "d": 1.5, "b": True},
-    {"s": 'q"<&>,\n', "n": -2, "d": 2.0, "b": False},
-    {"s": None, "n": None, "d": None, "b": None},
-]
-BATCH = pa.RecordBatch.from_pylist(ROWS, schema=STREAM.arrow)
-DEFAULTS: dict[str, dict[str, Any]] = {"text": {"delimiter": "~~~~~~~~~~"}}
-
-
-def decoded(kind: str, payloads: list[bytes], **more: Any) -> Any:
-    options = DEFAULTS.get(kind, {}) | more.get("options", {})
-    mapper = source_mapper(kind, options, more.get("attributes", ()), STREAM)
-    return mapper.decode(payloads, more.get("properties"))
-
-
-def rows(kind: str, payloads: list[bytes], **more: Any) -> list[dict[str, Any]]:
-    found = decoded(kind, payloads, **more)
-    assert found.errors == []
-    return list(found.rows.to_pylist())
+from tests.support.mappers import BATCH, DEFAULTS, ROWS, STREAM, decoded, rows
 
 
 @pytest.mark.parametrize("kind", ["json", "passThrough", "msgpack", "arrow", "keyvalue", "csv"])
@@ -177,74 +146,6 @@ def test_payloads_of_a_source(
     assert found == ROWS[:1]
 
 
-#: Of the original's documentation: places with attributes, values beside them.
-LEAVES = b"""<root>
-  <bounds minlat="53.4281"/>
-  <child id="1" at="a"/>
-  <child id="2" at="b">
-    <extra id="9"/><detail key="company" value="wso2"/>
-    <name>x</name><detail key="country" value="Sri Lanka"/>
-  </child>
-</root>"""
-_NONE: dict[str, Any] = {"k": None, "v": None, "name": None}
-
-
-@pytest.mark.parametrize(
-    ("paths", "payload", "expected"),
-    [
-        (
-            {"id": "/child/@id", "k": "/child/detail/@key", "v": "detail/@value", "name": "name"},
-            LEAVES,
-            [
-                {**_NONE, "id": 1},
-                {**_NONE, "id": 2, "name": "x"},
-                {"id": 2, "k": "company", "v": "wso2", "name": "x"},
-                {"id": 2, "k": "country", "v": "Sri Lanka", "name": "x"},
-            ],
-        ),
-        (
-            {"id": "@id", "k": "a/b/c", "v": "a/@v", "name": "p:n"},
-            b"""<root xmlns:q="u"><child id="5"><q:n> y </q:n>
-            <a v="1"><b><c>7</c><d/></b><b><c>8</c></b></a></child></root>""",
-            [
-                {"id": 5, "k": "7", "v": "1", "name": "y"},
-                {"id": 5, "k": "8", "v": "1", "name": "y"},
-            ],
-        ),
-        (
-            {"id": "@id", "k": "d", "v": "d/@u", "name": "/child"},
-            b"""<root><child id="1"><d u="m">7</d><d u="s">8</d></child><child id="2">z</child>
-            </root>""",
-            [
-                {"id": 1, "k": "7", "v": "m", "name": None},
-                {"id": 1, "k": "8", "v": "s", "name": None},
-                {"id": 2, "k": None, "v": None, "name": "z"},
-            ],
-        ),
-    ],
-)
-def test_innermost_elements_are_events_with_the_values_around_them(
-    paths: dict[str, str], payload: bytes, expected: list[dict[str, Any]]
-) -> None:
-    kinds = {"id": "INT", "k": "STRING", "v": "STRING", "name": "STRING"}
-    stream = StreamSchema("S", tuple(Attribute(n, AttributeType[k]) for n, k in kinds.items()))
-    options = {"enclosing.element": "/root/child", "extract.leaf.node.data": True}
-    for switch in ("enclosing.element.as.event", "enable.streaming.xml.content"):
-        given = {**options, switch: True, "fail.on.missing.attribute": False}
-        found = source_mapper("xml", given, [*paths.items()], stream).decode([payload])
-        assert (found.rows.to_pylist(), found.errors) == (expected, [])
-    strict = source_mapper("xml", {**options, switch: True}, [*paths.items()], stream)
-    whole = [one for one in expected if None not in one.values()]
-    assert strict.decode([payload]).rows.to_pylist() == whole
-
-
-@pytest.mark.parametrize("path", ["//detail/@key", "detail[1]", ".", "a/*", "detail/"])
-def test_a_path_to_innermost_elements_has_names_only(path: str) -> None:
-    stream = StreamSchema("S", (Attribute("k", AttributeType.STRING),))
-    with pytest.raises(ValueError, match=r"has names only, as in /child/detail/@key"):
-        source_mapper("xml", {"extract.leaf.node.data": True}, [("k", path)], stream)
-
-
 CUSTOM = {
     "json": (b'[{"v":1.5},{"v":2.0}]', "$.v"),
     "csv": (b"1.5\n2.0", "0"),
@@ -369,97 +270,10 @@ def test_invalid_mappings_are_refused(
         source_mapper(kind, DEFAULTS.get(kind, {}) | options, attributes, STREAM)
 
 
-def test_texts_of_numbers_are_javas() -> None:
-    column = pa.array([1.0, 1e10, 0.0001, None, 2.5, 0.0], pa.float64())
-    assert text_of(column).to_pylist() == ["1.0", "1.0E10", "1.0E-4", "null", "2.5", "0.0"]
-
-
 def test_mappers_need_no_spark() -> None:
     code = "import sys, mesh.mapping; print(' '.join(sys.modules))"
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert not loaded & {"pyspark", "py4j", "numba", "pandas", "nats"}
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        b'{"event":{"s":"x","n":1,"d":1,"b":true},"more":{}}',
-        b'{"event":{"s":"x","n":1,"d":1,"b":true}{"s":"y"}}',
-        b'{"event":{"s":"x","n":1,"d":1,"b":true}, "event":{"s":"y","n":2,"d":2,"b":true}}',
-        b'{"event":{"s":"x","n":1,"d":1,"b":true}\r}}',
-        b'{"event":{"s":"x","n":1,"d":1,"b":{"c":1}}',
-        b'{"event":{"s":"x","n":"1","d":1,"b":true}}',
-        b'{"event":{"s":"x"}}',
-        b'{"event":{"s":"\xff","n":1,"d":1,"b":true}}',
-        b'{"event":{"s":"}}","n":1,"d":1,"b":true,"t":{"u":[{}]}}}',
-        b'{"event":{}}',
-        b'{"event":{},{}}',
-    ],
-)
-@pytest.mark.parametrize("count", [1, 700])
-def test_events_of_envelopes_of_one_layout_are_those_of_others(odd: bytes, count: int) -> None:
-    """A space after the first brace has them read as envelopes of any form."""
-    good = b'{"event":{"s":"x","n":1,"d":1.5,"b":true}}'
-    mapper = source_mapper("json", {}, (), STREAM)
-    payloads = [*[good] * count, odd, good]
-    found = mapper.decode(payloads)
-    expected = mapper.decode([b"{ " + payload[1:] for payload in payloads])
-    assert found.rows.equals(expected.rows)
-    assert found.message.tolist() == expected.message.tolist()
-    assert [e[:2] for e in found.errors] == [e[:2] for e in expected.errors]
-    assert found.taken == expected.taken
-
-
-ALIKE = b'{"event":{"s":"x","n":1,"d":1.5,"b":true}}'
-BARE = b'{"s":"y","n":2,"d":2.5,"b":false}'
-#: As an app of the original may get them from a source with the mapper json.
-MIXED: list[bytes] = [
-    BARE,
-    ALIKE,
-    b"[" + BARE + b"," + BARE + b"]",
-    b"[" + ALIKE + b"," + ALIKE + b"]",
-    ALIKE + b"\n" + ALIKE,
-    b'{"s":{"a":[1, 2.50]},"n":3,"d":3,"b":true}',
-    b'{"event":{"s":12.30,"n":4,"d":1e400,"b":true}}',
-    b"\xef\xbb\xbf" + ALIKE,
-    b'{"event":{"s":"x","n":"1","d":1,"b":true}}',
-    b'{"event":null}',
-    b"no JSON",
-    b"",
-]
-
-
-@pytest.mark.parametrize("first", [BARE, ALIKE])
-@pytest.mark.parametrize("many", [0, 700])
-def test_a_group_that_reads_messages_itself_has_the_events_of_the_mapper(
-    first: bytes, many: int
-) -> None:
-    payloads = [first] * (many + 1) + MIXED + [first] * many
-    expected = decoded("json", payloads)
-    found = decode_mapped(
-        pa.array(payloads, pa.binary()), pa.nulls(len(payloads), pa.string()), STREAM.arrow
-    )
-    assert found.rows.equals(expected.rows)
-    assert found.rows.num_rows > len(payloads) - 5
-    assert (found.message.tolist(), found.index.tolist()) == (
-        expected.message.tolist(),
-        expected.index.tolist(),
-    )
-    assert found.errors == expected.errors
-    assert {number - many - 1 for number, _, _ in found.errors} == {6, 8, 9, 10, 11}
-
-
-def test_messages_of_other_types_keep_their_times_beside_such_events() -> None:
-    table = BATCH.append_column("_event_time_ms", pa.array([7, 8, 9]))
-    payloads = pa.array([ipc_stream(table), ALIKE, b'{"event":1}'], pa.binary())
-    kinds = pa.array(["application/vnd.apache.arrow.stream", "application/json", None])
-    found = decode_mapped(payloads, kinds, STREAM.arrow)
-    assert found.rows.to_pylist() == [*ROWS, {"s": "x", "n": 1, "d": 1.5, "b": True}]
-    assert found.event_time_ms.to_pylist() == [7, 8, 9, None]
-    assert [number for number, _, _ in found.errors] == [2]
-    # Octets are not taken for text.
-    refused = decode_mapped(pa.array([ALIKE]), pa.array(["application/msgpack"]), STREAM.arrow)
-    assert refused.rows.num_rows == 0
 
 
 def test_a_pattern_alone_is_its_first_group_and_numbers_may_have_commas() -> None:
@@ -492,17 +306,3 @@ def test_values_that_are_missing_or_wrong_are_null_where_csv_does_not_fail_on_th
         ("x", None, 1.5, True), ("a", 7, None, None), ("b", 1, 2.0, False),
     ]  # fmt: skip
     assert len(decoded("csv", [b"x,y,1.5,true"]).errors) == 1
-
-
-def test_paths_of_xml_may_begin_with_the_event_itself() -> None:
-    payload = (
-        b'<all><one><s k="x">t</s><n>1</n><b>1</b></one><two><s k="y">t</s><n>2</n></two>'
-        b'<one><s k="z">t</s><n>3</n><b>1</b></one></all>'
-    )
-    found = rows(
-        "xml",
-        [payload],
-        options={"enclosing.element": "/all/one", "enclosing.element.as.event": True},
-        attributes=(("s", "/one/s/@k"), ("n", "/one/n"), ("d", "//n"), ("b", "/one/b")),
-    )
-    assert [tuple(one.values()) for one in found] == [("x", 1, 1.0, True), ("z", 3, 3.0, True)]

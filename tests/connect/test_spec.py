@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import tomllib
 
 import pytest
-from typer.testing import CliRunner
 
-from mesh.cli.commands import app
 from mesh.connect import registry
-from mesh.connect.extras import library
 from mesh.connect.spec import Kind, Role, Spec, value_of
 from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.build import plan
 from mesh.plan.notes import noted_options
-from tests.support.paths import ROOT
 
 HTTP = "@sink(type='http', publisher.url='http://h/x', @map(type='json'){})"
 
@@ -28,11 +22,6 @@ def refusal(annotation: str) -> MeshError:
     with pytest.raises(MeshError) as raised:
         plan(f"{text}define stream T (a int, k string);\nfrom S select a, k insert into T;")
     return raised.value
-
-
-def test_ours_are_registered_as_those_of_others_are() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["entry-points"][registry.GROUP] == dict(registry.ENTRY_POINTS)
 
 
 def test_declarations_import_no_client_library() -> None:
@@ -138,6 +127,15 @@ def test_a_secret_is_not_in_a_message() -> None:
          "needs download.path"),
         ("source(type='http', basic.auth.enabled='true'",
          "needs basic.auth.username and basic.auth.password"),
+        ("source(type='http', receiver.url='ftp://127.0.0.1:8280/r'", "and not ftp://"),
+        ("source(type='http', receiver.url='https://127.0.0.1:8280/r'", "needs a certificate"),
+        ("source(type='cdc', url='jdbc:mysql://h/d', table.name='t', operation='insrt'",
+         "operation is a list of insert, update and delete"),
+        ("sink(type='nats', destination='orders.*'", "without wildcards"),
+        ("sink(type='nats', destination='orders.{{n}}.'", "without wildcards"),
+        ("source(type='file', dir.uri='/in', file.uri='/in/a'", "has both options"),
+        ("source(type='file', dir.uri='/in', tailing='false', cron.expression='* * *'",
+         "is no cron expression"),
         (("source(type='http-service', source.id='s', basic.auth.enabled='TRUE', "
           "basic.auth.username='u'"),
          "needs basic.auth.username and basic.auth.password"),
@@ -188,6 +186,28 @@ def test_options_of_the_original_are_accepted_with_a_note(connector: str, note: 
     {"T" if connector.startswith("source") else "S"};"""
     found = noted_options(plan(text).bound)
     assert [one[: len(note)] for one in found] == ([note] if note else [])
+
+
+@pytest.mark.parametrize(
+    ("connector", "why", "near"),
+    [
+        ("source(type='http', receiver.url='http://127.0.0.1:99999/r'", "is a URL such as", "Addr"),
+        ("sink(type='http', publisher.url='http://h:x/'", "is a URL such as", "Address."),
+        ("source(type='file', dir.uri='/in', mode='text.ful'", "is one of", '"text.full"'),
+        ("sink(type='nats', destination='a.{{regoin}}'", 'names attribute "regoin"', '"region"'),
+    ],
+)
+def test_a_wrong_value_has_the_nearest_one(connector: str, why: str, near: str) -> None:
+    text = f"""@App:name('P')
+    @{connector}, @map(type='json'))
+    define stream S (region string);
+    define stream T (region string);
+    from {"S" if connector.startswith("source") else "T"} select region insert into
+    {"T" if connector.startswith("source") else "S"};"""
+    with pytest.raises(MeshError, match=why) as raised:
+        plan(text)
+    assert (raised.value.code, raised.value.position is not None) == ("MESH-P232", True)
+    assert near in str(raised.value.hint)
 
 
 def test_a_note_of_a_mapper_is_told_as_well() -> None:
@@ -243,29 +263,3 @@ def test_properties_that_a_source_does_not_give_are_refused(
 )
 def test_values_of_options(kind: Kind, text: str, value: object) -> None:
     assert value_of(kind, text) == value
-
-
-def test_the_command_lists_connectors_and_options() -> None:
-    runner = CliRunner()
-    listed = runner.invoke(app, ["connectors"]).output
-    assert "http" in listed
-    assert "exactly once" in listed
-    assert "publisher.url" in runner.invoke(app, ["connectors", "http"]).output
-    found = json.loads(runner.invoke(app, ["connectors", "http", "-o", "json"]).output)
-    assert {one["role"] for one in found} == {"source", "sink"}
-    assert "#### sink `file`" in runner.invoke(app, ["connectors", "-o", "markdown"]).output
-    unknown = runner.invoke(app, ["connectors", "htp"])
-    assert unknown.exit_code == 1
-
-
-def test_a_connector_without_its_library_is_not_offered_and_names_its_extra() -> None:
-    absent = Spec("x", Role.SINK, "Doc.", extra="kafka", library="no_such_library")
-    assert not absent.is_installed()
-    kafka = registry.find(Role.SINK, "kafka")
-    assert kafka is not None
-    assert kafka.is_installed()
-    assert "sink kafka" in registry.transports()
-    with pytest.raises(MeshError) as raised:
-        library("no_such_library", "kafka")
-    assert raised.value.code == "MESH-C134"
-    assert "nats-event-mesh[kafka]" in (raised.value.hint or "")
