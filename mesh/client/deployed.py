@@ -6,7 +6,7 @@ A client with an account of its own may read events alone; it knows no app.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import nats.errors
 from nats.js.errors import NotFoundError
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
+
+#: Most apps, those that were removed among them, that an error lists: each is asked for.
+_LISTED_MAX: Final = 20
 
 
 async def spec_of(client: Client, app: str) -> AppSpec:
@@ -62,11 +65,15 @@ async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]
 
 async def not_deployed(client: Client, app: str) -> MeshError:
     """The error of an app that is not deployed, with the nearest name of one that is: MESH-A404."""
-    from mesh.plan.name_errors import nearest
+    from mesh.plan.name_errors import nearest, shortened
 
     hint: str | None = None
+    detail: str | None = None
     with contextlib.suppress(nats.errors.Error):
         apps = await _recorded_apps(client)
+        if len(apps) <= _LISTED_MAX:
+            apps = [one for one in apps if await _is_recorded(client, one)]
+            detail = f"Deployed are: {shortened(apps) or 'none'}."
         while (hint := nearest(app, apps)) is not None:
             near = next(one for one in apps if f'"{one}"' in hint)
             if await _is_recorded(client, near):
@@ -75,6 +82,7 @@ async def not_deployed(client: Client, app: str) -> MeshError:
     return MeshError(
         "MESH-A404",
         f'app "{app}" is not deployed',
+        detail=detail,
         hint=hint or "'mesh apps' lists those that are.",
     )
 

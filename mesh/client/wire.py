@@ -18,7 +18,15 @@ from mesh.mapping.messages import decode as decode
 from mesh.signals import end
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import (
+        AsyncGenerator,
+        AsyncIterator,
+        Callable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
@@ -254,11 +262,12 @@ def csv_events(lines: Iterable[str], schema: Mapping[str, str]) -> Iterator[byte
     An empty field is null; a column that the stream does not have stays text.
 
     Raises:
-        MeshError: MESH-U122 with the line number, for a value that its type does not allow and for
-            a row that has more or fewer fields than the first line.
+        MeshError: MESH-U122 with the line number, for a value that its type does not allow, for a
+            row that has more or fewer fields than the first line, and for one that lacks a name.
     """
     reader = csv.reader(lines)
     names = [name.strip() for name in next(reader, [])]
+    _check_names(names, schema)
     readers = [_READERS.get(schema.get(name, ""), str) for name in names]
     for row in reader:
         if not row:
@@ -277,6 +286,26 @@ def csv_events(lines: Iterable[str], schema: Mapping[str, str]) -> Iterator[byte
                     f'line {reader.line_num}: "{name}" is {schema[name]}, not {text!r}',
                 ) from error
         yield orjson.dumps(event)
+
+
+def _check_names(names: Sequence[str], schema: Mapping[str, str]) -> None:
+    """Refuse a line of names that lacks an attribute: no event of it could be read."""
+    from mesh.plan.name_errors import nearest
+
+    missing = [name for name in schema if name not in names]
+    if not missing:
+        return
+    others = [name for name in names if name not in schema]
+    meant = next((one for one in others if nearest(one, missing[:1]) is not None), None)
+    hint = f'Did you mean "{missing[0]}" by "{meant}"?'
+    if meant is None:
+        hint = "The first line has the names of the columns, separated by commas."
+    raise MeshError(
+        "MESH-U122",
+        f'line 1 has no column "{missing[0]}"',
+        detail=f"Columns: {', '.join(names) or 'none'}.",
+        hint=hint,
+    )
 
 
 def _bool(text: str) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import file_specs
 from mesh.connect.parts import SINK, SOURCE, TLS, file, headers, ignored, noted, secret
-from mesh.connect.places import OptionPlace
+from mesh.connect.places import TEMPLATE, OptionPlace
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ def _server_objection(options: Mapping[str, str]) -> str | None:
     login = options.get("basic.auth.username"), options.get("basic.auth.password")
     if _is_on(options, "basic.auth.enabled") and not all(login):
         return "basic.auth.enabled needs basic.auth.username and basic.auth.password"
+    scheme = options.get("receiver.url", "http").partition("://")[0].lower()
+    if scheme not in ("http", "https"):
+        return f"receiver.url is http://host:port/path or https://.., and not {scheme}://.."
+    if scheme == "https" and not (options.get("tls.cert") or options.get("tls.store")):
+        return "https needs a certificate: tls.cert and tls.key, or tls.store"
     return None
 
 
@@ -173,6 +179,17 @@ _STREAMING: Final = (
 )  # fmt: skip
 
 
+#: A subject to publish to.
+_SUBJECT: Final = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+
+
+def _subject_objection(options: Mapping[str, str]) -> str | None:
+    subject = TEMPLATE.sub("x", options.get("destination") or "x")
+    if _SUBJECT.fullmatch(subject):
+        return None
+    return f'destination is a subject such as orders.new, without wildcards, and not "{subject}"'
+
+
 _NATS_SINK: Final = Spec(
     "nats",
     Role.SINK,
@@ -199,6 +216,7 @@ _NATS_SINK: Final = Spec(
     "mesh.receiver.types.nats_sink:NatsSink",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
     "Exactly once within the duplicate window of the stream that stores the subject.",
+    objection=_subject_objection,
 )
 _NATS_SOURCE: Final = Spec(
     "nats",

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _DOC: Final = "jdbc:postgresql://host/name, jdbc:mysql://host/name or jdbc:sqlite:file."
 #: Databases whose log is read.
 _LOGGED: Final = ("jdbc:postgresql:", "jdbc:mysql:", "jdbc:mariadb:")
+#: Of the source ``cdc``.
+_OPERATIONS: Final = {"insert", "update", "delete"}
 _NAMED: Final = Option("datasource", doc="Instead: name of a database in stores.sources_file.")
 _NEEDS: Final = "it needs jdbc.url, or datasource"
 _LOGIN: Final = (Option("username", doc="User of the login."), secret("password", "Password."))
@@ -27,6 +29,9 @@ def _sink_objection(options: Mapping[str, str]) -> str | None:
 
 
 def _cdc_objection(options: Mapping[str, str]) -> str | None:
+    words = [one.strip().lower() for one in options.get("operation", "insert").split(",")]
+    if not set(words) <= _OPERATIONS:
+        return "operation is a list of insert, update and delete"
     is_polling = options.get("mode", "listening").lower() == "polling"
     if is_polling and not options.get("polling.column"):
         return "mode='polling' needs polling.column"

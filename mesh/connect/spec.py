@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from mesh.connect.pairs import pairs_of
 
@@ -155,13 +156,22 @@ def value_of(kind: Kind, text: str) -> Any:
         case Kind.SIZE:
             return _quantity(text, _UNITS_BYTES, "is a size such as 65536, '64 KB' or '1 MB'")
         case Kind.URL:
-            if not _URL.match(text):
+            if not _URL.match(text) or not _has_port(text):
                 raise ValueError("is a URL such as http://host:8080/path")
             return text
         case Kind.PAIRS:
             return pairs_of(text)
         case Kind.TEXT:
             return text
+
+
+def _has_port(url: str) -> bool:
+    """Whether a URL has no port, or one that there may be."""
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        return False
+    return True
 
 
 def _quantity(text: str, units: Mapping[str, int], expected: str) -> int:

@@ -35,6 +35,8 @@ _TYPES_MEANT: Final = {
 _CLAUSES_MEANT: Final = {
     "where": "A filter is in brackets after the stream: from S[a > 1] select .. .",
     "union": "Several queries may insert into one stream.",
+    "descending": "Write 'desc'.",
+    "ascending": "Write 'asc'.",
     "as": "Only the sides of a join have an alias; leave it out.",
     "when": "A filter is in brackets after the stream: from S[a > 1] select .. .",
     "partition": "A partition encloses its queries: partition with (a of S) begin .. end.",
@@ -78,6 +80,9 @@ def type_hint(word: str) -> str | None:
 
 def clause_hint(cursor: Cursor) -> str | None:
     """The SiddhiQL counterpart of the clause that is next, if SiddhiQL has no such clause."""
+    last_three = [cursor.peek(ahead).text.lower() for ahead in (-2, -1, 0)]
+    if last_three == [",", "insert", "into"]:
+        return "One ',' too many before 'insert into'."
     return _of_next(cursor, _CLAUSES_MEANT)
 
 

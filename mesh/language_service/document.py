@@ -20,6 +20,7 @@ from mesh.plan.bound import BoundQuery
 from mesh.plan.build import plan, plan_bound
 from mesh.plan.diagnostics import place_of
 from mesh.plan.groups import app_name
+from mesh.plan.misspelt import misspelt_annotations
 from mesh.plan.notes import noted_options, unread_sources
 from mesh.remembered import remembered
 
@@ -140,7 +141,8 @@ class Document:
             return ()
         # The app as written: its plan may have sources and sinks in the place of statements.
         bound = readable.bound
-        return (*unread_sources(bound, app_plan.spec), *noted_options(bound))
+        misspelt = misspelt_annotations(bound)
+        return (*misspelt, *unread_sources(bound, app_plan.spec), *noted_options(bound))
 
     @cached_property
     def symbols(self) -> Symbols:

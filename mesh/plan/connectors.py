@@ -14,8 +14,9 @@ from urllib.parse import urlsplit
 
 from mesh.connect import registry
 from mesh.connect.places import TEMPLATE
-from mesh.connect.spec import PROPERTY, Role, Spec
+from mesh.connect.spec import PROPERTY, Option, Role, Spec
 from mesh.errors import MeshError, not_supported
+from mesh.functions.cron import check_cron
 from mesh.functions.patterns import compiled
 from mesh.language.syntax import find
 from mesh.plan.name_errors import nearest
@@ -33,6 +34,8 @@ NATS: Final = "nats"
 #: Begins the names of sources and sinks whose messages a service defines.
 _GRPC: Final = "grpc"
 _PASS_THROUGH: Final = "passThrough"
+#: Begins the reason against an attribute of an option.
+_NAMES: Final = "names attribute"
 #: Option of a server: requests need a login.
 _LOGIN: Final = "basic.auth.enabled"
 
@@ -161,8 +164,13 @@ def address_of(connector: Connector, app: str, stream: str) -> str:
     if address is None and connector.ref:
         return ""
     text = address or (option.default or "").replace("{app}", app).replace("{stream}", stream)
-    parts = urlsplit(text)
-    return f"{parts.netloc}{parts.path or '/'}" if parts.port else ""
+    try:
+        parts = urlsplit(text)
+        has_port = bool(parts.port)
+    except ValueError:
+        # It is refused with its options.
+        return ""
+    return f"{parts.netloc}{parts.path or '/'}" if has_port else ""
 
 
 def check_connector(connector: Connector, stream: StreamSchema) -> None:
@@ -223,6 +231,8 @@ def check_connector(connector: Connector, stream: StreamSchema) -> None:
     if spec.name == "file" and spec.role is Role.SOURCE and not connector.ref:
         _check_either(spec, connector.options, ("file.uri", "dir.uri"), connector.position)
         _check_patterns(spec, connector.options, connector.position)
+        if times := connector.options.get("cron.expression"):
+            check_cron(times, connector.position)
 
 
 def make_mapper(connector: Connector, stream: StreamSchema) -> Any:
@@ -293,11 +303,12 @@ def check_options(
             value, attributes, is_name=option.is_attribute, is_dynamic=option.is_dynamic
         )
         if reason is not None and not option.is_ignored:
-            shown = "" if option.is_secret else f', not "{value}"'
+            is_shown = not option.is_secret and not reason.startswith(_NAMES)
+            shown = f', not "{value}"' if is_shown else ""
             raise MeshError(
                 "MESH-P232",
                 f'option "{option.name}" of {of} {reason}{shown}',
-                hint=option.doc or None,
+                hint=_hint_of(option, value, attributes) or option.doc or None,
                 position=position,
             )
     if not is_whole:
@@ -323,7 +334,17 @@ def _against_attributes(
     if named and not is_dynamic:
         return "is the same for all events and holds no {{attribute}}"
     unknown = [name for name in named if name not in names]
-    return f'names attribute "{unknown[0]}", which the stream does not have' if unknown else None
+    return f'{_NAMES} "{unknown[0]}", which the stream does not have' if unknown else None
+
+
+def _hint_of(option: Option, value: str, attributes: Sequence[str]) -> str | None:
+    """The nearest choice or attribute to a wrong value."""
+    if option.choices:
+        return nearest(value.lower(), option.choices)
+    named = TEMPLATE.findall(value) if option.is_dynamic else []
+    names = [value] if option.is_attribute else named
+    unknown = next((name for name in names if name not in attributes), None)
+    return nearest(unknown, attributes) if unknown is not None else None
 
 
 def _check_properties(spec: Spec, connector: Connector) -> None:
@@ -372,10 +393,13 @@ def _refuse(spec: Spec, reason: str | None, position: Position, hint: str | None
 def _check_either(
     spec: Spec, options: Mapping[str, str], names: tuple[str, str], position: Position
 ) -> None:
-    if sum(name in options for name in names) != 1:
-        one, other = names
+    one, other = names
+    count = sum(name in options for name in names)
+    if count != 1:
+        what = "has both options" if count else "needs one of the options"
         raise MeshError(
             "MESH-P231",
-            f'{spec.role} "{spec.name}" needs one of the options "{one}" and "{other}"',
+            f'{spec.role} "{spec.name}" {what} "{one}" and "{other}"',
+            hint=f"Leave {other} out, or {one}." if count else None,
             position=position,
         )

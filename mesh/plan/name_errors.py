@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
-from mesh.functions.catalogue import did_you_mean
+from mesh.functions.catalogue import AGGREGATORS, SCALARS, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,9 +59,15 @@ def unknown_attribute(variable: Variable, attributes: Iterable[Attribute], of: s
         "MESH-L202",
         f'attribute "{variable.name}" is not defined',
         detail=f"Attributes of {of}: {shown}." if shown else f"There are no attributes of {of}.",
-        hint=nearest(variable.name, [a.name for a in candidates]),
+        hint=nearest(variable.name, [a.name for a in candidates]) or _as_function(variable.name),
         position=variable.position,
     )
+
+
+def _as_function(name: str) -> str | None:
+    """A hint at the parentheses of a function's name."""
+    is_function = name in SCALARS or name in AGGREGATORS
+    return f"A function has parentheses: {name}()." if is_function else None
 
 
 def unknown_source(

@@ -42,7 +42,12 @@ def check_names(options: Mapping[str, str], position: Position) -> None:
     if stream is not None and not is_stream_name(stream):
         raise not_supported(f'"{stream}" as the name of a JetStream stream', position)
     if subject is not None and not is_subject(subject):
-        raise not_supported(f'"{subject}" as a subject to read', position)
+        raise MeshError(
+            "MESH-P232",
+            f'option "destination" of source "nats" is no subject: "{subject}"',
+            hint="Its tokens are between dots, with the wildcards * and >: orders.*.new",
+            position=position,
+        )
     if stream is None and subject is None:
         raise MeshError(
             "MESH-P231",

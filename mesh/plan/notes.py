@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, Final
 
 from mesh.connect import registry
 from mesh.connect.spec import Role
 from mesh.language.parser import parse_app
 from mesh.plan.bind import bind
 from mesh.plan.connectors import connector_of
+from mesh.plan.misspelt import misspelt_annotations
 from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-    from mesh.connect.spec import Spec
+    from mesh.connect.spec import Option, Spec
     from mesh.model.app import AppSpec
     from mesh.plan.bound import BoundApp
     from mesh.plan.connectors import Connector
+
+#: A name in single braces.
+_BRACES: Final = re.compile(r"(?<!\{)\{(\w+)\}(?!\})")
 
 
 def warnings_of(spec: AppSpec) -> tuple[str, ...]:
     """Sentences about sources that are not opened, options that mean less, and tables."""
     bound = bind(parse_app(spec.text))
-    return (*unread_sources(bound, spec), *noted_options(bound), *table_places(bound))
+    return (
+        *misspelt_annotations(bound),
+        *unread_sources(bound, spec),
+        *noted_options(bound),
+        *table_places(bound),
+    )
 
 
 def noted_options(bound: BoundApp) -> tuple[str, ...]:
@@ -35,10 +45,23 @@ def noted_options(bound: BoundApp) -> tuple[str, ...]:
         for spec, of, options in _declared(connector_of(annotation)):
             for name in options:
                 option = spec.option(name)
-                if option is not None and option.note:
-                    key = f'{{}} of {of} of stream "{stream}": {option.note}'
+                note = (
+                    None
+                    if option is None
+                    else option.note
+                    or _single_braces(option, options[name], bound.stream(stream).names)
+                )
+                if note:
+                    key = f' of {of} of stream "{stream}": {note}'
                     notes.setdefault(key, []).append(name)
-    return tuple(text.replace("{}", ", ".join(names), 1) for text, names in notes.items())
+    return tuple(f"{', '.join(names)}{text}" for text, names in notes.items())
+
+
+def _single_braces(option: Option, text: str, attributes: Collection[str]) -> str | None:
+    """A note about an attribute in single braces, which is no place for its value."""
+    found = _BRACES.findall(text) if option.is_dynamic else []
+    near = next((name for name in found if name in attributes), None)
+    return f"{{{near}}} stays as it is: write {{{{{near}}}}} for the attribute" if near else None
 
 
 def _declared(connector: Connector) -> Iterator[tuple[Spec, str, Mapping[str, str]]]:

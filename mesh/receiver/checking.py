@@ -124,10 +124,7 @@ async def _checked(
             batch = await _opened(environment.make(opened.spec), opened, context)
     # A connector is code of others.
     except Exception as error:
-        detail = f": {error.detail}" if isinstance(error, MeshError) and error.detail else ""
-        return ConnectorCheck(
-            place, stream, name, endpoint, f"{error}{detail}" or type(error).__name__
-        )
+        return ConnectorCheck(place, stream, name, endpoint, _problem(error))
     if batch is None or not batch.payloads:
         return ConnectorCheck(place, stream, name, endpoint)
     few = replace(
@@ -141,6 +138,13 @@ async def _checked(
     reasons = tuple(reason for _, _, reason in read.errors)
     sample = tuple(read.rows.slice(0, _SAMPLE_EVENTS).to_pylist())
     return ConnectorCheck(place, stream, name, endpoint, sample=sample, refused=reasons)
+
+
+def _problem(error: Exception) -> str:
+    """An error with its detail and its hint, or else its class."""
+    if not isinstance(error, MeshError):
+        return str(error) or type(error).__name__
+    return f"{error}{f': {error.detail}' if error.detail else ''} {error.hint or ''}".rstrip()
 
 
 async def _opened(connector: Any, opened: Opened, context: Context) -> Batch | None:

@@ -49,6 +49,11 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+_NOT_FOUND: Final = Response(
+    404,
+    b'{"reason":"nothing is served at this path"}',
+    ((b"content-type", b"application/json"),),
+)
 
 
 @dataclass
@@ -180,7 +185,7 @@ def _application(handlers: Mapping[str, Handler]) -> Any:
         if scope["type"] != "http":
             return
         handler = handlers.get(scope["path"])
-        answer = Response(404)
+        answer = _NOT_FOUND
         if handler is not None:
             headers: dict[str, str] = {}
             for raw, octets in scope["headers"]:

@@ -81,7 +81,7 @@ async def test_a_tap_of_a_mistyped_app_names_the_nearest_one_that_is_deployed(
         assert (error.code, error.message) == ("MESH-A404", f'app "{app}" is not deployed')
         assert error.hint == 'Did you mean "Shop"?'
     far = await refusal(at, "Weather", "Orders", from_start=from_start)
-    assert far.hint == "'mesh apps' lists those that are."
+    assert (far.detail, far.hint) == ("Deployed are: Shop.", "'mesh apps' lists those that are.")
 
 
 @pytest.mark.parametrize("from_start", [False, True])

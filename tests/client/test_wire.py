@@ -46,15 +46,27 @@ def test_csv_is_typed_by_the_stream() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("n\n1\nmany\n", "line 3: \"n\" is long, not 'many'"),
-        ("ok\nyes\n", 'line 2: "ok" is bool'),
+        ("n,ok\n1,\nmany,\n", "line 3: \"n\" is long, not 'many'"),
+        ("ok,n\nyes,1\n", 'line 2: "ok" is bool'),
         ("n,ok\n1\n", "line 2 has 1 fields, not 2"),
+        ("n;ok\n1;true\n", 'line 1 has no column "n"'),
+        ("", 'line 1 has no column "n"'),
     ],
 )
 def test_csv_that_does_not_fit_names_the_line(text: str, words: str) -> None:
     with pytest.raises(MeshError) as error:
         list(wire.csv_events(io.StringIO(text), {"n": "long", "ok": "bool"}))
     assert words in error.value.message
+
+
+def test_a_misspelt_column_is_named_with_the_attribute_that_it_means() -> None:
+    schema = {"item": "string", "amount": "double"}
+    with pytest.raises(MeshError) as error:
+        list(wire.csv_events(io.StringIO("itm,amount\na,1\n"), schema))
+    assert error.value.code == "MESH-U122"
+    assert (error.value.detail, error.value.hint) == (
+        "Columns: itm, amount.", 'Did you mean "item" by "itm"?',
+    )  # fmt: skip
 
 
 def test_a_request_that_nats_does_not_answer_is_told_of(nats_server: NatsServer) -> None:

@@ -1,11 +1,16 @@
-"""Sources that are not opened because nothing reads their streams."""
+"""Warnings about parts of an app that run to no effect, or to another one."""
 
 from __future__ import annotations
 
 import pytest
 
+from mesh.language.parser import parse_app
+from mesh.language_service import annotations as declared
+from mesh.plan import misspelt
+from mesh.plan.bind import bind
 from mesh.plan.build import plan
-from mesh.plan.notes import unread_sources, warnings_of
+from mesh.plan.misspelt import misspelt_annotations
+from mesh.plan.notes import noted_options, unread_sources, warnings_of
 
 HTTP = "@source(type='http', @map(type='json')) define stream {} (a int);"
 NATS = "@source(type='nats', stream='o', @map(type='json')) define stream {} (a int);"
@@ -47,3 +52,49 @@ def test_a_deploy_says_where_the_rows_of_a_table_are(options: str, said: str) ->
     )
     (warning,) = warnings_of(plan(text).spec)
     assert f'table "T" {said}' in warning
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("@sorce(type='inMemory') define stream S (a int);",
+         '@sorce of stream "S" has no effect: did you mean @source?'),
+        ("@App:nam('A') define stream S (a int);",
+         "@App:nam of the app has no effect: did you mean @App:name?"),
+        ("define stream S (a int); @primarykeys('a') define table T (a int);",
+         '@primarykeys of table "T" has no effect: did you mean @PrimaryKey?'),
+        ("define stream S (a int); @inf(name='q') from S select a insert into O;",
+         '@inf of query "query-1" has no effect: did you mean @info?'),
+        ("""define stream S (a int); @purg(enable='true') partition with (a of S) begin
+         from S select a insert into O; end;""",
+         "@purg of a partition has no effect: did you mean @purge?"),
+    ],
+)  # fmt: skip
+def test_an_annotation_that_is_probably_misspelt_is_told(text: str, note: str) -> None:
+    assert misspelt_annotations(bind(parse_app(text))) == (note,)
+
+
+def test_annotations_of_others_and_those_with_a_meaning_are_not() -> None:
+    text = """@App:name('A') @app:Statistics(reporter='console') @App:description('d') @owner('ann')
+    @Async(buffer.size='64') @Config(x='y') @sink(type='log') define stream S (a int);
+    @INFO(name='q') @dist(execGroup='g') from S select a insert into O;"""
+    assert misspelt_annotations(bind(parse_app(text))) == ()
+
+
+def test_the_names_are_those_that_editors_complete() -> None:
+    names = {
+        declared.APP: misspelt.APP, declared.STREAM: misspelt.STREAM,
+        declared.TABLE: misspelt.TABLE, declared.AGGREGATION: misspelt.AGGREGATION,
+        declared.QUERY: misspelt.QUERY, declared.PARTITION: misspelt.PARTITION,
+    }  # fmt: skip
+    for place, known in names.items():
+        assert {kind.name for kind in declared.kinds_at(place)} <= set(known)
+
+
+def test_an_attribute_in_single_braces_is_told() -> None:
+    text = """@sink(type='nats', destination='orders.{a}.{b}') define stream S (a string);
+    define stream T (a string); from T select a insert into S;"""
+    (note,) = noted_options(bind(parse_app(text)))
+    assert note == (
+        'destination of sink nats of stream "S": {a} stays as it is: write {{a}} for the attribute'
+    )

@@ -133,7 +133,8 @@ class AppNames:
     def _not_defined(self, reference: StreamReference) -> MeshError:
         candidates = [*self.streams, *self.windows, *self.inner]
         hint = nearest(str(reference), candidates)
-        if hint is None and reference.kind is StreamKind.FAULT:
+        is_fault = reference.kind is StreamKind.FAULT
+        if is_fault and (hint is None or reference.name in self.streams):
             hint = "@OnError(action='STREAM') on the stream's definition creates a fault stream."
         elif hint is None:
             hint = "Define it, or move the query that inserts into it before this one."
