@@ -209,8 +209,8 @@ class Spec:
     extra: str = ""
     #: Module of that client library; empty for none.
     library: str = ""
-    #: From options as they are written, by name in small letters, to the reason why they don't go
-    #: together; None if they do.
+    #: From options as they are written, by name in small letters and not by an alias, to the reason
+    #: why they don't go together; None if they do.
     objection: Callable[[Mapping[str, str]], str | None] | None = None
 
     def is_installed(self) -> bool:
@@ -224,6 +224,16 @@ class Spec:
             if key in (option.name.lower(), *(alias.lower() for alias in option.aliases)):
                 return option
         return None
+
+    def reason_against(self, texts: Mapping[str, str]) -> str | None:
+        """The reason why options, as they are written, don't go together; None if they do."""
+        if self.objection is None:
+            return None
+        named = {}
+        for name, text in texts.items():
+            option = self.option(name)
+            named[(option.name if option is not None else name).lower()] = text
+        return self.objection(named)
 
     def values(self, texts: Mapping[str, str]) -> dict[str, Any]:
         """Values of all options by their names, with defaults; None for one without a value.

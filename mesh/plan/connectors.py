@@ -186,12 +186,10 @@ def check_connector(connector: Connector, stream: StreamSchema) -> None:
     """
     attributes = stream.names
     spec = _spec(connector.role, connector.type, connector.position)
-    if spec.objection is not None and not connector.ref:
+    if not connector.ref:
         for endpoint in connector.destinations or ({},):
-            options = {
-                name.lower(): text for name, text in {**connector.options, **endpoint}.items()
-            }
-            _refuse(spec, spec.objection(options), connector.position)
+            reason = spec.reason_against({**connector.options, **endpoint})
+            _refuse(spec, reason, connector.position)
     _check_login(spec, connector)
     mapper = Role.SOURCE_MAPPER if connector.role is Role.SOURCE else Role.SINK_MAPPER
     map_spec = _spec(mapper, connector.map.type, connector.position)

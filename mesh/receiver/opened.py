@@ -150,8 +150,7 @@ class Opened:
             raise MeshError(
                 "MESH-C131", f"{self.connector.kind} can't be opened", detail=f"{error}."
             ) from error
-        lower = {name.lower(): text for name, text in options.items()}
-        reason = self.spec.objection(lower) if self.spec.objection is not None else None
+        reason = self.spec.reason_against(options)
         if reason is not None:
             raise MeshError("MESH-C131", f"{self.connector.kind} can't be opened: {reason}")
         missing = [o.name for o in self.spec.options if o.is_required and not values[o.name]]

@@ -171,6 +171,8 @@ def test_options_that_do_not_go_together_are_refused(connector: str, why: str) -
         ("sink(type='http', publisher.url='http://h/', client.bootstrap.socket.reuse='true'", ""),
         ("sink(type='http', publisher.url='http://h/', basic.auth.enabled='false'", ""),
         ("source(type='http', basic.auth.enabled='true', ref='logins'", ""),
+        ("source(type='http', receiver.url='https://h:1/', Keystore.file='/k'", ""),
+        ("source(type='http', receiver.url='HTTPS://h:1/', ref='tls'", ""),
         ("source(type='http', basic.auth.enabled='false', basic.auth.username='u'", ""),
         ("source(type='kafka', topic='t', bootstrap.servers='h', group.id='g'", ""),
         ("source(type='inMemory'", ""),
