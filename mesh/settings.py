@@ -304,7 +304,10 @@ class WorkerSettings:
         is_mesh_file=True,
     )
     snapshot_interval_s: float = setting(
-        2.0, "Interval of snapshots to the state store, seconds.", is_positive=True
+        2.0,
+        "Interval of snapshots to the state store, seconds; of more than 200 busy instances on a "
+        "worker it is longer, up to 10.",
+        is_positive=True,
     )
     retry_s: float = setting(
         1.0, "Rest of a failed instance before its next start, seconds.", is_positive=True

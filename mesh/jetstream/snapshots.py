@@ -125,7 +125,9 @@ class JetStreamSnapshots:
 
     def save(self, part: str, manifest: bytes, pieces: Mapping[str, Path | str]) -> None:
         """See ``SnapshotStore.save``."""
-        self._wait(self._forget_lost(part))
+        # An instance without state has a position only.
+        if pieces or self._parts[part].objects:
+            self._wait(self._forget_lost(part))
         objects = self._parts[part].objects
         contents = {
             name: source.read_bytes()

@@ -52,11 +52,11 @@ def test_a_fault_of_one_tick_is_no_fault_of_the_query(
     mesh.runs("keyed")
     honest, ticked = SharedInstance.tick, threading.Event()
 
-    def wrong(one: SharedInstance, now_s: float, report_s: float) -> bool:
+    def wrong(one: SharedInstance, now_s: float, busy: int) -> bool:
         if one.io.group.name == "keyed":
             ticked.set()
             raise KeyError("what nobody thought of")
-        return honest(one, now_s, report_s)
+        return honest(one, now_s, busy)
 
     monkeypatch.setattr(SharedInstance, "tick", wrong)
     assert ticked.wait(20)

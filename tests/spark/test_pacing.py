@@ -27,6 +27,12 @@ def test_many_busy_instances_report_less_often() -> None:
     assert [pacing.report_s(busy) for busy in (0, 1, 20, 100)] == [1.0, 1.0, 1.0, 5.0]
 
 
+def test_many_busy_instances_store_snapshots_less_often() -> None:
+    intervals_s = [pacing.snapshot_s(2.0, busy) for busy in (0, 100, 200, 500, 5000)]
+    assert intervals_s == [2.0, 2.0, 2.0, 5.0, 10.0]
+    assert pacing.snapshot_s(30.0, 5000) == 30.0
+
+
 @pytest.mark.parametrize(
     ("least_s", "busy", "interval_s"),
     [(1.0, 3, 1.0), (0.0, 99, 0.0), (1.0, 250, 2.0), (1.0, 5000, 3.0), (5.0, 5000, 5.0)],

@@ -157,13 +157,13 @@ class SharedInstance:
             else:
                 self._take(events.QueryLost())
 
-    def tick(self, now_s: float, report_s: float = pacing.REPORT_S) -> bool:
+    def tick(self, now_s: float, busy: int = 0) -> bool:
         """See ``QueryListener.tick``."""
         # Four times a second for each instance: one with nothing to do must cost nothing.
         if now_s < self._quiet_until_s:
             return self._is_busy
         with self._lock:
-            self._report_s = report_s
+            self._report_s = report_s = pacing.report_s(busy)
             self._take(events.Ticked())
             self._is_busy = False
             if self._life.phase is not Phase.RUNNING:
@@ -178,7 +178,8 @@ class SharedInstance:
             count_s = 2 * pacing.REPORT_S if self._metrics.behind else rest_s
             if now_s - self._counted_at_s >= count_s:
                 self._count_waiting(self._read)
-            is_due = now_s - self._shared_at_s >= self._context.options.snapshot_interval_s
+            snapshot_s = pacing.snapshot_s(self._context.options.snapshot_interval_s, busy)
+            is_due = now_s - self._shared_at_s >= snapshot_s
             if is_due and not self._is_sharing and self._snapshots.is_dirty:
                 self._is_sharing, self._shared_at_s = True, now_s
                 self._schedule(self._share_now, self._shared_query.pool)
@@ -191,7 +192,7 @@ class SharedInstance:
                     # The interval of reports may be another one then.
                     due_s.append(now_s + pacing.REPORT_S)
                 if is_dirty and not self._is_sharing:
-                    due_s.append(self._shared_at_s + self._context.options.snapshot_interval_s)
+                    due_s.append(self._shared_at_s + snapshot_s)
                 self._quiet_until_s = min(due_s)
             return True
 

@@ -27,6 +27,10 @@ ALONE_MS: Final = 200.0
 #: each costs the session, the agent, NATS and the managers about a millisecond together.
 REPORT_S: Final = 1.0
 _REPORTS_PER_S: Final = 20
+#: Snapshots of all instances a second, as each costs the session and NATS half a millisecond; and
+#: the longest interval for one, seconds: its events since would be read again after a crash.
+_SNAPSHOTS_PER_S: Final = 100
+_SNAPSHOT_INTERVAL_MAX_S: Final = 10.0
 #: Reports on parts, and confirmations of their output, that a slot makes in a second: each takes
 #: about as long as a run; and the longest interval for one part, seconds, from which its instance
 #: would have to repeat after a crash.
@@ -97,3 +101,13 @@ def report_s(busy: int) -> float:
         busy: number of instances with something to report.
     """
     return max(REPORT_S, busy / _REPORTS_PER_S)
+
+
+def snapshot_s(least_s: float, busy: int) -> float:
+    """Interval of the snapshots of an instance, seconds.
+
+    Args:
+        least_s: that of few instances.
+        busy: as for ``report_s``.
+    """
+    return max(least_s, min(busy / _SNAPSHOTS_PER_S, _SNAPSHOT_INTERVAL_MAX_S))

@@ -81,10 +81,10 @@ class QueryListener(Protocol):
         """
         ...
 
-    def tick(self, now_s: float, report_s: float = pacing.REPORT_S) -> bool:
+    def tick(self, now_s: float, busy: int = 0) -> bool:
         """Do the timed work that is due (monotonic, seconds); whether it has any.
 
-        Its status reports have the interval ``report_s``.
+        So many instances had some the last time: of many, each reports less often.
         """
         ...
 
@@ -337,11 +337,11 @@ class SharedQuery:
                     raise RuntimeError("a slot of the shared query ended")
                 with self._lock:
                     listeners = list(self._listeners)
-                report_s, busy = pacing.report_s(busy), 0
+                busy_before, busy = busy, 0
                 for listener in listeners:
                     # Of a thousand at rest, a context manager for each would take most of the time.
                     try:
-                        busy += listener.tick(now_s, report_s)
+                        busy += listener.tick(now_s, busy_before)
                     except Exception:
                         _log_fault(listener)
         finally:
