@@ -94,7 +94,7 @@ end;
 #: What is compiled in a process beside the others.
 _BESIDE: Final = {"usual": _USUAL_PATTERNS, "patterns": _PATTERNS}
 _EVENTS: Final = 40
-_LEAST_PRIORITY: Final = 19
+_LOW_PRIORITY: Final = 10
 
 
 def compile_once() -> None:
@@ -126,7 +126,7 @@ def compile_loops() -> None:
         loop_cache.usual_mark().touch()
     if os.environ.get(loop_cache.USUAL_VARIABLE):
         # Apps run meanwhile.
-        os.nice(_LEAST_PRIORITY)
+        os.nice(_LOW_PRIORITY)
     _run_both(_WINDOWS + _JOINS, "patterns", _compile_declared)
     loop_cache.compiled_mark().touch()
 
