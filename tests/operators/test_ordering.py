@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.functions.vectors import from_arrow
+from mesh.functions.vectors import Vector, from_arrow
 from mesh.language.syntax import Direction
 from mesh.model.types import AttributeType
 from mesh.operators.select.ordering import sort_columns
@@ -72,3 +72,12 @@ def test_the_first_key_counts_most() -> None:
     keys = [(first, Direction.ASCENDING), (second, Direction.DESCENDING)]
     columns = [np.asarray(column) for column in sort_columns(keys)]
     assert np.lexsort(columns[::-1]).tolist() == [1, 3, 0, 2]
+
+
+def test_nulls_keep_their_order_whatever_is_in_their_place() -> None:
+    vector = Vector(
+        AttributeType.INT, np.array([9, 1, 5], dtype=np.int32), np.array([True, True, False])
+    )
+    for direction in Direction:
+        columns = [np.asarray(column) for column in sort_columns([(vector, direction)])]
+        assert np.lexsort(columns[::-1]).tolist() == [2, 0, 1]

@@ -116,6 +116,14 @@ def test_sqlite_finds_the_rows_of_which_it_holds(
     assert found(rows, clause) == sorted(row["k"] for row in rows if holds(clause, row))
 
 
+def test_signs_of_patterns_are_only_themselves() -> None:
+    texts = ["ab", "a%b", "a_b", "a/b", None]
+    rows = [{"k": n, "s": text, "v": None, "b": None} for n, text in enumerate(texts)]
+    for key, sign in ((1, "%"), (2, "_"), (3, "/")):
+        assert found(rows, Compared("s", Comparison.CONTAINS, sign)) == [key]
+    assert found(rows, Compared("s", Comparison.CONTAINS, "")) == [0, 1, 2, 3]
+
+
 def test_no_parts_hold_for_every_row_or_for_none() -> None:
     rows = [{"k": 1, "s": None, "v": None, "b": None}]
     assert found(rows, AllOf()) == [1]
