@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mesh.cli.client import CommandClient
-from mesh.cli.options import AppArgument, OutputOption, takes_cluster
+from mesh.cli.options import AppArgument, OutputOption, app_token, takes_cluster
 from mesh.cli.output import Output, show, show_rows
 
 if TYPE_CHECKING:
@@ -79,7 +79,9 @@ def restore(
     ] = None,
     other: Annotated[
         str | None,
-        typer.Option("--as", help="Start a new app of this name with the state."),
+        typer.Option(
+            "--as", help="Start a new app of this name with the state.", callback=app_token
+        ),
     ] = None,
     replay: Annotated[
         bool,

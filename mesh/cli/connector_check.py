@@ -59,6 +59,8 @@ def check(
             outcomes = asyncio.run(results(session, text))
     if output is Output.JSON:
         show_json(outcomes)
+    elif not outcomes:
+        typer.echo("the app has no source and no sink")
     else:
         show_table(
             ("stream", "source or sink", "address", "worker", "result"),

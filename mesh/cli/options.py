@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _token(app: str) -> str:
-    """The name of an app as it is in subjects, paths and keys."""
+def app_token(app: str | None) -> str | None:
+    """The name of an app as it is in subjects, paths and keys; a callback of each such name."""
     from mesh.model import names
 
-    return names.app_token(app)
+    return app and names.app_token(app)
 
 
 _PANEL = "Address of the cluster"
@@ -92,7 +92,7 @@ FilesArgument = Annotated[
     typer.Argument(help="SiddhiQL texts, '-' for standard input.", metavar="FILE..."),
 ]
 AppArgument = Annotated[
-    str, typer.Argument(help="Name of the app.", metavar="APP", callback=_token)
+    str, typer.Argument(help="Name of the app.", metavar="APP", callback=app_token)
 ]  # fmt: skip
 
 #: Parameters with the cluster's address, in the order of ``--help``.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
-from mesh.cli.options import FileArgument, OutputOption, takes_cluster
+from mesh.cli.options import FileArgument, OutputOption, app_token, takes_cluster
 from mesh.cli.output import Output, counted, pointing_at, read_source, show, shown_path, writes
 from mesh.cli.variables import NameOption, VarOption, filled, parse_variables
 from mesh.progress import working
@@ -55,7 +55,10 @@ def preview(
         str, typer.Option(metavar="PLACE", help="With --from: the sequence or time after the end.")
     ] = "",
     against: Annotated[
-        str, typer.Option(metavar="APP", help="A running app whose outputs are compared.")
+        str,
+        typer.Option(
+            metavar="APP", help="A running app whose outputs are compared.", callback=app_token
+        ),
     ] = "",
     keep_as_test: Annotated[
         Path | None,

@@ -12,7 +12,7 @@ import orjson
 import typer
 
 from mesh.cli.client import CommandClient, with_status
-from mesh.cli.options import AppArgument, OutputOption, takes_cluster
+from mesh.cli.options import AppArgument, OutputOption, app_token, takes_cluster
 from mesh.cli.output import Output, because, pointing_at, read_source, show
 from mesh.cli.variables import VarOption, filled, parse_variables
 from mesh.progress import working
@@ -35,7 +35,9 @@ def add_to(app: typer.Typer) -> None:
 @takes_cluster
 def compare(
     app: AppArgument,
-    other: Annotated[str, typer.Argument(metavar="FORK", help="Name of its fork.")],
+    other: Annotated[
+        str, typer.Argument(metavar="FORK", help="Name of its fork.", callback=app_token)
+    ],
     stream: Annotated[
         list[str] | None,
         typer.Option(help="Stream to compare; all that both write by default; repeatable."),
@@ -78,9 +80,12 @@ def _names(listed: str) -> list[str]:
 
 @takes_cluster
 def promote(
-    other: Annotated[str, typer.Argument(metavar="FORK", help="Name of the fork.")],
+    other: Annotated[
+        str, typer.Argument(metavar="FORK", help="Name of the fork.", callback=app_token)
+    ],
     replaces: Annotated[
-        str | None, typer.Option(metavar="APP", help="The app that it must be a fork of.")
+        str | None,
+        typer.Option(metavar="APP", help="The app that it must be a fork of.", callback=app_token),
     ] = None,
     timeout: Annotated[
         float, typer.Option(help="Seconds to wait until the app runs; 0 does not wait.")
@@ -194,7 +199,9 @@ def lineage_lines(cause: dict[str, Any], depth: int = 0) -> list[str]:
 @takes_cluster
 def fork(
     app: AppArgument,
-    other: Annotated[str, typer.Option("--as", metavar="NAME", help="Name of the fork.")],
+    other: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="Name of the fork.", callback=app_token)
+    ],
     text: Annotated[
         Path | None,
         typer.Option("--text", metavar="FILE", help="Its SiddhiQL; that of the app by default."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mesh.cli.client import CommandClient
-from mesh.cli.options import OutputOption, takes_cluster
+from mesh.cli.options import OutputOption, app_token, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
 from mesh.progress import working
 
@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from mesh.client import ClientContext
 
 AppsArgument = Annotated[
-    list[str] | None, typer.Argument(help="Names of apps; all of them without one.", metavar="APP")
+    list[str] | None,
+    typer.Argument(
+        help="Names of apps; all of them without one.",
+        metavar="APP",
+        callback=lambda apps: [app_token(app) for app in apps or ()],
+    ),
 ]
 
 

@@ -239,8 +239,17 @@ def subject_of(context: ClientContext, app: str, stream: str) -> str:
         mesh_name.use_first(context.mesh)
     from mesh.model import names
 
-    if not names.is_app_name(app) or not stream.isidentifier():
-        raise MeshError("MESH-U121", f'"{app}" and "{stream}" are no app and stream')
+    if not names.is_app_name(app):
+        raise MeshError("MESH-U121", f'"{app}" can\'t be the name of an app in NATS')
+    if not stream.isidentifier():
+        raise MeshError(
+            "MESH-U121",
+            f'"{stream}" can\'t be a stream of app "{app}" in NATS',
+            hint="Streams with ! and # stay inside of their groups: insert their events into "
+            "another one."
+            if stream[:1] in ("!", "#")
+            else None,
+        )
     return names.subject(app, stream)
 
 

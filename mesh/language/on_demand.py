@@ -42,7 +42,9 @@ def parse_store_query(cursor: Cursor) -> OnDemandQuery:
     selector = parse_selector(cursor)
     if not cursor.sees_word(*_CHANGES):
         words = _CHANGES if selector.position.line else _STARTS
-        cursor.fail(*(f"'{word}'" for word in words), words=words)
+        is_sql = bool(selector.position.line) and cursor.sees_word("from")
+        hint = "A query starts with 'from': from T select a." if is_sql else None
+        cursor.fail(*(f"'{word}'" for word in words), words=words, hint=hint)
     output = parse_output(cursor)
     _check_change(output, selector)
     return OnDemandQuery(None, selector, output, position=position)

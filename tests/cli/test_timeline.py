@@ -53,6 +53,14 @@ def test_an_apps_past_from_the_command_line(
         )  # fmt: skip
         assert 'app "Next" is a fork of "Shop": it begins with start, no state' in said
         assert "MESH-A404" in mesh("fork", "Gone", "--as", "Other", fails=True)
+        # A name that has another form in paths and keys.
+        said = mesh(
+            "fork", "Shop", "--as", "the next", "--from", "start", "--timeout", "1", fails=True
+        )
+        assert 'is a fork of "Shop": it begins with start, no state' in said
+        assert "no worker is there" in said
+        assert "Dear: 0 same" in mesh("compare", "Shop", "the next", "--timeout", "0")
+        mesh("undeploy", "the next")
         # No worker runs them: a client stands in for the app.
         mesh("publish", "Shop", "Dear", given='{"item": "lamp", "price": 120.0}\n')
         assert mesh("why", "Shop", "Dear", "1").startswith("Dear 1  ")

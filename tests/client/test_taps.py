@@ -65,6 +65,9 @@ async def test_what_a_tap_can_not_do_is_an_error_where_it_is_entered(
         with pytest.raises(client.MeshError) as raised, mesh.tap("Shop", "no stream"):
             pass
         assert raised.value.code == "MESH-U121"
+        with pytest.raises(client.MeshError) as raised, mesh.tap("Shop", "!Orders"):
+            pass
+        assert str(raised.value.hint).startswith("Streams with ! and # stay inside")
     with client.Client(client.ClientContext(server="http://127.0.0.1:9")) as mesh:
         with pytest.raises(client.MeshError) as raised, mesh.tap("Shop", "Orders"):
             pass

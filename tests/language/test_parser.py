@@ -47,6 +47,12 @@ def test_the_place_of_a_mistake_is_where_it_stands() -> None:
     assert error.value.hint == "Did you mean 'select'?"
 
 
+def test_a_query_in_the_order_of_sql_is_told_how_it_begins() -> None:
+    with pytest.raises(MeshError) as error:
+        parse_on_demand_query("select * from Customers")
+    assert error.value.hint == "A query starts with 'from': from T select a."
+
+
 def test_a_mistake_is_told_before_a_later_unreadable_character() -> None:
     with pytest.raises(MeshError) as error:
         parse_app("define stream S (a int) from S ~")
