@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mesh.errors import MeshError, MeshErrors
-from mesh.language.parser import parse_app, parse_expression
+from mesh.language.parser import parse_app, parse_expression, parse_on_demand_query
 from mesh.language.print_expressions import print_expression
 from mesh.language.printer import print_app
 from tests.support import case_files, paths
