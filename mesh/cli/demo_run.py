@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
+import shutil
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -297,7 +302,15 @@ class Demo:
             ("all", f"{len(self.events):,} events in, {self.elapsed_s():.1f} s after the command"),
             ("address", f"{server} has the API and the dashboard while the cluster runs"),
         ]
-        self.view.summary(findings, rows, status["instances"], HINTS)
+        self.view.summary(findings, rows, status["instances"], hints())
+
+
+def hints() -> tuple[str, ...]:
+    """What to try next; first how `mesh` is found where it is not, as after `make demo`."""
+    if shutil.which("mesh"):
+        return HINTS
+    activate = shlex.quote(str(Path(os.path.relpath(sys.prefix), "bin", "activate")))
+    return (f"{f'. {activate}':<46}first: finds mesh in this terminal", *HINTS)
 
 
 def parts_of(events: int) -> tuple[int, int]:

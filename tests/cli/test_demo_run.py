@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -16,6 +18,7 @@ from mesh.operators import loop_cache
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 ROWS = 900
@@ -69,6 +72,28 @@ def test_the_last_screen_names_each_row_that_is_lost_or_doubled(
     demo._sum_up({"instances": []}, expected, "http://127.0.0.1:9543")
     assert "; 1 rows lost, 1 doubled\n" in capsys.readouterr().out
     assert not demo.is_exact
+
+
+@pytest.mark.parametrize("place", ["mesh", "my mesh"])
+def test_commands_to_try_are_found_as_the_first_says(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / place / ".venv"
+    (made / "bin").mkdir(parents=True)
+    program = made / "bin" / "mesh"
+    program.touch(0o755)
+    (made / "bin" / "activate").write_text(f"PATH='{program.parent}':$PATH\n")
+    monkeypatch.setattr(sys, "prefix", str(made))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    command, found, _ = demo_run.hints()[0].partition("  ")
+    assert found
+    said = subprocess.run(
+        ["sh", "-c", f"{command}; command -v mesh"], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.strip() == str(program)
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert demo_run.hints() == demo_run.HINTS
 
 
 class Workers:

@@ -34,7 +34,7 @@ _PROGRAMS: Final = (
     "mesh", ".venv/bin/mesh", "/opt/mesh/bin/mesh", "/opt/mesh/bin/pip", "/opt/mesh/bin/python",
     "make", "pip", "python", "python3", "nats", "nats-server", "curl", "kubectl", "helm",
     "systemctl", "export", "set", "echo", "sed", "openssl", "docker", "apt-get", "for",
-    "spark-submit", "printf", "MESH_HOST_UID=$(id", "MESH_TOKEN=$(kubectl",
+    "spark-submit", "printf", ".", "MESH_HOST_UID=$(id", "MESH_TOKEN=$(kubectl",
 )  # fmt: skip
 
 
