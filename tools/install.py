@@ -90,7 +90,8 @@ def _with_uv(parts: Sequence[Path], directory: Path) -> bool:
 
 def _with_pip(parts: Sequence[Path]) -> bool:
     """Whether pip has installed the packages of these lock files, and mesh."""
-    install = [sys.executable, "-m", "pip", "install", "--quiet"]
+    # Twice: older ones warn that PySpark builds as it does.
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--quiet"]
     # As constraints too: before 23.3, pip takes the newest version of a package that another one
     # requires with an extra.
     commands: list[list[str | Path]] = [

@@ -37,7 +37,9 @@ class CommandClient(client.Client):
                 states = [one["state"] for one in status["instances"]]
                 reason = f": {status['reason']}" if status.get("reason") else ""
                 message = f'app "{app}" is {status["state"]}{reason}'
-                work.tell(message, states.count("running"), len(states))
+                # What it waits for does not come the sooner, the more instances run.
+                is_waiting = status["state"] == "waiting"
+                work.tell(message, states.count("running"), 0 if is_waiting else len(states))
 
             return super().wait_running(app, timeout_s, note or show)
 
