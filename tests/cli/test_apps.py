@@ -43,6 +43,8 @@ def test_a_wait_for_an_app_shows_its_reason_and_how_many_instances_run(
     two = [{"state": "running"}, {"state": "starting"}]
     states = [
         {"state": "starting", "reason": "no session", "instances": two},
+        # It waits as long, however many of its instances run.
+        {"state": "waiting", "reason": 'no worker has connector "x"', "instances": two},
         {"state": "running", "instances": two[:1] * 2},
     ]
     told: list[str] = []
@@ -59,4 +61,5 @@ def test_a_wait_for_an_app_shows_its_reason_and_how_many_instances_run(
     assert [re.sub(r"\d+ s.*\)", "", line) for line in told] == [
         "a deploy ( ...",
         'app "Shop" is starting: no session (1 of 2,  ...',
+        'app "Shop" is waiting: no worker has connector "x" ( ...',
     ]
