@@ -245,7 +245,7 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 $(STAMP): $(INSTALLED)
 	@$(BIN)/python -m tools.install --all
-	@$(MAKE) --no-print-directory $(PREPARED)
+	@$(MAKE) -s --no-print-directory $(PREPARED)
 	@touch $(STAMP)
 
 $(PREPARED): $(INSTALLED)
