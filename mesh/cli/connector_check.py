@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mesh.cli.client import CommandClient
-from mesh.cli.options import ConfigOption, OutputOption, takes_cluster
-from mesh.cli.output import Output, show_json, show_table
+from mesh.cli.options import ConfigOption, FileArgument, OutputOption, takes_cluster
+from mesh.cli.output import Output, pointing_at, read_source, show_json, show_table
 from mesh.cli.variables import VarOption, filled, parse_variables
 from mesh.progress import working
 
 if TYPE_CHECKING:
-    from mesh.client import ClientContext
+    from pathlib import Path
 
-FileArgument = Annotated[Path, typer.Argument(help="An app.", exists=True, dir_okay=False)]
+    from mesh.client import ClientContext
 
 
 def add_to(app: typer.Typer) -> None:
@@ -45,38 +44,49 @@ def check(
 
     Example: `mesh check app.siddhi`, or `mesh check app.siddhi --config conf/mesh.yaml`
     """
-    text = filled(file.read_text("utf-8"), parse_variables(var), file)
-    if at.server and not local and config is None:
-        with working("workers open sources and sinks"), CommandClient(at) as client:
-            outcomes = client.check(text)
-    else:
-        from mesh import settings
-        from mesh.receiver.check_once import results
-        from mesh.worker.protocol import SessionConfig
-
-        session = SessionConfig("mesh-check", "", settings.load(config))
-        with working("sources and sinks are opened, one after the other"):
-            outcomes = asyncio.run(results(session, text))
+    source = read_source(file)
+    with pointing_at(file, source, output):
+        outcomes = _outcomes(filled(source, parse_variables(var), file), at, local, config)
     if output is Output.JSON:
         show_json(outcomes)
     elif not outcomes:
         typer.echo("the app has no source and no sink")
     else:
-        show_table(
-            ("stream", "source or sink", "address", "worker", "result"),
-            [
-                (one["stream"], one["name"], one["endpoint"] or None, one.get("worker") or None,
-                 _result(one))
-                for one in outcomes
-            ],
-        )  # fmt: skip
-        for one in outcomes:
-            for event in one["sample"]:
-                typer.echo(f"{one['stream']}: {event}")
-            for reason in one["refused"]:
-                typer.echo(f"{one['stream']}: can't be read: {reason}")
+        _show(outcomes)
     if any(one["problem"] for one in outcomes):
         raise typer.Exit(1)
+
+
+def _outcomes(
+    text: str, at: ClientContext, local: bool, config: Path | None
+) -> list[dict[str, Any]]:
+    """The checks of a cluster's workers, or of this machine."""
+    if at.server and not local and config is None:
+        with working("workers open sources and sinks"), CommandClient(at) as client:
+            return client.check(text)
+    from mesh import settings
+    from mesh.receiver.check_once import results
+    from mesh.worker.protocol import SessionConfig
+
+    session = SessionConfig("mesh-check", "", settings.load(config))
+    with working("sources and sinks are opened, one after the other"):
+        return asyncio.run(results(session, text))
+
+
+def _show(outcomes: list[dict[str, Any]]) -> None:
+    show_table(
+        ("stream", "source or sink", "address", "worker", "result"),
+        [
+            (one["stream"], one["name"], one["endpoint"] or None, one.get("worker") or None,
+             _result(one))
+            for one in outcomes
+        ],
+    )  # fmt: skip
+    for one in outcomes:
+        for event in one["sample"]:
+            typer.echo(f"{one['stream']}: {event}")
+        for reason in one["refused"]:
+            typer.echo(f"{one['stream']}: can't be read: {reason}")
 
 
 def _result(one: dict[str, Any]) -> str:

@@ -58,6 +58,8 @@ async def connect(context: Context, role: str) -> Client:
     tls = client_context(options)
     client.demands_tls = tls is not None or any(one.startswith("tls://") for one in servers)
     arguments: dict[str, Any] = {name: str(value) for name, value in login.items() if value}
+    # Also of the first connection, which is otherwise tried for two minutes.
+    arguments |= {"max_reconnect_attempts": 1, "reconnect_time_wait": 0.1}
     if tls is not None:
         arguments["tls"] = tls
     try:
@@ -72,5 +74,6 @@ async def connect(context: Context, role: str) -> Client:
     except (NatsError, OSError, TimeoutError) as error:
         await close(client)
         reason = problems[-1] if problems else f"{error}" or type(error).__name__
-        raise UnavailableError(f"NATS can't be reached: {reason}") from error
+        where = ", ".join(servers)
+        raise UnavailableError(f"NATS at {where} can't be reached: {reason}") from error
     return client

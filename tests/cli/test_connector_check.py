@@ -80,3 +80,33 @@ def test_a_cluster_is_asked_unless_this_machine_is_meant(
     # The text is no app, which this machine finds out by itself.
     local = CliRunner().invoke(app, ["check", str(path), "--local"])
     assert "w1" not in local.output
+
+
+def test_servers_of_others_that_do_not_answer_are_named(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    path, config = tmp_path / "app.siddhi", tmp_path / "mesh.yaml"
+    path.write_text("""@App:name('Fan') define stream S (k string);
+    @sink(type='nats', server.urls='nats://ann:hunter2@127.0.0.1:1, 127.0.0.1:2',
+          destination='a.{{k}}', @map(type='json'))
+    define stream T (k string); from S select k insert into T;""")
+    receiver = {"egress": "127.0.0.1:1-65535"}
+    config.write_text(json.dumps({"nats": {"url": nats_server.url}, "receiver": receiver}))
+    done = CliRunner().invoke(app, ["check", str(path), "--config", str(config), "-o", "json"])
+    assert done.exit_code == 1, done.output
+    (found,) = json.loads(done.stdout)
+    assert found["problem"].startswith("NATS at nats://127.0.0.1:1, 127.0.0.1:2 can't be reached: ")
+    assert "hunter2" not in done.output
+
+
+def test_an_app_that_is_refused_is_shown_with_its_line(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    path, config = tmp_path / "app.siddhi", tmp_path / "mesh.yaml"
+    path.write_text("define stream S (k string);\nfrom S selct k insert into T;\n")
+    config.write_text(json.dumps({"nats": {"url": nats_server.url}}))
+    done = CliRunner().invoke(app, ["check", str(path), "--config", str(config)])
+    assert (done.exit_code, "MESH-L104" in done.output) == (1, True)
+    assert "2 | from S selct k insert into T;" in done.output
+    gone = CliRunner().invoke(app, ["check", str(tmp_path / "gone.siddhi"), "--local"])
+    assert (gone.exit_code, "MESH-U120" in gone.output) == (1, True)
