@@ -76,3 +76,16 @@ def test_expected_errors_are_sentences_and_end_with_1(
     assert said.exit_code == 1
     assert words in said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_a_command_ends_without_a_search_for_garbage() -> None:
+    program = (
+        "import atexit, gc, sys;"
+        "atexit.register(lambda: print('frozen', gc.get_freeze_count() > 1000));"
+        "sys.argv = ['mesh', '--help'];"
+        "from mesh.cli import main; main()"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert said.stdout.endswith("frozen True\n")
