@@ -94,7 +94,7 @@ end;
 #: What is compiled in a process beside the others.
 _BESIDE: Final = {"usual": _USUAL_PATTERNS, "patterns": _PATTERNS}
 _EVENTS: Final = 40
-_LOW_PRIORITY: Final = 10
+_LOW_PRIORITY: Final = 5
 
 
 def compile_once() -> None:
