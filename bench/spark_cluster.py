@@ -19,7 +19,7 @@ from rich.table import Table
 
 from bench import measuring
 from bench.mesh import harness
-from mesh import scratch
+from mesh.files import scratch
 from tests.support.standalone import Standalone
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyspark
 
-from mesh import java
+from mesh.processes import java
 
 MASTER = "spark-master"
 ARGUMENTS = {

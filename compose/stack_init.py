@@ -22,9 +22,9 @@ from typing import Any
 import certifi
 
 from mesh.api import users
-from mesh.certificate import self_signed
 from mesh.client import context
 from mesh.clock import SystemClock
+from mesh.http.certificate import self_signed
 from mesh.jetstream.accounts import NatsUser, accounts, new_key
 from mesh.model.access import SETS, Permission
 from mesh.model.nats_roles import ClientGrant, NatsRole, StreamGrant, inbox

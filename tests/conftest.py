@@ -13,7 +13,7 @@ import certifi
 import pytest
 from hypothesis import settings
 
-from mesh import scratch
+from mesh.files import scratch
 from mesh.jetstream import server
 from tests.support.certificates import Authority
 from tests.support.groups import GroupScheduling, rank_of

@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from mesh import mesh_name
-from mesh.child_process import die_with_parent
 from mesh.errors import MeshError
 from mesh.jetstream.connection import close, connect
+from mesh.processes.child_process import die_with_parent
 from mesh.settings import NatsSettings, Settings, load
 from mesh.testing.processes import Processes
 

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
-from mesh import __version__, shipped
+from mesh import __version__
+from mesh.files import shipped
 from tools import chart
 
 if TYPE_CHECKING:

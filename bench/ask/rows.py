@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.connector.harness import Figure
-from mesh import scratch
+from mesh.files import scratch
 from mesh.model.stored import Backend, MergeRule, StoredColumn, StoredTable, rows_channel
 from mesh.model.types import AttributeType
 from mesh.store import copying

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from bench.ask.reads import ALL, BUCKETS, GROUPS, GROUPS_OF_RANGE, fill, keys_of, median
-from mesh import scratch
 from mesh.clock import SystemClock
+from mesh.files import scratch
 from mesh.jetstream import server
 from mesh.jetstream.connection import close, connect
 from mesh.manager.desired_state import DesiredState

@@ -12,9 +12,9 @@ import urllib.request
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.child_process import die_with_parent
 from mesh.jetstream import server
 from mesh.jetstream.accounts import MESH
+from mesh.processes.child_process import die_with_parent
 from mesh.settings import NatsSettings
 from tests.support.secured import READER, Secured
 

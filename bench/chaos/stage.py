@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from bench.chaos.disks import Disks
 from bench.chaos.namespaces import Namespaces
 from bench.chaos.servers import Servers
-from mesh import scratch
+from mesh.files import scratch
 from mesh.model.nats_roles import NatsRole
 from mesh.operators import precompile
 from mesh.settings import ChannelSettings

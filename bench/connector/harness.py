@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from bench.connector.wire import Wire
-from mesh import java, scratch
+from mesh.files import scratch
 from mesh.jetstream import server
+from mesh.processes import java
 from pyspark_nats import tuning
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import pyspark
 from rich.console import Console
 from rich.table import Table
 
-from mesh import java
 from mesh.jetstream import server
+from mesh.processes import java
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

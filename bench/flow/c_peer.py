@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from bench.connector.wire import Wire
-from mesh import scratch
+from mesh.files import scratch
 
 if TYPE_CHECKING:
     from bench.flow.plain import Job

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from bench.connector.harness import Figure
 from bench.flow import plain
 from bench.mesh import harness
-from mesh import scratch
 from mesh.clock import SystemClock
+from mesh.files import scratch
 from mesh.jetstream import log_reader
 from mesh.manager.service import ManagerService
 from mesh.model.history import HistoryInput

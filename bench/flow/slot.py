@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final
 from bench.connector.wire import Access
 from bench.flow.latency import APPS, HEAD
 from bench.flow.meter import Job, Measured
-from mesh.child_process import die_with_parent
 from mesh.jetstream import server
+from mesh.processes.child_process import die_with_parent
 from tests.support.shared_query import Hand, Instances, admitted
 
 if TYPE_CHECKING:

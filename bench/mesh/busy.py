@@ -13,8 +13,8 @@ import psutil
 
 from bench.connector.harness import Figure
 from bench.mesh import harness, scaling
-from mesh.child_process import die_with_parent
 from mesh.jetstream.journal import read
+from mesh.processes.child_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ import psutil
 
 from bench.chaos.servers import Servers
 from bench.connector.wire import Access
-from mesh import scratch
+from mesh.files import scratch
 from mesh.model.nats_roles import NatsRole
 from mesh.operators import precompile
 from mesh.settings import ChannelSettings, NatsSettings

@@ -24,7 +24,7 @@ from bench.connector import report
 from bench.operators import memory, sessions
 from bench.operators.apps import MEASURED
 from bench.operators.ours import BATCH
-from mesh import scratch
+from mesh.files import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -32,7 +32,6 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream.audit_entries import AuditEntry
 from mesh.jetstream.directory import PREFIX
-from mesh.logs import fields
 from mesh.model.access import (
     ANYONE,
     Grant,
@@ -44,6 +43,7 @@ from mesh.model.access import (
 )
 from mesh.model.access import needed as permission_needed
 from mesh.model.operation import ANY_USER
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

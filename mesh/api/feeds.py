@@ -17,11 +17,11 @@ import orjson
 from mesh.api.responses import Json, error_type, json_body, user_of
 from mesh.api.routing import serves
 from mesh.errors import MeshError
+from mesh.http.request_body import read_body
 from mesh.model.access import Permission, require, sees
 from mesh.model.foreign_operations import SimulationOperations
 from mesh.model.operation import parameter_error
 from mesh.model.simulation import BYTES_MAX, feed_of
-from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request

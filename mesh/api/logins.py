@@ -18,10 +18,10 @@ from mesh.api.auth import LOGIN, LOGIN_PREFIX, logged
 from mesh.api.responses import Json, error_type
 from mesh.api.routing import serves
 from mesh.errors import MeshError
+from mesh.http.request_body import read_body
 from mesh.jetstream.sessions import AGE_MS, IDLE_MS
 from mesh.model.access import ANYONE, current
 from mesh.model.foreign_operations import OriginalOperations
-from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request

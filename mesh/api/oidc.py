@@ -19,9 +19,9 @@ import httpx
 import orjson
 
 from mesh.errors import MeshError
-from mesh.logs import fields
+from mesh.http.web_answers import ask
 from mesh.model.access import Grant, Identity, check_pattern, permissions_of
-from mesh.web_answers import ask
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,9 +10,9 @@ from mesh.api.auth import LOGIN, PATH_MAX, logged
 from mesh.errors import MeshError
 from mesh.jetstream.audit_entries import AuditEntry
 from mesh.jetstream.sessions import refresh_token
-from mesh.logs import fields
 from mesh.model.access import ANYONE, Identity
 from mesh.model.sign_in import SignedIn
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,8 +9,8 @@ import orjson
 from starlette.responses import Response
 
 from mesh.errors import MeshError
+from mesh.http.request_body import read_body
 from mesh.language.naming import named
-from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request

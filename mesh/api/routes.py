@@ -35,9 +35,9 @@ from mesh.api.timeline import TimeRoutes
 from mesh.api.visible import visible_apps
 from mesh.errors import MeshError, MeshErrors
 from mesh.jetstream.refusals import NATS_ERRORS, unreachable
-from mesh.logs import fields
 from mesh.model.begin import parse_start_position
 from mesh.model.operations import AppOperations, ClusterOperations
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from starlette.requests import Request

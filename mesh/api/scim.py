@@ -23,9 +23,9 @@ from starlette.responses import Response
 from mesh.api.account_service import AccountService
 from mesh.api.routing import serves
 from mesh.errors import MeshError
+from mesh.http.request_body import read_body
 from mesh.jetstream.provisioning import GROUP, NAMES, USER, identity_name
 from mesh.model.foreign_operations import ScimOperations
-from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.api.routing import serves
 from mesh.errors import MeshError
+from mesh.http.request_body import read_body
 from mesh.jetstream.secret_store import VALUE_BYTES_MAX
 from mesh.model import secrets
 from mesh.model.access import is_pattern
 from mesh.model.operation import parameter_error
 from mesh.model.operations import AccountOperations
-from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request

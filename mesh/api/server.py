@@ -22,10 +22,10 @@ from mesh.api.responses import Json, error_type
 from mesh.api.routes import make_app
 from mesh.api.sign_in import make_sign_in
 from mesh.api.users import Users
-from mesh.connections import BoundedServer, ConnectionLimits
 from mesh.errors import MeshError
-from mesh.logs import fields
-from mesh.signals import end
+from mesh.http.connections import BoundedServer, ConnectionLimits
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -24,9 +24,9 @@ import orjson
 
 from mesh.api.oidc import grants_of, is_secure
 from mesh.errors import MeshError
-from mesh.logs import fields
+from mesh.http.web_answers import ask
 from mesh.model.sign_in import Attempt, SignedIn
-from mesh.web_answers import ask
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -23,8 +23,8 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from mesh.errors import MeshError
+from mesh.files.private_files import write_private
 from mesh.model.access import ALL, Grant, Identity, Permission, read_permissions
-from mesh.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

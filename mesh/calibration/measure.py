@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from mesh import scratch
 from mesh.calibration.groups import GroupCalibration, computing, input_channels
 from mesh.calibration.sample import Sampler, hints_of
 from mesh.errors import MeshError
+from mesh.files import scratch
 from mesh.jetstream import server
 from mesh.language.parser import parse_app
 from mesh.language.syntax import find

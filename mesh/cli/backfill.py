@@ -18,14 +18,14 @@ from mesh.cli.timeline import PANEL
 from mesh.cli.variables import NameOption, VarOption, filled, parse_variables
 from mesh.errors import MeshError
 from mesh.model.history import HistoryInput
-from mesh.progress import working
+from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
     from mesh.client import ClientContext
-    from mesh.progress import Work
+    from mesh.processes.progress import Work
 
 R = TypeVar("R")
 

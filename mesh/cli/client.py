@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh import client
 from mesh.client.context import is_loopback
-from mesh.progress import working
+from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -10,7 +10,7 @@ import typer
 from mesh.cli.client import CommandClient
 from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show, show_json, show_rows
-from mesh.progress import working
+from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from mesh.client import ClientContext

@@ -11,7 +11,7 @@ from mesh.cli.client import CommandClient
 from mesh.cli.options import ConfigOption, FileArgument, OutputOption, takes_cluster
 from mesh.cli.output import Output, pointing_at, read_source, show_json, show_table
 from mesh.cli.variables import VarOption, filled, parse_variables
-from mesh.progress import working
+from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from pathlib import Path

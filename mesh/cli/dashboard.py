@@ -34,8 +34,9 @@ def dashboard(
 
     Example: `mesh dashboard --config mesh.yaml`
     """
-    from mesh import logs, mesh_name, settings
+    from mesh import mesh_name, settings
     from mesh.cli.local import watch_parent
+    from mesh.telemetry import logs
 
     loaded = settings.load(config)
     mesh_name.use(loaded.mesh.name)
@@ -55,7 +56,7 @@ async def _serve(settings: Settings) -> None:
     from mesh.jetstream.sessions import UserSessions
     from mesh.manager.observer import observing
     from mesh.manager.supervision import Restarting
-    from mesh.signals import end, signalled
+    from mesh.processes.signals import end, signalled
 
     provider = make_provider(settings.oidc, SystemClock())
     listener = listen(settings.manager)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mesh.cli.dev import WorkersOption  # noqa: TC001 - typer reads the annotations
-from mesh.progress import hidden
+from mesh.processes.progress import hidden
 
 if TYPE_CHECKING:
     from mesh.cli.demo_run import Demo
@@ -97,7 +97,7 @@ async def _run(demo: Demo, data: Path, workers: int, keep: bool) -> None:
 
 async def _watched(cluster: LocalCluster, demo: Demo) -> None:
     """Run the demo until it ends or a process of the cluster does."""
-    from mesh.signals import end
+    from mesh.processes.signals import end
 
     watch = asyncio.create_task(cluster.watch())
     work = asyncio.create_task(demo.run(cluster))

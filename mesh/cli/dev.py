@@ -13,8 +13,8 @@ import typer
 
 from mesh.cli.options import ConfigOption  # noqa: TC001 - typer reads the annotations
 from mesh.errors import MeshError
-from mesh.progress import working
-from mesh.signals import end
+from mesh.processes.progress import working
+from mesh.processes.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

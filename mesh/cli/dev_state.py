@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from mesh.private_files import write_private
+from mesh.files.private_files import write_private
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -124,7 +124,7 @@ def _finding_of(what: str, ask: Callable[[], str]) -> DoctorFinding:
 
 
 def _java() -> str:
-    from mesh import java
+    from mesh.processes import java
 
     home = java.java_home()
     info = java.inspect(home / "bin" / "java")

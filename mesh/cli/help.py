@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh import shipped
 from mesh.errors import MeshError
+from mesh.files import shipped
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh import shipped
 from mesh.cli.machine_files import (
     CONFIG,
     CONNECTOR_KEY,
@@ -24,7 +23,8 @@ from mesh.cli.machine_files import (
 )
 from mesh.cli.output import counted, show_table
 from mesh.errors import MeshError
-from mesh.private_files import write_private
+from mesh.files import shipped
+from mesh.files.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -252,8 +252,8 @@ def _certificate(root: Path, hosts: Iterable[str], said: str, *, dry_run: bool) 
     """A certificate of the API that is its own authority, unless there is one."""
     import socket
 
-    from mesh.certificate import self_signed
     from mesh.clock import SystemClock
+    from mesh.http.certificate import self_signed
 
     certificate, key = (_in(root, CONFIG / one) for one in ("api.crt", "keys/api.key"))
     if certificate.exists() and key.exists():

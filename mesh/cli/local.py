@@ -23,14 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh import mesh_name
-from mesh.child_process import die_with_parent
 from mesh.cli import dev_state, local_nats
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
+from mesh.files.private_files import write_private
 from mesh.jetstream import server
 from mesh.model.addresses import split_list
 from mesh.model.nats_roles import NatsRole, inbox
-from mesh.private_files import write_private
+from mesh.processes.child_process import die_with_parent
 from mesh.settings import FunctionSettings, NatsSettings, Settings, to_yaml
 
 if TYPE_CHECKING:
@@ -145,8 +145,8 @@ def start(plan: LocalPlan) -> LocalCluster:
             can't be started.
     """
     from mesh.api import users
-    from mesh.certificate import has_days_left, self_signed
     from mesh.client import context as contexts
+    from mesh.http.certificate import has_days_left, self_signed
 
     directory = plan.directory.absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)

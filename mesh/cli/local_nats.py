@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from mesh.files.private_files import write_private
 from mesh.jetstream.accounts import NatsUser, accounts, new_key
 from mesh.model.nats_roles import ClientGrant, NatsRole, StreamGrant, inbox
-from mesh.private_files import write_private
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 import mesh
-from mesh import shipped
+from mesh.files import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

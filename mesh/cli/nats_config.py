@@ -16,7 +16,7 @@ import typer
 
 from mesh import mesh_name
 from mesh.errors import MeshError
-from mesh.private_files import write_private
+from mesh.files.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

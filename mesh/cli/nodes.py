@@ -58,11 +58,12 @@ def worker(id: IdOption = None, config: ConfigOption = None) -> None:
 
 
 def _prepare(config: Path | None) -> Settings:
-    from mesh.imports import import_nats
+    from mesh.processes.imports import import_nats
 
     import_nats()
-    from mesh import logs, mesh_name, settings
+    from mesh import mesh_name, settings
     from mesh.cli.local import watch_parent
+    from mesh.telemetry import logs
 
     loaded = settings.load(config)
     mesh_name.use(loaded.mesh.name)
@@ -82,7 +83,7 @@ async def _manage(settings: Settings) -> None:
     from mesh.jetstream.sessions import UserSessions
     from mesh.manager import run
     from mesh.manager.supervision import Restarting
-    from mesh.signals import end
+    from mesh.processes.signals import end
 
     # Invalid settings are refused before anything is written to NATS.
     provider = make_provider(settings.oidc, SystemClock())

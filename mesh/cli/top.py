@@ -16,7 +16,7 @@ from mesh.cli.options import OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show_json
 from mesh.errors import MeshError
 from mesh.model.names import app_of_token
-from mesh.progress import hidden
+from mesh.processes.progress import hidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

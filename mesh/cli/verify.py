@@ -9,7 +9,7 @@ import typer
 from mesh.cli.client import CommandClient
 from mesh.cli.options import OutputOption, app_token, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
-from mesh.progress import working
+from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from mesh.client import ClientContext

@@ -9,7 +9,7 @@ import typer
 
 from mesh.cli.client import CommandClient
 from mesh.cli.output import show_table
-from mesh.progress import working
+from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

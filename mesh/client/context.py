@@ -19,7 +19,7 @@ import orjson
 
 from mesh import settings
 from mesh.errors import MeshError
-from mesh.private_files import user_directory, write_private
+from mesh.files.private_files import user_directory, write_private
 from mesh.settings import NatsSettings
 
 #: What says who the user is; it belongs to the server of its source.

@@ -19,7 +19,7 @@ import orjson
 
 from mesh.client.context import LOGINS
 from mesh.errors import MeshError
-from mesh.private_files import write_private
+from mesh.files.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -15,7 +15,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import connection
 from mesh.mapping.messages import decode as decode
-from mesh.signals import end
+from mesh.processes.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import (

@@ -19,9 +19,9 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from mesh import scratch
 from mesh.connect.contract import NodeAccess, UnavailableError
 from mesh.errors import MeshError
+from mesh.files import scratch
 from mesh.model.addresses import is_among, is_named, split_list
 from mesh.model.stored import Backend
 
@@ -245,6 +245,6 @@ def _is_path(text: str) -> bool:
 
 
 def _of_commands() -> Path:
-    from mesh.private_files import user_directory
+    from mesh.files.private_files import user_directory
 
     return user_directory()

@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect.spec import Role, Spec
-from mesh.logs import fields
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mesh import shipped
+from mesh.files import shipped
 
 #: Pause between two generated events, milliseconds.
 PAUSE_MS: Final = 500

@@ -16,9 +16,9 @@ from starlette.responses import RedirectResponse, Response
 
 from mesh.api.auth import logged
 from mesh.errors import MeshError
+from mesh.http.request_body import read_body
 from mesh.jetstream.sessions import UserSession, is_same
 from mesh.model.access import Permission, current, lacking
-from mesh.request_body import read_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import orjson
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
-from mesh.bounds import Bound
 from mesh.dashboard.guard import (
     cookie_of,
     identity_of,
@@ -20,6 +19,7 @@ from mesh.dashboard.guard import (
 )
 from mesh.dashboard.rendering import PageView, page_of, parts_of
 from mesh.errors import MeshError
+from mesh.http.bounds import Bound
 from mesh.model.access import Permission
 
 if TYPE_CHECKING:

@@ -103,7 +103,7 @@ class _Body:
         self.file = f"<function {script.name}>"
         namespace: dict[str, Any] = dict(_SAFE_NAMES)
         if "pandas" in script.body:
-            # Our processes hide it from Arrow (``mesh.imports``), which looks again for this.
+            # Our processes hide it from Arrow (``mesh.processes.imports``), which looks again now.
             with suppress(ImportError):
                 pa.table({}).to_pandas()
         exec(_code(script, self.file), namespace)

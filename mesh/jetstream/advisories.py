@@ -20,9 +20,9 @@ import orjson
 
 from mesh.control.journal import of_elections, of_lost_quorum
 from mesh.jetstream.channels import js_streams
-from mesh.logs import fields
 from mesh.model import names
-from mesh.signals import end
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

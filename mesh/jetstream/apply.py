@@ -20,8 +20,8 @@ from mesh.control.actions import (
     WriteGroupForm,
 )
 from mesh.jetstream import kv
-from mesh.logs import fields
 from mesh.model import codec, names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

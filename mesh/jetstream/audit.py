@@ -21,8 +21,8 @@ from nats.js.errors import NotFoundError
 from mesh.clock import SystemClock
 from mesh.jetstream.audit_entries import AuditEntry, Refused, result_of
 from mesh.jetstream.connection import UNREACHABLE, api_call
-from mesh.logs import fields
 from mesh.model import codec, names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from mesh import scratch
 from mesh.control.restoring import snapshot_positions
 from mesh.errors import MeshError
+from mesh.files import scratch
 from mesh.jetstream import channels, kv, stream_positions
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.manifests import stored_manifest

@@ -19,8 +19,8 @@ from mesh.errors import MeshError
 from mesh.jetstream import journal, kv, snapshots
 from mesh.jetstream.connection import RECONNECT_S, api_call
 from mesh.jetstream.refusals import NO_ROOM
-from mesh.logs import fields
 from mesh.model import names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator

@@ -20,8 +20,8 @@ from nats.js.errors import Error as JetStreamError
 from mesh.errors import MeshError
 from mesh.jetstream.server import check_version
 from mesh.jetstream.server_selection import ServerSelection
-from mesh.logs import fields
-from mesh.signals import end
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

@@ -26,7 +26,7 @@ import orjson
 
 from mesh.control.journal import of_different_copies
 from mesh.jetstream.connection import UNREACHABLE, api_call, api_subject
-from mesh.logs import fields
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

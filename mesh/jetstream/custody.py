@@ -20,8 +20,8 @@ from mesh.control.journal import JournalEntry
 from mesh.control.verification import Finding, Severity
 from mesh.jetstream import channels, kv
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.logs import fields
 from mesh.model import codec, names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -26,9 +26,9 @@ from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.provisioning import NAMES, provisioned
-from mesh.logs import fields
 from mesh.model import names
 from mesh.model.access import Grant, grant_of, grant_values
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
-from mesh import scratch
 from mesh.errors import MeshError
+from mesh.files import scratch
 from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.model import names

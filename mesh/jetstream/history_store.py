@@ -16,8 +16,8 @@ import orjson
 from nats.js.errors import NotFoundError
 
 from mesh.jetstream.connection import api_call
-from mesh.logs import fields
 from mesh.model import names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

@@ -16,9 +16,9 @@ from nats.js.errors import NotFoundError
 
 from mesh.control.journal import JournalEntry
 from mesh.jetstream.connection import UNREACHABLE, listen
-from mesh.logs import fields
 from mesh.model import codec, names
-from mesh.signals import end
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -20,10 +20,10 @@ from nats.js.errors import KeyNotFoundError
 from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.manifests import stored_manifest
-from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import StandbyStatus
-from mesh.signals import end
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

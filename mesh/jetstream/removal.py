@@ -18,8 +18,8 @@ from nats.js.errors import NotFoundError
 from mesh.control.actions import RemoveApp, Retire
 from mesh.jetstream import channels, kv, snapshots
 from mesh.jetstream.apply import delete_status
-from mesh.logs import fields
 from mesh.model import codec, names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesh import child_process
 from mesh.errors import MeshError
+from mesh.processes import child_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -29,8 +29,8 @@ from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError, together
 from mesh.jetstream.manifests import stored_manifest
 from mesh.jetstream.mirror import file_name
-from mesh.logs import fields
 from mesh.model import names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Coroutine, Mapping

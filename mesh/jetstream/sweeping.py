@@ -9,8 +9,8 @@ import orjson
 from nats.js.errors import KeyNotFoundError
 
 from mesh.jetstream import history_checkpoints, kv
-from mesh.logs import fields
 from mesh.model import names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext

@@ -18,9 +18,9 @@ from mesh.control.records import Records, kind_of
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.kv import OPERATION, is_at_end, subject
-from mesh.logs import fields
 from mesh.model import codec, names
-from mesh.signals import end
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

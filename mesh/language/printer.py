@@ -10,6 +10,7 @@ import re
 from typing import Final, assert_never
 
 from mesh.language.layout import format_app, format_parts
+from mesh.language.memo import memoized
 from mesh.language.print_expressions import (
     print_expression,
     print_function,
@@ -66,7 +67,6 @@ from mesh.language.syntax import (
     WithinRange,
 )
 from mesh.language.tokens import RESERVED
-from mesh.remembered import remembered
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*([.:-][A-Za-z_][A-Za-z_0-9]*)*\Z")
 #: Notation of counts in sequences.
@@ -172,7 +172,7 @@ def _aggregation(aggregation: AggregationDefinition) -> str:
 # Queries
 
 
-@remembered
+@memoized
 def print_query(query: Query) -> str:
     """A query, a clause a line, its annotations before it."""
     return _annotated(

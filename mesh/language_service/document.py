@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError, Position, all_errors
 from mesh.language.cursor import Cursor
+from mesh.language.memo import memoized
 from mesh.language.naming import named
 from mesh.language.places import Places
 from mesh.language.syntax import Annotation
@@ -22,7 +23,6 @@ from mesh.plan.diagnostics import place_of
 from mesh.plan.groups import app_name
 from mesh.plan.misspelt import misspelt_annotations
 from mesh.plan.notes import noted_options, unread_sources
-from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -213,7 +213,7 @@ def _types(root: object) -> dict[tuple[int, int], str]:
     return by_place
 
 
-@remembered
+@memoized
 def _types_of_query(query: BoundQuery) -> dict[tuple[int, int], str]:
     return _types(query)
 

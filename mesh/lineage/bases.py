@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh import scratch
 from mesh.errors import MeshError
+from mesh.files import scratch
 from mesh.jetstream import backups
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.operators.base import State, subset

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from mesh import scratch
 from mesh.control.cluster_state import cluster_state_of
 from mesh.errors import MeshError
+from mesh.files import scratch
 from mesh.jetstream import stream_positions
 from mesh.jetstream.adopted import AdoptedStates
 from mesh.manager.waiting import until

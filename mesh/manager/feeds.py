@@ -25,10 +25,10 @@ from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.feed_store import FeedRecord, SentEvents
 from mesh.jetstream.kv import RevisionConflict
 from mesh.jetstream.refusals import refusals
-from mesh.logs import fields
 from mesh.model.events import SimulatedEvent
 from mesh.model.simulation import BYTES_MAX, Feed, FeedState, feed_of, invalid
-from mesh.signals import end
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

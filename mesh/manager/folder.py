@@ -26,8 +26,8 @@ from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError, all_errors
 from mesh.language.naming import named
 from mesh.language.substitution import substitute, variables_for
-from mesh.logs import fields
 from mesh.model import names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from mesh import scratch
-from mesh.child_process import die_with_parent
 from mesh.errors import MeshError
+from mesh.files import scratch
 from mesh.functions.script_switch import OF_MANAGERS
 from mesh.jetstream import kv
 from mesh.jetstream.history_checkpoints import HistoryCheckpoints
 from mesh.model import codec, names
 from mesh.model.history import HistoryReport
 from mesh.plan.history_streams import is_stream
+from mesh.processes.child_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mesh.bounded_process import BoundedProcess
-from mesh.bounds import Bound
 from mesh.connect.references import types_of
 from mesh.errors import MeshError
+from mesh.http.bounds import Bound
 from mesh.language_service.completion import complete
 from mesh.language_service.document import NOT_RUN_YET, Document
 from mesh.language_service.hover import hover
 from mesh.plan.typed_references import needs_types, with_types
+from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:
-    from mesh.bounded_process import Process
+    from mesh.processes.bounded_process import Process
 
 #: Longest text, and time for one answer.
 TEXT_LENGTH_MAX: Final = 200_000

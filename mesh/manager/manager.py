@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from mesh import machine, notify
 from mesh.clock import SystemClock
 from mesh.control.actions import target_of
 from mesh.control.journal import JournalEntry, of_lost_writes
@@ -48,7 +47,6 @@ from mesh.jetstream.history_store import MetricsHistoryStore
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.refusals import no_room
 from mesh.jetstream.watch import ClusterView
-from mesh.logs import fields
 from mesh.manager.autoscaling import Autoscaling
 from mesh.manager.folder import AppsFolder
 from mesh.manager.presence import Presence
@@ -56,7 +54,9 @@ from mesh.manager.service import ManagerService
 from mesh.manager.supervision import Restarting, supervised
 from mesh.manager.tracing import Tracer, open_tracer
 from mesh.model import codec, names
-from mesh.signals import signalled
+from mesh.processes import machine, notify
+from mesh.processes.signals import signalled
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine

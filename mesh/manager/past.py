@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
 from mesh.functions.script_switch import OF_MANAGERS
 from mesh.manager.questions import FunctionCalls
+from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.bounded_process import Process
     from mesh.manager.desired_state import DesiredState
     from mesh.model.begin import StartPosition
     from mesh.model.cluster import AppRecord
     from mesh.model.lineage import StoredStream
+    from mesh.processes.bounded_process import Process
     from mesh.settings import Settings
 
 #: Time for one answer, the start of the process among it, seconds.

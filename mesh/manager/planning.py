@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mesh.bounded_process import BoundedProcess
-from mesh.bounds import Bound
 from mesh.connect.references import types_of
 from mesh.errors import MeshError
 from mesh.functions.scripts import not_allowed
+from mesh.http.bounds import Bound
 from mesh.language.naming import named
 from mesh.language.parser import parse, parse_app
 from mesh.model import codec, names
@@ -45,6 +44,7 @@ from mesh.plan.reads import may_read_by_connectors, reads_of, with_reads
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
 from mesh.plan.typed_references import needs_types, with_types
+from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -14,14 +14,14 @@ import secrets
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from mesh import machine
 from mesh.control import membership
 from mesh.control.election import ManagerCandidate
 from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.cluster import NodeRecord, NodeRole
+from mesh.processes import machine
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
 from mesh.functions.script_switch import OF_MANAGERS
 from mesh.manager.questions import FunctionCalls
@@ -20,15 +19,16 @@ from mesh.model import names
 from mesh.model.access import Permission, require
 from mesh.model.begin import parse_start_position
 from mesh.model.lineage import StoredStream
+from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.bounded_process import Process
     from mesh.manager.desired_state import DesiredState
     from mesh.manager.past import PastQuestions
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec, Channel
+    from mesh.processes.bounded_process import Process
 
 #: Time for one answer, seconds: the first one on a machine compiles native loops.
 ANSWER_S: Final = 45.0

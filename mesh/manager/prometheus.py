@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
-from mesh.web_answers import ask
+from mesh.http.web_answers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

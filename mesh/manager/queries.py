@@ -18,17 +18,17 @@ import anyio.to_thread
 import orjson
 from anyio import CapacityLimiter
 
-from mesh.bounded_process import BoundedProcess
-from mesh.bounds import Bound
 from mesh.errors import MeshError, error_of, not_supported
 from mesh.functions.script_switch import OF_MANAGERS
+from mesh.http.bounds import Bound
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.refusals import unreachable
-from mesh.logs import fields
 from mesh.manager import table_changes
 from mesh.model import codec, names
 from mesh.model.question import Answer, Question, from_message, is_inbox, query_of
-from mesh.signals import end
+from mesh.processes.bounded_process import BoundedProcess
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-    from mesh.bounded_process import Process
     from mesh.clock import Clock
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.desired_state import DesiredState
     from mesh.manager.query_parts import QueryPlan
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import AppRecord, Assignment
+    from mesh.processes.bounded_process import Process
     from mesh.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mesh.bounds import Bound
+from mesh.http.bounds import Bound
 
 if TYPE_CHECKING:
-    from mesh.bounded_process import Process
+    from mesh.processes.bounded_process import Process
 
 #: Questions of a kind that wait.
 WAITING_MAX: Final = 4

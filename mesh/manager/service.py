@@ -9,13 +9,13 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.bounds import Bound
 from mesh.control import election
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry, story
 from mesh.control.lifecycle import AppState, AppStatus, app_status, app_statuses
 from mesh.control.readiness import manager_reasons
 from mesh.errors import MeshError
+from mesh.http.bounds import Bound
 from mesh.jetstream import custody, journal
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options

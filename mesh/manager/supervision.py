@@ -17,7 +17,7 @@ import anyio
 from mesh.clock import Clock, SystemClock
 from mesh.control.retries import Retries
 from mesh.errors import MeshError
-from mesh.logs import fields
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

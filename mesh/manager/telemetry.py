@@ -26,12 +26,12 @@ from nats.errors import Error as NatsError
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.survey import Surveyed, survey
-from mesh.logs import fields
 from mesh.manager.history import SPAN_S, Key, MetricsHistory, Series
 from mesh.manager.prometheus import query_range
 from mesh.manager.rates import FLOW_FIELDS, LATENCY_BUCKETS, Flow, Rates, total
 from mesh.model.cluster import StatisticsLevel
 from mesh.model.histogram import LATENCY_BOUNDS_S, quantile
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,7 +12,7 @@ from __future__ import annotations
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from mesh.traces import provider_of
+from mesh.telemetry.traces import provider_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

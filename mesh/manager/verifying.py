@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
-from mesh.bounds import Bound
 from mesh.control.journal import JournalEntry
 from mesh.control.retention import needed, retentions
 from mesh.control.verification import Severity, findings
+from mesh.http.bounds import Bound
 from mesh.jetstream import channels, custody, evidence, retention
 from mesh.jetstream.refusals import refusals
-from mesh.logs import fields
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
 from mesh.functions.script_switch import OF_MANAGERS
 from mesh.manager.questions import FunctionCalls
+from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mesh.bounded_process import Process
     from mesh.jetstream.watch import ClusterView
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.cluster import InstanceStatus
+    from mesh.processes.bounded_process import Process
 
 #: Time for one answer, the start of the process among it, seconds.
 ANSWER_S: Final = 240.0

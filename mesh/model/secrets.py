@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from mesh import logs
+from mesh.telemetry import logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

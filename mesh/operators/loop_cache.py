@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from mesh import scratch
+from mesh.files import scratch
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from mesh.functions.catalogue import (
     STATEFUL_STREAM_FUNCTIONS,
     TRAINED_BY,
 )
+from mesh.language.memo import memoized
 from mesh.plan.bound import (
     AnswerOutput,
     BoundAggregation,
@@ -36,7 +37,6 @@ from mesh.plan.bound import (
     Window,
     walk,
 )
-from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -71,7 +71,7 @@ class Uses:
 _OF_USES: Final = tuple(attrgetter(one.name) for one in fields(Uses))
 
 
-@remembered
+@memoized
 def uses_of(element: BoundQuery | BoundPartition | BoundAggregation) -> Uses:
     """The uses of a query, of an aggregation, or of all queries of a partition and its keys."""
     if isinstance(element, BoundAggregation):

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.errors import not_supported
 from mesh.functions.catalogue.statements import STATEMENTS, parts_of
+from mesh.language.memo import memoized
 from mesh.language.syntax import (
     Annotation,
     AttributeDefinition,
@@ -46,7 +47,6 @@ from mesh.language.syntax import (
 )
 from mesh.plan.bind import bind
 from mesh.plan.bound import BoundStream, BoundStreamFunction
-from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +117,7 @@ def _streams(node: Any) -> Iterator[StreamReference]:
             yield from _streams(getattr(node, one.name))
 
 
-@remembered
+@memoized
 def _has_call(query: Query) -> bool:
     return next(_calls(query), None) is not None
 

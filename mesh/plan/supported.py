@@ -29,6 +29,7 @@ from mesh.functions.catalogue import (
 from mesh.functions.cron import check_cron
 from mesh.functions.geometry import OF_AREAS
 from mesh.functions.scripts import compile_script
+from mesh.language.memo import memoized
 from mesh.language.syntax import BinaryOperator, EventKind, RateKind, find
 from mesh.model import names
 from mesh.model.types import AttributeType
@@ -58,7 +59,6 @@ from mesh.plan.connectors import check_connector, connector_of
 from mesh.plan.dependencies import OF_MODELS, models_of
 from mesh.plan.patterns import check_pattern
 from mesh.plan.stores import stored_table_of
-from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -242,7 +242,7 @@ def _check_partition(partition: BoundPartition) -> None:
         _check_query(query)
 
 
-@remembered
+@memoized
 def _check_query(query: BoundQuery) -> None:
     source = query.input
     match source:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.imports import import_nats
+from mesh.processes.imports import import_nats
 
 if __name__ == "__main__":
     import_nats()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from mesh import logs
-from mesh.imports import import_nats
+from mesh.processes.imports import import_nats
+from mesh.telemetry import logs
 from mesh.worker.protocol import SessionConfig, read_config
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from mesh.logs import fields
 from mesh.mapping.contract import Refusal
 from mesh.mapping.encoder import not_finite
+from mesh.telemetry.logs import fields
 from pyspark_nats.decode.result import DecodedPart, assembled, without
 
 if TYPE_CHECKING:

@@ -14,17 +14,17 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mesh import logs, traces
 from mesh.clock import SystemClock
 from mesh.connect.access import access_of
 from mesh.connect.references import references_of
 from mesh.control.retries import Retries
-from mesh.imports import import_arrow
 from mesh.jetstream.connection import close, connect, while_open
 from mesh.jetstream.secret_store import SecretStore
-from mesh.logs import fields
 from mesh.model.nats_roles import NatsRole, inbox
+from mesh.processes.imports import import_arrow
 from mesh.receiver.environment import HostEnvironment
+from mesh.telemetry import logs, traces
+from mesh.telemetry.logs import fields
 from mesh.worker.protocol import (
     Ready,
     Report,

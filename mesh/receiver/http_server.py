@@ -13,9 +13,9 @@ from typing import Any, Final
 import uvicorn
 
 from mesh.connect.contract import NodeAccess
-from mesh.connections import BoundedServer, ConnectionLimits
 from mesh.errors import MeshError
-from mesh.unpacking import GZIP, Unpacker
+from mesh.http.connections import BoundedServer, ConnectionLimits
+from mesh.http.unpacking import GZIP, Unpacker
 
 #: The usual limits.
 USUAL: Final = NodeAccess()

@@ -12,16 +12,16 @@ from nats.errors import Error as NatsError
 
 from mesh.connect.contract import UnavailableError
 from mesh.errors import MeshError
-from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.model.permits import check_inputs
 from mesh.model.secrets import masked
+from mesh.processes.signals import end
 from mesh.receiver.opened import Opened
 from mesh.receiver.outcomes import described, is_outage, reason_of
 from mesh.receiver.positions import PositionStore, TakenOverError
 from mesh.receiver.replaying import listen
 from mesh.receiver.schemas import with_schema
-from mesh.signals import end
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

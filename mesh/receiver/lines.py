@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh import traces
 from mesh.receiver.positions import EventLines
+from mesh.telemetry import traces
 from pyspark_nats.arrow import kernels
 from pyspark_nats.decode.result import without
 from pyspark_nats.encode import to_json

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
-from mesh import traces
 from mesh.connect.contract import Record, RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
 from mesh.jetstream.channel_reader import ChannelReader
-from mesh.logs import fields
 from mesh.model.cluster import ConnectorStatus, InstanceState
 from mesh.receiver.faults import AWAY, REFUSED
 from mesh.receiver.outbox_items import OutboxRecords, portions
@@ -28,6 +26,8 @@ from mesh.receiver.outbox_mapping import MappedItems
 from mesh.receiver.outcomes import Search, Step, described, is_outage, reason_of, written
 from mesh.receiver.positions import SourcePosition, TakenOverError, check_input, initial
 from mesh.receiver.recording import Recorder
+from mesh.telemetry import traces
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import orjson
 from nats.js.errors import NotFoundError
 
-from mesh import traces
 from mesh.errors import MeshError
 from mesh.jetstream.connection import api_call
 from mesh.model import names
+from mesh.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from mesh.connect.contract import UnavailableError
-from mesh.logs import fields
 from mesh.model import codec, names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -42,7 +42,7 @@ async def _schema(url: str) -> str:
     # Few hosts need it for this.
     import httpx
 
-    from mesh.web_answers import ask
+    from mesh.http.web_answers import ask
 
     try:
         # The environment of the worker is not the app's.

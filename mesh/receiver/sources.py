@@ -13,14 +13,12 @@ import numpy as np
 from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
-from mesh import traces
 from mesh.connect.contract import (
     Context,
     RefusedPayloadError,
     ShardsChangedError,
     UnavailableError,
 )
-from mesh.logs import fields
 from mesh.model import error_entry, names
 from mesh.model.cluster import ConnectorStatus, InstanceState
 from mesh.receiver.decoding import decoded, decoded_batch
@@ -30,6 +28,8 @@ from mesh.receiver.lines import lines_of, messages_with_traces, without_larger
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
 from mesh.receiver.shards import ShardStore, fence_of, token_of
+from mesh.telemetry import traces
+from mesh.telemetry.logs import fields
 from pyspark_nats.encode import to_json
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from mesh.logs import fields
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -16,7 +16,7 @@ from typing import Final
 
 import pyspark
 
-from mesh import java
+from mesh.processes import java
 from pyspark_nats import tuning
 
 #: Environment variable: the session writes an archive instead of using one.

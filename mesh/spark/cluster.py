@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from mesh import mesh_name, traces
+from mesh import mesh_name
 from mesh.errors import MeshError
 from mesh.functions.script_switch import SWITCH
 from mesh.spark import executor_check
 from mesh.spark.shared_query.slot_network import Address
 from mesh.store import sources
+from mesh.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

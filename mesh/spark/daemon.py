@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from mesh.imports import import_arrow
+from mesh.processes.imports import import_arrow
 from mesh.spark import daemon_ahead
 
 #: Set by the session for tasks that run functions of ours, and for no others.

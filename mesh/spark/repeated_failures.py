@@ -16,21 +16,21 @@ import shutil
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.bounded_process import BoundedProcess
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.functions.script_switch import SWITCH
-from mesh.logs import fields
+from mesh.processes.bounded_process import BoundedProcess
 from mesh.spark.instance_io import InstanceIO, RefusedMessage
 from mesh.spark.shared_query import members
 from mesh.spark.shared_query.work import UNANSWERED
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
     from pathlib import Path
     from typing import Protocol
 
-    from mesh.bounded_process import Process
+    from mesh.processes.bounded_process import Process
     from mesh.spark.shared_query.members import Offsets
     from pyspark_nats.decode.limits import MessageLimits
 

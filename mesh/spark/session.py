@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from mesh import java, scratch
+from mesh.files import scratch
+from mesh.processes import java
 from mesh.spark import class_archive, cluster, daemon_ahead
 from mesh.spark.daemon import FUNCTIONS_VARIABLE
 from pyspark_nats import tuning

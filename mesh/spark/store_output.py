@@ -19,7 +19,6 @@ import orjson
 import pyarrow as pa
 
 from mesh.errors import MeshError
-from mesh.logs import fields
 from mesh.model.stored import changes_channel, is_stored, rows_channel
 from mesh.model.stored_limits import refused
 from mesh.operators.base import concat
@@ -28,6 +27,7 @@ from mesh.operators.failures import FAILED
 from mesh.store.backends import writer_of
 from mesh.store.sources import database
 from mesh.store.stored_rows import StoredRows
+from mesh.telemetry.logs import fields
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mesh.errors import MeshError
-from mesh.logs import fields
 from mesh.store.engine import STATEMENT_S, away
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from nats.js.errors import NoStreamResponseError, NotFoundError
 
-from mesh import machine
 from mesh.connect import registry
 from mesh.control import membership
 from mesh.control.agent_events import (
@@ -54,10 +53,11 @@ from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
-from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.cluster import InstanceStatus, NodeRecord, NodeRole, StandbyStatus, StatisticsLevel
-from mesh.signals import end
+from mesh.processes import machine
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 from mesh.worker.child import SessionProcess
 from mesh.worker.metrics import Placed, WorkerValues
 from mesh.worker.protocol import (

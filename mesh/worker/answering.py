@@ -1,7 +1,7 @@
 """Answers of on-demand queries from the state that an instance stores on its worker's disk.
 
-This runs in a process of its own (``mesh.bounded_process``): it loads the operators, maps the
-pieces read-only, and may be killed at any moment.  A state is stored at most a second after the
+This runs in a process of its own (``mesh.processes.bounded_process``): it loads the operators, maps
+the pieces read-only, and may be killed at any moment.  A state is stored at most a second after the
 events in it were processed, and is never changed; old ones are dropped meanwhile.
 """
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from mesh import scratch, traces
-from mesh.child_process import die_with_parent
 from mesh.errors import MeshError
+from mesh.files import scratch
 from mesh.functions import script_switch
-from mesh.logs import fields
+from mesh.processes.child_process import die_with_parent
+from mesh.telemetry import traces
+from mesh.telemetry.logs import fields
 from mesh.worker import state_directory, store_secrets
 from mesh.worker.protocol import Reply, SessionConfig, config_line, from_line, to_line
 

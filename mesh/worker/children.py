@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.clock import SystemClock
 from mesh.control.retries import Retries
-from mesh.logs import fields
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.signals import end
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import Ready, Report, StartInstance, StopInstance
 

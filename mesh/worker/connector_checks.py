@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from mesh.child_process import die_with_parent
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.logs import fields
 from mesh.model import names
 from mesh.model.question import is_inbox
-from mesh.signals import end
+from mesh.processes.child_process import die_with_parent
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 from mesh.worker.child import environment_of, inherited
 from mesh.worker.protocol import config_line
 

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import psutil
 
 import mesh
-from mesh import machine
 from mesh.model.cluster import StatisticsLevel
+from mesh.processes import machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

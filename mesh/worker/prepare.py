@@ -14,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mesh import java, scratch
+from mesh.files import scratch
 from mesh.jetstream import server
 from mesh.operators import loop_cache, precompile
-from mesh.progress import working
+from mesh.processes import java
+from mesh.processes.progress import working
 from mesh.settings import NatsSettings, Settings
 from mesh.spark import class_archive
 from mesh.worker.protocol import SessionConfig, config_line

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final
 import anyio.to_thread
 from anyio import CapacityLimiter
 
-from mesh.bounded_process import BoundedProcess
-from mesh.bounds import Bound
 from mesh.errors import MeshError
 from mesh.functions import script_switch
+from mesh.http.bounds import Bound
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.logs import fields
 from mesh.model import codec, names
 from mesh.model.app import Strategy
 from mesh.model.question import AnswerTask, Question, ReplyHead, is_inbox, to_messages
-from mesh.signals import end
+from mesh.processes.bounded_process import BoundedProcess
+from mesh.processes.signals import end
+from mesh.telemetry.logs import fields
 from mesh.worker import store_secrets
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
 
-    from mesh.bounded_process import Process
     from mesh.clock import Clock
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import Assignment
     from mesh.model.question import Answer
+    from mesh.processes.bounded_process import Process
     from mesh.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -26,17 +26,17 @@ from mesh.jetstream.connection import close, connect, connector_options, while_o
 from mesh.jetstream.mirror import Mirror
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.jetstream.task_store import JetStreamTaskStore
-from mesh.logs import fields
 from mesh.model.app import GroupKind, GroupMode
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.model.permits import check_inputs
-from mesh.signals import end
+from mesh.processes.signals import end
 from mesh.spark import cluster
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query.instance import DedicatedInstance
 from mesh.spark.instance_context import InstanceContext, InstanceOptions
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query.instance import SharedInstance
+from mesh.telemetry.logs import fields
 from mesh.worker import session_start, state_directory
 from mesh.worker.protocol import (
     Figures,

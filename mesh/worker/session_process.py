@@ -11,9 +11,11 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from mesh import java, logs, scratch
 from mesh.clock import SystemClock
-from mesh.imports import import_arrow, import_spark
+from mesh.files import scratch
+from mesh.processes import java
+from mesh.processes.imports import import_arrow, import_spark
+from mesh.telemetry import logs
 from mesh.worker import state_directory
 from mesh.worker.protocol import read_config
 

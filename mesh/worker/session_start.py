@@ -7,14 +7,14 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Final
 
-from mesh.child_process import die_with_parent
 from mesh.clock import SystemClock
 from mesh.jetstream import channels
-from mesh.logs import fields
 from mesh.operators import loop_cache
+from mesh.processes.child_process import die_with_parent
 from mesh.spark import cluster, warmup
 from mesh.spark import session as spark_session
 from mesh.spark.shared_query.query import SCRIPTS, SHARED, SharedQuery
+from mesh.telemetry.logs import fields
 from mesh.worker import warmup_channels
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Directories of a worker's local state: ``worker.state_dir/worker-ID/session-PID-XXXX``.
 
 ``worker.state_dir`` may be a directory with other content, or one that several workers share.  So
-nothing is removed but the directories of sessions that have ended (``mesh.scratch``).
+nothing is removed but the directories of sessions that have ended (``mesh.files.scratch``).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from mesh import scratch
 from mesh.errors import MeshError
+from mesh.files import scratch
 
 #: Directory of a session with one for each of its instances.
 INSTANCES: Final = "instances"

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mesh import scratch
+from mesh.files import scratch
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.secret_store import SecretStore
 from mesh.model import codec

@@ -22,11 +22,11 @@ from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.operators.dataflow.trigger import TriggerSchedule
 from mesh.plan.bind.group import bind_group
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

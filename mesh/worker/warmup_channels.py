@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
 from mesh.jetstream.connection import UNREACHABLE, api_call
-from mesh.logs import fields
 from mesh.model import names
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from nats.aio.client import Client

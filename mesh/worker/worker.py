@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mesh import java, machine, notify
 from mesh.clock import SystemClock
 from mesh.control.readiness import worker_reasons
 from mesh.errors import MeshError
@@ -16,7 +15,8 @@ from mesh.jetstream import channels
 from mesh.jetstream.connection import close, connect, while_open
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
-from mesh.signals import end, signalled
+from mesh.processes import java, machine, notify
+from mesh.processes.signals import end, signalled
 from mesh.worker import probes, state_directory
 from mesh.worker.agent import Agent
 from mesh.worker.child import SessionProcess

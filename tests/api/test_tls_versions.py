@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh import certificate as certificates
 from mesh.clock import SystemClock
+from mesh.http import certificate as certificates
 from mesh.settings import ManagerSettings
 from tests.support.api import FakeService, served
 from tests.support.secured import SecuredServers

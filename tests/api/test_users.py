@@ -17,9 +17,9 @@ from mesh.api.auth import Access
 from mesh.api.routes import make_app
 from mesh.api.users import LoginCredentials, Users
 from mesh.errors import MeshError
-from mesh.logs import TextFormatter
 from mesh.model.access import ALL, Grant, Permission, read_permissions
 from mesh.settings import ManagerSettings
+from mesh.telemetry.logs import TextFormatter
 from tests.support.api import FakeService, served
 from tests.support.monitored import Cluster
 

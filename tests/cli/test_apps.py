@@ -11,7 +11,7 @@ from mesh.cli.apps import deploy_and_wait
 from mesh.cli.client import CommandClient
 from mesh.cli.commands import app
 from mesh.client import ClientContext
-from mesh.progress import working
+from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,9 +13,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from mesh.child_process import die_with_parent
 from mesh.cli.commands import app
 from mesh.jetstream import server
+from mesh.processes.child_process import die_with_parent
 
 if TYPE_CHECKING:
     from pathlib import Path

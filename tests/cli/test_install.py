@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh import shipped
 from mesh.cli.install import texts_of
+from mesh.files import shipped
 from tests.support.mesh_command import mesh
 from tests.support.paths import ROOT
 

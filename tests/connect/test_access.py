@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from mesh import scratch
 from mesh.connect import access as node_access
 from mesh.connect.access import access_of, check_egress, check_url, path_of
 from mesh.connect.contract import Context, UnavailableError
 from mesh.errors import MeshError
+from mesh.files import scratch
 from mesh.receiver.types.kafka import settings as kafka_settings
 from mesh.settings import ReceiverSettings, SecretSettings, Settings, StateSettings
 

@@ -12,8 +12,8 @@ from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import Directory, DirectoryUser
 from mesh.model import names
 from mesh.model.access import ROLES, Grant
+from mesh.processes.signals import end
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.signals import end
 from tests.support.first_reads import Shrinking, run
 
 if TYPE_CHECKING:

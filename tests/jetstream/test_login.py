@@ -14,8 +14,8 @@ from mesh.jetstream import connection
 from mesh.jetstream.accounts import new_key
 from mesh.jetstream.blob_store import JETSTREAM, open_blob_store
 from mesh.jetstream.snapshots import ensure_buckets
+from mesh.processes.signals import end
 from mesh.settings import NatsSettings
-from mesh.signals import end
 from tests.support import jwts
 from tests.support.certificates import Authority
 

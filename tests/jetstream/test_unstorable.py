@@ -19,8 +19,8 @@ from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import Directory, DirectoryUser
 from mesh.jetstream.journal import Journal
 from mesh.model import codec, names
+from mesh.processes.signals import end
 from mesh.settings import NatsSettings
-from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

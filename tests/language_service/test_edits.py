@@ -13,6 +13,7 @@ from hypothesis import given
 from mesh.errors import MeshError, all_errors
 from mesh.language import layout, statements
 from mesh.language.formatting import canonical
+from mesh.language.memo import memoized
 from mesh.language.naming import named
 from mesh.language.parser import read_app
 from mesh.language.printer import print_app
@@ -20,7 +21,6 @@ from mesh.language.substitution import substitute
 from mesh.language_service.document import Document
 from mesh.language_service.outline import lenses, outline
 from mesh.plan.build import plan
-from mesh.remembered import remembered
 from tools import siddhiql
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def test_what_is_known_of_a_tree_goes_with_it() -> None:
     (query,) = read_app(text).app.queries
     calls: list[Position] = []
 
-    @remembered
+    @memoized
     def note(part: Query) -> None:
         calls.append(part.position)
 

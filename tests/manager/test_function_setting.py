@@ -18,7 +18,7 @@ from mesh.plan.bind import bind
 from mesh.settings import FunctionSettings, Settings
 
 if TYPE_CHECKING:
-    from mesh.bounded_process import Process
+    from mesh.processes.bounded_process import Process
 
 TEXT: Final = """define stream S (a int);
 define function f[python] return int { return 1 };

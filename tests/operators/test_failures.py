@@ -11,10 +11,10 @@ import pytest
 
 from mesh import client
 from mesh.language.parser import parse
-from mesh.logs import TextFormatter
 from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
+from mesh.telemetry.logs import TextFormatter
 from mesh.testing.cases import batch, values
 from tests.support.recorder import stored
 

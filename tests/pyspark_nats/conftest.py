@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh import java
+from mesh.processes import java
 from pyspark_nats import tuning
 from pyspark_nats.decode import json_messages
 from pyspark_nats.protocol.connection import Connection

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.child_process import die_with_parent
 from mesh.connect import registry
 from mesh.connect.contract import Context, NodeAccess, Record, UnavailableError
 from mesh.connect.spec import Role
 from mesh.errors import MeshError
 from mesh.jetstream import server as nats
+from mesh.processes.child_process import die_with_parent
 from mesh.receiver.types.file_sftp import SftpFiles
 from mesh.receiver.types.file_sink import FileSink
 from mesh.testing.connectors import ConnectorScenario, Stage, conform

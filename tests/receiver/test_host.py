@@ -14,8 +14,8 @@ import pytest
 
 from mesh.model.cluster import Assignment, InstanceState
 from mesh.plan.build import plan
+from mesh.processes.signals import end
 from mesh.settings import NatsSettings, ReceiverSettings, Settings
-from mesh.signals import end
 from mesh.testing.connectors import DEADLINE_S
 from mesh.worker.child import SessionProcess
 from mesh.worker.children import HOST, Children

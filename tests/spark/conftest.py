@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh import traces
 from mesh.settings import TraceSettings
+from mesh.telemetry import traces
 from tests.support.collector import Collector, collecting
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mesh import java
 from mesh.clock import SystemClock
 from mesh.functions.objects import from_binary
 from mesh.jetstream.channels import js_streams
 from mesh.model import names
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
+from mesh.processes import java
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query import query

@@ -20,7 +20,7 @@ SESSION = """
 import json, os, pathlib, sys
 import psutil
 from pyspark.sql.datasource import DataSource, DataSourceReader
-from mesh import java
+from mesh.processes import java
 from mesh.settings import SparkSettings
 from mesh.spark import session
 

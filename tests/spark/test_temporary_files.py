@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from mesh import scratch
+from mesh.files import scratch
 from mesh.settings import NatsSettings, Settings
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import Ready, SessionConfig

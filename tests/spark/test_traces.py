@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh import traces
+from mesh.telemetry import traces
 from pyspark_nats.protocol import frames
 from tests.support.collector import PARENT, TRACE, attributes
 from tests.support.own_slots import Mesh, QueryWithoutSpark

@@ -9,14 +9,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from mesh import java, traces
 from mesh.jetstream.channels import js_streams
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
+from mesh.processes import java
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query import query, tracing
 from mesh.spark.instance_io import SINK_SCHEMA, InstanceIO
+from mesh.telemetry import traces
 from pyspark_nats.protocol import frames
 from pyspark_nats.source.ranges import StreamRange
 from pyspark_nats.source.rows import (

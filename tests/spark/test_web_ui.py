@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 SESSION = """
 import json, os, pathlib, sys
 import psutil
-from mesh import java
+from mesh.processes import java
 from mesh.settings import SparkSettings
 from mesh.spark import session
 os.environ["JAVA_HOME"] = str(java.java_home())

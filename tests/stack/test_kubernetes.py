@@ -20,8 +20,8 @@ from mesh.api.permissions import OPEN_PATHS
 from mesh.errors import MeshError
 from mesh.jetstream import server
 from mesh.jetstream.connection import close, connect
-from mesh.logs import JsonFormatter, fields
 from mesh.settings import NatsSettings, Settings, load
+from mesh.telemetry.logs import JsonFormatter, fields
 from mesh.worker.probes import Probes
 from tests.stack.test_alerts import known_names
 from tests.support.paths import ROOT

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mesh.child_process import die_with_parent
 from mesh.clock import SystemClock
 from mesh.control.lifecycle import AppState
 from mesh.manager.service import ManagerService
 from mesh.model import names
+from mesh.processes.child_process import die_with_parent
 from mesh.settings import NatsSettings, Settings
 from mesh.testing.cluster import watching
 

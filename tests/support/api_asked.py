@@ -8,9 +8,9 @@ import anyio
 import httpx
 import pytest
 
-from mesh import certificate as certificates
 from mesh.api import users
 from mesh.clock import SystemClock
+from mesh.http import certificate as certificates
 from mesh.settings import ManagerSettings
 from tests.support.api import OPEN, FakeService, served
 

@@ -29,8 +29,8 @@ from mesh.model.cluster import (
     NodeRecord,
     NodeRole,
 )
+from mesh.processes.signals import end
 from mesh.settings import ManagerSettings, NatsSettings, OidcSettings, Settings
-from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,8 +13,8 @@ import httpx
 import pytest
 import yaml
 
-from mesh.child_process import die_with_parent
 from mesh.jetstream.server import free_port
+from mesh.processes.child_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

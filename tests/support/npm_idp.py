@@ -14,8 +14,8 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 
-from mesh.child_process import die_with_parent
 from mesh.jetstream.server import free_port
+from mesh.processes.child_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from mesh.child_process import die_with_parent
 from mesh.jetstream.server import free_ports
+from mesh.processes.child_process import die_with_parent
 from tests.support.mosquitto import listens
 from tests.support.processes import look_until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mesh import scratch
+from mesh.files import scratch
 
 
 def inside(directory: Path) -> list[Path]:
@@ -20,7 +20,7 @@ def inside(directory: Path) -> list[Path]:
 
 OWNER = """
 import sys
-from mesh import scratch
+from mesh.files import scratch
 path = scratch.for_process("test")
 (path / "file").touch()
 print(path, flush=True)

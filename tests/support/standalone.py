@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pyspark
 
-from mesh import java, scratch
-from mesh.child_process import die_with_parent
+from mesh.files import scratch
+from mesh.processes import java
+from mesh.processes.child_process import die_with_parent
 from tests.support.paths import ROOT
 from tests.support.processes import look_until
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from mesh import progress
 from mesh.cli.commands import app
 from mesh.cli.testing import play_tests
 from mesh.errors import MeshError
 from mesh.operators import loop_cache
+from mesh.processes import progress
 from mesh.testing import app_tests
 from tests.support.example_apps import FOLDER
 

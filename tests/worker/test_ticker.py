@@ -15,8 +15,8 @@ from mesh.jetstream.channels import ensure_channels
 from mesh.jetstream.connection import close, connect
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
 from mesh.plan.build import plan
+from mesh.processes.signals import end
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.signals import end
 from mesh.spark.instance_io import InstanceIO
 from mesh.worker.ticker import Ticker
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from mesh.logs import fields
 from mesh.operators.aggregations.layout import Layout
 from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.settings import purging_of
@@ -29,6 +28,7 @@ from mesh.operators.environment import current
 from mesh.operators.failures import failed_output
 from mesh.operators.query.handlers import Failures, Handlers
 from mesh.operators.query.processors import FunctionsAndWindow
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.conversion import convert
-from mesh.logs import fields
 from mesh.model.types import AttributeType
 from mesh.operators.base import EventBatch, Longs, State, join
 from mesh.operators.dataflow.instances import Instances, IntegerKeyIndex
@@ -32,6 +31,7 @@ from mesh.operators.frame import Frame
 from mesh.operators.native import bare
 from mesh.operators.state.range_pieces import named
 from mesh.operators.total_order import chunk_starts, is_same_cause
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

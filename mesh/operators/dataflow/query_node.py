@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh.logs import fields
 from mesh.operators.base import CURRENT, RESET
 from mesh.operators.dataflow.graph import CallbackRecorder, Outputs, as_current
 from mesh.operators.environment import current
 from mesh.operators.failures import FAILED, failed_output, failure_events, faulted
 from mesh.plan.bound import BoundStream
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from mesh.errors import MeshError
 from mesh.functions.catalogue import STATEFUL_FUNCTIONS
+from mesh.language.memo import memoized
 from mesh.language.syntax import (
     AnonymousInput,
     BinaryOperator,
@@ -32,7 +33,6 @@ from mesh.plan.bound import (
     UnaryExpression,
     has_aggregate,
 )
-from mesh.remembered import remembered
 
 if TYPE_CHECKING:
     from mesh.language.syntax import OutputRate, Query, QueryInput, StreamReference
@@ -75,7 +75,7 @@ class _Binding:
     bound: BoundQuery
 
 
-@remembered
+@memoized
 def _bindings(_: Query) -> list[_Binding]:
     """The place of the last binding of a query, empty at first."""
     return []

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import NoRespondersError
 
-from mesh import traces
 from mesh.connect.contract import RefusedPayloadError, UnavailableError
 from mesh.connect.grpc_specs import CONSUME, PROCESS
 from mesh.connect.spec import Kind, value_of
@@ -23,6 +22,7 @@ from mesh.receiver.tls import client_context, pems_of
 from mesh.receiver.types.calls import NO_STATUS, hand_over
 from mesh.receiver.types.grpc_events import KEY, checked, method, opened, properties_of
 from mesh.receiver.types.http_service import HttpServiceResponse
+from mesh.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mesh.connect.contract import Context, Record
-    from mesh.web_answers import WebAnswer
+    from mesh.http.web_answers import WebAnswer
 
 _STATUSES: Final = range(100, 600)
 #: Bytes of a file that an answer is written to.

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from mesh import traces
 from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.errors import MeshError
+from mesh.http.web_answers import ANSWER_MAX, WebAnswer, ask
 from mesh.receiver.access import check_egress, check_url
 from mesh.receiver.outcomes import reason_of, sent
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.oauth import login_of
-from mesh.web_answers import ANSWER_MAX, WebAnswer, ask
+from mesh.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

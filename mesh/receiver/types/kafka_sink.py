@@ -13,12 +13,12 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh import traces
 from mesh.connect.contract import RefusedRecordsError, UnavailableError, payloads_of
 from mesh.connect.extras import library
 from mesh.connect.spec import Kind, value_of
 from mesh.receiver.types.kafka import reason_of, settings
 from mesh.receiver.types.threads import in_thread
+from mesh.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

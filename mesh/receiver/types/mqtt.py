@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
+from mesh.processes.signals import end
 from mesh.receiver.access import check_url, words
 from mesh.receiver.outcomes import outcomes_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals
-from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

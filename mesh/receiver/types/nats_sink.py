@@ -10,12 +10,12 @@ from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NoStreamResponseError
 from nats.js.errors import Error as JetStreamError
 
-from mesh import traces
 from mesh.connect.contract import UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.receiver.nats_server import connect
 from mesh.receiver.outcomes import outcomes_of
 from mesh.receiver.publisher import Publisher
+from mesh.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,8 +14,8 @@ import orjson
 
 from mesh.connect.contract import UnavailableError
 from mesh.errors import MeshError
+from mesh.http.web_answers import ask
 from mesh.receiver.access import check_url
-from mesh.web_answers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

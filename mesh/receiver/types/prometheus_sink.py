@@ -12,9 +12,9 @@ import orjson
 
 from mesh.connect.contract import RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
+from mesh.http.web_answers import ask
 from mesh.receiver.access import check_listen, check_url
 from mesh.receiver.http_server import SERVERS, Response
-from mesh.web_answers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

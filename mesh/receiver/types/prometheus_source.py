@@ -11,12 +11,12 @@ import orjson
 from prometheus_client.parser import text_string_to_metric_families
 
 from mesh.connect.contract import Batch, UnavailableError
+from mesh.http.web_answers import ask
 from mesh.receiver.access import check_url
 from mesh.receiver.outcomes import reason_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
-from mesh.web_answers import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh import traces
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
 from mesh.connect.spec import Kind, value_of
 from mesh.receiver.outcomes import outcomes_of, reason_of
 from mesh.receiver.types.rabbitmq import CALL_S, connect, declare_exchange, guarded
+from mesh.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from mesh.connect.contract import Batch, UnavailableError
+from mesh.processes.signals import end
 from mesh.receiver.access import check_url
 from mesh.receiver.outcomes import reason_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals
-from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

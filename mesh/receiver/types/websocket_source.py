@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.contract import UnavailableError
 from mesh.connect.extras import library
+from mesh.processes.signals import end
 from mesh.receiver.access import check_url, words
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import PushedPayloads
-from mesh.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

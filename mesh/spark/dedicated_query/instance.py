@@ -21,7 +21,6 @@ import orjson
 
 from mesh.control import instance_events as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
-from mesh.logs import fields
 from mesh.spark import backlog, drain, input_check, snapshot_migration
 from mesh.spark.dedicated_query import observing, query
 from mesh.spark.instance_failures import is_nats_timeout, is_replaced, reason_of
@@ -31,6 +30,7 @@ from mesh.spark.part_states import mirror, restore_parts, state_of, write_wakeup
 from mesh.spark.shared_query import members, pacing
 from mesh.spark.start_offsets import start_offsets, with_newest
 from mesh.spark.task_states import RemoteState, TaskStates
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
-from mesh import traces
 from mesh.spark.instance_io import METADATA, SINK_SCHEMA
+from mesh.telemetry import traces
 from pyspark_nats.arrow import arrow
 from pyspark_nats.source.rows import MESSAGE
 

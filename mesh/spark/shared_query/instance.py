@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.control import instance_events as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
-from mesh.logs import fields
 from mesh.model.cluster import InstanceState
 from mesh.spark import backlog
 from mesh.spark.dedicated_query.instance import DedicatedInstance
@@ -29,6 +28,7 @@ from mesh.spark.instance_metrics import InstanceMetrics
 from mesh.spark.shared_query import members, pacing, work
 from mesh.spark.shared_query.instance_snapshots import InstanceSnapshots
 from mesh.spark.shared_query.work import UNANSWERED
+from mesh.telemetry.logs import fields
 from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from mesh import traces
 from mesh.spark.shared_query.at_work import AtWork, RemoteActivity
 from mesh.spark.shared_query.serving import REPORT_S, Serving
 from mesh.spark.shared_query.slot_network import connect
 from mesh.spark.shared_query.slot_protocol import DONE, Admit, Hello, Remove, Working
+from mesh.telemetry import traces
 from pyspark_nats.protocol.connection import close_shared
 
 if TYPE_CHECKING:

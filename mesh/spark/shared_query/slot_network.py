@@ -122,7 +122,7 @@ class TlsListener:
 
     def __init__(self, address: Address) -> None:
         # Only here: no other process of Spark needs its library.
-        from mesh.certificate import self_signed
+        from mesh.http.certificate import self_signed
 
         with tempfile.TemporaryDirectory(prefix="mesh-slots-") as directory:
             paths = self_signed(Path(directory), SystemClock().wall_ms(), (address.host,))

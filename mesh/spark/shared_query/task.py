@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from mesh import traces
 from mesh.clock import SystemClock
 from mesh.spark import partition_task, sink_rows
 from mesh.spark.partition_task import (
@@ -24,6 +23,7 @@ from mesh.spark.partition_task import (
     without_skipped,
 )
 from mesh.spark.stateless_task import SourceEvents, StatelessTask
+from mesh.telemetry import traces
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.few_rows import first_of
 from pyspark_nats.protocol import frames, jetstream
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.background import BackgroundPublisher
     from mesh.spark.shared_query.members import InputPartition, Member
     from mesh.spark.shared_query.work import WorkItem
-    from mesh.traces import Trace
+    from mesh.telemetry.traces import Trace
     from pyspark_nats.protocol.connection_options import ConnectionOptions
     from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.ranges import StreamRange

@@ -27,8 +27,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from mesh import java, scratch
 from mesh.errors import MeshError
+from mesh.files import scratch
 from mesh.language.parser import parse_app
 from mesh.language.syntax import Annotation, find
 from mesh.model import names
@@ -36,6 +36,7 @@ from mesh.model.app import Channel, Format, GroupInput, GroupSpec, Strategy
 from mesh.model.cluster import Assignment
 from mesh.operators.executor import OutputRun
 from mesh.plan.build import plan
+from mesh.processes import java
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query.query import stateless_rows

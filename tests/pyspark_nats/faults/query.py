@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pyspark
 
-from mesh import java
-from mesh.child_process import die_with_parent
+from mesh.processes import java
+from mesh.processes.child_process import die_with_parent
 from mesh.spark import class_archive
 from tests.support.paths import ROOT
 

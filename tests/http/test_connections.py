@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvicorn
 
-from mesh import certificate as certificates
-from mesh import connections
 from mesh.api.server import ApiServer, listen
 from mesh.clock import SystemClock
+from mesh.http import certificate as certificates
+from mesh.http import connections
+from mesh.processes.signals import end
 from mesh.settings import ManagerSettings
-from mesh.signals import end
 from tests.support.api import OPEN, FakeService, served
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh import java
 from mesh.errors import MeshError
+from mesh.processes import java
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,8 +20,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mesh import scratch
 from mesh.errors import MeshError
+from mesh.files import scratch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from mesh.logs import JsonFormatter, TextFormatter, fields
 from mesh.model import secrets
+from mesh.telemetry.logs import JsonFormatter, TextFormatter, fields
 from tests.support.secret_apps import VALUE
 
 

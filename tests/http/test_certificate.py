@@ -5,8 +5,8 @@ from __future__ import annotations
 import stat
 from typing import TYPE_CHECKING
 
-from mesh import certificate as certificates
 from mesh.clock import SystemClock
+from mesh.http import certificate as certificates
 
 if TYPE_CHECKING:
     from pathlib import Path

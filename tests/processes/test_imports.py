@@ -13,7 +13,7 @@ PACKAGES = ("aiohttp", "httpx", "numba", "pandas", "pyarrow", "pyspark")
 AGENT = "import mesh.cli.commands, mesh.worker.worker"
 SESSION = """
 import mesh.worker.session
-from mesh.imports import import_arrow, import_spark
+from mesh.processes.imports import import_arrow, import_spark
 import_arrow()
 import_spark()
 import numpy, pyarrow
@@ -55,7 +55,7 @@ def test_a_process_has_only_what_it_uses(code: str, used: set[str]) -> None:
 def test_arrow_finds_pandas_for_a_function_of_an_app_that_uses_it() -> None:
     code = """
 from types import SimpleNamespace
-from mesh.imports import import_arrow
+from mesh.processes.imports import import_arrow
 import_arrow()
 from mesh.errors import Position
 from mesh.functions.scripts import compile_script

@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.unpacking import GZIP_OR_ZLIB, Unpacker
+from mesh.http.unpacking import GZIP_OR_ZLIB, Unpacker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

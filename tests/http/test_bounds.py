@@ -6,9 +6,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from mesh.bounds import Bound
 from mesh.dashboard.responses import FOLLOWERS_MAX
 from mesh.errors import MeshError
+from mesh.http.bounds import Bound
 from mesh.model.access import Identity, current
 
 

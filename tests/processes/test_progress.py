@@ -11,8 +11,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from mesh import progress
-from mesh.progress import Work, hidden, working
+from mesh.processes import progress
+from mesh.processes.progress import Work, hidden, working
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: Shows itself at once, and ends with a line of standard input.
 PROGRAM = """
 import sys
-from mesh import progress
+from mesh.processes import progress
 progress.SILENT_S = 0
 with progress.working("apps are counted", at_most_s=60) as work:
     work.tell(done=1, total=4)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from mesh.errors import MeshError
-from mesh.logs import fields
 from mesh.model import names
 from mesh.model.cluster import NodeMetrics
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

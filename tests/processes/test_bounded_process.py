@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.bounded_process import BoundedProcess
 from mesh.errors import MeshError
 from mesh.manager import planning
+from mesh.processes.bounded_process import BoundedProcess
 from tests.support.planned import TEXT
 
 if TYPE_CHECKING:

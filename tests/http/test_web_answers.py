@@ -24,6 +24,7 @@ from mesh.api.sign_in import SignIn
 from mesh.clock import SystemClock
 from mesh.connect.contract import Context, NodeAccess, Record, UnavailableError
 from mesh.errors import MeshError
+from mesh.http.web_answers import ask
 from mesh.manager.prometheus import query_range
 from mesh.receiver import schemas
 from mesh.receiver.http_server import HttpServers, Request, Response
@@ -32,7 +33,6 @@ from mesh.receiver.types.http_sink import HttpSink
 from mesh.receiver.types.prometheus_sink import PrometheusSink
 from mesh.settings import OidcSettings
 from mesh.testing.connectors import staged
-from mesh.web_answers import ask
 from tests.support.examples import examples
 from tests.support.paths import ROOT
 

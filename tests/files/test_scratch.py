@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh import scratch
+from mesh.files import scratch
 from mesh.settings import Settings
 from mesh.worker.child import SessionProcess
 from mesh.worker.protocol import Ready, SessionConfig
@@ -84,7 +84,7 @@ def test_a_directory_of_another_user_stays_even_with_a_lock_of_ours(
 
 SESSION = """
 import os, pathlib, sys
-from mesh import scratch
+from mesh.files import scratch
 from mesh.model import codec
 from mesh.worker import state_directory
 from mesh.worker.protocol import Ready, read_config, to_line

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from mesh.signals import end
+from mesh.processes.signals import end
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, MutableMapping

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from mesh import machine
 from mesh.errors import MeshError
+from mesh.processes import machine
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ Part = TypeVar("Part")
 Value = TypeVar("Value")
 
 
-def remembered(function: Callable[[Part], Value]) -> Callable[[Part], Value]:
-    """A function of a frozen part that is called once for each; an error is not remembered.
+def memoized(function: Callable[[Part], Value]) -> Callable[[Part], Value]:
+    """A function of a frozen part that is called once for each; an error is not kept.
 
     Parts are compared by identity: to compare trees takes as long as to walk them.  The value must
     not hold its part, which would then never be collected.

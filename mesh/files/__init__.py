@@ -1,0 +1,1 @@
+"""Files of a process and of an installation."""

@@ -1,0 +1,1 @@
+"""HTTP of servers and clients with bounds: connections, bodies, answers, certificates."""
