@@ -58,7 +58,8 @@ EXAMPLES = {
     "str:charFrequency": r"charFrequency",
     "lossyFrequent": r"lossyFrequent",
     "rabbitmq": r"(?i)rabbitmq",
-    "streams": r"siddhi-apps/\{app\}/streams|AppOperations\.streams|mesh streams\b",
+    # Hints and remedies name the command, and stay as they are with another one.
+    "streams": r"siddhi-apps/\{app\}/streams|AppOperations\.streams|mesh streams\b(?! (APP|\{))",
     "mesh_element_rows": r"mesh_element_rows",
 }
 CHECKLISTS = dict(
