@@ -306,7 +306,7 @@ class Demo:
 
 
 def hints() -> tuple[str, ...]:
-    """What to try next; first how `mesh` is found where it is not, as after `make demo`."""
+    """Suggestions of what to try next; first how to find `mesh` where the path lacks it."""
     if shutil.which("mesh"):
         return HINTS
     activate = shlex.quote(str(Path(os.path.relpath(sys.prefix), "bin", "activate")))

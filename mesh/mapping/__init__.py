@@ -127,18 +127,7 @@ def _payload_mapper(
             casts = bool(options.get("implicit.cast.enable"))
             return KeyValueSource(schema, missing, keys, casts=casts)
         case "xml":
-            pairs = (one.partition("=") for one in (options.get("namespaces") or "").split(","))
-            spaces = {name.strip(): uri.strip() for name, equals, uri in pairs if equals}
-            enclosing = options.get("enclosing.element") or ""
-            return XmlSource(
-                schema, missing, paths=paths, enclosing=enclosing, namespaces=spaces,
-                # Streamed content of the original has events there.
-                is_event=bool(
-                    options.get("enclosing.element.as.event")
-                    or options.get("enable.streaming.xml.content")
-                ),
-                takes_leaves=bool(options.get("extract.leaf.node.data")),
-            )  # fmt: skip
+            return _xml_source(options, paths, stream, missing)
         case "binary":
             renamed = [path for name, path in paths.items() if path != name]
             return _without(renamed, BinarySource(schema), kind)
@@ -154,6 +143,22 @@ def _payload_mapper(
             return ProtobufSource(schema, missing, message_class, paths)
         case _:
             raise ValueError(f'there is no source mapper "{kind}"')
+
+
+def _xml_source(
+    options: Mapping[str, Any], paths: Mapping[str, str], stream: StreamSchema, missing: str
+) -> XmlSource:
+    pairs = (one.partition("=") for one in (options.get("namespaces") or "").split(","))
+    spaces = {name.strip(): uri.strip() for name, equals, uri in pairs if equals}
+    # Streamed content of the original has events there.
+    is_event = options.get("enclosing.element.as.event") or options.get(
+        "enable.streaming.xml.content"
+    )
+    return XmlSource(
+        stream.arrow, missing, paths=paths, enclosing=options.get("enclosing.element") or "",
+        namespaces=spaces, is_event=bool(is_event),
+        takes_leaves=bool(options.get("extract.leaf.node.data")),
+    )  # fmt: skip
 
 
 def sink_mapper(

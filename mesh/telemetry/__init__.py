@@ -1,1 +1,1 @@
-"""What a process tells of itself: logs and traces."""
+"""Logs and traces of a process."""
