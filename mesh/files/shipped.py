@@ -13,7 +13,7 @@ from typing import Final
 
 from mesh.errors import MeshError
 
-_PACKAGE: Final = Path(__file__).parent
+_PACKAGE: Final = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True, slots=True)
