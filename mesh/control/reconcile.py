@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 FORGET_AFTER_S = 60.0
 #: A move that is not done after this time does not block other moves any more.
 MOVE_S = 30.0
+#: An instance in one of these has been placed, or moved.
+_SETTLED = (InstanceState.RUNNING, InstanceState.RETRYING)
 
 
 def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
@@ -98,14 +100,21 @@ def _deadlines_s(snapshot: ClusterSnapshot, settings: Settings) -> Iterator[floa
         yield from (node.seen_at_s + age for age in ages)
         if not node.value.ready:
             yield node.seen_at_s + settings.manager.hold_s - node.value.starting_s
-    epochs = {}
-    for placed in snapshot.assignments:
-        epochs[placed.value.instance] = placed.value.epoch
-        yield placed.seen_at_s + MOVE_S
+    epochs = {placed.value.instance: placed.value.epoch for placed in snapshot.assignments}
+    settled = set()
     for seen in snapshot.statuses:
-        epoch = epochs.get(seen.value.instance)
-        if epoch is not None and _is_ahead(seen.value, epoch):
+        status = seen.value
+        epoch = epochs.get(status.instance)
+        if epoch is None:
+            continue
+        if status.epoch == epoch and status.state in _SETTLED:
+            settled.add(status.instance)
+        if _is_ahead(status, epoch):
             yield seen.seen_at_s + worker.ttl_s
+    for placed in snapshot.assignments:
+        # Those that run block no moves.
+        if placed.value.stop or placed.value.instance not in settled:
+            yield placed.seen_at_s + MOVE_S
 
 
 def _is_ahead(status: InstanceStatus, epoch: int) -> bool:
@@ -295,7 +304,6 @@ def _moves(
 
 def _moving(cluster: ClusterState, snapshot: ClusterSnapshot) -> int:
     """The number of instances that are moving, without those that have been for too long."""
-    settled = (InstanceState.RUNNING, InstanceState.RETRYING)
     count = 0
     for seen in snapshot.assignments:
         assignment = seen.value
@@ -306,7 +314,7 @@ def _moving(cluster: ClusterState, snapshot: ClusterSnapshot) -> int:
             not assignment.stop
             and status is not None
             and status.epoch == assignment.epoch
-            and status.state in settled
+            and status.state in _SETTLED
         )
         count += not runs
     return count

@@ -97,6 +97,22 @@ def test_the_next_deadline_is_when_a_silent_worker_is_gone() -> None:
     assert 10.0 < reconcile.next_deadline_s(view, SETTINGS, view.now_s) <= 8.5 + TTL_S + MARGIN_S
 
 
+def test_a_placement_is_a_deadline_only_until_its_instance_runs() -> None:
+    view = ClusterSnapshot(now_s=10.0, assignments=(assignment("A-g-1", "w1@5", 8.0),))
+
+    def with_report(state: InstanceState, epoch: int) -> ClusterSnapshot:
+        status = InstanceStatus("A-g-1", "A", "w1", epoch, state, 1)
+        return replace(view, statuses=(Revisioned(status, 7, 9.0),))
+
+    def next_s(view: ClusterSnapshot) -> float:
+        return reconcile.next_deadline_s(view, SETTINGS, 10.0)
+
+    assert next_s(view) == 8.0 + reconcile.MOVE_S
+    assert next_s(with_report(InstanceState.STARTING, 5)) == 8.0 + reconcile.MOVE_S
+    assert next_s(with_report(InstanceState.RUNNING, 4)) == 8.0 + reconcile.MOVE_S
+    assert next_s(with_report(InstanceState.RUNNING, 5)) == float("inf")
+
+
 def test_an_undeployed_app_does_not_wait_for_a_worker_that_is_gone() -> None:
     view = snapshot("now=10 lease=me@40 workers=w1:10,w2:7 apps=-A:g*1 placed=A-g-1:w2@5>")
     assert any(isinstance(a, Discard) for a in reconcile.decide(view, SETTINGS))
