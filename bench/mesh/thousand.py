@@ -34,9 +34,10 @@ APPS: Final = 1000
 APP: Final = HEAD + TEXTS["Stateless"]
 #: Requests to the manager at once.
 _AT_ONCE: Final = 8
-#: Time for compilers and caches to come to rest, and over which processor time is measured.
+#: Time for compilers and caches to come to rest, and over which processor time is measured: reports
+#: repeat and apps are verified each minute.
 SETTLE_S: Final = 15.0
-IDLE_S: Final = 30.0
+IDLE_S: Final = 60.0
 #: Events a second of each app, and for how long before and while latencies are measured.
 _RATE: Final = 1
 _WARM_UP_S: Final = 5.0
