@@ -12,46 +12,12 @@ from typer.testing import CliRunner
 from mesh.cli.commands import app
 from mesh.plan.build import plan
 from mesh.settings import load
+from tests.support.deployment import DEPLOYMENT
 from tests.support.pages import PAGES, passages
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-DEPLOYMENT = """
-wso2.carbon:
-  id: node-1
-siddhi:
-  properties:
-    partitionById: true
-    shardId: node-1
-  refs:
-    - ref:
-        name: orders
-        type: http
-        properties:
-          receiver.url: http://0.0.0.0:8280/orders
-          basic.auth.enabled: true
-          basic.auth.password: ${sec:orders.pw}
-wso2.datasources:
-  dataSources:
-    - name: ORDERS_DB
-      definition:
-        type: RDBMS
-        configuration:
-          jdbcUrl: jdbc:mysql://db:3306/orders
-          username: u
-          password: hunter2
-    - name: LOCAL_DB
-      definition: {type: RDBMS, configuration: {jdbcUrl: 'jdbc:h2:./x'}}
-state.persistence:
-  enabled: true
-  revisionsToKeep: 3
-deployment.config:
-  type: distributed
-  minResourceCount: 2
-  heartbeatInterval: 1000
-some.other: {a: 1}
-"""
 ORDERS = """@source(ref='orders', @map(type='json'))
 define stream Orders (id string);
 @store(type='rdbms', datasource='ORDERS_DB') define table Seen (id string);

@@ -7,6 +7,7 @@ import yaml
 
 from mesh.errors import MeshError
 from mesh.migrate.deployment import is_deployment, migrate_deployment
+from tests.support.deployment import DEPLOYMENT
 
 
 @pytest.mark.parametrize(("given", "expected"), [("true", True), ("false", False)])
@@ -26,43 +27,6 @@ def test_the_permission_of_statements_becomes_a_setting(given: str, expected: bo
     )
     assert yaml.safe_load(made.files["mesh.yaml"]) == {"stores": {"cud_operations": expected}}
     assert any("other:cud is left out" in note.text for note in made.notes)
-
-
-DEPLOYMENT = """
-wso2.carbon:
-  id: node-1
-siddhi:
-  properties:
-    partitionById: true
-    shardId: node-1
-  refs:
-    - ref:
-        name: orders
-        type: http
-        properties:
-          receiver.url: http://0.0.0.0:8280/orders
-          basic.auth.enabled: true
-          basic.auth.password: ${sec:orders.pw}
-wso2.datasources:
-  dataSources:
-    - name: ORDERS_DB
-      definition:
-        type: RDBMS
-        configuration:
-          jdbcUrl: jdbc:mysql://db:3306/orders
-          username: u
-          password: hunter2
-    - name: LOCAL_DB
-      definition: {type: RDBMS, configuration: {jdbcUrl: 'jdbc:h2:./x'}}
-state.persistence:
-  enabled: true
-  revisionsToKeep: 3
-deployment.config:
-  type: distributed
-  minResourceCount: 2
-  heartbeatInterval: 1000
-some.other: {a: 1}
-"""
 
 
 def test_every_section_of_a_deployment_has_a_note() -> None:

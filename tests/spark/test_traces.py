@@ -11,31 +11,15 @@ import pytest
 from mesh.telemetry import traces
 from pyspark_nats.protocol import frames
 from tests.support.collector import PARENT, TRACE, attributes
-from tests.support.own_slots import Mesh, QueryWithoutSpark
+from tests.support.slots import mesh, shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from tests.support.collector import Collector
-    from tests.support.shared_query import Hand
+    from tests.support.own_slots import Mesh, QueryWithoutSpark
+
+__all__ = ("mesh", "shared")
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
-
-
-@pytest.fixture
-def shared(tmp_path: Path, hand: Hand) -> Iterator[QueryWithoutSpark]:
-    made = QueryWithoutSpark(tmp_path / "shared", hand)
-    made.start()
-    yield made
-    made.stop()
-
-
-@pytest.fixture
-def mesh(tmp_path: Path, hand: Hand, shared: QueryWithoutSpark) -> Mesh:
-    made = Mesh(tmp_path / "instances", hand, shared)
-    hand.make(made.spec)
-    return made
 
 
 def header_of(mesh: Mesh, stream: str, sequence: int) -> str:
