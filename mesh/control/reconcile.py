@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 FORGET_AFTER_S = 60.0
 #: A move that is not done after this time does not block other moves any more.
 MOVE_S = 30.0
-#: An instance in one of these has been placed, or moved.
-_SETTLED = (InstanceState.RUNNING, InstanceState.RETRYING)
 
 
 def decide(snapshot: ClusterSnapshot, settings: Settings) -> list[Action]:
@@ -100,21 +98,24 @@ def _deadlines_s(snapshot: ClusterSnapshot, settings: Settings) -> Iterator[floa
         yield from (node.seen_at_s + age for age in ages)
         if not node.value.ready:
             yield node.seen_at_s + settings.manager.hold_s - node.value.starting_s
-    epochs = {placed.value.instance: placed.value.epoch for placed in snapshot.assignments}
-    settled = set()
-    for seen in snapshot.statuses:
-        status = seen.value
-        epoch = epochs.get(status.instance)
-        if epoch is None:
-            continue
-        if status.epoch == epoch and status.state in _SETTLED:
-            settled.add(status.instance)
-        if _is_ahead(status, epoch):
-            yield seen.seen_at_s + worker.ttl_s
+    reports = {seen.value.instance: seen for seen in snapshot.statuses}
     for placed in snapshot.assignments:
+        assignment, seen = placed.value, reports.get(placed.value.instance)
         # Those that run block no moves.
-        if placed.value.stop or placed.value.instance not in settled:
+        if not _has_settled(assignment, seen.value if seen is not None else None):
             yield placed.seen_at_s + MOVE_S
+        if seen is not None and _is_ahead(seen.value, assignment.epoch):
+            yield seen.seen_at_s + worker.ttl_s
+
+
+def _has_settled(assignment: Assignment, status: InstanceStatus | None) -> bool:
+    """Whether an instance is not moving: it was started where it is placed, and is to stay."""
+    return (
+        not assignment.stop
+        and status is not None
+        and status.epoch == assignment.epoch
+        and status.state in (InstanceState.RUNNING, InstanceState.RETRYING)
+    )
 
 
 def _is_ahead(status: InstanceStatus, epoch: int) -> bool:
@@ -309,14 +310,7 @@ def _moving(cluster: ClusterState, snapshot: ClusterSnapshot) -> int:
         assignment = seen.value
         if snapshot.now_s - seen.seen_at_s >= MOVE_S or cluster.is_paused(assignment):
             continue
-        status = cluster.statuses.get(assignment.instance)
-        runs = (
-            not assignment.stop
-            and status is not None
-            and status.epoch == assignment.epoch
-            and status.state in _SETTLED
-        )
-        count += not runs
+        count += not _has_settled(assignment, cluster.statuses.get(assignment.instance))
     return count
 
 

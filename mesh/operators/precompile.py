@@ -91,7 +91,7 @@ partition with (k of S, k of Q) begin
   from every e1=S -> e2=Q[d > e1.d] select e1.i as a insert into O25;
 end;
 """
-#: What is compiled in a process beside the others.
+#: Queries whose loops are compiled in a process beside the others.
 _BESIDE: Final = {"usual": _USUAL_PATTERNS, "patterns": _PATTERNS}
 _EVENTS: Final = 40
 _LOW_PRIORITY: Final = 5

@@ -1,4 +1,4 @@
-"""Who asks: the first user, and who asks too often."""
+"""Users of the API: the first one, and one who asks too often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a deploy says when it is done."""
+"""Output of a deploy that is done."""
 
 from __future__ import annotations
 

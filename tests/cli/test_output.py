@@ -1,4 +1,4 @@
-"""What commands print: tables, counts, errors with their lines, and names of odd files."""
+"""Output of commands: tables, counts, errors with their lines, and names of odd files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader does about one view of the cluster: invariants, and when it looks again."""
+"""Decisions of a leader about one view of the cluster: invariants, and their deadlines."""
 
 from __future__ import annotations
 

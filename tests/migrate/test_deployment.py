@@ -1,4 +1,4 @@
-"""What becomes of a deployment's settings."""
+"""Settings of a deployment of the original, and those that they become."""
 
 from __future__ import annotations
 
