@@ -131,19 +131,19 @@ def _data_loss(
 
     Its next task continues after what all of them store, so one report is enough.
     """
-    priors = {p: prior for p, prior in cache.acknowledged.items() if p[1] == pair[1]}
+    priors = {p: m for p, m in cache.acknowledged.items() if p[1] == pair[1] and p != pair}
     infos: dict[str, StreamInfo] = {}
     # A stream that is gone has no end.
     with suppress(RefusedError):
         infos = jetstream.stream_infos(connection, [stream for stream, _ in priors])
-    lasts = {p: infos[p[0]].last for p in priors if p[0] in infos}
-    too = {p: last for p, last in lasts.items() if p != pair and last < priors[p].sequence}
-    for one in (pair, *too):
-        del cache.acknowledged[one]
-    others = (
-        f'Nor does stream "{stream}" hold {last + 1} to {priors[stream, producer].sequence}.'
-        for (stream, producer), last in too.items()
-    )
+    # Not before: without an answer the loss would be forgotten.
+    del cache.acknowledged[pair]
+    others = []
+    for (stream, producer), prior in priors.items():
+        if stream in infos and infos[stream].last < prior.sequence:
+            del cache.acknowledged[stream, producer]
+            first = infos[stream].last + 1
+            others.append(f'Nor does stream "{stream}" hold {first} to {prior.sequence}.')
     return DataLossError(
         message,
         detail=" ".join([detail, *others, "This happens when a server loses power."]),
