@@ -65,6 +65,7 @@ cluster {{
     cert_file: /run/mesh/nats.crt, key_file: /run/mesh/nats.key, ca_file: /run/mesh/nats.crt
     verify: true, timeout: 5
   }}
+  compression: s2_fast
   routes: [{routes}]
 }}
 include accounts.conf

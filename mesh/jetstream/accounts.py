@@ -117,6 +117,9 @@ def server_text(
             f"  authorization {{ user: route, password: {json.dumps(route_password)} }}",
             f"  routes: [{routes}]",
             *_tls(tls, "  "),
+            # A server encrypts each piece that it compressed as one record, and without compression
+            # each message as one: copies of small messages cost it an eighth less.
+            *(["  compression: s2_fast"] if tls else []),
             "}",
         ]
     return "\n".join([*lines, "include accounts.conf"]) + "\n"

@@ -11,6 +11,7 @@ import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 from nats.js.errors import NoStreamResponseError
 
@@ -75,6 +76,12 @@ async def test_a_client_knows_the_servers_that_the_first_one_announces(
         assert len(client.servers) == 3
     finally:
         await close(client)
+
+
+def test_servers_compress_what_they_encrypt_for_each_other(servers: SecuredServers) -> None:
+    for node in servers.nodes.values():
+        routes = httpx.get(f"http://127.0.0.1:{node.http_port}/routez", timeout=20).json()["routes"]
+        assert {route["compression"] for route in routes} == {"s2_fast"}
 
 
 async def test_each_has_its_subjects_and_a_link_with_tls_sees_them(servers: SecuredServers) -> None:
