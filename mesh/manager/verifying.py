@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 #: Pause of the background after a round, and the JetStream streams that it looks at in a second.
 ROUND_S: Final = 60.0
-STREAMS_PER_S: Final = 20.0
+STREAMS_PER_S: Final = 10.0
 #: Verifications on request at a time; the next ones wait or are refused.
 _REQUESTS_MAX: Final = 8
 
