@@ -79,7 +79,7 @@ class ClusterValues:
     #: By app and group: age of the newest snapshot, seconds.
     snapshot_ages_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     #: By app and group with bounds: the instances that its load needs.
-    wanted: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    targets: Mapping[tuple[str, str], int] = field(default_factory=dict)
     #: By app, severity and kind: findings of the verification.
     findings: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
 
@@ -205,7 +205,7 @@ class _ClusterCollector(Collector):
             "Instances that the load of a group with bounds needs.",
             labels=("app", "group"),
         )
-        for (name, group), count in self._values.wanted.items():
+        for (name, group), count in self._values.targets.items():
             instances.add_metric((name, group), float(count))
         yield instances
         findings = GaugeMetricFamily(

@@ -195,7 +195,7 @@ def _child(one: dict[str, Any], nodes: dict[str, dict[str, Any]], now_ms: int) -
         "deployedNodePort": "",
         "deployedNodeState": _NODE_STATES.get(presence or "", "NEW"),
         "lastPingTimeStamp": (
-            now_ms - round(worker["heard_ago_s"] * 1000) if worker is not None else None
+            now_ms - round(worker["last_heartbeat_ago_s"] * 1000) if worker is not None else None
         ),
         "failedPingAttempts": int(presence != "alive"),
         "instance": one["instance"],
@@ -203,7 +203,7 @@ def _child(one: dict[str, Any], nodes: dict[str, dict[str, Any]], now_ms: int) -
         "state": one["state"],
         "worker": one["worker"],
         "worker_presence": presence,
-        "last_heartbeat_ago_s": worker.get("heard_ago_s") if worker is not None else None,
+        "last_heartbeat_ago_s": worker.get("last_heartbeat_ago_s") if worker is not None else None,
         "error": one.get("error"),
         "reason": one.get("reason"),
     }

@@ -63,7 +63,7 @@ def access_of(settings: Settings) -> NodeAccess:
         connections_max=receiver.connections_max,
         head_timeout_s=receiver.head_timeout_s,
         body_timeout_s=receiver.body_timeout_s,
-        own_files=mesh_files(settings),
+        mesh_files=mesh_files(settings),
         changes_databases=settings.stores.cud_operations,
     )
 
@@ -83,7 +83,7 @@ def path_of(access: NodeAccess, uri: str) -> str:
             detail=f"Open are: {', '.join(access.file_roots) or 'none'}.",
             hint="Add its directory to the setting receiver.file_roots.",
         )
-    if _is_protected(path, access.own_files):
+    if _is_protected(path, access.mesh_files):
         raise MeshError(
             "MESH-C132",
             f'file "{uri}" is not open to connectors on this worker',

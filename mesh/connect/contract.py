@@ -94,7 +94,7 @@ class NodeAccess:
     head_timeout_s: float = 10.0
     body_timeout_s: float = 60.0
     #: Files and directories of the mesh itself, with links resolved: closed, wherever they are.
-    own_files: tuple[str, ...] = ()
+    mesh_files: tuple[str, ...] = ()
     #: JetStream streams of the mesh that are not the app's own, and that it may read.
     reads: tuple[str, ...] = ()
     #: Whether statements of apps may change databases.

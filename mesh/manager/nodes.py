@@ -59,7 +59,7 @@ class NodeView:
     takes_receivers: bool = True
     takes_queries: bool = True
     #: Age of its last heartbeat, seconds.
-    heard_ago_s: float = 0.0
+    last_heartbeat_ago_s: float = 0.0
 
 
 def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
@@ -95,7 +95,7 @@ def node_views(snapshot: ClusterSnapshot, settings: Settings) -> list[NodeView]:
             labels=node.value.labels,
             takes_receivers=node.value.takes_receivers,
             takes_queries=node.value.takes_queries,
-            heard_ago_s=round(snapshot.now_s - node.seen_at_s, 3),
+            last_heartbeat_ago_s=round(snapshot.now_s - node.seen_at_s, 3),
         )
         for node in seen
         for host in [workers.get(node.value.id) if node.value.role is NodeRole.WORKER else None]

@@ -165,7 +165,7 @@ def _no_worker(starting: int) -> Problem:
 def problem_of_node(node: NodeView) -> Problem:
     """A node whose heartbeats are late or have ended."""
     is_worker = node.role == "worker"
-    lost = f"no heartbeat for {node.heard_ago_s:.0f} s"
+    lost = f"no heartbeat for {node.last_heartbeat_ago_s:.0f} s"
     moved = "; its instances move to other workers" if is_worker else ""
     return Problem(
         Concern.NODE,

@@ -300,7 +300,7 @@ class ManagerService:
         """Figures of the cluster besides apps and nodes, for metrics."""
         return {
             **self.telemetry.figures(),
-            "wanted": dict(self.targets),
+            "targets": dict(self.targets),
             "findings": self.verification.figures(),
         }
 

@@ -157,7 +157,7 @@ class NodeAnswer(TypedDict):
     labels: list[str]
     takes_receivers: bool
     takes_queries: bool
-    heard_ago_s: float
+    last_heartbeat_ago_s: float
 
 
 class StoryAnswer(TypedDict):

@@ -93,7 +93,7 @@ def store_of(
         raise wrong_store(annotation, f'kept is true or false, not "{choice}"')
     if cache is not None and (choice or "").lower() == "true":
         raise wrong_store(annotation, "a table that is kept in the state has no @cache")
-    is_in_state = not _stays(annotation)
+    is_in_state = not _is_in_database(annotation)
     if life is not None and (is_in_state or cache is not None):
         raise wrong_store(annotation, "rows with ttl.seconds are nowhere else: no @cache, no kept")
     is_refusable = on_error == "STORE"
@@ -171,7 +171,7 @@ def is_lookup_table(table: BoundTable) -> bool:
     annotation = find(table.annotations, "store")
     if annotation is None:
         return False
-    return _stays(annotation)
+    return _is_in_database(annotation)
 
 
 def is_read_by_key(table: BoundTable) -> bool:
@@ -184,7 +184,7 @@ def is_read_by_key(table: BoundTable) -> bool:
     )
 
 
-def _stays(annotation: Annotation) -> bool:
+def _is_in_database(annotation: Annotation) -> bool:
     """Whether rows stay in the database: as written, otherwise with a cache or a time to live."""
     choice = (annotation.get("kept") or "").lower()
     has_life = (annotation.get("ttl.seconds") or "-1") != "-1"

@@ -103,7 +103,7 @@ async def test_a_busy_group_is_scaled_or_the_story_tells_that_it_would_be(
         group = record.spec.group("copy")
         assert group is not None
         assert (group.parallel, record.scaled) == ((3, {"copy": 3}) if acts else (1, {}))
-        assert (await service.cluster_figures())["wanted"] == {("Shop", "copy"): 4}
+        assert (await service.cluster_figures())["targets"] == {("Shop", "copy"): 4}
         await service.undeploy("Shop")
     (entry,) = noted
     done = "scaled" if acts else "would scale"

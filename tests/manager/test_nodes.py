@@ -34,7 +34,7 @@ def test_nodes_are_listed_by_role_and_name() -> None:
         ("m1", "manager"), ("m2", "manager"), ("w1", "worker"), ("w2", "worker"), ("w3", "worker"),
     ]  # fmt: skip
     assert [one.id for one in found if one.leads] == ["m1"]
-    assert found[0].heard_ago_s == 0.5
+    assert found[0].last_heartbeat_ago_s == 0.5
     # The term of one that was last heard of at the beginning is over.
     assert not any(one.leads for one in node_views(replace(view, nodes=nodes), SETTINGS))
     assert {one.admits for one in found[:2]} == {""}
@@ -44,7 +44,7 @@ def test_a_view_counts_what_is_placed_and_says_how_long_a_worker_is_silent() -> 
     found = views()
     assert {name: one.instances for name, one in found.items()} == {"w1": 1, "w2": 2, "w3": 0}
     assert [found[name].presence for name in ("w2", "w1", "w3")] == ["alive", "suspect", "gone"]
-    assert found["w1"].heard_ago_s == 2.0
+    assert found["w1"].last_heartbeat_ago_s == 2.0
     assert (found["w2"].capacity, found["w2"].labels) == (3, ("gpu=true",))
 
 

@@ -50,7 +50,7 @@ class Listener:
         given = {"dir.uri": str(self.directory), "monitoring.interval": "1", **options}
         source = FileEventSource()
         access = NodeAccess(
-            file_roots=(str(self.directory),), own_files=(str(self.directory / "key"),)
+            file_roots=(str(self.directory),), mesh_files=(str(self.directory / "key"),)
         )
         await source.open(Context("a", "S", spec.values(given), access), self.position)
         batch = await source.read()

@@ -66,7 +66,7 @@ def healthy() -> ClusterValues:
         snapshot_ages_s={("Shop", "g"): 2.0},
         # A risk is no fault.
         findings={("Shop", "risk", "copies-few"): 1},
-        wanted={("Shop", "g"): 1},
+        targets={("Shop", "g"): 1},
     )
 
 

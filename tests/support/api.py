@@ -338,7 +338,7 @@ class FakeService:
             "moves": {"Shop": 3},
             "channels": [("Shop", "mesh-Shop-Orders", 1000, 0.5, 2)],
             "snapshot_ages_s": {("Shop", "sums"): 4.0},
-            "wanted": {("Shop", "sums"): 3},
+            "targets": {("Shop", "sums"): 3},
             "findings": {("Shop", "fault", "input-lost"): 2},
         }
 

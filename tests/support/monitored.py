@@ -75,7 +75,7 @@ class Cluster(FakeService):
         default_factory=lambda: [
             node("m1", "manager", leads=True),
             node("m2", "manager"),
-            node("w1", "worker", instances=2, heard_ago_s=0.25, labels=("gpu=true",)),
+            node("w1", "worker", instances=2, last_heartbeat_ago_s=0.25, labels=("gpu=true",)),
             node("w2", "worker", presence="gone", ready=False),
         ]
     )

@@ -110,7 +110,7 @@ class Tails(Generic[K]):
         #: Whether a reader has its consumer in a server of a cluster.
         self._is_clustered = False
         #: When the readers were last looked at, monotonic, seconds.
-        self._looked_s = 0.0
+        self._swept_s = 0.0
         #: When the server was last asked for a sign of life, monotonic, seconds.
         self._pinged_s = 0.0
         #: When probes were last sent, monotonic, seconds, and the servers probed in full since.
@@ -190,8 +190,8 @@ class Tails(Generic[K]):
             self._connection.close()
         self._drop_lost()
         now_s = time.monotonic()
-        if now_s - self._looked_s >= _PROBE_S:
-            self._looked_s = now_s
+        if now_s - self._swept_s >= _PROBE_S:
+            self._swept_s = now_s
             self._look(now_s)
         return self._lost()
 
