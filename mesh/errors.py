@@ -8,11 +8,15 @@ detail and hint are full sentences.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+#: Of SiddhiQL and of positions in it.
+LINE_END: Final = re.compile(r"\r\n|\r|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,11 @@ class Position:
     length: int = 1
 
 
+def text_lines(text: str) -> list[str]:
+    """The lines of a text as positions count them; ``str.splitlines`` ends lines elsewhere too."""
+    return LINE_END.split(text)
+
+
 class MeshError(Exception):
     """Something a person can act on: a code, a message, a detail, a hint and a place."""
 
@@ -38,13 +47,28 @@ class MeshError(Exception):
         detail: str | None = None,
         hint: str | None = None,
         position: Position | None = None,
+        related: Position | None = None,
     ) -> None:
+        """Describe the error.
+
+        Args:
+            code: see the module.
+            message: a fragment that names the kind and the name of the thing.
+            detail: sentences; ``{line}`` in them is the line of ``related``.
+            hint: what to do.
+            position: where it is in its text.
+            related: where the other thing is that the detail names.
+        """
         super().__init__(message)
         self.code = code
         self.message = message
+        self._detail = detail
+        if detail is not None and related is not None:
+            detail = detail.replace("{line}", str(related.line))
         self.detail = detail
         self.hint = hint
         self.position = position
+        self.related = related
         # A traceback shows them below the message.
         for note in filter(None, (detail, hint)):
             self.add_note(note)
@@ -59,7 +83,7 @@ class MeshError(Exception):
         if self.position is not None:
             at = self.position
             lines.append(f"  --> {source}:{at.line}:{at.column}")
-            source_lines = text.splitlines() if text is not None else []
+            source_lines = text_lines(text) if text is not None else []
             if 0 < at.line <= len(source_lines):
                 number = str(at.line)
                 # Tabs would move the caret away from what it marks.
@@ -71,6 +95,18 @@ class MeshError(Exception):
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
+
+    def moved(self, to: Callable[[Position], Position]) -> MeshError:
+        """The same error of a text in which its positions are others."""
+        at, related = (one and to(one) for one in (self.position, self.related))
+        return MeshError(
+            self.code,
+            self.message,
+            detail=self._detail,
+            hint=self.hint,
+            position=at,
+            related=related,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The error as JSON values, for the API and ``--output json``."""
@@ -85,7 +121,8 @@ class MeshError(Exception):
         return out
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_rebuild, (self.code, self.message, self.detail, self.hint, self.position))
+        parts = self.code, self.message, self._detail, self.hint, self.position, self.related
+        return (_rebuild, parts)
 
 
 def error_of(values: Mapping[str, Any]) -> MeshError:
@@ -104,9 +141,14 @@ def error_of(values: Mapping[str, Any]) -> MeshError:
 
 
 def _rebuild(
-    code: str, message: str, detail: str | None, hint: str | None, position: Position | None
+    code: str,
+    message: str,
+    detail: str | None,
+    hint: str | None,
+    position: Position | None,
+    related: Position | None,
 ) -> MeshError:
-    return MeshError(code, message, detail=detail, hint=hint, position=position)
+    return MeshError(code, message, detail=detail, hint=hint, position=position, related=related)
 
 
 class MeshErrors(MeshError):
@@ -120,6 +162,7 @@ class MeshErrors(MeshError):
             detail=first.detail,
             hint=first.hint,
             position=first.position,
+            related=first.related,
         )
         self.errors = tuple(errors)
 

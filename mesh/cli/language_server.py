@@ -58,9 +58,15 @@ class _Text(TextDocument):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The lines, with their ends; cut once a version."""
+        """The lines, with their ends; cut once a version.
+
+        The last one has no end, and may be empty: pygls would take a place in it for one in the
+        line before.
+        """
         if self._cut[0] is not self.source:
-            self._cut = self.source, tuple(io.StringIO(self.source, newline=""))
+            lines = tuple(io.StringIO(self.source, newline=""))
+            is_ended = not lines or lines[-1].endswith(("\r", "\n"))
+            self._cut = self.source, (*lines, "") if is_ended else lines
         return self._cut[1]
 
 
@@ -154,7 +160,7 @@ class MeshServer(LanguageServer):
     async def _show_errors(self, uri: str, opened: _Opened) -> None:
         await asyncio.sleep(PAUSE_S)
         document = await self._analysed(opened)
-        diagnostics = diagnostics_of(document, lambda position: self.range(uri, position))
+        diagnostics = diagnostics_of(uri, document, lambda position: self.range(uri, position))
         self.text_document_publish_diagnostics(
             lsp.PublishDiagnosticsParams(uri, diagnostics, version=opened.version)
         )
@@ -292,7 +298,7 @@ def _add_changes(server: MeshServer) -> None:
         except MeshError:
             # The errors are shown already.
             return None
-        whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(text.lines) + 1, 0))
+        whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(text.lines), 0))
         return [] if new_text == text.source else [lsp.TextEdit(whole, new_text)]
 
     @server.feature(

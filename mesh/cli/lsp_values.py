@@ -14,6 +14,7 @@ from mesh.language_service.proposals import ProposalKind
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from mesh.errors import MeshError
     from mesh.language_service.document import Document
 
 COMPLETION_KINDS: Final[Mapping[ProposalKind, lsp.CompletionItemKind]] = {
@@ -45,8 +46,18 @@ def markdown(text: str) -> lsp.MarkupContent:
     return lsp.MarkupContent(lsp.MarkupKind.Markdown, text)
 
 
+def _related(
+    uri: str, error: MeshError, to_range: Callable[[Position], lsp.Range]
+) -> list[lsp.DiagnosticRelatedInformation] | None:
+    """The place of the other thing that an error is about."""
+    if error.related is None:
+        return None
+    location = lsp.Location(uri, to_range(error.related))
+    return [lsp.DiagnosticRelatedInformation(location, error.detail or error.message)]
+
+
 def diagnostics_of(
-    document: Document, to_range: Callable[[Position], lsp.Range]
+    uri: str, document: Document, to_range: Callable[[Position], lsp.Range]
 ) -> list[lsp.Diagnostic]:
     """The errors and warnings of a document, with detail and hint; its notes in the first line."""
     diagnostics = [
@@ -58,6 +69,7 @@ def diagnostics_of(
             else lsp.DiagnosticSeverity.Error,
             code=error.code,
             source="mesh",
+            related_information=_related(uri, error, to_range),
         )
         for error in document.problems
     ]

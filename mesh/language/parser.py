@@ -37,7 +37,7 @@ from mesh.language.syntax import (
 
 if TYPE_CHECKING:
     from mesh.language.syntax import Expression
-    from mesh.language.tokens import Token
+    from mesh.language.tokens import Token, Tokens
 
 _STARTS: Final = ("define", "from", "partition")
 _MISSING_SEMICOLON: Final = "Is a ';' missing before it?"
@@ -74,13 +74,16 @@ class PartialParse:
     cursor: Cursor
 
 
-def read_app(text: str) -> PartialParse:
-    """The statements of ``text`` that can be parsed, and the errors of the others."""
+def read_app(text: str, cut: Tokens | None = None) -> PartialParse:
+    """The statements of ``text`` that can be parsed, and the errors of the others.
+
+    ``cut``: its tokens, if they are known.
+    """
     try:
         refuse_siddhi3(text)
     except MeshError as error:
-        return PartialParse(App((), ()), (error,), (), Cursor(text))
-    return read_with(Cursor(text))
+        return PartialParse(App((), ()), (error,), (), Cursor(text, cut))
+    return read_with(Cursor(text, cut))
 
 
 def read_with(cursor: Cursor) -> PartialParse:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from typing import Final
 
-from mesh.errors import Position
-
-LINE_END: Final = re.compile(r"\r\n|\r|\n")
+from mesh.errors import LINE_END, Position
 
 
 class Places:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from mesh.language.places import LINE_END, Places
+from mesh.errors import LINE_END
+from mesh.language.places import Places
 from mesh.language.substitution import VARIABLE, SubstitutedText
 from mesh.model.secrets import REFERENCE
 

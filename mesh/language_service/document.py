@@ -1,12 +1,18 @@
-"""One version of a text with its analysis: tokens, tree, names, types and plan, each made once."""
+"""One version of a text with its analysis: tokens, tree, names, types and plan, each made once.
+
+The analysis has the lines of ``stable_lines``; answers and errors have those of the text.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError, Position, all_errors
+from mesh.language.chunks import tokenize_chunks
 from mesh.language.cursor import Cursor
 from mesh.language.memo import memoized
 from mesh.language.naming import named
@@ -14,6 +20,7 @@ from mesh.language.places import Places
 from mesh.language.syntax import Annotation
 from mesh.language.tokens import TokenKind
 from mesh.language_service.plans import PlannedQuery, planned_queries
+from mesh.language_service.stable_lines import stable
 from mesh.language_service.symbols import Symbols, symbols_of
 from mesh.model.types import StreamSchema
 from mesh.plan.bind import Readable, bind_readable
@@ -28,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mesh.language.tokens import Token
+    from mesh.language_service.stable_lines import StableLines, StableText
     from mesh.plan.build import AppPlan
 
 #: Code of valid SiddhiQL that this version does not run.
@@ -70,19 +78,36 @@ class Document:
         start = self.places.offset(position.line, position.column)
         return self.text[start : start + position.length]
 
+    # Stable lines
+
+    @cached_property
+    def _stable(self) -> tuple[StableText, StableLines]:
+        return stable(self.text)
+
+    def stable_place(self, line: int, column: int) -> tuple[int, int]:
+        """The place in the analysis of a place in the text."""
+        return self._stable[1].place(line, column)
+
+    def in_text(self, position: Position) -> Position:
+        """The position in the text of one of the analysis."""
+        return self._stable[1].written(position)
+
     # Analysis
 
     @cached_property
     def _filled(self) -> str | MeshError:
         try:
-            return named(self.fill(self.text), self.name)
+            return named(self.fill(self._stable[0]), self.name)
         except MeshError as error:
             return error
 
     @cached_property
     def readable(self) -> Readable | None:
         """The statements that can be read; None where variables have no value."""
-        return None if isinstance(self._filled, MeshError) else bind_readable(self._filled)
+        filled = self._filled
+        if isinstance(filled, MeshError):
+            return None
+        return bind_readable(filled, tokenize_chunks(filled))
 
     @cached_property
     def _planned(self) -> AppPlan | MeshError | None:
@@ -110,16 +135,19 @@ class Document:
     @cached_property
     def problems(self) -> tuple[MeshError, ...]:
         """All errors, in the order of the text; ``NOT_RUN_YET`` is a warning."""
+        errors = [error.moved(self.in_text) for error in self._errors]
+        return tuple(sorted(errors, key=place_of))
+
+    @property
+    def _errors(self) -> tuple[MeshError, ...]:
         if isinstance(self._filled, MeshError):
             return all_errors(self._filled)
         readable = self.readable
         assert readable is not None, "the text has been filled"
         if readable.errors:
-            return tuple(sorted((*self._of_the_name, *readable.errors), key=place_of))
+            return (*self._of_the_name, *readable.errors)
         result = self._planned
-        return (
-            tuple(sorted(all_errors(result), key=place_of)) if isinstance(result, MeshError) else ()
-        )
+        return all_errors(result) if isinstance(result, MeshError) else ()
 
     @property
     def _of_the_name(self) -> tuple[MeshError, ...]:
@@ -147,7 +175,9 @@ class Document:
     @cached_property
     def symbols(self) -> Symbols:
         """The symbols that the names of the text refer to."""
-        return symbols_of(self.readable, self.tokens) if self.readable is not None else Symbols()
+        if self.readable is None:
+            return Symbols()
+        return symbols_of(self.readable, self.token_index)
 
     @cached_property
     def planned_queries(self) -> tuple[PlannedQuery, ...]:
@@ -159,7 +189,7 @@ class Document:
 
     @cached_property
     def types(self) -> Mapping[tuple[int, int], str]:
-        """The type of each bound expression by line and column; of an operator its result's."""
+        """The type of each bound expression by stable place; of an operator its result's."""
         readable = self.readable
         return _types(readable.bound) if readable is not None else {}
 
@@ -168,25 +198,37 @@ class Document:
         _ = self.problems, self.notes, self.symbols, self.types, self.planned_queries
 
     @cached_property
-    def tokens(self) -> dict[tuple[int, int], int]:
-        """Indexes of the tokens that were read, by line and column in the text as written."""
+    def token_index(self) -> Callable[[tuple[int, int]], int | None]:
+        """The index of the token that starts at a stable place, of those that were read."""
+        filled, lines = self._filled, self._stable[1]
         if self.readable is None:
-            return {}
+            return lambda _: None
         cursor = self.readable.reading.cursor
+        tokens = cursor.tokens
+        if isinstance(filled, str) and "${" not in self.text and filled.endswith(self.text):
+            # Nothing is filled in but a name before all.
+            moved = len(filled) - len(self.text)
+            starts = [token.start - moved for token in tokens]
+
+            def find(place: tuple[int, int]) -> int | None:
+                offset = lines.offset_of(place)
+                index = bisect_left(starts, offset)
+                return index if index < len(starts) and starts[index] == offset else None
+
+            return find
         # The later of two in one place counts: a name that was filled in is before all others.
-        place = cursor.places.at
-        return {place(token.start): index for index, token in enumerate(cursor.tokens)}
+        at = cursor.places.at
+        return {at(token.start): index for index, token in enumerate(tokens)}.get
 
     def token_at(self, line: int, column: int) -> int | None:
         """Index of the token that holds a place or ends there; a name before a symbol."""
         if self.readable is None:
             return None
         cursor = self.readable.reading.cursor
-        near = [
-            index
-            for start in range(column, 0, -1)
-            if (index := self.tokens.get((line, start))) is not None
-        ][:2]
+        first, last = (self.places.offset(line, one) for one in (1, column))
+        places = (self._stable[1].at(offset) for offset in range(last, first - 1, -1))
+        found = (index for place in places if (index := self.token_index(place)) is not None)
+        near = islice(found, 2)
         holding = [i for i in near if _ends(cursor.tokens[i], cursor) >= column]
         names = [i for i in holding if cursor.tokens[i].kind is not TokenKind.SYMBOL]
         return next(iter(names or holding), None)

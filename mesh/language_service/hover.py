@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.language.tokens import Token, TokenKind
@@ -49,9 +49,17 @@ def hover(document: Document, line: int, column: int) -> Hover | None:
     index = document.token_at(line, column)
     if index is None or document.readable is None:
         return None
-    cursor = document.readable.reading.cursor
+    place = document.stable_place(line, column)
+    found = _at_token(document, document.readable.reading.cursor, index, place)
+    return found and replace(found, position=document.in_text(found.position))
+
+
+def _at_token(
+    document: Document, cursor: Cursor, index: int, place: tuple[int, int]
+) -> Hover | None:
+    """The answer for a place in a token, in stable lines."""
     position = cursor.place(cursor.tokens[index])
-    occurrence = document.symbols.at((line, column))
+    occurrence = document.symbols.at(place)
     if occurrence is not None:
         return _symbol(document, occurrence)
     path, types = annotation_path(cursor.tokens, index)
@@ -136,14 +144,14 @@ def _named_query(document: Document, occurrence: Occurrence) -> Hover:
 
 def _query(document: Document, index: int, position: Position) -> Hover | None:
     """The plan of the query whose keyword is at ``index``: the last one that starts before it."""
-    before = [
-        one
+    starts = {
+        document.token_index((one.position.line, one.position.column)): one
         for one in document.planned_queries
-        if document.tokens.get((one.position.line, one.position.column), index + 1) <= index
-    ]
+    }
+    before = [start for start in starts if start is not None and start <= index]
     if not before:
         return None
-    last = max(before, key=lambda one: (one.position.line, one.position.column))
+    last = starts[max(before)]
     return Hover(position, f"query {last.bound.name}", last.line)
 
 

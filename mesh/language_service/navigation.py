@@ -28,27 +28,27 @@ def definition(document: Document, line: int, column: int) -> Position | None:
 
     The definition of a stream without one is the first query that inserts into it.
     """
-    occurrence = document.symbols.at((line, column))
+    occurrence = _name_at(document, line, column)
     if occurrence is None:
         return None
     defined = document.symbols.definition(occurrence)
-    return defined.position if defined is not None else None
+    return document.in_text(defined.position) if defined is not None else None
 
 
 def references(document: Document, line: int, column: int) -> list[Position]:
     """The positions of all occurrences of the name at a place, its definition among them."""
-    occurrence = document.symbols.at((line, column))
+    occurrence = _name_at(document, line, column)
     if occurrence is None:
         return []
-    return [one.position for one in _in_order(document.symbols.of(occurrence.symbol))]
+    return [at for at, _ in _in_order(document, document.symbols.of(occurrence.symbol))]
 
 
 def renamable(document: Document, line: int, column: int) -> Position | None:
     """The position of the name at a place, if it can be changed."""
-    occurrence = document.symbols.at((line, column))
+    occurrence = _name_at(document, line, column)
     if occurrence is None or document.symbols.definition(occurrence) is None:
         return None
-    return occurrence.position
+    return document.in_text(occurrence.position)
 
 
 def rename(document: Document, line: int, column: int, name: str) -> list[TextEdit]:
@@ -60,7 +60,7 @@ def rename(document: Document, line: int, column: int, name: str) -> list[TextEd
     Raises:
         MeshError: MESH-U184 where there is no name, or the text would have an error afterwards.
     """
-    occurrence = document.symbols.at((line, column))
+    occurrence = _name_at(document, line, column)
     if occurrence is None or document.symbols.definition(occurrence) is None:
         raise MeshError(
             "MESH-U184",
@@ -69,8 +69,10 @@ def rename(document: Document, line: int, column: int, name: str) -> list[TextEd
         )
     if not name.strip():
         raise MeshError("MESH-U184", "the new name is empty", hint="Give a name.")
-    occurrences = _in_order(document.symbols.of(occurrence.symbol))
-    edits = [_edit(document, one, occurrence.symbol, name) for one in occurrences]
+    occurrences = _in_order(document, document.symbols.of(occurrence.symbol))
+    edits = [
+        TextEdit(at, _renamed(document, one, occurrence.symbol, name)) for at, one in occurrences
+    ]
     after = applied(document, edits)
     new = [str(one) for one in Document(after, document.name, document.fill).problems]
     if new and not document.problems:
@@ -92,27 +94,33 @@ def applied(document: Document, edits: list[TextEdit]) -> str:
     return text
 
 
-def _in_order(occurrences: list[Occurrence]) -> list[Occurrence]:
-    unique = {(one.position.line, one.position.column): one for one in occurrences}
+def _name_at(document: Document, line: int, column: int) -> Occurrence | None:
+    return document.symbols.at(document.stable_place(line, column))
+
+
+def _in_order(
+    document: Document, occurrences: list[Occurrence]
+) -> list[tuple[Position, Occurrence]]:
+    """The occurrences with their positions in the text, in its order."""
+    placed = [(document.in_text(one.position), one) for one in occurrences]
+    unique = {(at.line, at.column): (at, one) for at, one in placed}
     return [unique[key] for key in sorted(unique)]
 
 
-def _edit(document: Document, one: Occurrence, symbol: Symbol, name: str) -> TextEdit:
-    """The edit of one occurrence."""
+def _renamed(document: Document, one: Occurrence, symbol: Symbol, name: str) -> str:
+    """The text in the place of an occurrence."""
     symbols = document.symbols
     if one.symbol.kind is SymbolKind.QUERY:
-        return TextEdit(one.position, name)
-    index = document.tokens.get((one.position.line, one.position.column))
+        return name
+    index = document.token_index((one.position.line, one.position.column))
     tokens = document.readable.reading.cursor.tokens if document.readable else ()
     is_text = index is None or tokens[index].kind is TokenKind.STRING
     written = name if is_text else print_name(name)
     if one.output is None:
-        return TextEdit(one.position, written)
+        return written
     is_input = symbols.root(one.symbol) == symbols.root(symbol)
     is_output = symbols.root(one.output) == symbols.root(symbol)
     if is_input and is_output:
-        return TextEdit(one.position, written)
-    original = document.slice(one.position)
-    return TextEdit(
-        one.position, f"{written} as {original}" if is_input else f"{original} as {written}"
-    )
+        return written
+    original = document.slice(document.in_text(one.position))
+    return f"{written} as {original}" if is_input else f"{original} as {written}"

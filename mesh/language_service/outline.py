@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ from mesh.language.tokens import TokenKind
 from mesh.language_service.symbols import queries_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mesh.language.syntax import Element
     from mesh.language_service.document import Document
 
@@ -50,6 +52,16 @@ class OutlinePart:
     detail: str = ""
     parts: tuple[OutlinePart, ...] = ()
 
+    def moved(self, to: Callable[[Position], Position]) -> OutlinePart:
+        """The same part of a text in which its positions are others."""
+        return replace(
+            self,
+            position=to(self.position),
+            start=to(self.start),
+            end=to(self.end),
+            parts=tuple(part.moved(to) for part in self.parts),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class InlayNote:
@@ -65,7 +77,8 @@ def outline(document: Document) -> list[OutlinePart]:
     if readable is None:
         return []
     numbers = _Numbers()
-    return [_part(document, element, numbers) for element in readable.reading.app.elements]
+    parts = (_part(document, element, numbers) for element in readable.reading.app.elements)
+    return [part.moved(document.in_text) for part in parts]
 
 
 def inferred_types(document: Document, first: int, last: int) -> list[InlayNote]:
@@ -81,17 +94,17 @@ def inferred_types(document: Document, first: int, last: int) -> list[InlayNote]
             continue
         pairs = zip(query.selector.attributes, bound_query.outputs, strict=True)
         for attribute, output in pairs:
-            if not first <= attribute.position.line <= last:
+            if not first <= document.in_text(attribute.position).line <= last:
                 continue
             end = _end_of_attribute(document, attribute.position)
             if end is not None:
-                notes.append(InlayNote(end, f": {output.expression.type}"))
+                notes.append(InlayNote(document.in_text(end), f": {output.expression.type}"))
     return notes
 
 
 def lenses(document: Document) -> list[InlayNote]:
     """A line above each query: its group, how that is divided, and the state that it keeps."""
-    return [InlayNote(one.position, one.line) for one in document.planned_queries]
+    return [InlayNote(document.in_text(one.position), one.line) for one in document.planned_queries]
 
 
 class _Numbers:
@@ -151,7 +164,7 @@ def _end(document: Document, at: Position, word: str) -> Position:
     """The first ``;`` or ``end`` after a position; the end of the text without one."""
     assert document.readable is not None, "the part was read"
     cursor = document.readable.reading.cursor
-    index = document.tokens.get((at.line, at.column), 0)
+    index = document.token_index((at.line, at.column)) or 0
     while cursor.tokens[index].kind is not TokenKind.END:
         token = cursor.tokens[index]
         if token.text.lower() == word and token.kind in (TokenKind.SYMBOL, TokenKind.NAME):
@@ -164,7 +177,7 @@ def _end_of_attribute(document: Document, at: Position) -> Position | None:
     """The place after a selected attribute: before the next ``,`` or clause."""
     assert document.readable is not None, "the query was read"
     cursor = document.readable.reading.cursor
-    index = document.tokens.get((at.line, at.column))
+    index = document.token_index((at.line, at.column))
     depth = 0
     last = None
     while index is not None and cursor.tokens[index].kind is not TokenKind.END:

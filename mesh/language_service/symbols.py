@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from mesh.language.memo import memoized
 from mesh.language.syntax import (
     AbsentElement,
     AggregationDefinition,
@@ -48,7 +49,7 @@ from mesh.language.tokens import TokenKind
 from mesh.language_service.annotated import annotated_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mesh.errors import Position
     from mesh.language.cursor import Cursor
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
     )
     from mesh.plan.bind import Readable
     from mesh.plan.bind.names import AppNames
+
+    _LookUp = Callable[["_Resolver", str], object]
 
 
 class SymbolKind(StrEnum):
@@ -163,9 +166,9 @@ class Symbols:
         return defined[0] if defined else None
 
 
-def symbols_of(readable: Readable, tokens: Mapping[tuple[int, int], int]) -> Symbols:
-    """The names of the statements that can be read; ``tokens``: their indexes by place."""
-    resolver = _Resolver(tokens, readable.reading.cursor, readable.names)
+def symbols_of(readable: Readable, token_index: Callable[[tuple[int, int]], int | None]) -> Symbols:
+    """The names of the statements that can be read; ``token_index``: of a token by its place."""
+    resolver = _Resolver(token_index, readable.reading.cursor, readable.names)
     app = readable.reading.app
     resolver.app(app.definitions, queries_of(app))
     return resolver.symbols
@@ -196,16 +199,39 @@ def events_of(element: StateElement) -> list[EventElement]:
             return [event for part in element.elements for event in events_of(part)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Resolved:
+    """The names of a query, for the answers that it got about other statements."""
+
+    partition: str
+    answers: Mapping[tuple[_LookUp, str], object]
+    occurrences: Sequence[Occurrence]
+    links: Sequence[tuple[Symbol, Symbol]]
+    #: Attributes of the stream that it inserts into, if it is the first one, by its id.
+    outputs: Mapping[str, dict[str, Symbol]]
+
+
+@memoized
+def _resolved(_: Query) -> list[_Resolved]:
+    """The place of the names that a query had last, empty at first."""
+    return []
+
+
 class _Resolver:
     """Walks the tree in the order of the text, as the binder does."""
 
     def __init__(
-        self, tokens: Mapping[tuple[int, int], int], cursor: Cursor, names: AppNames
+        self,
+        token_index: Callable[[tuple[int, int]], int | None],
+        cursor: Cursor,
+        names: AppNames,
     ) -> None:
         self.symbols = Symbols()
         self._cursor = cursor
-        self._tokens = tokens
+        self._token_index = token_index
         self._names = names
+        self._asked: dict[tuple[_LookUp, str], object] = {}
+        self._links: list[tuple[Symbol, Symbol]] = []
         #: Names that a definition declares.
         self._defined: set[str] = set()
         self._functions: dict[str, Symbol] = {}
@@ -230,7 +256,7 @@ class _Resolver:
                 self._start_partition(partition)
             last = partition
             self._partition = _key(partition.position) if partition is not None else ""
-            self._whole_query(query)
+            self._known_query(query)
 
     # Definitions
 
@@ -282,7 +308,33 @@ class _Resolver:
 
     # Queries
 
-    def _whole_query(self, query: Query) -> None:
+    def _known_query(self, query: Query) -> None:
+        """Resolve a query, or take its names of an earlier version of the text."""
+        for known in list(_resolved(query)):
+            if known.partition == self._partition and all(
+                look_up(self, name) == answer for (look_up, name), answer in known.answers.items()
+            ):
+                self._take(known)
+                return
+        self._asked, self._links = {}, []
+        before = len(self.symbols.occurrences)
+        outputs = self._whole_query(query)
+        occurrences = self.symbols.occurrences[before:]
+        known = _Resolved(self._partition, self._asked, occurrences, self._links, outputs)
+        self._take(known, is_new=True)
+        _resolved(query)[:] = [known]
+
+    def _take(self, known: _Resolved, *, is_new: bool = False) -> None:
+        if not is_new:
+            self.symbols.occurrences += known.occurrences
+            for one, other in known.links:
+                self.symbols.link(one, other)
+        for id_, attributes in known.outputs.items():
+            self._defined.add(id_)
+            self.symbols.attributes.setdefault(id_, attributes)
+
+    def _whole_query(self, query: Query) -> dict[str, dict[str, Symbol]]:
+        """Note the names of a query; the attributes of the stream that it inserts into."""
         self._query = _key(query.position)
         self._query_name(query)
         inputs = self._inputs(query.input)
@@ -292,7 +344,7 @@ class _Resolver:
         match output:
             case InsertInto():
                 self._reference(output.stream, inserts=True)
-                self.symbols.attributes.setdefault(self._id(output.stream), outputs)
+                return {self._id(output.stream): outputs}
             case UpdateTable() | DeleteFrom():
                 self._reference(output.table)
                 table = self._input_of(output.table)
@@ -304,6 +356,26 @@ class _Resolver:
                 self._expression(output.on, scope, prefixed=table)
             case ReturnEvents():
                 pass
+        return {}
+
+    # What a query asks about other statements
+
+    def _ask(self, look_up: _LookUp, name: str) -> object:
+        return self._asked.setdefault((look_up, name), look_up(self, name))
+
+    def _attributes_of(self, id_: str) -> dict[str, Symbol] | None:
+        return self.symbols.attributes.get(id_)
+
+    def _is_defined(self, id_: str) -> bool:
+        return id_ in self._defined
+
+    def _function(self, name: str) -> Symbol | None:
+        return self._functions.get(name)
+
+    def _schema(self, reference: str) -> tuple[str, ...]:
+        definition = self._names.find(reference)
+        schema = definition.schema if definition is not None else None
+        return tuple(one.name for one in schema.attributes) if schema is not None else ()
 
     def _query_name(self, query: Query) -> None:
         info = next((a for a in query.annotations if a.name.lower() == "info"), None)
@@ -405,12 +477,13 @@ class _Resolver:
         self, selector: SelectClause, inputs: list[Input], target: str
     ) -> dict[str, Symbol]:
         """Resolve a selection; the output attributes by name."""
-        existing = self.symbols.attributes.get(target)
+        existing = self._ask(_Resolver._attributes_of, target)
         outputs: dict[str, Symbol] = {}
         if not selector.attributes:
             for source in inputs:
                 for name, symbol in source.attributes.items():
                     outputs[name] = Symbol(SymbolKind.ATTRIBUTE, name, target)
+                    self._links.append((outputs[name], symbol))
                     self.symbols.link(outputs[name], symbol)
         for attribute in selector.attributes:
             expression = attribute.expression
@@ -470,8 +543,10 @@ class _Resolver:
                     pass
 
     def _call(self, call: Call) -> None:
-        symbol = self._functions.get(call.name) if call.namespace is None else None
-        if symbol is not None:
+        if call.namespace is not None:
+            return
+        symbol = self._ask(_Resolver._function, call.name)
+        if isinstance(symbol, Symbol):
             self._note(symbol, self._index(call.position))
 
     def _variable(
@@ -531,29 +606,22 @@ class _Resolver:
         if at is not None:
             at += reference.kind is not StreamKind.PLAIN
             id_ = self._id(reference)
-            is_first = inserts and id_ not in self._defined
-            if inserts:
-                self._defined.add(id_)
+            is_first = inserts and not self._ask(_Resolver._is_defined, id_)
             symbol = self._named(reference.name, reference.kind)
             self._note(symbol, at, is_definition=is_first)
 
     def _input_of(self, reference: StreamReference) -> Input:
         id_ = self._id(reference)
-        attributes = self.symbols.attributes.get(id_)
-        definition = self._names.find(str(reference))
+        attributes = cast("dict[str, Symbol] | None", self._ask(_Resolver._attributes_of, id_))
         if attributes is None:
-            attributes = {
-                one.name: Symbol(SymbolKind.ATTRIBUTE, one.name, id_)
-                for one in (
-                    definition.schema.attributes if definition and definition.schema else ()
-                )
-            }
+            names = cast("tuple[str, ...]", self._ask(_Resolver._schema, str(reference)))
+            attributes = {name: Symbol(SymbolKind.ATTRIBUTE, name, id_) for name in names}
         elif reference.kind is StreamKind.FAULT:
             attributes = {**attributes, "_error": Symbol(SymbolKind.ATTRIBUTE, "_error", id_)}
         return Input((str(reference),), id_, attributes)
 
     def _index(self, position: Position) -> int | None:
-        return self._tokens.get((position.line, position.column))
+        return self._token_index((position.line, position.column))
 
     def _note(
         self,

@@ -250,11 +250,12 @@ def _agreed(name: str, what: str, said: Sequence[tuple[Dist, Value | None]]) -> 
             raise MeshError(
                 "MESH-P202",
                 f'group "{name}" is given two {what}',
-                detail=f"It is {agreed} in line {first.position.line}, and {value} here.",
+                detail=f"It is {agreed} in line {{line}}, and {value} here.",
                 hint="Give every element of a group the same; without one it is 1."
                 if what == "parallelisms"
                 else "Say it once for a group, or the same each time.",
                 position=dist.position,
+                related=first.position,
             )
     return stated[0][1] if stated else None
 

@@ -205,3 +205,38 @@ async def test_a_client_has_every_feature(tmp_path: Path, rewrite: bool) -> None
     if rewrite:
         RECORDED.write_text(recorded, encoding="utf-8")
     assert recorded == RECORDED.read_text(encoding="utf-8")
+
+
+async def test_an_empty_last_line_is_a_line(tmp_path: Path) -> None:
+    document = lsp.TextDocumentIdentifier(URI)
+    text = "define stream S (a int);\n"
+    async with _started(tmp_path) as session:
+        client = session.client
+        item = lsp.TextDocumentItem(URI, "siddhiql", 1, text)
+        client.text_document_did_open(lsp.DidOpenTextDocumentParams(item))
+        await session.next_errors()
+        end = lsp.Position(1, 0)
+        found = await client.text_document_completion_async(lsp.CompletionParams(document, end))
+        assert isinstance(found, lsp.CompletionList)
+        assert found.items
+        for one in found.items:
+            assert isinstance(one.text_edit, lsp.TextEdit)
+            assert one.text_edit.range == lsp.Range(end, end)
+        # What is typed there is in the text, also in one that had nothing.
+        _change(client, 2, lsp.TextDocumentContentChangePartial(lsp.Range(end, end), "from S"))
+        assert (await session.next_errors()).diagnostics
+        _change(client, 3, lsp.TextDocumentContentChangeWholeDocument(""))
+        await session.next_errors()
+        start = lsp.Position(0, 0)
+        _change(
+            client,
+            4,
+            lsp.TextDocumentContentChangePartial(
+                lsp.Range(start, start), text + text.replace("int", "long")
+            ),
+        )
+        # The error has the place of the first definition.
+        (error,) = (await session.next_errors()).diagnostics
+        (first,) = error.related_information or ()
+        assert first.location.range.start == lsp.Position(0, 14)
+        assert first.message == "First it is defined in line 1."

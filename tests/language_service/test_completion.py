@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mesh.language.tokens import TokenKind
 from mesh.language_service.completion import complete
-from tests.support.edited_examples import document_of, each
+from tests.support.edited_examples import document_of, each, names_in
 
 
 @each
@@ -14,15 +14,12 @@ def test_every_word_is_proposed_where_it_is_written(path: Path) -> None:
     document = document_of(path)
     assert document.readable is not None
     cursor = document.readable.reading.cursor
-    defined = {
-        (one.position.line, one.position.column)
-        for one in document.symbols.occurrences
-        if one.is_definition
-    }
-    named = {(o.position.line, o.position.column) for o in document.symbols.occurrences}
+    names = names_in(document)
+    defined = {(o.position.line, o.position.column) for o in names if o.is_definition}
+    named = {(o.position.line, o.position.column) for o in names}
     asked = 0
     for index, token in enumerate(cursor.tokens):
-        at = cursor.place(token)
+        at = document.in_text(cursor.place(token))
         place = at.line, at.column
         if token.kind is not TokenKind.NAME or place in defined:
             continue

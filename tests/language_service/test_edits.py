@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from mesh.errors import MeshError, all_errors
-from mesh.language import layout, statements
+from mesh.errors import MeshError, Position, all_errors
+from mesh.language import chunks, layout, statements
+from mesh.language.chunks import tokenize_chunks
 from mesh.language.formatting import canonical
 from mesh.language.memo import memoized
 from mesh.language.naming import named
 from mesh.language.parser import read_app
 from mesh.language.printer import print_app
 from mesh.language.substitution import substitute
+from mesh.language.tokens import tokenize
+from mesh.language_service import stable_lines
 from mesh.language_service.document import Document
 from mesh.language_service.outline import lenses, outline
+from mesh.plan.bind import bind_readable
 from mesh.plan.build import plan
+from mesh.plan.diagnostics import place_of
+from tests.support.edited_examples import names_in
 from tools import siddhiql
 
 if TYPE_CHECKING:
-    from mesh.errors import Position
     from mesh.language.syntax import Query
+    from mesh.language_service.symbols import Symbol
 
 _TEXT = """\
 -- Rooms that are warm
@@ -78,17 +86,43 @@ def _edited(text: str, edits: list[tuple[float, int, str]]) -> list[str]:
 def _results(text: str) -> list[Any]:
     """All that editors and commands show of a text."""
     document = Document(text, "edited", lambda t: substitute(t, {"LIMIT": "\n40.5"}))
-    symbols = [(o.symbol, o.position, o.is_definition) for o in document.symbols.occurrences]
+    names = [(_symbol(document, o.symbol), o.position, o.is_definition) for o in names_in(document)]
+    types = {
+        document.in_text(Position(line, column)): kind
+        for (line, column), kind in document.types.items()
+    }
     return [
         [error.to_dict() for error in document.problems],
         document.notes,
-        document.types,
-        symbols,
-        document.tokens,
+        types,
+        names,
+        _tokens(document),
         lenses(document),
         outline(document),
         document.plan.spec if document.plan is not None else None,
         _formatted(text),
+    ]
+
+
+def _symbol(document: Document, symbol: Symbol) -> tuple[str, str, str]:
+    """A symbol with the lines of the text in its owner."""
+
+    def in_text(place: re.Match[str]) -> str:
+        at = document.in_text(Position(int(place[1]), int(place[2])))
+        return f"{at.line}:{at.column}"
+
+    return symbol.kind, symbol.name, re.sub(r"(\d+):(\d+)", in_text, symbol.owner)
+
+
+def _tokens(document: Document) -> list[tuple[str, Position, int | None]]:
+    """The tokens that were read, with their places and the indexes that these have."""
+    if document.readable is None:
+        return []
+    cursor = document.readable.reading.cursor
+    places = [(one.text, cursor.place(one)) for one in cursor.tokens]
+    return [
+        (text, document.in_text(at), document.token_index((at.line, at.column)))
+        for text, at in places
     ]
 
 
@@ -101,6 +135,8 @@ def _formatted(text: str) -> Any:
 
 def _forget() -> None:
     statements._slot.cache_clear()
+    chunks._cut.cache_clear()
+    stable_lines._number.cache_clear()
     layout._slot.cache_clear()
 
 
@@ -117,6 +153,31 @@ def test_an_edited_text_has_the_results_of_a_whole_analysis(
     edits: list[tuple[float, int, str]],
 ) -> None:
     _assert_reuse_changes_nothing(_edited(_TEXT, edits))
+
+
+@given(siddhiql.apps.map(print_app), _EDITS)
+def test_errors_are_those_of_a_text_that_is_read_once(
+    text: str, edits: list[tuple[float, int, str]]
+) -> None:
+    for version in _edited(text, edits):
+        cut = tokenize(version)
+        pieces = tokenize_chunks(version)
+        assert (pieces.tokens, pieces.comments) == (cut.tokens, cut.comments)
+        document = Document(version, "edited")
+        assert [one.to_dict() for one in document.problems] == _read_once(version)
+
+
+def _read_once(text: str) -> list[dict[str, Any]]:
+    """The errors of a text that is bound and planned without stable lines."""
+    _forget()
+    filled = named(text, "edited")
+    errors = bind_readable(filled).errors
+    try:
+        if not errors:
+            plan(filled)
+    except MeshError as error:
+        errors = all_errors(error)
+    return [one.to_dict() for one in sorted(errors, key=place_of)]
 
 
 @given(siddhiql.apps.map(print_app), _EDITS)
@@ -143,6 +204,33 @@ def test_an_edit_reaches_other_statements(before: str, after: str) -> None:
     _assert_reuse_changes_nothing([_TEXT, _TEXT.replace(before, after, 1), _TEXT])
 
 
+def test_a_new_line_costs_no_statement() -> None:
+    text = _TEXT.replace("${LIMIT}", "4").replace("${TYPE:double}", "double").rstrip() + ";"
+    first = Document(text, "kept")
+    first.analyse()
+    moved = Document(f"-- a\n-- b\n\n{text}", "kept")
+    moved.analyse()
+    assert first.readable is not None
+    assert moved.readable is not None
+    trees = first.readable.reading.app.elements, moved.readable.reading.app.elements
+    kept = [one is other for one, other in zip(*trees, strict=True)]
+    # A partition is read again, and not its queries; a comment is part of the first statement.
+    assert kept.count(False) == 2
+    lines = [part.position.line for part in outline(first)]
+    assert [line + 3 for line in lines] == [part.position.line for part in outline(moved)]
+    for one, other in zip(names_in(first), names_in(moved), strict=True):
+        assert replace(one.position, line=one.position.line + 3) == other.position
+
+
+def test_the_line_that_an_error_names_moves_as_well() -> None:
+    text = "define stream S (a int);\ndefine stream S (a long);\nfrom S select a insert into T;"
+    for count in range(3):
+        (problem,) = Document("\n" * count + text, "moved").problems
+        assert problem.detail == f"First it is defined in line {count + 1}."
+        assert problem.position == Position(count + 2, 15)
+        assert problem.related == Position(count + 1, 15)
+
+
 def test_an_unchanged_statement_keeps_its_tree_and_what_it_is_bound_to() -> None:
     text = _TEXT.replace("${LIMIT}", "4").replace("${TYPE:double}", "double")
     # A statement without an end may go on, so the last one needs it.
@@ -154,7 +242,7 @@ def test_an_unchanged_statement_keeps_its_tree_and_what_it_is_bound_to() -> None
     assert second.readable is not None
     for trees in zip(first.readable.reading.app.queries, second.readable.reading.app.queries,
                      strict=True):  # fmt: skip
-        is_edited = trees[0].position.line == 10
+        is_edited = first.in_text(trees[0].position).line == 10
         assert (trees[0] is trees[1]) is not is_edited
     assert first.plan is not None
     assert second.plan is not None

@@ -11,7 +11,7 @@ from mesh.language_service.fixes import fixes
 from mesh.language_service.hover import hover
 from mesh.language_service.navigation import references
 from mesh.language_service.outline import inferred_types, outline
-from tests.support.edited_examples import EXAMPLES, document_of, each
+from tests.support.edited_examples import EXAMPLES, document_of, each, names_in
 
 
 def test_there_are_eight() -> None:
@@ -38,6 +38,6 @@ def test_a_text_of_any_length_has_answers(path: Path) -> None:
 def test_formatting_is_that_of_the_command_and_keeps_all_answers(path: Path) -> None:
     made = Document(canonical(path.read_text()), path.stem)
     whole = document_of(path)
-    assert [one.symbol.name for one in made.symbols.occurrences] == [
-        one.symbol.name for one in whole.symbols.occurrences
+    assert [one.symbol.name for one in names_in(made)] == [
+        one.symbol.name for one in names_in(whole)
     ]

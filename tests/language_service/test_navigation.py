@@ -9,7 +9,7 @@ from mesh.language_service.hover import hover
 from mesh.language_service.navigation import applied, definition, references, rename
 from mesh.language_service.outline import inferred_types
 from mesh.language_service.symbols import SymbolKind
-from tests.support.edited_examples import document_of, each
+from tests.support.edited_examples import document_of, each, names_in
 
 _NEW = "entirely_new"
 
@@ -17,7 +17,7 @@ _NEW = "entirely_new"
 @each
 def test_every_name_has_a_definition_a_type_and_references(path: Path) -> None:
     document = document_of(path)
-    for one in document.symbols.occurrences:
+    for one in names_in(document):
         line, column = one.position.line, one.position.column
         defined = definition(document, line, column)
         assert defined is not None, document.slice(one.position)
@@ -34,14 +34,14 @@ def test_every_name_has_a_definition_a_type_and_references(path: Path) -> None:
 @each
 def test_every_name_can_be_changed_and_changed_back(path: Path) -> None:
     document = document_of(path)
-    for one in document.symbols.occurrences:
+    for one in names_in(document):
         if not one.is_definition:
             continue
         line, column = one.position.line, one.position.column
         renamed = applied(document, rename(document, line, column, _NEW))
         after = Document(renamed, path.stem)
         assert not after.problems
-        own = [o for o in after.symbols.occurrences if o.symbol.name == _NEW]
+        own = [o for o in names_in(after) if o.symbol.name == _NEW]
         assert len(own) >= len(references(document, line, column))
         if " as " in renamed.replace(document.text, ""):
             assert len(inferred_types(after, 1, 999)) == len(inferred_types(document, 1, 999))

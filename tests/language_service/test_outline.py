@@ -14,9 +14,8 @@ def test_lenses_types_and_outline_are_of_each_query(path: Path) -> None:
     assert document.plan is not None
     queries = document.plan.bound.all_queries
     shown = lenses(document)
-    assert sorted((one.position.line, one.position.column) for one in shown) == sorted(
-        (one.position.line, one.position.column) for one in queries
-    )
+    assert {one.position for one in shown} == {document.in_text(q.position) for q in queries}
+    assert len(shown) == len(queries)
     groups = {group.name for group in document.plan.spec.groups}
     assert {one.text.split(",")[0].removeprefix("group ") for one in shown} <= groups
     types = {

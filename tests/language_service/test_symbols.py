@@ -23,7 +23,7 @@ def test_names_resolve_as_the_binder_resolves_them(path: Path) -> None:
     for query in document.plan.bound.all_queries:
         read = _read(query)
         for column in _columns(query.outputs):
-            found = document.symbols.at(_name_place(document, column))
+            found = document.symbols.at(document.stable_place(*_name_place(document, column)))
             if found is None:
                 # ``select *`` names nothing.
                 continue
@@ -58,6 +58,6 @@ def _columns(part: Any) -> Iterator[Column]:
 
 def _name_place(document: Document, column: Column) -> tuple[int, int]:
     """The place of the attribute's name after its prefix."""
-    at = column.position
+    at = document.in_text(column.position)
     written = document.slice(at)
     return at.line, at.column + written.rfind(".") + 1

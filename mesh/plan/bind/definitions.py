@@ -107,9 +107,10 @@ def _is_fresh(
             MeshError(
                 "MESH-L209",
                 f'{kind} "{definition.name}" is defined twice{differs}',
-                detail=f"First it is defined in line {before.position.line}.",
+                detail="First it is defined in line {line}.",
                 hint="Leave one of them out, or give it another name.",
                 position=definition.position,
+                related=before.position,
             )
         )
     return False
@@ -192,9 +193,10 @@ def _refuse_clashes(definitions: list[Definition], names: AppNames, problems: Di
                 MeshError(
                     "MESH-L209",
                     f'{kind} "{definition.name}" has the name of a {other}',
-                    detail=f"The {other} is defined in line {clash.position.line}.",
+                    detail=f"The {other} is defined in line {{line}}.",
                     hint="Give one of them another name.",
                     position=definition.position,
+                    related=clash.position,
                 )
             )
         others.append(definition)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mesh.errors import MeshError
     from mesh.language.parser import PartialParse
     from mesh.language.syntax import App
+    from mesh.language.tokens import Tokens
     from mesh.plan.bound import BoundApp
 
 _UNKNOWN_NAME: Final = ("MESH-L205", "MESH-L217")
@@ -43,9 +44,9 @@ class Readable:
     errors: tuple[MeshError, ...]
 
 
-def bind_readable(text: str) -> Readable:
-    """Parse ``text``, and bind the statements that can be parsed."""
-    reading = read_app(text)
+def bind_readable(text: str, cut: Tokens | None = None) -> Readable:
+    """Parse ``text``, and bind the statements that can be parsed; ``cut``: see ``read_app``."""
+    reading = read_app(text, cut)
     names, problems = AppNames(), Diagnostics()
     unread = list(_named(reading))
     for kind, name, position in unread:
