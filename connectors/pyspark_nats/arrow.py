@@ -6,12 +6,16 @@ The third-party stubs have a dozen overloads for each function, and reject most 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+#: An array of values of any type.
+ArrowArray: TypeAlias = "pa.Array[Any]"
+#: The same in parts: a column of a table.
+ArrowChunks: TypeAlias = "pa.ChunkedArray[Any]"
 #: ``pyarrow.compute``.
 kernels: Any = pyarrow.compute
 #: ``pyarrow``, for functions without stubs.

@@ -7,7 +7,10 @@ that a person needs, with a searchable code.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 #: Part of the text of every ``StaleWriterError``, and of no other error.
 FENCED: Final = "PYSPARK-NATS-FENCED"
@@ -33,7 +36,7 @@ class ConnectorError(Exception):
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[..., ConnectorError], tuple[()]]:
         return (partial(type(self), self.message, detail=self.detail, hint=self.hint), ())
 
 
@@ -67,7 +70,7 @@ class RefusedError(ConnectorError):
         #: JetStream's error code, 0 for none.
         self.err_code = err_code
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Callable[..., ConnectorError], tuple[()]]:
         rebuild, _ = super().__reduce__()
         return (partial(rebuild, err_code=self.err_code), ())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol.connection import Connection
@@ -12,6 +12,8 @@ from pyspark_nats.sink.marker import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark_nats.json_types import JsonObject
 
 #: The stream is there with another configuration.
 _NAME_IN_USE: Final = 10058
@@ -46,7 +48,7 @@ def create_stream(
         RefusedError: the server refuses it, or has another stream of this name.
     """
     patterns = [subjects] if isinstance(subjects, str) else [*subjects]
-    config: dict[str, Any] = {
+    config: JsonObject = {
         "name": name,
         "subjects": [*patterns, f"{marker_prefix}.{name}.>"],
         "num_replicas": replicas,

@@ -258,7 +258,7 @@ def _read_converted(
     return None if result is None else read(result)
 
 
-def row_of(event: dict[str, Any], rows: list[Rule], missing: str) -> tuple[Any, ...] | str:
+def row_of(event: dict[str, Any], rows: list[Rule], missing: str) -> tuple[object, ...] | str:
     """The event's values in the order of ``rows``, or the reason why it is unreadable."""
     values: list[Any] = []
     for name, read in rows:

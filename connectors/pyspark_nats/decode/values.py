@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark_nats.arrow import DataType
+    from pyspark_nats.json_types import JsonObject
 
 _SHOWN_MAX: Final = 60
 #: Microseconds since 1970 of the first and last instant of the years 1 to 9999.
@@ -365,10 +366,10 @@ def _map(kind: DataType, missing: str) -> Callable[[Any], Any]:
 def _struct(kind: DataType, missing: str) -> Callable[[Any], Any]:
     readers = [(field.name, reader_of(field.type, missing)) for field in kind.fields]
 
-    def read(value: Any) -> dict[str, Any]:
+    def read(value: Any) -> JsonObject:
         if not isinstance(value, dict):
             raise WrongValueError(value, kind)
-        fields: dict[str, Any] = {}
+        fields: JsonObject = {}
         for name, read_one in readers:
             item = value.get(name)
             if item is None:

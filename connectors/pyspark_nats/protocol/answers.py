@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol.transport import DisconnectedError, NoRoomError
+
+if TYPE_CHECKING:
+    from pyspark_nats.json_types import JsonObject
 
 #: Temporary JetStream errors: no leader, no quorum, starting up.
 _PASSING_CODES = frozenset({10003, 10008, 10009, 10077, 10118})
@@ -23,20 +26,20 @@ class Reply:
     header: bytes
     data: bytes
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> JsonObject:
         """The payload of an API answer.
 
         Raises:
             RefusedError: the answer is an error; DisconnectedError: a temporary one.
         """
-        answer: dict[str, Any] = orjson.loads(self.data)
+        answer: JsonObject = orjson.loads(self.data)
         error = answer.get("error")
         if error:
             raise refusal(error)
         return answer
 
 
-def refusal(error: dict[str, Any]) -> Exception:
+def refusal(error: JsonObject) -> Exception:
     """The exception for an API error."""
     code = int(error.get("err_code", 0))
     description = str(error.get("description", "unknown error"))

@@ -29,6 +29,7 @@ from pyspark_nats.protocol.transport import NoRoomError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pyspark_nats.json_types import JsonObject
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
 log = logging.getLogger(__name__)
@@ -174,7 +175,7 @@ class Connection:
         assert refused is not None
         raise refused
 
-    def _learn(self, info: dict[str, Any]) -> None:
+    def _learn(self, info: JsonObject) -> None:
         self._info = info
         self._pool.learn(info)
 
@@ -192,7 +193,7 @@ class Connection:
     # --- bytes
 
     @property
-    def info(self) -> dict[str, Any]:
+    def info(self) -> JsonObject:
         """The server's ``INFO``, with ``max_payload``; empty before the first step."""
         return self._info
 

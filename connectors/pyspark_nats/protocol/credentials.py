@@ -10,9 +10,12 @@ import base64
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_nats.errors import OptionError
+
+if TYPE_CHECKING:
+    from pyspark_nats.json_types import JsonObject
 
 #: A line of dashes, text, and a line of dashes: the form of a JWT or a seed of ``nsc``.
 _DECORATED = re.compile(
@@ -85,7 +88,7 @@ def of_jwt(jwt: str, seed: str, label: str) -> Credentials:
     return Credentials(jwt=jwt, seed=seed)
 
 
-def claims(jwt: str) -> dict[str, Any]:
+def claims(jwt: str) -> JsonObject:
     """The claims of a JWT, not verified; empty if it can't be decoded."""
     parts = jwt.split(".")
     if len(parts) != 3:

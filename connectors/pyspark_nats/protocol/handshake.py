@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark_nats.errors import ConnectorError, RefusedError
 from pyspark_nats.protocol import credentials as who
@@ -13,6 +13,7 @@ from pyspark_nats.protocol.transport import DisconnectedError
 from pyspark_nats.version import VERSION
 
 if TYPE_CHECKING:
+    from pyspark_nats.json_types import JsonObject
     from pyspark_nats.protocol.credentials import Credentials
     from pyspark_nats.protocol.servers import ServerAddress
     from pyspark_nats.protocol.tls import Tls
@@ -29,7 +30,7 @@ _LASTING = {
 }
 
 
-def wants_tls(server: ServerAddress, info: dict[str, Any], tls: Tls) -> bool:
+def wants_tls(server: ServerAddress, info: JsonObject, tls: Tls) -> bool:
     """Whether to start TLS after the server's first line.
 
     Raises:
@@ -44,13 +45,13 @@ def wants_tls(server: ServerAddress, info: dict[str, Any], tls: Tls) -> bool:
     return bool(info.get("tls_required")) or server.is_tls or tls.is_demanded
 
 
-def connect_line(client_name: str, credentials: Credentials, info: dict[str, Any]) -> bytes:
+def connect_line(client_name: str, credentials: Credentials, info: JsonObject) -> bytes:
     """The ``CONNECT`` that answers the server's first line.
 
     Raises:
         RefusedError: the server accepts no nkeys, and we have nothing else.
     """
-    fields: dict[str, Any] = {
+    fields: JsonObject = {
         "verbose": False, "pedantic": False, "lang": "python", "version": VERSION,
         "protocol": 1, "headers": True, "no_responders": True, "name": client_name,
     }  # fmt: skip

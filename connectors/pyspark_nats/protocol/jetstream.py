@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol.connection import REQUEST_S as REQUEST_S
@@ -17,6 +17,7 @@ from pyspark_nats.protocol.connection import DisconnectedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_nats.json_types import JsonObject
     from pyspark_nats.protocol.connection import Connection, Reply
 
 NO_MESSAGE: Final = 10037
@@ -128,7 +129,7 @@ def server_ms(connection: Connection, stream: str) -> int:
     return time_ms(answered(reply, stream)["ts"])
 
 
-def answered(reply: Reply, stream: str) -> dict[str, Any]:
+def answered(reply: Reply, stream: str) -> JsonObject:
     """The payload of an answer about ``stream``; the error names it if it does not exist."""
     try:
         return reply.json()
@@ -172,7 +173,7 @@ def info(name: str, reply: Reply) -> StreamInfo:
     )
 
 
-def _keeps_recent(config: dict[str, Any]) -> bool:
+def _keeps_recent(config: JsonObject) -> bool:
     is_bounded = any(config.get(name, -1) > 0 for name in ("max_msgs", "max_msgs_per_subject"))
     return (
         config.get("retention") == "limits"
@@ -234,7 +235,7 @@ def last_messages(
     return [_stored(reply, stream) for (stream, _), reply in zip(pairs, replies, strict=True)]
 
 
-def _get(connection: Connection, stream: str, query: dict[str, Any]) -> StoredMessage | None:
+def _get(connection: Connection, stream: str, query: JsonObject) -> StoredMessage | None:
     call = (connection.api(f"STREAM.MSG.GET.{stream}"), json.dumps(query).encode())
     return _stored(connection.requests([call])[0], stream)
 
@@ -291,7 +292,7 @@ def create_reader(
     """
     # It is part of the reply subject of every message: short, and unique in its stream.
     name = f"r{os.urandom(6).hex()}"
-    config: dict[str, Any] = {
+    config: JsonObject = {
         "name": name, "deliver_policy": "by_start_sequence", "opt_start_seq": sequence,
         "ack_policy": "none", "mem_storage": True, "num_replicas": 1,
         "inactive_threshold": 30_000_000_000,

@@ -19,6 +19,7 @@ from pyspark_nats.protocol.transport import DisconnectedError, Transport
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pyspark_nats.json_types import JsonObject
     from pyspark_nats.protocol.connection_options import ConnectionOptions
     from pyspark_nats.protocol.servers import ServerAddress
 
@@ -41,7 +42,7 @@ class Link:
         self,
         server: ServerAddress,
         options: ConnectionOptions,
-        on_info: Callable[[dict[str, Any]], None],
+        on_info: Callable[[JsonObject], None],
         *,
         is_hurried: bool = False,
     ) -> None:

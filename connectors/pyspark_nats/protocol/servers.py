@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from pyspark_nats.errors import OptionError
@@ -11,6 +11,8 @@ from pyspark_nats.protocol.credentials import NOBODY, Credentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark_nats.json_types import JsonObject
 
 _DEFAULT_PORT = 4222
 
@@ -107,7 +109,7 @@ class ServerPool:
         at = servers.index(self.current) if self.current in servers else -1
         self.current = servers[(at + 1) % len(servers)]
 
-    def learn(self, info: dict[str, Any]) -> None:
+    def learn(self, info: JsonObject) -> None:
         """Add the cluster's servers from the ``INFO`` of the current one."""
         addresses = info.get("connect_urls")
         if not addresses:

@@ -12,7 +12,7 @@ any publisher to delete all of its messages.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import frames, jetstream
@@ -21,6 +21,7 @@ from pyspark_nats.sink.marker import NONE, BatchRecord, IngestBatch, Marker
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_nats.json_types import JsonObject
     from pyspark_nats.protocol.connection import Connection, Reply
     from pyspark_nats.protocol.jetstream import StoredMessage
 
@@ -32,7 +33,7 @@ def subject(prefix: str, stream: str, producer: str) -> str:
 
 def payload(marker: Marker) -> bytes:
     """A marker's payload, without its sequence."""
-    values: dict[str, Any] = {"position": marker.position, "epoch": marker.epoch}
+    values: JsonObject = {"position": marker.position, "epoch": marker.epoch}
     if marker.time_ms:
         values["time"] = marker.time_ms
     if marker.run:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol.answers import Reply
 from pyspark_nats.protocol.transport import DisconnectedError
+
+if TYPE_CHECKING:
+    from pyspark_nats.json_types import JsonObject
 
 #: Most messages between two acks of the server; it may send more acks.
 FLOW: Final = 500
@@ -58,7 +61,7 @@ class OpenBatch:
             # The end of the batch; or no answer of the server: readers of the rows see the inbox.
             self.failure = f"not an ack: {data[:80]!r}"
 
-    def _acked(self, inbox: str, rest: list[str], reply: dict[str, Any]) -> None:
+    def _acked(self, inbox: str, rest: list[str], reply: JsonObject) -> None:
         is_ack, seq, flow = reply["type"] == "ack", int(reply["seq"]), int(reply["msgs"])
         number, operation, _ = rest
         if not is_ack:

@@ -117,7 +117,7 @@ def _closed(one: ds.Filter, value: int) -> tuple[int | None, int | None]:
 
 
 def _named(current: ReadBounds, one: ds.Filter, is_subject: bool) -> ReadBounds:
-    names: tuple[Any, ...]
+    names: tuple[str, ...]
     match one:
         case ds.EqualTo(_, value) | ds.EqualNullSafe(_, value):
             names = (value,)
