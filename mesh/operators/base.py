@@ -13,12 +13,13 @@ cause through the queries, depth first, as the reference engine calls them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from mesh.model.values import JsonMapping
 from pyspark_nats.few_rows import batches_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Kinds = npt.NDArray[np.int8]
+#: Numbers, or truth values, of a type that a column decides.
+Numbers = npt.NDArray[Any]
 
 #: The ``path`` of events that the operator's own timers cause; the executor sets the real one.
 LOCAL_TIMER = -1
@@ -259,7 +262,7 @@ class State:
     """
 
     pieces: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
-    scalars: Mapping[str, object] = field(default_factory=dict)
+    scalars: JsonMapping = field(default_factory=dict)
 
 
 class Stateful(Protocol):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from mesh.operators.base import Bools, EventBatch, Longs
     from mesh.operators.frame import Frame
+    from pyspark_nats.arrow import ArrowArray
 
 #: The channel of events on which queries failed; a stream can't be called so.
 FAILED: Final = "!"
@@ -128,7 +129,7 @@ def failure_events(
         reasons: of length n.
     """
     count = len(events)
-    columns: list[pa.Array[Any]] = [
+    columns: list[ArrowArray] = [
         pa.array([query] * count, pa.string()),
         pa.array([stream] * count, pa.string()),
         pa.array(list(reasons), pa.string()),

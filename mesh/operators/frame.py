@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Indices, Mask
     from mesh.operators.base import EventBatch
     from mesh.plan.bound import Column
+    from pyspark_nats.arrow import ArrowArray
 
 #: (step, attribute) or, of an event that occurs several times, (step, attribute, index).
 Key = tuple[int, str] | tuple[int, str, int]
@@ -40,7 +41,7 @@ class Frame:
     spans several chunks.  None: each chunk is one call.
     """
 
-    def __init__(self, length: int, arrays: Mapping[Key, pa.Array[Any] | list[Any]]) -> None:
+    def __init__(self, length: int, arrays: Mapping[Key, ArrowArray | list[Any]]) -> None:
         self.length = length
         self.failures: dict[int, str] = {}
         #: The path of the query's timers, where all output of one event fails together, in any

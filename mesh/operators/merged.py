@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from mesh.errors import MeshError
 from mesh.functions.vectors import Vector, from_arrow
@@ -20,6 +19,7 @@ from mesh.operators.frame import Frame
 from mesh.operators.select.aggregate_extraction import AGGREGATES
 from mesh.operators.select.ordering import sort_columns
 from mesh.plan.bound import OUTPUT_STEP
+from pyspark_nats.arrow import ArrowChunks, kernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.operators.divided import Division, Merge
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-_compute: Any = pyarrow.compute
 _EXTREMES: Final[dict[Merging, Any]] = {Merging.MIN: np.minimum, Merging.MAX: np.maximum}
 
 
@@ -111,7 +109,7 @@ def _grouped(division: Division, table: pa.Table) -> Frame:
     return frame
 
 
-def _numbers(columns: Sequence[pa.ChunkedArray[Any]], length: int) -> Longs:
+def _numbers(columns: Sequence[ArrowChunks], length: int) -> Longs:
     """int64[length]: groups of equal rows, numbered by first appearance."""
     codes: Longs = np.zeros(length, dtype=np.int64)
     for column in columns:
@@ -119,7 +117,7 @@ def _numbers(columns: Sequence[pa.ChunkedArray[Any]], length: int) -> Longs:
         if pa.types.is_string(array.type):
             # The text of a null key is that of the word, as in queries.
             array = array.fill_null("null")
-        encoded = _compute.dictionary_encode(array, null_encoding="encode")
+        encoded = kernels.dictionary_encode(array, null_encoding="encode")
         of_column = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         codes = codes * len(encoded.dictionary) + of_column
         # As small as can be, for the product with the next.
@@ -130,10 +128,10 @@ def _numbers(columns: Sequence[pa.ChunkedArray[Any]], length: int) -> Longs:
     return ranks[codes]
 
 
-def _distinct(groups: Longs, column: pa.ChunkedArray[Any], count: int) -> Vector:
+def _distinct(groups: Longs, column: ArrowChunks, count: int) -> Vector:
     """Numbers of different values; null is one of them."""
     array = column.combine_chunks()
-    encoded = _compute.dictionary_encode(array, null_encoding="encode")
+    encoded = kernels.dictionary_encode(array, null_encoding="encode")
     values = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     pairs = np.unique(groups * len(encoded.dictionary) + values)
     counts = np.bincount(pairs // len(encoded.dictionary), minlength=count)

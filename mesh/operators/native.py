@@ -8,7 +8,7 @@ has none; ``compile_declared`` does it for all at once.
 from __future__ import annotations
 
 from inspect import isfunction
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
 import numba
 from numba import types as types
@@ -17,6 +17,12 @@ from mesh.operators.loop_cache import CACHE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numba.core.typing.templates import Signature
+
+Loop = TypeVar("Loop", bound="Callable[..., object]")
+#: Of loops with a signature of Numba's, whose parameters have no types of Python's.
+Decorator: TypeAlias = "Callable[[Callable[..., object]], Callable[..., Any]]"
 
 #: Types of arrays in signatures: of int64 by dimension, of int8 and of truth values; ``READ1`` is
 #: that of int64 that a loop does not change.
@@ -27,10 +33,14 @@ BOOL1 = types.Array(types.boolean, 1, "C")
 
 
 #: For each loop with signatures of the modules that are imported, a call that compiles it once.
-_DECLARED: Final[list[Callable[[], Any]]] = []
+_DECLARED: Final[list[Callable[[], object]]] = []
 
 
-def njit(*arguments: Any, **options: Any) -> Any:
+@overload
+def njit(function: Loop, /) -> Loop: ...
+@overload
+def njit(*signatures: Signature | list[Signature], **options: object) -> Decorator: ...
+def njit(*arguments: Any, **options: object) -> Any:
     """``numba.njit`` with a cache for compiled code; called with signatures or as a decorator."""
     setattr(numba.config, "CACHE_DIR", str(CACHE))  # noqa: B010
     compiler: Any = numba.njit
@@ -41,11 +51,11 @@ def njit(*arguments: Any, **options: Any) -> Any:
     return lambda function: _declare(compiler(cache=True, **options)(function), signatures)
 
 
-def _declare(loop: Any, signatures: list[Any]) -> Any:
+def _declare(loop: Any, signatures: list[Signature]) -> Any:
     """A loop that is compiled for its signatures at the first call, whatever its arguments are."""
     is_compiled = False
 
-    def compile_once(*_: Any) -> Any:
+    def compile_once(*_: object) -> object:
         nonlocal is_compiled
         if not is_compiled:
             for signature in signatures:
@@ -66,7 +76,11 @@ def compile_declared() -> None:
         compile_once()
 
 
-def bare(*arguments: Any, **options: Any) -> Any:
+@overload
+def bare(function: Loop, /) -> Loop: ...
+@overload
+def bare(*signatures: Signature | list[Signature], **options: object) -> Decorator: ...
+def bare(*arguments: Any, **options: object) -> Any:
     """``njit`` for loops that make no arrays, without reference counts of the arrays passed in.
 
     Where a loop calls small functions on many arrays, that counting takes longer than their work.
@@ -79,22 +93,22 @@ def bare(*arguments: Any, **options: Any) -> Any:
 _NO_ENTRY: Final = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 
-def inner(function: Any) -> Any:
+def inner(function: Loop) -> Loop:
     """``bare`` for a function that only loops call; a call from Python ends the process."""
-    return bare(**_NO_ENTRY)(function)
+    return cast("Loop", bare(**_NO_ENTRY)(function))
 
 
-def native(*signature: Any) -> Any:
+def native(*signature: Signature | list[Signature]) -> Decorator:
     """``bare`` for a loop with a signature: compiled for it alone, when it is first called."""
     return bare(*signature, error_model="numpy")
 
 
-def helper(function: Any) -> Any:
+def helper(function: Callable[..., object]) -> Callable[..., Any]:
     """An ``inner`` function that is compiled into the loops that call it."""
     # Inlined, calls don't count references to the arrays that they are given.
     return bare(error_model="numpy", forceinline=True, **_NO_ENTRY)(function)
 
 
-def helper_with_entry(function: Any) -> Any:
+def helper_with_entry(function: Callable[..., object]) -> Any:
     """A ``helper`` that Python calls as well."""
     return bare(error_model="numpy", forceinline=True)(function)

@@ -92,7 +92,7 @@ def _inputs(state: State, old: Executor, new: Executor) -> State:
     pieces, scalars = {}, {}
     before = old.input_schemas
     for stream, schema in [*new.input_schemas.items(), (CHANGES, CHANGE_SCHEMA)]:
-        progress: Any = state.scalars.get(stream)
+        progress = state.scalars.get(stream)
         if progress is None:
             continue
         scalars[stream] = progress

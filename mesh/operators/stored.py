@@ -5,7 +5,7 @@ A table that is read from its database has no rows in the state: its reader is t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.functions.scripts import compile_scripts
 from mesh.operators.aggregations.settings import zone_of
@@ -65,7 +65,7 @@ def stores_of(
     windows: dict[str, NamedWindowNode] = {}
     aggregations: dict[str, AggregationNode] = {}
     scripts = compile_scripts(app.scripts)
-    scalars: Any = subset(state, "own").scalars
+    scalars = subset(state, "own").scalars
     clock_ms = scalars.get("now_ms", 0)
     stores = Environment(
         scripts, tables, windows, aggregations, salt=app.name, shard=shard, clock_ms=clock_ms

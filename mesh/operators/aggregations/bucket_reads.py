@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.ipc
 
 from mesh.functions.vectors import from_arrow
 from mesh.model.lookup import EVERY_ROW, AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
 from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.base import State, concat, no_rows
+from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -146,8 +146,7 @@ class BucketReads:
         parts = [*self._batches, *(rows.filter(pa.array(at > position)) for at, rows in self._left)]
         batch = concat(parts) if parts else no_rows(self.table.arrow)
         times = batch.column(self.table.time)
-        compute: Any = pc
-        met = compute.and_(compute.greater_equal(times, within[0]), compute.less(times, within[1]))
+        met = kernels.and_(kernels.greater_equal(times, within[0]), kernels.less(times, within[1]))
         return batch.filter(met)
 
     # Runs
@@ -205,7 +204,7 @@ class BucketReads:
 
     def restore(self, state: State) -> None:
         """Restore what left."""
-        left: Any = state.scalars.get("left", ())
+        left = state.scalars.get("left", ())
         self._left = []
         for at, text in left:
             # Earlier versions have one position for all.
@@ -221,8 +220,7 @@ def rank_of(numbers: KeyNumbers) -> Longs:
     names = [str(column) for column in range(columns)]
     arrays = [numbers.values(column).to_arrow(count) for column in range(columns)]
     table = pa.Table.from_arrays(arrays, names=names)
-    compute: Any = pc
-    order = compute.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
+    order = kernels.sort_indices(table, sort_keys=[(name, "ascending") for name in names])
     rank = np.empty(count, dtype=np.int64)
     rank[order.to_numpy()] = np.arange(count)
     return rank

@@ -8,7 +8,7 @@ numbered in the order of their first event, so those of earlier arrival buckets 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Bools, Longs
+    from pyspark_nats.arrow import ArrowArray
 
 _KEYS = ("arrival", "bucket", "group")
 _LAST = "last"
@@ -315,7 +316,7 @@ class CellStore:
     def _piece(self, start: int, stop: int) -> pa.RecordBatch:
         part = slice(start, stop)
         keys = self._keys[part]
-        columns: dict[str, pa.Array[Any]] = {
+        columns: dict[str, ArrowArray] = {
             name: pa.array(keys[:, column].copy()) for column, name in enumerate(_KEYS)
         }
         if self._latest:
@@ -326,7 +327,7 @@ class CellStore:
 
     def restore(self, state: State) -> None:
         """Restore an empty store from ``snapshot``."""
-        names: Any = state.scalars
+        names = state.scalars
         for number, pairs in self._sets.items():
             pairs.restore(
                 self._set_pages[number].restore_named(names[f"set{number}"], state.pieces)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.operators.base import Longs
+    from pyspark_nats.arrow import ArrowArray
 
 #: Keys that may be in no use before all are numbered again.
 _SPARE = 4096
@@ -105,11 +106,11 @@ class KeyNumbers:
     def restore(self, state: State) -> None:
         """Restore no keys to those of ``snapshot``."""
         if not self.types:
-            count: Any = state.scalars["count"]
+            count = state.scalars["count"]
             if count:
                 self._number([], 1)
             return
-        names: Any = state.scalars["keys"]
+        names = state.scalars["keys"]
         for piece in self._pages.restore_named(names, state.pieces):
             decoded = [
                 _decoded(column, type)
@@ -118,7 +119,7 @@ class KeyNumbers:
             self._number([one.spread(len(piece)) for one in decoded], len(piece))
 
 
-def _decoded(column: pa.Array[Any], type: AttributeType) -> Vector:
+def _decoded(column: ArrowArray, type: AttributeType) -> Vector:
     """Values from the form in which ``Groups`` has them: numbers are whole ones of equal bits."""
     if type is AttributeType.STRING:
         return Vector(type, column)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mesh.operators.aggregations.rollup import Aggregation
     from mesh.operators.base import Longs
     from mesh.plan.bound import BoundExpression, BoundWithin
+    from pyspark_nats.arrow import ArrowArray
 
 #: Groups that are looked up one by one; for more of them all cells are compared.
 _FEW: Final = 64
@@ -294,7 +295,7 @@ def _outputs(aggregation: Aggregation, merged: CellStore, groups: KeyNumbers) ->
             frame.add(LATEST, str(number), cells.values[number])
     for number, aggregate in enumerate(layout.aggregates):
         frame.add(AGGREGATES, str(number), _value(aggregate, cells, merged))
-    columns: list[pa.Array[Any]] = [pa.array(cells.bucket, pa.int64())]
+    columns: list[ArrowArray] = [pa.array(cells.bucket, pa.int64())]
     for evaluate, field in zip(layout.evaluators, list(aggregation.schema)[1:], strict=True):
         array = evaluate(frame).spread(count).to_arrow(count)
         columns.append(array if array.type == field.type else array.cast(field.type, safe=False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -129,7 +129,7 @@ class LateCellStore(CellStore):
     def restore(self, state: State) -> None:
         """See ``CellStore``."""
         super().restore(state)
-        limit: Any = state.scalars.get("limit", _limit_after(self.count))
+        limit = state.scalars.get("limit", _limit_after(self.count))
         self._limit = limit
 
 

@@ -20,7 +20,7 @@ emits the same rows with the same positions.  The state then has what has not le
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -370,7 +370,7 @@ class Aggregation:
 
     def restore(self, state: State) -> None:
         """Restore an aggregation from ``snapshot``."""
-        scalars: Any = subset(state, "own").scalars
+        scalars = subset(state, "own").scalars
         self._start_ms, self._purged_ms = scalars["start_ms"], scalars["purged_ms"]
         self._closed_ms, self._events = scalars["closed_ms"], scalars["events"]
         self.groups = KeyNumbers(self.groups.types, nulls_are_text=True)

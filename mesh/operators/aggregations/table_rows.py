@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import TimeUnit
     from mesh.operators.aggregations.cells import Cells
     from mesh.operators.aggregations.rollup import Aggregation
+    from pyspark_nats.arrow import ArrowArray
 
 
 def table_rows(
@@ -72,11 +73,11 @@ def base_names(aggregation: Aggregation) -> list[list[str]]:
     return names
 
 
-def _keys(aggregation: Aggregation, place: int, cells: Cells) -> pa.Array[Any]:
+def _keys(aggregation: Aggregation, place: int, cells: Cells) -> ArrowArray:
     return aggregation.groups.values(place).take(cells.group).to_arrow(len(cells))
 
 
-def _sets(aggregation: Aggregation, number: int, cells: Cells) -> pa.Array[Any]:
+def _sets(aggregation: Aggregation, number: int, cells: Cells) -> ArrowArray:
     places, values = cells.sets[number]
     members = aggregation.set_values(number)
     lists: list[list[Any]] = [[] for _ in range(len(cells))]

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from mesh.functions.vectors import from_arrow
 from mesh.language.syntax import TimeUnit, find
@@ -43,6 +42,7 @@ from mesh.plan.aggregation_tables import (
 )
 from mesh.plan.bound import AggregateCall, Column, walk
 from mesh.plan.stores import stored_in
+from pyspark_nats.arrow import ArrowArray, kernels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -160,7 +160,7 @@ class AggregationTables(dict[TimeUnit, StoredTable]):
         """Cells as rows of the duration's table, in their order."""
         count = len(cells)
         buckets = pa.array(cells.bucket, pa.int64())
-        columns: list[pa.Array[Any]] = [buckets]
+        columns: list[ArrowArray] = [buckets]
         if self._shard is not None:
             columns.append(pa.repeat(pa.scalar(self._shard), count))
         if self._is_timed:
@@ -339,7 +339,7 @@ def _set_table(
     return StoredTable(_set_name(table.name, attribute), (first, *others, *extra), table.time)
 
 
-def _set_value_columns(values: Vector, count: int) -> tuple[pa.Array[Any], pa.Array[Any]]:
+def _set_value_columns(values: Vector, count: int) -> tuple[ArrowArray, ArrowArray]:
     """Values as the columns ``AGG_VALUE`` and ``AGG_KIND``."""
     array = values.to_arrow(count)
     kinds = np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, 0)
@@ -361,8 +361,7 @@ def _values_of_set(rows: pa.RecordBatch, type: AttributeType) -> Vector:
     array, kinds = rows.column(_SET_VALUE), rows.column(_SET_KIND).to_numpy()
     is_null = kinds == _NULL
     if type is AttributeType.STRING:
-        compute: Any = pc
-        return from_arrow(compute.if_else(pa.array(is_null), None, array), type)
+        return from_arrow(kernels.if_else(pa.array(is_null), None, array), type)
     # The lowest number of a key is read as null.
     numbers: Any = array.fill_null(NULL_KEYS[type]).to_numpy(zero_copy_only=False)
     if numbers.dtype.kind == "f":

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pyspark_nats.arrow import ArrowArray
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -132,7 +134,7 @@ class ConflictTable:
                 _raise_barriers(latest, runs)
         return np.maximum.accumulate(latest)
 
-    def _key_of(self, access: StateAccess, events: EventBatch) -> list[pa.Array[Any]]:
+    def _key_of(self, access: StateAccess, events: EventBatch) -> list[ArrowArray]:
         attributes = dict(access.keys)
         return [events.rows.column(attributes[name]) for name in self._keys[access.thing]]
 
@@ -147,7 +149,7 @@ class _KeyedRun:
     #: int64[n], the chunk of each event.
     chunks: Longs
     #: The parts of the key.
-    columns: Sequence[pa.Array[Any]]
+    columns: Sequence[ArrowArray]
 
     def must_follow(self, earlier: _KeyedRun) -> bool:
         """Whether its accesses must not be processed with earlier ones of the same key.
@@ -187,7 +189,7 @@ def _first(is_new: Bools) -> Longs:
     return np.repeat(starts, np.diff(np.r_[starts, len(is_new)]))
 
 
-def _codes(keys: Sequence[Sequence[pa.Array[Any]]]) -> Longs:
+def _codes(keys: Sequence[Sequence[ArrowArray]]) -> Longs:
     """int64[n], equal for equal keys; nulls are equal to each other."""
     codes: Longs = np.zeros(sum(len(columns[0]) for columns in keys), dtype=np.int64)
     for parts in zip(*keys, strict=True):

@@ -5,7 +5,7 @@ A text has a stable code, so that a known key costs one look-up in one table.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from mesh.operators.select.hashing import RowNumbers, TextNumbers, more_rows
 
 if TYPE_CHECKING:
     from mesh.operators.base import Bools, Longs
+    from pyspark_nats.arrow import ArrowArray
 
 #: Number of codes without an instance at which all codes are renumbered.
 _SPARE = 65_536
@@ -33,7 +34,7 @@ class Instances:
         #: Number of times that codes were renumbered.
         self.generation = 0
 
-    def codes(self, texts: pa.Array[Any]) -> Longs:
+    def codes(self, texts: ArrowArray) -> Longs:
         """The code of each text; any for a null."""
         codes = self._texts.number(texts)
         self._numbers = more_rows(self._numbers, len(self._texts))
@@ -55,7 +56,7 @@ class Instances:
         numbers: list[int] = (np.sort(self._numbers[self._numbers > 0]) - 1).tolist()
         return numbers
 
-    def keys(self) -> tuple[pa.Array[Any], list[int]]:
+    def keys(self) -> tuple[ArrowArray, list[int]]:
         """The keys and the numbers of their instances, which grow."""
         codes = np.flatnonzero(self._numbers)
         codes = codes[np.argsort(self._numbers[codes])]
@@ -69,7 +70,7 @@ class Instances:
             keys, key_numbers = self.keys()
             self.restore(keys, np.array(key_numbers, dtype=np.int64), self.next)
 
-    def restore(self, keys: pa.Array[Any], numbers: Longs, next_number: int) -> None:
+    def restore(self, keys: ArrowArray, numbers: Longs, next_number: int) -> None:
         """Replace all keys by ``keys``."""
         self.generation += 1
         self._texts, self._numbers = TextNumbers(), np.zeros(0, dtype=np.int64)

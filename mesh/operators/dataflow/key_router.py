@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Timeline
     from mesh.operators.dataflow.graph import Outputs
     from mesh.plan.bound import BoundKey
+    from pyspark_nats.arrow import ArrowArray
 
 log = logging.getLogger(__name__)
 
@@ -281,9 +282,9 @@ class KeyRouter:
 
     def restore(self, state: State) -> None:
         """Restore the keys."""
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._base_ms = scalars["base_ms"]
-        texts: pa.Array[Any] = pa.array([], pa.string())
+        texts: ArrowArray = pa.array([], pa.string())
         numbers: Longs = np.empty(0, dtype=np.int64)
         self._used_ms = {}
         if "keys" in scalars:
@@ -323,7 +324,9 @@ def _split(events: EventBatch) -> EventBatch:
 
 
 @bare
-def _number_parts(order: Any, clock: Any, path: Any, chunk: Any, instance: Any, out: Any) -> None:
+def _number_parts(
+    order: Longs, clock: Longs, path: Longs, chunk: Longs, instance: Longs, out: Longs
+) -> None:
     for row in range(len(order)):
         last = row - 1
         if row == 0 or not is_same_cause(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,8 @@ from pyspark_nats.few_rows import as_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark_nats.arrow import ArrowArray
 
 _SEQUENCE, _TIME, _CHUNK = "#sequence", "#time_ms", "#chunk"
 #: The stream of on-demand changes of tables, which no query reads: see ``table_changes``.  Its
@@ -205,7 +207,7 @@ class InputMerger:
     def restore(self, state: State) -> None:
         """Restore the waiting events."""
         self._held = {}
-        scalars: Any = state.scalars
+        scalars = state.scalars
         for stream, (latest_ms, gone, came) in scalars.items():
             held = self._of(stream)
             held.latest_ms, held.gone, held.came = latest_ms, gone, came
@@ -223,7 +225,7 @@ def with_schema(held: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
     An attribute is null if it is new, or if its values can't be cast to its new type.
     """
-    columns: dict[str, pa.Array[Any]] = {}
+    columns: dict[str, ArrowArray] = {}
     for field in schema:
         columns[field.name] = pa.nulls(held.num_rows, field.type)
         if field.name in held.schema.names:

@@ -8,7 +8,7 @@ and the output is put back into the order outside.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class NodeGroup:
 
     def restore(self, state: State) -> None:
         """Restore the states."""
-        scalars: Any = subset(state, "own").scalars
+        scalars = subset(state, "own").scalars
         self._causes = scalars.get("causes", 0)
         for name, part in self._parts:
             restore_subset(part, state, name)

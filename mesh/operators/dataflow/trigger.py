@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +66,7 @@ class TriggerNode:
 
     def restore(self, state: State) -> None:
         """Restore the next due time."""
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._is_started, self._next_ms = scalars["started"], scalars["next_ms"]
 
 

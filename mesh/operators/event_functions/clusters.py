@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mesh.operators.event_functions.model import Form, finite
 
 if TYPE_CHECKING:
+    from mesh.model.values import Row
     from mesh.operators.event_functions.model import Added
 
     Point = list[float]
@@ -33,7 +34,7 @@ class Clusters:
         self._centroids: list[Point] = []
         self._points: list[Point] = []
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added:
         """Learn from a point; the distance of the nearest centroid, and its coordinates."""
         point = finite(values)
         if len(self._centroids) < self._count:

@@ -15,6 +15,7 @@ from mesh.operators.base import CURRENT
 from mesh.operators.event_functions.model import Form, finite
 
 if TYPE_CHECKING:
+    from mesh.model.values import Row
     from mesh.operators.event_functions.model import Added
 
 #: Variance of the estimate before the first event.
@@ -31,7 +32,7 @@ class StillFilter:
         self._estimate = 0.0
         self._variance = _UNKNOWN
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added:
         """The estimate after one event; one that leaves a window changes nothing."""
         if kind == CURRENT:
             value, *noise = finite(values)
@@ -62,7 +63,7 @@ class MovingFilter:
         #: The covariance of value and rate: that of the value, of both, and of the rate.
         self._covariance = (_UNKNOWN, 0.0, _UNKNOWN)
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added:
         """The estimate after one event; one that leaves a window changes nothing."""
         if kind != CURRENT:
             return (self._value,)

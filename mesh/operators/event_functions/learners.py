@@ -20,6 +20,7 @@ from mesh.operators.event_functions.model import Form, all_finite, finite
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.event_functions.model import Added
 
     Features = Sequence[float]
@@ -68,7 +69,7 @@ class Training:
         assert self._slot.learner is not None, "a query that trains a model makes it"
         return self._slot.learner
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added:
         """Learn from one event, and from one that leaves a window as well."""
         features = list(values)
         target = features.pop(self._target)
@@ -90,7 +91,7 @@ class Asking:
         self._slot = slot
         self._nothing = nothing
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added:
         """The prediction for one event; nulls before the first event of training."""
         learner = self._slot.learner
         return (learner.predict(values) if learner is not None else None) or self._nothing
@@ -177,7 +178,7 @@ class Classifying(Asking):
         self._bias = bias
         self._threshold = threshold
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added:
         """The class, and its probability."""
         learner = self._slot.learner
         if not isinstance(learner, Perceptron) or not learner.weights:

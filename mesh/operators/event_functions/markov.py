@@ -11,6 +11,7 @@ from mesh.operators.base import CURRENT
 from mesh.operators.event_functions.model import Form
 
 if TYPE_CHECKING:
+    from mesh.model.values import Row
     from mesh.operators.event_functions.model import Added
 
 #: Different states of a chain.
@@ -34,7 +35,7 @@ class MarkovChain:
         #: By state, the number of transitions to each.
         self._counts: dict[str, dict[str, int]] = {}
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added | None:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added | None:
         """Process one event; those that leave a window before are nothing to it."""
         if kind != CURRENT:
             return None

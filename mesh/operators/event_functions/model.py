@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mesh.functions.vectors import Vector
+    from mesh.model.values import Row
 
 #: The attributes that an event gets.
 Added = tuple[Any, ...]
@@ -42,7 +43,7 @@ def all_finite(values: Iterable[float]) -> bool:
 class Model(Protocol):
     """The state of one partition instance; its size is bounded by the arguments of the call."""
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added | None:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added | None:
         """Process one event.
 
         Args:

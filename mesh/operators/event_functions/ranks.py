@@ -16,6 +16,7 @@ from mesh.operators.base import CURRENT
 from mesh.operators.event_functions.model import Form
 
 if TYPE_CHECKING:
+    from mesh.model.values import Row
     from mesh.operators.event_functions.model import Added
 
 
@@ -30,7 +31,7 @@ class Ranks:
         #: The values with ranks at the last event; None if they may be others now.
         self._listed: set[Any] | None = None
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added | None:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added | None:
         """Count one event, or count it back if it leaves the window."""
         value, counts = _one_nan(values[0]), self._counts
         if kind != CURRENT:

@@ -20,6 +20,7 @@ from mesh.plan.bound import Constant
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.event_functions.model import Form
     from mesh.plan.bound import BoundExpression, BoundStreamFunction
 
@@ -39,7 +40,7 @@ def _constants(arguments: Sequence[BoundExpression]) -> list[Any]:
     return [one.value for one in arguments if isinstance(one, Constant)]
 
 
-def _settings(handler: BoundStreamFunction) -> tuple[str, tuple[Any, ...]]:
+def _settings(handler: BoundStreamFunction) -> tuple[str, Row]:
     """The name of the model, and the constants after it."""
     name, *settings = _constants(handler.arguments)
     return str(name), tuple(settings)

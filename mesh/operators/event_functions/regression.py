@@ -23,6 +23,7 @@ from mesh.operators.event_functions.model import Form, finite
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.event_functions.model import Added
 
 #: A number of events that stands for all: they are not held.
@@ -121,7 +122,7 @@ class Regression:
         #: The result for the event before; None if it was dropped.
         self._before: list[float] | None = None
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added | None:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added | None:
         """Add one event; those that leave a window before are nothing to it."""
         if kind != CURRENT:
             return None

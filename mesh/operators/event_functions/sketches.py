@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mesh.functions.vectors import Vector
+    from mesh.model.values import Row
     from mesh.operators.event_functions.model import Added
 
 #: Bits of a hash that decide a rank.  So the sum of all registers is a whole number of 64 bits, and
@@ -65,7 +66,7 @@ class ValueCount:
         #: The counters that are not 0.
         self._cells: dict[int, int] = {}
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added:
         """Count one event; the estimate of its value's count, and the bounds."""
         word = values[0]
         low, high, width = word & _WORD, word >> 32, self._width
@@ -109,7 +110,7 @@ class DistinctValues:
         #: The sum of 2 ** -rank over all registers, in units of 2 ** -``_RANK_BITS``.
         self._sum = 1 << (bits + _RANK_BITS)
 
-    def step(self, values: tuple[Any, ...], kind: int, time_ms: int) -> Added:
+    def step(self, values: Row, kind: int, time_ms: int) -> Added:
         """Count one event; the estimate of the number of distinct values, and the bounds."""
         word = values[0]
         register = word & ((1 << self._bits) - 1)

@@ -19,6 +19,7 @@ from mesh.errors import MeshError
 from mesh.operators.event_functions.model import all_finite, finite
 
 if TYPE_CHECKING:
+    from mesh.model.values import Row
     from mesh.operators.event_functions.learners import Features
     from mesh.operators.event_functions.model import Added
 
@@ -110,7 +111,7 @@ class _RiverModel:
 class HoeffdingTree(_RiverModel):
     """Adaptive Hoeffding tree; ``settings``: those of the call after the number of classes."""
 
-    def __init__(self, classes: int, settings: tuple[Any, ...]) -> None:
+    def __init__(self, classes: int, settings: Row) -> None:
         tree = library("river.tree", "ml")
         defaults = (200, 0, 1e-7, 0.05, False, False, 2)
         period, criterion, delta, tau, binary, prune, leaf = settings or defaults
@@ -169,7 +170,7 @@ class HoeffdingTree(_RiverModel):
 class RulesRegressor(_RiverModel):
     """Adaptive model rules; ``settings``: those of the call after the name of the model."""
 
-    def __init__(self, settings: tuple[Any, ...]) -> None:
+    def __init__(self, settings: Row) -> None:
         drift = library("river.drift", "ml")
         linear = library("river.linear_model", "ml")
         delta, tau, period, change, anomaly = settings or (1e-7, 0.05, 200, 2, 2)

@@ -205,7 +205,7 @@ class AggregationLookup:
             # Closed buckets make no difference to them.
             moments = [(0, 0)] * len(asks)
         columns = [_values(one, frame, asks) for one in (self._per, *self._ends)]
-        cache: dict[tuple[Any, ...], tuple[tuple[int, int], TimeUnit] | str] = {}
+        cache: dict[tuple[object, ...], tuple[tuple[int, int], TimeUnit] | str] = {}
         questions: dict[AggregationQuestion, list[int]] = {}
         for number, event in enumerate(asks.tolist()):
             key = tuple(column[number if len(column) > 1 else 0] for column in columns)

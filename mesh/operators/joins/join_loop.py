@@ -7,7 +7,7 @@ list of rows for each key; an event searches the other side's list of its own ke
 All arrays are int64.  ``node[s, n]`` is a row of side s that has not expired, by growing row
 number; ``lists[s, k]`` is key k's list; ``reg[s, i]`` are the registers of partition instance i.
 """
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import EventBatch, Timeline
     from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
+    from pyspark_nats.arrow import ArrowArray
 
 
 class LookupInput(JoinSideInput):
@@ -63,7 +64,7 @@ class LookupInput(JoinSideInput):
         count = len(events)
         numbers = np.arange(self._came, self._came + count)
         self._came += count
-        columns: list[pa.Array[Any]] = [
+        columns: list[ArrowArray] = [
             pa.array(numbers, pa.int64()),
             pa.array(events.time_ms, pa.int64()),
         ]
@@ -92,7 +93,7 @@ class LookupInput(JoinSideInput):
     def restore(self, state: State) -> None:
         """Restore functions and window."""
         self.functions.restore(subset(state, "functions"))
-        came: Any = subset(state, "own").scalars["came"]
+        came = subset(state, "own").scalars["came"]
         self._came = came
         if self.window is not None:
             self.window.restore(subset(state, "window"))

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mesh.operators.frame import Key
     from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundJoin, BoundQuery
+    from pyspark_nats.arrow import ArrowArray
 
 _NO_MASK = np.empty(0, dtype=np.bool_)
 _NO_SPANS = np.empty((0, 2), dtype=np.int64)
@@ -266,7 +267,7 @@ class LookupJoin:
         return replace(events, time_ms=np.where(keeps, times, events.time_ms))
 
     def _result(self, matches: Sequence[_JoinMatches]) -> tuple[EventBatch, Frame]:
-        arrays: dict[Key, pa.Array[Any]] = {}
+        arrays: dict[Key, ArrowArray] = {}
         missing: list[tuple[int, Mask]] = []
         for side in self._sides:
             parts = [one.rows(side.step, side.schema) for one in matches]
@@ -337,7 +338,7 @@ class LookupJoin:
 
     def restore(self, state: State) -> None:
         """Restore both windows."""
-        scalars: Any = subset(state, "own").scalars
+        scalars = subset(state, "own").scalars
         self._last_rows = {(step, instance): row for step, instance, row in scalars["found"]}
         order, clock, path, chunk = scalars["last"]
         self._last = (order, clock, path, chunk)
@@ -358,5 +359,5 @@ def _select(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 def nothing(schema: pa.Schema, count: int) -> pa.RecordBatch:
     """Rows of nulls."""
-    nulls: list[pa.Array[Any]] = [pa.nulls(count, field.type) for field in schema]
+    nulls: list[ArrowArray] = [pa.nulls(count, field.type) for field in schema]
     return pa.RecordBatch.from_arrays(nulls, schema=schema)

@@ -3,11 +3,11 @@
 A pair is (event, row): the event's number among all that the loop processed, and the row that it
 found on the other side, or ``NIL`` for an event that is emitted alone.
 """
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.operators.base import EXPIRED, NIL, RESET
 from mesh.operators.joins.join_loop import (
@@ -25,10 +25,9 @@ from mesh.operators.total_order import is_same_cause
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pyarrow as pa
-
     from mesh.operators.base import Longs
     from mesh.operators.state.row_store import RowStore
+    from pyspark_nats.arrow import ArrowArray
 
 #: Rows of the output of ``place``: rows of both sides, and the place of the event.
 P_LEFT, P_RIGHT, P_TIME, P_CLOCK, P_ORDER, P_PATH, P_CHUNK, P_INSTANCE = range(8)
@@ -109,7 +108,7 @@ class PairMatches:
         self._places = [store.find(ids, names) for store, ids, names in sides]
         self._keys = {(side, name) for side, (_, _, names) in enumerate(sides) for name in names}
 
-    def __getitem__(self, key: tuple[int, str]) -> pa.Array[Any]:
+    def __getitem__(self, key: tuple[int, str]) -> ArrowArray:
         side, name = key
         return self._places[side].column(name)
 

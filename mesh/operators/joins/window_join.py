@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from mesh.operators.query.handlers import Failures
     from mesh.operators.windows import WindowKind
     from mesh.plan.bound import BoundJoin, BoundQuery
+    from pyspark_nats.arrow import ArrowArray
 
 #: Pairs that are evaluated together.
 _PAIRS = 1 << 18
@@ -267,7 +268,7 @@ class WindowJoin:
                 for side, ids in zip(self.sides, sides, strict=True)
             ]
             return Frame(len(left), cast("Any", p.PairMatches(parts)))
-        arrays: dict[Any, pa.Array[Any]] = {}
+        arrays: dict[Any, ArrowArray] = {}
         missing = []
         for side, ids in zip(self.sides, sides, strict=True):
             none = ids < 0
@@ -342,7 +343,7 @@ class WindowJoin:
     def restore(self, state: State) -> None:
         """Restore rows and windows."""
         loop_state = subset(state, "own")
-        scalars: Any = loop_state.scalars
+        scalars = loop_state.scalars
         self._last[:] = scalars["last"]
         self._came = scalars["came"]
         for side, name in zip(self.sides, ("left", "right"), strict=True):

@@ -129,7 +129,7 @@ class RateBuffer:
 
     def restore(self, state: State) -> None:
         """Restore the buffer."""
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._clear()
         self.rows = scalars["rows"]
         if not state.pieces:

@@ -32,7 +32,7 @@ from mesh.operators.select.hashing import more_rows
 from mesh.operators.total_order import run_begins, run_starts
 
 if TYPE_CHECKING:
-    from mesh.operators.base import EventBatch, Longs, Timeline
+    from mesh.operators.base import Bools, EventBatch, Longs, Timeline
     from mesh.plan.bound import BoundRate
 
 
@@ -70,7 +70,7 @@ def make_rate(rate: BoundRate, schema: pa.Schema, grouped: bool, timer_path: int
 
 
 @njit
-def _first_by_count(keys: Any, every: int, counts: Any, going: Any) -> None:
+def _first_by_count(keys: Longs, every: int, counts: Longs, going: Bools) -> None:
     for row in range(len(keys)):
         key = keys[row]
         going[row] = counts[key] == 0
@@ -81,7 +81,7 @@ def _first_by_count(keys: Any, every: int, counts: Any, going: Any) -> None:
 
 
 @njit
-def _first_by_time(keys: Any, clock_ms: Any, every: int, since: Any, going: Any) -> None:
+def _first_by_time(keys: Longs, clock_ms: Longs, every: int, since: Longs, going: Bools) -> None:
     """``since``: time of the last emitted event, plus one; 0 for never."""
     for row in range(len(keys)):
         key = keys[row]
@@ -143,7 +143,7 @@ class FirstPerKey(_ByArrival):
 
     def restore(self, state: State) -> None:
         """Restore the counts, or times."""
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._rows = scalars["rows"]
         (piece,) = state.pieces.values()
         marks: Any = piece.column(0).to_numpy()

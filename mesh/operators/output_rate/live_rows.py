@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.operators.base import Kinds, Longs
+    from pyspark_nats.arrow import ArrowArray
 
 #: Unused rows, or keys of equal events, that are kept before they are swept.
 _SPARE: Final = 1024
@@ -189,7 +190,7 @@ class LiveRows:
 
     def restore(self, state: State) -> None:
         """Restore what ``snapshot`` returned."""
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._store.restore(state.pieces, scalars["store"])
         nodes = np.zeros((0, NODE_COLUMNS), dtype=np.int64)
         events = stored(_EVENTS, state.pieces)
@@ -239,7 +240,7 @@ def _type_of(field: pa.Field[Any]) -> AttributeType:
     return next(type for type in AttributeType if type.arrow == field.type)
 
 
-def _comparable(column: pa.Array[Any], type: AttributeType) -> Vector:
+def _comparable(column: ArrowArray, type: AttributeType) -> Vector:
     """A column as ``Groups`` accepts it; objects as texts."""
     if type is not AttributeType.OBJECT:
         return from_arrow(column, type)

@@ -2,7 +2,7 @@
 
 Events are nodes of lists, one list for each partition instance, in order of arrival.
 """
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
 

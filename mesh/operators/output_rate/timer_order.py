@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -162,7 +162,7 @@ class TimerTieBreaker:
 
     def restore(self, state: State) -> None:
         """Restore the timers."""
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._rows = scalars.get("rows", 0)
         self._timers = {one: _Timer(fired, early) for one, fired, early in scalars["fired"]}
         for piece in state.pieces.values():

@@ -8,7 +8,7 @@ the machine: for patterns in which one match has to end before the next begins.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mesh.operators.patterns.memory import Array
     from mesh.operators.patterns.memory_layout import PatternMemory
     from mesh.operators.patterns.predicate_programs import Predicate, PredicatePrograms
+    from pyspark_nats.arrow import ArrowArray
 
 #: The number of next events that are paired with each event ahead of the machine.
 _AHEAD = 8
@@ -135,7 +136,7 @@ def _frame(
         reference: np.ascontiguousarray(requests[:, REQUEST_COLUMNS + number])
         for number, reference in enumerate(predicate.references)
     }
-    arrays: dict[Key, pa.Array[Any]] = {}
+    arrays: dict[Key, ArrowArray] = {}
     for column in columns_of(predicate.expression):
         if key_of(column) not in arrays:
             stream = int(stream_of[column.step])

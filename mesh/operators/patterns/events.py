@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mesh.operators.patterns.memory import Array
     from mesh.operators.patterns.predicate_programs import PredicatePrograms
     from mesh.plan.bound import BoundExpression
+    from pyspark_nats.arrow import ArrowArray
 
 #: Parts of the rows of a stream, at most.
 _PARTS_MAX = 64
@@ -49,7 +50,7 @@ class StringNumbers:
         """The number of one."""
         return self._numbers.setdefault(text, len(self._numbers))
 
-    def numbers(self, values: pa.Array[Any]) -> Array:
+    def numbers(self, values: ArrowArray) -> Array:
         """int64[n]: the numbers of many; of nulls any."""
         encoded: Any = values.dictionary_encode()
         by_code = np.array([self.number(text) for text in encoded.dictionary.to_pylist()] or [0])
@@ -243,11 +244,11 @@ class EventStore:
         self._rows[stream] = [together]
         return together
 
-    def column(self, stream: int, name: str, slots: Array) -> pa.Array[Any]:
+    def column(self, stream: int, name: str, slots: Array) -> ArrowArray:
         """An attribute of the events in ``slots``, of one stream; null for negative ones."""
-        values: pa.Array[Any] = self.rows_of(stream).column(name)
+        values: ArrowArray = self.rows_of(stream).column(name)
         if not len(values):
-            nothing: pa.Array[Any] = pa.nulls(len(slots), values.type)
+            nothing: ArrowArray = pa.nulls(len(slots), values.type)
             return nothing
         if not len(slots) or int(slots.min()) >= 0:
             return values.take(self.row[slots])

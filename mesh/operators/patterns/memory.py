@@ -9,11 +9,12 @@ directory: for each table its address, the width of its rows and their number.
 The owner of a directory keeps its tables alive, and makes another when one of them moves.  Bounds
 are not checked, as with Numba's own arrays.
 """
+# mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -22,10 +23,22 @@ from numba import types
 from numba.core import cgutils as numba_cgutils
 from numba.core.typing.templates import AttributeTemplate
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from mesh.operators.base import Numbers
 
-Array = np.ndarray[Any, Any]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numba.core.base import BaseContext
+    from numba.core.datamodel.manager import DataModelManager
+    from numba.core.typing.context import BaseContext as BaseTypingContext
+    from numba.core.typing.templates import Signature
+
+    from mesh.operators.base import Longs
+
+    #: A signature, and the code for a call with it.
+    Typed = tuple[Signature, Callable[..., ir.Value]]
+
+Array = Numbers
 # Numba has no types.
 extending: Any = numba_extending
 cgutils: Any = numba_cgutils
@@ -64,9 +77,9 @@ class TableDirectory:
 
     def __init__(self) -> None:
         self._tables: list[Array] = []
-        self._entries: Array = np.empty(0, dtype=np.int64)
+        self._entries: Longs = np.empty(0, dtype=np.int64)
 
-    def of(self, tables: Sequence[Array]) -> Array:
+    def of(self, tables: Sequence[Array]) -> Longs:
         """Its cells; these tables live as long as it has no others."""
         if len(tables) != len(self._tables):
             self._tables = [self._entries] * len(tables)
@@ -83,28 +96,38 @@ class TableDirectory:
 @extending.register_model(TableType)
 @extending.register_model(DirectoryType)
 class _Address(extending.models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, of: types.Type) -> None:
+    def __init__(self, manager: DataModelManager, of: types.Type) -> None:
         super().__init__(manager, of, _WORDS)
 
 
-def opener(kind: DirectoryType) -> Any:
+def opener(kind: DirectoryType) -> Callable[[Array], Any]:
     """A native function from the array that ``directory`` made to the tables."""
 
     @extending.intrinsic  # type: ignore[untyped-decorator]
-    def opened(context: Any, entries: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def opened(context: BaseTypingContext, entries: types.Type) -> Typed:
+        def generate(
+            context: BaseContext,
+            builder: ir.IRBuilder,
+            signature: Signature,
+            arguments: Sequence[ir.Value],
+        ) -> ir.Value:
             return context.make_array(signature.args[0])(context, builder, arguments[0]).data
 
         return kind(entries), generate
 
-    return opened
+    return cast("Callable[[Array], Any]", opened)
 
 
 @extending.intrinsic  # type: ignore[untyped-decorator]
-def as_floating(context: Any, bits: Any) -> Any:
+def as_floating(context: BaseTypingContext, bits: types.Type) -> Typed:
     """Native: the double that 64 bits are."""
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(
+        context: BaseContext,
+        builder: ir.IRBuilder,
+        signature: Signature,
+        arguments: Sequence[ir.Value],
+    ) -> ir.Value:
         return builder.bitcast(arguments[0], ir.DoubleType())
 
     return types.float64(types.int64), generate
@@ -114,21 +137,29 @@ def as_floating(context: Any, bits: Any) -> Any:
 class _Names(AttributeTemplate):
     key = DirectoryType
 
-    def generic_resolve(self, kind: Any, name: str) -> Any:  # type: ignore[override]
+    def generic_resolve(self, kind: DirectoryType, name: str) -> TableType | None:  # type: ignore[override]
         return kind.tables.get(name)
 
 
 @extending.lower_getattr_generic(DirectoryType)  # type: ignore[untyped-decorator]
-def _table(context: Any, builder: Any, kind: DirectoryType, value: Any, name: str) -> Any:
+def _table(
+    context: BaseContext, builder: ir.IRBuilder, kind: DirectoryType, value: ir.Value, name: str
+) -> ir.Value:
     """The place of a table's entry."""
     return builder.gep(value, [_WORD(_ENTRY * kind.numbers[name])])
 
 
-def _entry(builder: Any, table: Any, number: int) -> Any:
+def _entry(builder: ir.IRBuilder, table: ir.Value, number: int) -> ir.Value:
     return builder.load(builder.gep(table, [_WORD(number)]))
 
 
-def _cell(context: Any, builder: Any, signature: Any, table: Any, index: Any) -> Any:
+def _cell(
+    context: BaseContext,
+    builder: ir.IRBuilder,
+    signature: Signature,
+    table: ir.Value,
+    index: ir.Value,
+) -> ir.Value:
     """The address of a cell."""
     kind: TableType = signature.args[0]
     of: Any = signature.args[1]
@@ -144,11 +175,15 @@ def _cell(context: Any, builder: Any, signature: Any, table: Any, index: Any) ->
     return builder.gep(builder.inttoptr(_entry(builder, table, 0), cells), [place])
 
 
-def _load(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _load(
+    context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+) -> ir.Value:
     return builder.load(_cell(context, builder, signature, *arguments))
 
 
-def _store(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _store(
+    context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+) -> ir.Value:
     table, index, value = arguments
     kind, _, value_type = signature.args
     value = context.cast(builder, value, value_type, _cell_type(kind))
@@ -156,7 +191,9 @@ def _store(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     return context.get_dummy_value()
 
 
-def _length(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+def _length(
+    context: BaseContext, builder: ir.IRBuilder, signature: Signature, arguments: Sequence[ir.Value]
+) -> ir.Value:
     return _entry(builder, arguments[0], 2)
 
 
@@ -165,24 +202,28 @@ def _cell_type(kind: TableType) -> types.Type:
 
 
 @extending.type_callable(operator.getitem)  # type: ignore[untyped-decorator]
-def _types_of_loads(context: Any) -> Any:
-    def typed(table: types.Type, index: types.Type) -> Any:
+def _types_of_loads(
+    context: BaseTypingContext,
+) -> Callable[[types.Type, types.Type], types.Type | None]:
+    def typed(table: types.Type, index: types.Type) -> types.Type | None:
         return _cell_type(table) if isinstance(table, TableType) else None
 
     return typed
 
 
 @extending.type_callable(operator.setitem)  # type: ignore[untyped-decorator]
-def _types_of_stores(context: Any) -> Any:
-    def typed(table: types.Type, index: types.Type, value: types.Type) -> Any:
+def _types_of_stores(
+    context: BaseTypingContext,
+) -> Callable[[types.Type, types.Type, types.Type], types.Type | None]:
+    def typed(table: types.Type, index: types.Type, value: types.Type) -> types.Type | None:
         return types.none if isinstance(table, TableType) else None
 
     return typed
 
 
 @extending.type_callable(len)  # type: ignore[untyped-decorator]
-def _types_of_lengths(context: Any) -> Any:
-    def typed(table: types.Type) -> Any:
+def _types_of_lengths(context: BaseTypingContext) -> Callable[[types.Type], types.Type | None]:
+    def typed(table: types.Type) -> types.Type | None:
         return types.int64 if isinstance(table, TableType) else None
 
     return typed

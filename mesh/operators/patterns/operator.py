@@ -387,7 +387,7 @@ class PatternOperator:
 
     def restore(self, state: State) -> None:
         """Restore partial matches and timers."""
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._seen, self._is_started = scalars["seen"], scalars["started"]
         self._stored = None
         if self._log is None:

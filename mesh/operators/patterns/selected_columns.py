@@ -14,7 +14,7 @@ from mesh.operators.expressions import selected_expressions
 from mesh.operators.frame import Frame
 from mesh.operators.patterns import memory_layout
 from mesh.plan.bound import Column, EventIsNull, walk
-from pyspark_nats.arrow import FEW
+from pyspark_nats.arrow import FEW, ArrowArray
 from pyspark_nats.few_rows import FewRows
 
 if TYPE_CHECKING:
@@ -115,16 +115,16 @@ class SelectedColumns:
                 stream, name = int(stream_of[column.key[0]]), column.key[1]
                 lists[column.name] = events.few_values(stream, name, slots)
             return FewRows(self.schema, lists, len(matches))
-        arrays: list[pa.Array[Any]] = [pa.array(np.zeros(len(matches), dtype=np.int8))]
+        arrays: list[ArrowArray] = [pa.array(np.zeros(len(matches), dtype=np.int8))]
         arrays += [self._column(c, matches, items, events, stream_of) for c in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _column(
         self, column: _Read, matches: Array, items: Array, events: EventStore, stream_of: Longs
-    ) -> pa.Array[Any]:
+    ) -> ArrowArray:
         at = memory_layout.OUT_COLUMNS + 2 * column.number
         if column.key is None:
-            missing: pa.Array[Any] = pa.array(matches[:, at + 1] == 1)
+            missing: ArrowArray = pa.array(matches[:, at + 1] == 1)
             return missing
         stream = int(stream_of[column.key[0]])
         if not column.is_list:
@@ -151,7 +151,7 @@ class SelectedColumns:
         return frame
 
 
-def _objects(values: pa.Array[Any]) -> list[Any]:
+def _objects(values: ArrowArray) -> list[Any]:
     """A column as the values that objects are."""
     items = values.to_pylist()
     if values.type == pa.int32():

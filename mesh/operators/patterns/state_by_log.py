@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.operators.patterns.events import EventStore
     from mesh.operators.patterns.memory import Array
+    from pyspark_nats.arrow import ArrowArray
 
 #: Steps of instances in one piece.
 _KEYS: Final = 4096
@@ -73,7 +74,7 @@ class MatchLog:
         matches = w.matches[entered[:, memory_layout.ENTERED_MATCH]]
         columns: list[Any] = [numbers, entered[:, memory_layout.ENTERED_LIST]]
         columns += [matches[:, steps], matches[:, steps + 1]]
-        arrays: list[pa.Array[Any]] = [pa.array(np.ascontiguousarray(c)) for c in columns]
+        arrays: list[ArrowArray] = [pa.array(np.ascontiguousarray(c)) for c in columns]
         for step, stream in enumerate(self._stream_of.tolist()):
             nodes = matches[:, step]
             has = nodes != NONE

@@ -35,8 +35,7 @@ from mesh.plan.bound import SourceKind, has_aggregate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.operators.base import EventBatch, Longs, Timeline
-    from mesh.operators.select.aggregates import Array
+    from mesh.operators.base import EventBatch, Longs, Numbers, Timeline
     from mesh.operators.select.selector import Selector
     from mesh.operators.windows import RowRefWindow
     from mesh.plan.bound import BoundQuery, BoundStream
@@ -151,10 +150,10 @@ class _RowArguments:
         self._apart: Longs = np.empty(0, dtype=np.int64)
         self._first = 0
         self._count = 0
-        self._groups: Array = np.empty(0, dtype=np.int32)
-        self._values: list[Array] = [np.empty(0, dtype=dtype_of(type)) for type in self._types]
+        self._groups: Numbers = np.empty(0, dtype=np.int32)
+        self._values: list[Numbers] = [np.empty(0, dtype=dtype_of(type)) for type in self._types]
         #: By vector, bool[n] or, as long as there was no null, None.
-        self._nulls: list[Array | None] = [None] * len(self._types)
+        self._nulls: list[Numbers | None] = [None] * len(self._types)
 
     def __len__(self) -> int:
         return self._count

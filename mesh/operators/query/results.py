@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -167,7 +167,7 @@ class Results:
 
     def restore(self, state: State) -> None:
         """Restore what ``snapshot`` returned."""
-        scalars: Any = subset(state, "own").scalars
+        scalars = subset(state, "own").scalars
         self._begins, self._now_ms = bool(scalars["begins"]), scalars.get("now_ms", BEFORE_ALL)
         self.selector.restore(subset(state, "select"))
         if self._rate is not None:

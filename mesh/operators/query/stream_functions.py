@@ -164,7 +164,7 @@ def _tokens(
     # Each output has the attributes of its event once more.
     base_sizes = row_sizes(events.rows).tolist()
     room = Room(BATCH_BYTES_MAX)
-    by_row: list[list[tuple[Any, ...]]] = []
+    by_row: list[list[tuple[object, ...]]] = []
     for row, values in enumerate(zip(*columns, strict=True)):
         by_row.append([])
         try:

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.operators.base import Bools, Kinds, Longs
-
-Array = np.ndarray[Any, np.dtype[Any]]
+    from mesh.operators.base import Bools, Kinds, Longs, Numbers
 
 _NO_NULLS = np.zeros(0, dtype=np.bool_)
 
@@ -64,9 +62,9 @@ class GroupColumns:
     """Growing columns with a row for each group, all zero at first."""
 
     def __init__(self, **types: Any) -> None:
-        self.arrays: dict[str, Array] = {n: np.zeros(0, dtype=t) for n, t in types.items()}
+        self.arrays: dict[str, Numbers] = {n: np.zeros(0, dtype=t) for n, t in types.items()}
 
-    def __getitem__(self, name: str) -> Array:
+    def __getitem__(self, name: str) -> Numbers:
         return self.arrays[name]
 
     def grow(self, groups: int) -> None:
@@ -118,10 +116,10 @@ class CollectList(Aggregate, Protocol):
         ...
 
 
-def native_of(values: Vector, length: int) -> tuple[Array, Array]:
+def native_of(values: Vector, length: int) -> tuple[Numbers, Bools]:
     """Values and nulls for native code: arrays it may write to, no nulls as none."""
     vector = values.spread(length)
-    array: Array = vector.values
+    array: Numbers = vector.values
     if not (array.flags.writeable and array.flags.c_contiguous):
         array = array.copy()
     return array, _NO_NULLS if vector.nulls is None else vector.nulls.copy()
@@ -158,13 +156,13 @@ class RunningAggregate:
         some = self._loop(batch.groups, batch.kind, batch.fresh, numbers, nulls, *state, out, none)
         return Vector(self._type, out, none if some else None)
 
-    def _state(self, count: int) -> tuple[Any, ...]:
+    def _state(self, count: int) -> tuple[object, ...]:
         """The loop's state, with room for ``count`` rows more."""
         return tuple(self.columns.arrays.values())
 
 
 @njit
-def _count(groups: Any, kind: Any, fresh: Any, counts: Any, out: Any) -> None:
+def _count(groups: Longs, kind: Kinds, fresh: Bools, counts: Longs, out: Numbers) -> None:
     for row in range(len(groups)):
         group = groups[row]
         if group < 0:
@@ -192,9 +190,9 @@ class Count:
 
 @njit
 def _sum(
-    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
-    out: Any, none: Any,
-) -> Any:  # fmt: skip
+    groups: Longs, kind: Kinds, fresh: Bools, values: Numbers, nulls: Bools, counts: Longs,
+    totals: Numbers, out: Numbers, none: Bools,
+) -> bool:  # fmt: skip
     """Running totals; returns whether any is null."""
     any_null = len(nulls) > 0
     some = False
@@ -224,9 +222,9 @@ def _sum(
 
 @njit
 def _average(
-    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
-    out: Any, none: Any,
-) -> Any:  # fmt: skip
+    groups: Longs, kind: Kinds, fresh: Bools, values: Numbers, nulls: Bools, counts: Longs,
+    totals: Numbers, out: Numbers, none: Bools,
+) -> bool:  # fmt: skip
     """Running means; returns whether any is null."""
     any_null = len(nulls) > 0
     some = False
@@ -273,11 +271,11 @@ class Average(Sum):
         super().__init__(AttributeType.DOUBLE)
 
 
-@njit(error_model="numpy")  # type: ignore[untyped-decorator]
+@njit(error_model="numpy")
 def _deviation(
-    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, totals: Any,
-    squares: Any, out: Any, none: Any,
-) -> Any:  # fmt: skip
+    groups: Longs, kind: Kinds, fresh: Bools, values: Numbers, nulls: Bools, counts: Longs,
+    totals: Numbers, squares: Numbers, out: Numbers, none: Bools,
+) -> bool:  # fmt: skip
     any_null = len(nulls) > 0
     some = False
     for row in range(len(groups)):
@@ -333,8 +331,8 @@ class Deviation(RunningAggregate):
 
 @njit
 def _conditions(
-    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, trues: Any, falses: Any,
-    every: bool, out: Any,
+    groups: Longs, kind: Kinds, fresh: Bools, values: Numbers, nulls: Bools, trues: Longs,
+    falses: Longs, every: bool, out: Numbers,
 ) -> None:  # fmt: skip
     any_null = len(nulls) > 0
     for row in range(len(groups)):

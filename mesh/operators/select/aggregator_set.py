@@ -6,7 +6,7 @@ State is kept in pages of groups, so that a batch that touches few groups change
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mesh.operators.select.groups import Groups
     from mesh.operators.state.paged_pieces import Version
     from mesh.operators.windows.row_refs import RowRefs
+    from pyspark_nats.arrow import ArrowArray
 
 
 class Aggregators:
@@ -220,7 +221,7 @@ class Aggregators:
 
     def restore(self, state: State) -> None:
         """Restore what ``snapshot`` returned, groups included."""
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._rows, self._released = scalars["rows"], scalars.get("released", "")
         self._clear_pages()
         pages = self._pages.restore(scalars["versions"]["groups"], state)
@@ -247,7 +248,7 @@ class Aggregators:
 
     def _page(self, start: int, stop: int) -> pa.RecordBatch:
         instance, *keys = self.groups.to_arrow(start, stop)
-        arrays: dict[str, pa.Array[Any]] = {"instance": instance}
+        arrays: dict[str, ArrowArray] = {"instance": instance}
         arrays |= {f"key{i}": column for i, column in enumerate(keys)}
         for name, columns in self._columns():
             for field, column in columns.arrays.items():

@@ -24,13 +24,13 @@ from mesh.operators.select.groups import Groups
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.operators.base import Longs
+    from mesh.operators.base import Bools, Kinds, Longs
 
 
 @njit
 def _distinct(
-    groups: Any, kind: Any, fresh: Any, pairs: Any, counts: Any, epochs: Any, epoch: Any,
-    distinct: Any, out: Any,
+    groups: Longs, kind: Kinds, fresh: Bools, pairs: Longs, counts: Longs, epochs: Longs,
+    epoch: Longs, distinct: Longs, out: Longs,
 ) -> None:  # fmt: skip
     for row in range(len(groups)):
         group = groups[row]

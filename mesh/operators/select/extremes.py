@@ -18,14 +18,14 @@ import pyarrow as pa
 
 from mesh.functions.vectors import dtype_of
 from mesh.operators.native import bare, inner, njit
-from mesh.operators.select.aggregates import Array, GroupColumns, RunningAggregate
+from mesh.operators.select.aggregates import GroupColumns, RunningAggregate
 from mesh.operators.select.hashing import more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.model.types import AttributeType
-    from mesh.operators.base import Longs
+    from mesh.operators.base import Bools, Kinds, Longs, Numbers
 
 #: Columns of ``_links``: the neighbours of a list's element, as their numbers plus one; 0 for none.
 _NEXT, _BEFORE = 0, 1
@@ -34,7 +34,7 @@ _USED, _FREE, _NAN = 0, 1, 2
 
 
 @inner
-def _unlink(links: Any, pool: Any, heads: Any, tails: Any, group: int, node: int) -> None:
+def _unlink(links: Longs, pool: Longs, heads: Longs, tails: Longs, group: int, node: int) -> None:
     after, before = links[node, 0], links[node, 1]
     if before:
         links[before - 1, 0] = after
@@ -50,7 +50,7 @@ def _unlink(links: Any, pool: Any, heads: Any, tails: Any, group: int, node: int
 
 @inner
 def _append(
-    values: Any, links: Any, pool: Any, heads: Any, tails: Any, group: int, value: Any
+    values: Numbers, links: Longs, pool: Longs, heads: Longs, tails: Longs, group: int, value: float
 ) -> None:
     if pool[1]:
         node = pool[1] - 1
@@ -70,26 +70,27 @@ def _append(
 
 
 @inner
-def _clear(links: Any, pool: Any, heads: Any, tails: Any, group: int) -> None:
+def _clear(links: Longs, pool: Longs, heads: Longs, tails: Longs, group: int) -> None:
     while heads[group]:
         _unlink(links, pool, heads, tails, group, heads[group] - 1)
 
 
 @inner
-def _same(a: Any, b: Any) -> Any:
+def _same(a: float, b: float) -> bool:
     """Whether two values are equal as objects in Java: NaN equals itself, 0.0 is not -0.0."""
     if a != a:
         return b != b
     if a == 0 and b == 0:
-        return np.copysign(1.0, a) == np.copysign(1.0, b)
+        return bool(np.copysign(1.0, a) == np.copysign(1.0, b))
     return a == b
 
 
 @bare
 def _extremes(
-    groups: Any, kind: Any, fresh: Any, came: Any, nulls: Any, is_set: Any, best: Any, larger: bool,
-    heads: Any, tails: Any, values: Any, links: Any, pool: Any, out: Any, none: Any,
-) -> Any:  # fmt: skip
+    groups: Longs, kind: Kinds, fresh: Bools, came: Numbers, nulls: Bools, is_set: Kinds,
+    best: Numbers, larger: bool, heads: Longs, tails: Longs, values: Numbers, links: Longs,
+    pool: Longs, out: Numbers, none: Bools,
+) -> bool:  # fmt: skip
     any_null = len(nulls) > 0
     some = False
     for row in range(len(groups)):
@@ -139,13 +140,15 @@ def _extremes(
 
 
 @bare
-def _clear_all(groups: Any, links: Any, pool: Any, heads: Any, tails: Any) -> None:
+def _clear_all(groups: Longs, links: Longs, pool: Longs, heads: Longs, tails: Longs) -> None:
     for group in groups:
         _clear(links, pool, heads, tails, group)
 
 
 @njit
-def _lists(start: int, stop: int, heads: Any, values: Any, links: Any, lengths: Any) -> Any:
+def _lists(
+    start: int, stop: int, heads: Longs, values: Numbers, links: Longs, lengths: Longs
+) -> Numbers:
     """The values in the lists of groups ``start`` to below ``stop``, and how many each has."""
     count = 0
     for group in range(start, stop):
@@ -167,8 +170,8 @@ def _lists(start: int, stop: int, heads: Any, values: Any, links: Any, lengths: 
 
 @bare
 def _fill(
-    start: int, lengths: Any, filled: Any, heads: Any, tails: Any, values: Any, links: Any,
-    pool: Any,
+    start: int, lengths: Longs, filled: Numbers, heads: Longs, tails: Longs, values: Numbers,
+    links: Longs, pool: Longs,
 ) -> None:  # fmt: skip
     at = 0
     for index in range(len(lengths)):
@@ -193,11 +196,11 @@ class WindowExtreme(RunningAggregate):
 
     def _empty(self) -> None:
         self._ends = GroupColumns(heads=np.int64, tails=np.int64)
-        self._values: Array = np.zeros(0, dtype=dtype_of(self._type))
+        self._values: Numbers = np.zeros(0, dtype=dtype_of(self._type))
         self._links: Longs = np.zeros((0, 2), dtype=np.int64)
         self._pool: Longs = np.zeros(3, dtype=np.int64)
 
-    def _state(self, count: int) -> tuple[Any, ...]:
+    def _state(self, count: int) -> tuple[object, ...]:
         columns, ends = super()._state(count), self._ends
         self._room(len(self.columns["best"]), count)
         lists = (ends["heads"], ends["tails"], self._values, self._links, self._pool)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 @njit
-def _freshen(groups: Any, reset: Any, instance: Any, resets: Any, seen: Any, fresh: Any) -> None:
+def _freshen(
+    groups: Longs, reset: Bools, instance: Longs, resets: Longs, seen: Longs, fresh: Bools
+) -> None:
     """Mark rows with a group that had no other row since its instance was reset.
 
     ``resets``: how often each instance has been reset; ``seen``: that count at the last row of the

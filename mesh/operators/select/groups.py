@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Bools, Kinds, Longs
+    from pyspark_nats.arrow import ArrowArray
 
 #: Texts that no group has any more, before those of the others get new numbers.
 _SPARE = 65_536
@@ -122,7 +123,7 @@ class Groups:
             row[1] += int(is_null) << column
         return self._rows.find(row)
 
-    def renumber(self, instance: Longs, values: pa.Array[Any]) -> Longs:
+    def renumber(self, instance: Longs, values: ArrowArray) -> Longs:
         """The groups of a single column's ``values`` in the form of ``to_arrow``."""
         rows = np.zeros((len(instance), 3), dtype=np.int64)
         rows[:, 0] = instance
@@ -188,9 +189,9 @@ class Groups:
         """The numbers that are free, in the order they became so."""
         return self._rows.free
 
-    def to_arrow(self, start: int, stop: int) -> list[pa.Array[Any]]:
+    def to_arrow(self, start: int, stop: int) -> list[ArrowArray]:
         """Instance and key columns of the groups numbered ``start`` to below ``stop``, in order."""
-        columns: list[pa.Array[Any]] = [pa.array(self.instance_of(start, stop))]
+        columns: list[ArrowArray] = [pa.array(self.instance_of(start, stop))]
         keys = self._rows.keys[start:stop]
         for column, texts in enumerate(self._texts):
             values = keys[:, column + 2]

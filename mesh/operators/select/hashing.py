@@ -10,15 +10,26 @@ Numbers, and all that is stored, depend on the order of the keys alone.
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from mesh.operators.native import bare
 
 if TYPE_CHECKING:
-    from mesh.operators.base import Longs
+    from collections.abc import Callable
+
+    from mesh.operators.base import Bools, Longs
+    from pyspark_nats.arrow import ArrowArray
+
+    Long: TypeAlias = int | np.int64
+    #: Of an open table: by hash, a number plus one.
+    Slots: TypeAlias = npt.NDArray[np.int32]
+    Letters: TypeAlias = npt.NDArray[np.uint8]
+
+T = TypeVar("T", bound=np.generic)
 
 _SLOTS_MIN = 1024
 #: Most bytes of the texts of an array with 32-bit offsets.
@@ -28,7 +39,7 @@ SEED: Final = np.uint64(secrets.randbits(64))
 
 
 @bare
-def scatter(number: Any) -> Any:
+def scatter(number: np.uint64) -> np.uint64:
     """The bits of a whole number, each of which depends on all of them."""
     mixed = np.uint64(number)
     mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
@@ -37,7 +48,7 @@ def scatter(number: Any) -> Any:
 
 
 @bare
-def _hash_row(rows: Any, at: int, seed: Any) -> Any:
+def _hash_row(rows: Longs, at: int, seed: np.uint64) -> np.uint64:
     mixed = seed
     for column in range(rows.shape[1]):
         mixed = scatter(np.uint64(rows[at, column]) + mixed * np.uint64(31))
@@ -46,9 +57,9 @@ def _hash_row(rows: Any, at: int, seed: Any) -> Any:
 
 @bare
 def _number_rows(
-    rows: Any, skip: Any, seed: Any, slots: Any, keys: Any, count: int, free: Any, freed: int,
-    out: Any,
-) -> Any:  # fmt: skip
+    rows: Longs, skip: Bools, seed: np.uint64, slots: Slots, keys: Longs, count: int, free: Longs,
+    freed: int, out: Longs,
+) -> tuple[int, int]:  # fmt: skip
     """Number every row of ``rows`` that is not to be skipped; -1 for the others.
 
     New rows get the number freed last, or the next one.  Returns the counts of numbers and of
@@ -62,7 +73,7 @@ def _number_rows(
             continue
         slot = _hash_row(rows, at, seed) & mask
         while True:
-            number: Any = np.int64(slots[slot]) - 1
+            number: Long = np.int64(slots[slot]) - 1
             if number < 0:
                 if freed:
                     freed -= 1
@@ -88,9 +99,9 @@ def _number_rows(
 
 @bare
 def _number_longs(
-    values: Any, skip: Any, seed: Any, slots: Any, keys: Any, count: int, free: Any, freed: int,
-    out: Any,
-) -> Any:  # fmt: skip
+    values: Longs, skip: Bools, seed: np.uint64, slots: Slots, keys: Longs, count: int,
+    free: Longs, freed: int, out: Longs,
+) -> tuple[int, int]:  # fmt: skip
     """As ``_number_rows`` for rows of zeros that end in a value."""
     mask = np.uint64(len(slots) - 1)
     last = keys.shape[1] - 1
@@ -105,7 +116,7 @@ def _number_longs(
         value = values[at]
         slot = scatter(np.uint64(value) + before) & mask
         while True:
-            number: Any = np.int64(slots[slot]) - 1
+            number: Long = np.int64(slots[slot]) - 1
             if number < 0:
                 if freed:
                     freed -= 1
@@ -129,7 +140,7 @@ def _number_longs(
 
 
 @bare
-def _enter_rows(slots: Any, keys: Any, live: Any, seed: Any) -> None:
+def _enter_rows(slots: Slots, keys: Longs, live: Bools, seed: np.uint64) -> None:
     """Put the numbers of the ``live`` rows of ``keys`` into an empty table."""
     mask = np.uint64(len(slots) - 1)
     for number in range(len(live)):
@@ -140,7 +151,7 @@ def _enter_rows(slots: Any, keys: Any, live: Any, seed: Any) -> None:
             slots[slot] = number + 1
 
 
-def slots_for(count: int) -> Any:
+def slots_for(count: int) -> Slots:
     """An empty table for ``count`` entries."""
     length = _SLOTS_MIN
     while length < 2 * count:
@@ -148,7 +159,7 @@ def slots_for(count: int) -> Any:
     return np.zeros(length, dtype=np.int32)
 
 
-def more_rows(array: Any, length: int, fill: int = 0) -> Any:
+def more_rows(array: npt.NDArray[T], length: int, fill: int = 0) -> npt.NDArray[T]:
     """``array`` with room for ``length`` rows, ``fill`` after its content."""
     if len(array) >= length:
         return array
@@ -176,15 +187,15 @@ class RowNumbers:
         """The numbers that are free, in the order they became so."""
         return self._free[: self._freed]
 
-    def number(self, rows: Longs, skip: Any) -> Longs:
+    def number(self, rows: Longs, skip: Bools) -> Longs:
         """The number of each row, -1 where ``skip`` is true."""
         return self._number(_number_rows, rows, skip)
 
-    def number_longs(self, values: Longs, skip: Any) -> Longs:
+    def number_longs(self, values: Longs, skip: Bools) -> Longs:
         """The number of the row of zeros that ends in each value; -1 where ``skip`` is true."""
         return self._number(_number_longs, values, skip)
 
-    def _number(self, loop: Any, rows: Longs, skip: Any) -> Longs:
+    def _number(self, loop: Callable[..., tuple[int, int]], rows: Longs, skip: Bools) -> Longs:
         needed = self.count + len(rows)
         self.keys = more_rows(self.keys, needed)
         if len(self._slots) < 2 * needed:
@@ -225,7 +236,7 @@ class RowNumbers:
         self._free, self._freed = free, len(free)
         self._build(self.count)
 
-    def live(self) -> Any:
+    def live(self) -> Bools:
         """bool[count], which numbers are in use."""
         live = np.ones(self.count, dtype=np.bool_)
         live[self.free] = False
@@ -237,7 +248,7 @@ class RowNumbers:
 
 
 @bare
-def _hash_bytes(data: Any, start: Any, stop: Any, seed: Any) -> Any:
+def _hash_bytes(data: Letters, start: Long, stop: Long, seed: np.uint64) -> np.uint64:
     mixed = np.uint64(stop - start) + seed
     word = np.uint64(0)
     for at in range(start, stop):
@@ -250,16 +261,16 @@ def _hash_bytes(data: Any, start: Any, stop: Any, seed: Any) -> Any:
 
 @bare
 def _number_texts(
-    data: Any, offsets: Any, first: int, length: int, seed: Any, slots: Any, ends: Any, arena: Any,
-    count: int, out: Any,
-) -> Any:  # fmt: skip
+    data: Letters, offsets: npt.NDArray[np.int32], first: int, length: int, seed: np.uint64,
+    slots: Slots, ends: Longs, arena: Letters, count: int, out: Longs,
+) -> int:  # fmt: skip
     """Number each text; new ones are appended to ``arena``."""
     mask = np.uint64(len(slots) - 1)
     for row in range(length):
         start, stop = np.int64(offsets[first + row]), np.int64(offsets[first + row + 1])
         slot = _hash_bytes(data, start, stop, seed) & mask
         while True:
-            number: Any = np.int64(slots[slot]) - 1
+            number: Long = np.int64(slots[slot]) - 1
             if number < 0:
                 number = count
                 count += 1
@@ -284,7 +295,7 @@ def _number_texts(
 
 
 @bare
-def _enter_texts(slots: Any, ends: Any, arena: Any, count: Any, seed: Any) -> None:
+def _enter_texts(slots: Slots, ends: Longs, arena: Letters, count: int, seed: np.uint64) -> None:
     mask = np.uint64(len(slots) - 1)
     for number in range(count):
         slot = _hash_bytes(arena, ends[number], ends[number + 1], seed) & mask
@@ -300,13 +311,13 @@ class TextNumbers:
         self._slots = slots_for(0)
         #: Text n is ``arena[ends[n]:ends[n + 1]]``.
         self._ends: Longs = np.zeros(1, dtype=np.int64)
-        self._arena = np.zeros(0, dtype=np.uint8)
+        self._arena: Letters = np.zeros(0, dtype=np.uint8)
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def number(self, texts: pa.Array[Any]) -> Longs:
+    def number(self, texts: ArrowArray) -> Longs:
         """The number of each text; undefined for a null."""
         needed = self._count + len(texts)
         self._ends = more_rows(self._ends, needed + 1)
@@ -340,7 +351,7 @@ class TextNumbers:
             slot = (slot + 1) & mask
         return -1
 
-    def take(self, numbers: pa.Array[Any]) -> pa.Array[Any]:
+    def take(self, numbers: ArrowArray) -> ArrowArray:
         """The texts of ``numbers``, null for null; ArrowInvalid if they exceed 2 GB."""
         ends: Any = self._ends[: self._count + 1]
         used: Any = self._arena[: int(ends[-1])]
@@ -349,5 +360,5 @@ class TextNumbers:
         kind: Any = pa.LargeStringArray if is_large else pa.StringArray
         buffer = pa.py_buffer(ends if is_large else ends.astype(np.int32))
         texts = kind.from_buffers(self._count, buffer, pa.py_buffer(used))
-        result: pa.Array[Any] = texts.take(numbers).cast(pa.string())
+        result: ArrowArray = texts.take(numbers).cast(pa.string())
         return result

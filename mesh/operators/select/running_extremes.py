@@ -15,13 +15,14 @@ from mesh.operators.select.aggregates import RunningAggregate
 
 if TYPE_CHECKING:
     from mesh.model.types import AttributeType
+    from mesh.operators.base import Bools, Kinds, Longs, Numbers
 
 
 @njit
 def _ever(
-    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, counts: Any, best: Any,
-    larger: bool, out: Any, none: Any,
-) -> Any:  # fmt: skip
+    groups: Longs, kind: Kinds, fresh: Bools, values: Numbers, nulls: Bools, counts: Longs,
+    best: Numbers, larger: bool, out: Numbers, none: Bools,
+) -> bool:  # fmt: skip
     any_null = len(nulls) > 0
     some = False
     for row in range(len(groups)):
@@ -51,7 +52,7 @@ class _RunningExtreme(RunningAggregate):
         super().__init__(type, **columns)
         self._larger = larger
 
-    def _state(self, count: int) -> tuple[Any, ...]:
+    def _state(self, count: int) -> tuple[object, ...]:
         return (*super()._state(count), self._larger)
 
 
@@ -69,9 +70,9 @@ class ExtremeEver(_RunningExtreme):
 
 @njit
 def _since(
-    groups: Any, kind: Any, fresh: Any, values: Any, nulls: Any, is_set: Any, best: Any,
-    larger: bool, out: Any, none: Any,
-) -> Any:  # fmt: skip
+    groups: Longs, kind: Kinds, fresh: Bools, values: Numbers, nulls: Bools, is_set: Kinds,
+    best: Numbers, larger: bool, out: Numbers, none: Bools,
+) -> bool:  # fmt: skip
     any_null = len(nulls) > 0
     some = False
     for row in range(len(groups)):

@@ -7,7 +7,7 @@ the last of each group, in the order in which the groups arrived.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -356,7 +356,7 @@ def _attributes_read(query: BoundQuery) -> list[str]:
 
 
 @bare
-def _last_of_groups(begin: Any, groups: Any, going: Any, scratch: Any, out: Any) -> int:
+def _last_of_groups(begin: Bools, groups: Longs, going: Bools, scratch: Longs, out: Longs) -> int:
     """Put the last row of each group of each chunk into ``out``, and return their number.
 
     ``scratch``: by group, the last chunk with it and its place in ``out``.
@@ -379,8 +379,14 @@ def _last_of_groups(begin: Any, groups: Any, going: Any, scratch: Any, out: Any)
 
 @bare
 def _last_of_lines(
-    kind: Any, instance: Any, piece: Any, groups: Any, scratch: Any, chunk: int, out: Any
-) -> Any:
+    kind: Kinds,
+    instance: Longs,
+    piece: Longs,
+    groups: Longs,
+    scratch: Longs,
+    chunk: int,
+    out: Longs,
+) -> tuple[int, int]:
     """As ``_last_of_groups``, of current lines; chunks are numbered from ``chunk`` on.
 
     ``scratch`` is kept from run to run.  Returns how many lines are emitted, and the next chunk.

@@ -9,7 +9,7 @@ piece's content determines its name.
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from mesh.operators.base import Longs
+    from pyspark_nats.arrow import ArrowArray
 
 #: The column of a row's number.
 NUMBER: Final = "#"
@@ -36,7 +37,7 @@ def named(name: str, rows: pa.RecordBatch) -> str:
     return f"{name}-{digest.hexdigest()}"
 
 
-def table(numbers: Longs | Sequence[int], columns: Mapping[str, pa.Array[Any]]) -> pa.RecordBatch:
+def table(numbers: Longs | Sequence[int], columns: Mapping[str, ArrowArray]) -> pa.RecordBatch:
     """Rows with these numbers, as ``cut`` expects them."""
     arrays = [pa.array(numbers, pa.int64()), *columns.values()]
     return pa.RecordBatch.from_arrays(arrays, names=[NUMBER, *columns])

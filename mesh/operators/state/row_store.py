@@ -20,6 +20,8 @@ from pyspark_nats.few_rows import FewRows, joined
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from pyspark_nats.arrow import ArrowArray
+
 #: Rows up to which small chunks are merged.
 CHUNK_ROWS = 4096
 #: Runs of few rows that are put into a chunk together.
@@ -68,7 +70,7 @@ class RowIndex:
         """The rows."""
         return concat(self._parts).take(self._places)
 
-    def column(self, name: str) -> pa.Array[Any]:
+    def column(self, name: str) -> ArrowArray:
         """The column of these rows with that name."""
         arrays = [part.column(name) for part in self._parts]
         whole = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

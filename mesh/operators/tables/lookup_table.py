@@ -11,7 +11,7 @@ only a cache is left.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -286,7 +286,7 @@ class LookupTable(WrittenTable):
 
     def restore(self, state: State) -> None:
         """Begin without rows at hand, unless the state is of the middle of a repeated run."""
-        scalars: Any = state.scalars
+        scalars = state.scalars
         if "absent" not in scalars:
             self._restored += 1
             return

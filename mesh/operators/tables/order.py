@@ -16,9 +16,8 @@ from mesh.functions.conversion import java_text
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from mesh.operators.base import Longs
+    from pyspark_nats.arrow import ArrowArray
 
 Key = Any
 #: Capacity of Java's map before it first grows, and its load factor.
@@ -42,7 +41,7 @@ def bucket(key: Key, types: tuple[AttributeType, ...], buckets: int) -> int:
     return (code ^ (code >> 16)) & (buckets - 1)
 
 
-def places_of_texts(keys: pa.Array[Any], buckets: int) -> Longs | None:
+def places_of_texts(keys: ArrowArray, buckets: int) -> Longs | None:
     """int64[n], ``bucket`` of each of n keys of one text; None if a key is not ASCII."""
     keys = keys.fill_null("")
     _, ends, texts = keys.buffers()

@@ -35,6 +35,7 @@ from mesh.plan.bound.expressions import TABLE_STEP
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.frame import Evaluator, Frame
     from mesh.plan.bound import BoundExpression
 
@@ -76,12 +77,12 @@ class _Test:
     how: Comparison
     parameter: int = -1
 
-    def value(self, row: tuple[Any, ...]) -> Any:
+    def value(self, row: Row) -> Any:
         """The parameter of one row, in the column's kind of number."""
         value = row[self.parameter]
         return float(value) if self.type in _FRACTIONS else value
 
-    def may_hold(self, row: tuple[Any, ...]) -> bool:
+    def may_hold(self, row: Row) -> bool:
         """Whether any value of the column may meet it; null and NaN equal nothing."""
         value = row[self.parameter]
         if value is None or value != value:
@@ -145,7 +146,7 @@ class Pushed:
             some = clauses[start : start + _ALTERNATIVES_MAX]
             yield some[0] if len(some) == 1 else AnyOf(some)
 
-    def _by_keys(self, rows: Sequence[tuple[Any, ...]]) -> Iterator[Clause]:
+    def _by_keys(self, rows: Sequence[Row]) -> Iterator[Clause]:
         """Look-ups by the columns that are compared for equality, and what no row changes."""
         names = tuple(test.column for test in self._equal)
         keys = dict.fromkeys(
@@ -161,7 +162,7 @@ class Pushed:
         for some in key_parts(names, tuple(keys)):
             yield AllOf((some, *fixed)) if fixed else some
 
-    def _of_row(self, row: tuple[Any, ...]) -> Clause | None:
+    def _of_row(self, row: Row) -> Clause | None:
         """The look-up of one row; None if it finds nothing."""
         parts = [_clause(part, row) for part in self._rest]
         if any(part is None for part in parts):
@@ -246,13 +247,13 @@ def _parameters(part: _Part) -> Iterator[bool]:
         yield from _parameters(inner)
 
 
-def key_parts(names: tuple[str, ...], keys: Sequence[tuple[Any, ...]]) -> Iterator[AnyKey]:
+def key_parts(names: tuple[str, ...], keys: Sequence[Row]) -> Iterator[AnyKey]:
     """Look-ups of any number of keys."""
     for start in range(0, len(keys), KEYS_MAX):
         yield AnyKey(names, tuple(keys[start : start + KEYS_MAX]))
 
 
-def _clause(part: _Part, row: tuple[Any, ...]) -> Clause | None:
+def _clause(part: _Part, row: Row) -> Clause | None:
     """A part with the values of one row; None if it holds for no row of the table."""
     if isinstance(part, _Group):
         clauses = [_clause(inner, row) for inner in part.parts]

@@ -367,7 +367,7 @@ class Table:
     def restore(self, state: State) -> None:
         """Restore rows and the numbers of their slots."""
         self._restored += 1
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._changes, self._buckets = scalars["changes"], scalars["buckets"]
         self._changed = dict(scalars["changed"])
         count = scalars["slots"]

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from mesh.functions.vectors import from_arrow
 from mesh.model.types import AttributeType
 from mesh.operators.base import concat
 from mesh.operators.tables.app_table import AppTable
 from mesh.operators.tables.order import places_of_texts
+from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mesh.operators.tables.order import Key
     from mesh.plan.bound import BoundTable
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-_compute: Any = pyarrow.compute
 _SLOT = "#slot"
 
 
@@ -43,7 +41,7 @@ class FrozenRows(AppTable):
         super().__init__(definition, environment)
         self._rows: pa.RecordBatch = pa.RecordBatch.from_pylist([], self.schema.arrow)
         self._by_key: dict[Key, int] | None = None
-        scalars: Any = state.scalars
+        scalars = state.scalars
         if not scalars:
             return
         self._buckets = scalars["buckets"]
@@ -114,9 +112,9 @@ class FrozenRows(AppTable):
     def _equal(self, name: str, value: Any) -> Bools:
         array = self._rows.column(name)
         if value is None:
-            mask = _compute.is_null(array)
+            mask = kernels.is_null(array)
         else:
-            mask = _compute.equal(array, pa.scalar(value, array.type)).fill_null(False)
+            mask = kernels.equal(array, pa.scalar(value, array.type)).fill_null(False)
         result: Bools = mask.to_numpy(zero_copy_only=False)
         return result
 

@@ -8,7 +8,7 @@ is refused, so the state has what the database has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -138,7 +138,7 @@ class WrittenTable(AppTable):
     def restore(self, state: State) -> None:
         """See ``Table``."""
         super().restore(state)
-        scalars: Any = state.scalars
+        scalars = state.scalars
         for key, reason in scalars.get("unfit", ()):
             self._unfit[tuple(key) if len(key) > 1 else key[0]] = reason
 
@@ -325,7 +325,7 @@ class NumberedTable(WrittenTable):
     def restore(self, state: State) -> None:
         """See ``Table``."""
         super().restore(state)
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._numbers = np.zeros(self._slot_count, dtype=np.int64)
         for rows in state.pieces.values():
             self._numbers[rows.column(SLOT).to_numpy()] = rows.column(ROW_NUMBER).to_numpy()

@@ -21,6 +21,8 @@ from mesh.operators.state.range_pieces import cut, stored, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from mesh.model.values import Row
+
     Pieces = Mapping[str, pa.RecordBatch]
     Lists = Mapping[int, list[tuple[int, int]]]
 
@@ -44,13 +46,13 @@ class Emitter:
         #: Times of timers that were set, in order.
         self.alarms: list[int] = []
         #: Of contents that add attributes, their values for each emitted row.
-        self.added: list[tuple[Any, ...]] = []
+        self.added: list[Row] = []
         #: Where chunks end within what one call emits.
         self.ends: list[int] = []
         #: The event is the first of all, and arrives at the time at which the window began.
         self.begins = False
 
-    def emit(self, row: int, kind: int, time_ms: int, added: tuple[Any, ...] = ()) -> None:
+    def emit(self, row: int, kind: int, time_ms: int, added: Row = ()) -> None:
         """Emit a row, in the current chunk, with the attributes that the contents add."""
         if added:
             self.added.append(added)
@@ -81,9 +83,7 @@ class TimerQueue:
 class WindowContents(Protocol):
     """The events that one instance of a window holds."""
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; ``values``: of the columns that the window requested."""
         ...
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mesh.functions.cron import Cron
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
 
 
@@ -30,9 +31,7 @@ class CronBatch:
         self._expires: list[tuple[int, int]] = []
         self._batch = 1
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; it waits for the batch."""
         if not self._current:
             after = self._schedule.first_from if to.begins else self._schedule.after

@@ -14,6 +14,7 @@ from mesh.operators.windows.contents import encoded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
 
 
@@ -30,9 +31,7 @@ class Deduplicate:
         self._keys: dict[str, tuple[int, int, str]] = {}
         self._came = 0
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Emit or drop one event."""
         while self._keys:
             oldest = next(iter(self._keys))

@@ -22,6 +22,7 @@ from mesh.operators.windows.sort import key_of, plain_key, sort_keys
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
 
     #: Key, row, time and number of arrival.
@@ -79,9 +80,7 @@ class ExtremeByLength(_Sliding):
         #: The event that was emitted last.
         self._shown: _Event | None = None
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Process one event."""
         (key,) = values
         if key is None:
@@ -130,9 +129,7 @@ class ExtremeByTime(_Sliding):
         self._shown: list[_Event] = []
         self._has_news = False
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; what it changes is emitted with its chunk."""
         (key,) = values
         self._expire(now_ms, to)
@@ -234,9 +231,7 @@ class ExtremeByLengthBatch(_ExtremeBatch):
         self._size = size
         self._count = 0
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; it may complete the batch."""
         (key,) = values
         if key is None:
@@ -265,9 +260,7 @@ class ExtremeByTimeBatch(_ExtremeBatch):
         super().__init__()
         self._periods = Periods(span_ms, start_ms)
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; it waits for the end of the period."""
         (key,) = values
         self._periods.enter(now_ms, to)

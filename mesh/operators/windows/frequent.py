@@ -27,7 +27,9 @@ from mesh.operators.windows.java_hash_order import spread, table_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
+    from pyspark_nats.arrow import ArrowArray
 
 
 class _Counts(BoundedContents):
@@ -70,9 +72,7 @@ class Frequent(_Counts):
         super().__init__()
         self._size = size
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Process one event."""
         (key,) = values
         entry = self._keys.get(key)
@@ -103,9 +103,7 @@ class LossyFrequent(_Counts):
         self._width = math.ceil(1 / error)
         self._total = 0
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Process one event."""
         (key,) = values
         self._total += 1
@@ -147,7 +145,7 @@ def keys_of(names: Sequence[str | None]) -> Callable[[pa.RecordBatch], Sequence[
     return keys
 
 
-def _texts(column: pa.Array[Any]) -> list[str]:
+def _texts(column: ArrowArray) -> list[str]:
     """Values as Java writes them."""
     values = column.to_pylist()
     if pa.types.is_floating(column.type):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pyspark_nats.arrow import ArrowArray
 
 _TABLE = 16
 
@@ -35,7 +37,7 @@ def table_of(count: int, length: int = _TABLE) -> int:
     return length
 
 
-def places(column: pa.Array[Any]) -> Sequence[int]:
+def places(column: ArrowArray) -> Sequence[int]:
     """The hash codes of values as objects of their types, as ``spread`` returns those of texts."""
     values = column.to_pylist()
     kind = column.type

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.operators.windows.kind import WindowContext
+    from pyspark_nats.arrow import ArrowArray
 
 TIME, INSTANCE = "#time", "#instance"
 #: Unused rows that the store may have before it is swept.
@@ -196,7 +197,7 @@ class NativeWindow:
             return
         if rows.schema.names != self._schema.names:
             rows = rows.select(self._schema.names)
-        attributes: list[pa.Array[Any]] = list(rows.columns)
+        attributes: list[ArrowArray] = list(rows.columns)
         if self._spec.replaces:
             at = self._schema.get_field_index(self._spec.columns[0])
             attributes[at] = pa.array(replaced.copy())
@@ -349,7 +350,7 @@ class NativeWindow:
     def restore(self, state: State) -> None:
         """Restore rows and registers, and rebuild the lists."""
         self._clear()
-        scalars: Any = state.scalars
+        scalars = state.scalars
         steps = scalars["steps"]
         self._store.restore(state.pieces, scalars["store"])
         if scalars["registers"] is not None:
@@ -396,7 +397,7 @@ def _unlisted(reg: Longs) -> Longs:
     return reg
 
 
-def _batch(columns: Mapping[str, pa.Array[Any]]) -> pa.RecordBatch:
-    arrays: Sequence[pa.Array[Any]] = list(columns.values())
+def _batch(columns: Mapping[str, ArrowArray]) -> pa.RecordBatch:
+    arrays: Sequence[ArrowArray] = list(columns.values())
     schema = pa.schema([pa.field(name, pa.int64()) for name in columns])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -20,6 +20,7 @@ from mesh.operators.windows.ranked import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
 
 
@@ -42,9 +43,7 @@ class Priorities(BoundedContents):
         #: The timer that is set, not after the next step.
         self._due_ms: int | None = None
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Emit one event with the priority of its key."""
         key, priority = plain(values[0]), plain(values[1])
         if key is None or priority is None:

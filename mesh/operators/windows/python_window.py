@@ -222,7 +222,7 @@ class PythonWindow:
 
     def restore(self, state: State) -> None:
         """Restore rows and contents."""
-        scalars: Any = state.scalars
+        scalars = state.scalars
         self._steps, self._number = scalars["steps"], scalars["number"]
         self._store.restore(state.pieces, scalars["store"])
         self._before_ms, self._began_ms = scalars["now"], scalars["began"]

@@ -19,6 +19,7 @@ from mesh.operators.windows.periods import Periods
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
 
 
@@ -82,9 +83,7 @@ class RankedLengthBatch(_Ranked):
         self._size = size
         self._came = 0
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Count one event; it may complete the batch."""
         self._gather(row, time_ms, plain(values[0]))
         self._came += 1
@@ -110,9 +109,7 @@ class RankedTimeBatch(_Ranked):
         super().__init__(count, rarest=rarest)
         self._periods = Periods(span_ms, start_ms)
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Count one event; it waits for the end of the period."""
         self._periods.enter(now_ms, to)
         self._gather(row, time_ms, plain(values[0]))

@@ -6,7 +6,7 @@ event's clock is expired before that event is processed.
 
 The loops of ``length``, ``time`` and ``externalTime``; see ``sliding`` for their semantics.
 """
-# mypy: disable-error-code="no-untyped-def"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
 

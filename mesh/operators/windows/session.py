@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
 
 #: The key of all events where none is named.
@@ -99,9 +100,7 @@ class Sessions:
         self._ends: tuple[list[tuple[int, str]], ...] = ([], [])
         self._live = [0, 0]
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event."""
         name = values[0] if values else _NO_KEY
         key = self._keys.get(name)

@@ -26,6 +26,7 @@ from mesh.operators.windows.contents import BoundedContents
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
 
 
@@ -53,9 +54,7 @@ class Slack(BoundedContents):
         self._least: int | None = None
         self._due_ms: int | None = None
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; it may let others go.  One without an ordering time passes at once."""
         at: int | None = values[0]
         if at is None:
@@ -167,9 +166,7 @@ class AdaptiveSlack(Slack):
         #: Ordering time and field of each event of the batch.
         self._batch: list[tuple[int, float]] = []
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; it may let others go, and end a batch."""
         at, field = values[:2]
         if at is not None and field is not None:

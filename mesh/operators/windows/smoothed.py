@@ -20,6 +20,7 @@ from mesh.operators.windows.contents import BoundedContents
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
 
 #: Extremes that are remembered, so that none is emitted twice.
@@ -53,9 +54,7 @@ class _Smoothed(BoundedContents):
         self._held: deque[tuple[int, int, int, float]] = deque()
         self._recent: deque[int] = deque(maxlen=_RECENT_MAX)
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; one of those before it may be an extreme."""
         if values[0] is None or not math.isfinite(values[0]):
             return

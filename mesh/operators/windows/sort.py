@@ -20,7 +20,9 @@ from mesh.operators.windows.contents import BoundedContents
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
+    from pyspark_nats.arrow import ArrowArray
 
 _first = itemgetter(0)
 
@@ -34,9 +36,7 @@ class SortWindow(BoundedContents):
         self._held: list[tuple[Any, int, int]] = []
         self._sorted = False
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; it may be the one that expires."""
         to.emit(row, CURRENT, time_ms)
         entry = (values, row, time_ms)
@@ -90,7 +90,7 @@ class _Descending:
         return hash(self.text)
 
 
-def plain_key(key: tuple[Any, ...]) -> list[Any]:
+def plain_key(key: Row) -> list[Any]:
     """A key as JSON: numbers, and texts as hexadecimal digits after their direction."""
     return [
         f"-{part.text.hex()}"
@@ -102,7 +102,7 @@ def plain_key(key: tuple[Any, ...]) -> list[Any]:
     ]
 
 
-def key_of(key: list[Any]) -> tuple[Any, ...]:
+def key_of(key: list[Any]) -> Row:
     """The key that ``plain_key`` wrote."""
     return tuple(
         part
@@ -125,7 +125,7 @@ def sort_keys(
     return keys
 
 
-def _sortable(column: pa.Array[Any], falls: bool) -> list[Any]:
+def _sortable(column: ArrowArray, falls: bool) -> list[Any]:
     values = column.to_pylist()
     if pa.types.is_string(column.type):
         # Java compares texts by their 16 bit units.

@@ -24,6 +24,7 @@ from mesh.operators.windows.periods import Periods
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from mesh.model.values import Row
     from mesh.operators.windows.contents import Emitter
 
 #: The part of a state that belongs to no key; keys are numbered from 1.
@@ -117,9 +118,7 @@ class _Keyed:
 class UniqueEver(_Keyed):
     """``ever(key, ..)``: the latest event of each key."""
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Process one event."""
         key, place = values
         old = self._held.get(key)
@@ -132,9 +131,7 @@ class UniqueEver(_Keyed):
 class UniqueFirst(_Keyed):
     """``first(key, ..)``: the first event of each key; the others are dropped."""
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Process one event."""
         key, place = values
         if key not in self._held:
@@ -149,9 +146,7 @@ class UniqueLength(_Keyed):
         super().__init__()
         self._size = size
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Process one event."""
         key, place = values
         old = self._held.pop(key, None)
@@ -178,9 +173,7 @@ class UniqueTime(_Keyed):
         #: The latest time of an event; earlier ones set no timer.
         self._latest_ms: int | None = None
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Process one event."""
         key, place = values
         old = self._held.pop(key, None)
@@ -221,7 +214,7 @@ class _UniqueBatch(_Keyed):
         self._expires: list[int] = []
         self._emitted_ms: int | None = None
 
-    def _gather(self, row: int, time_ms: int, values: tuple[Any, ...]) -> None:
+    def _gather(self, row: int, time_ms: int, values: Row) -> None:
         key, place = values
         if not (self._keeps_first and key in self._held):
             self._put(key, row, time_ms, place)
@@ -260,9 +253,7 @@ class UniqueLengthBatch(_UniqueBatch):
         super().__init__(keeps_first)
         self._size = size
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; it may complete the batch."""
         self._gather(row, time_ms, values)
         if len(self._held) == self._size:
@@ -277,9 +268,7 @@ class UniqueTimeBatch(_UniqueBatch):
         super().__init__(keeps_first)
         self._periods = Periods(span_ms, start_ms)
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; it waits for the end of the period."""
         self._periods.enter(now_ms, to)
         self._gather(row, time_ms, values)
@@ -310,9 +299,7 @@ class UniqueTimeLengthBatch(UniqueTimeBatch):
         super().__init__(span_ms, start_ms, keeps_first=False)
         self._size = size
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; it may complete the batch, and the period continues."""
         super().take(row, time_ms, now_ms, values, to)
         if len(self._held) >= self._size:
@@ -339,9 +326,7 @@ class UniqueExternalTimeBatch(_UniqueBatch):
         self._late_ms: int | None = None
         self._due_ms: int | None = None
 
-    def take(
-        self, row: int, time_ms: int, now_ms: int, values: tuple[Any, ...], to: Emitter
-    ) -> None:
+    def take(self, row: int, time_ms: int, now_ms: int, values: Row, to: Emitter) -> None:
         """Add one event; it may end the period before it."""
         key, place, at_ms = values
         if self._end_ms is None:
