@@ -7,12 +7,19 @@ replaced instances, maps payloads, distributes events and records those that are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+from mesh.model.values import JsonMapping
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
+
+
+#: Values of options by name, of the kinds that the ``Spec`` declares.
+Options: TypeAlias = Mapping[str, Any]
 
 
 class UnavailableError(Exception):
@@ -108,7 +115,7 @@ class Context:
     app: str
     stream: str
     #: Values of the options, as ``Spec.values`` gives them, dynamic ones as text.
-    options: Mapping[str, Any]
+    options: Options
     access: NodeAccess = field(default_factory=NodeAccess)
     #: Content type of a sink's payloads.
     content_type: str = ""
@@ -137,7 +144,7 @@ class Batch:
 
     payloads: Sequence[bytes]
     #: JSON values; ``open`` gets them back.
-    position: Mapping[str, Any]
+    position: JsonMapping
     #: Transport properties of each payload by lower-case name; None for none.  One that is no text
     #: is bytes: an event that needs it is refused.
     properties: Sequence[Mapping[str, str | bytes]] | None = None
@@ -158,7 +165,7 @@ class Record(NamedTuple):
     #: Sequence of its message, 0 for a replay.  The last record of each write ends its message.
     sequence: int = 0
     #: Values by attribute, for a sink with ``takes_events = True``.
-    event: Mapping[str, Any] | None = None
+    event: JsonMapping | None = None
 
 
 def payloads_of(records: Sequence[Record]) -> list[bytes]:
@@ -187,7 +194,7 @@ class Source(Protocol):
     ``read`` the reason, which the status of the instance shows, or None.
     """
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Begin after ``position``; None for the beginning."""
         ...
 
@@ -195,7 +202,7 @@ class Source(Protocol):
         """The next payloads; None if there are none yet.  The host calls it again at once."""
         ...
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """Everything up to ``position`` is stored; may be repeated for the same position."""
         ...
 
@@ -238,9 +245,9 @@ class Sink(Protocol):
 
     #: JSON values that the host stores with the position after each ``write``; None for a sink
     #: that needs none.  ``open`` gets them back, and undoes everything that was written later.
-    state: Mapping[str, Any] | None
+    state: JsonMapping | None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Connect."""
         ...
 

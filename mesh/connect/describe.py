@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.connect.spec import Role
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mesh.connect.spec import Option, Spec
+    from mesh.model.values import JsonObject
 
 #: Width of a line.
 _WIDTH: Final = 98
@@ -24,7 +25,7 @@ _HEADINGS: Final = {
 }
 
 
-def to_values(spec: Spec) -> dict[str, Any]:
+def to_values(spec: Spec) -> JsonObject:
     """A connector as JSON values."""
     return {
         "name": spec.name,
@@ -38,7 +39,7 @@ def to_values(spec: Spec) -> dict[str, Any]:
     }
 
 
-def _option_values(option: Option) -> dict[str, Any]:
+def _option_values(option: Option) -> JsonObject:
     return {
         "name": option.name,
         "type": str(option.kind),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from mesh.connect.contract import Options
+
 
 MODES: Final = ("line", "regex", "text.full", "binary.full", "binary.chunked")
 #: Modes in which a file may be followed.
@@ -24,12 +25,12 @@ def scheme_of(uri: object) -> str:
     return match[1].lower() if match is not None and match[1].lower() != "file" else ""
 
 
-def mode_of(options: Mapping[str, Any]) -> str:
+def mode_of(options: Options) -> str:
     """The mode, in small letters."""
     return str(options.get("mode") or "line").lower()
 
 
-def is_followed(options: Mapping[str, Any]) -> bool:
+def is_followed(options: Options) -> bool:
     """Whether files are read on when they grow."""
     tailing = options.get("tailing")
     if tailing is None:
@@ -37,7 +38,7 @@ def is_followed(options: Mapping[str, Any]) -> bool:
     return str(tailing).strip().lower() == "true"
 
 
-def action_of(options: Mapping[str, Any]) -> str:
+def action_of(options: Options) -> str:
     """``keep``, ``delete`` or ``move``."""
     default = "keep" if mode_of(options) in FOLLOWED else "delete"
     action = str(options.get("action.after.process") or default).lower()
@@ -45,7 +46,7 @@ def action_of(options: Mapping[str, Any]) -> str:
     return "keep" if action == "none" else action
 
 
-def objection(options: Mapping[str, Any]) -> str | None:
+def objection(options: Options) -> str | None:
     """The reason against options of a source, as they are written; None if they are valid."""
     mode, uri = mode_of(options), options.get("file.uri") or options.get("dir.uri")
     for name in ("file.uri", "dir.uri", "move.after.process", "move.after.failure"):
@@ -79,7 +80,7 @@ def objection(options: Mapping[str, Any]) -> str | None:
     return None
 
 
-def listener_objection(options: Mapping[str, Any]) -> str | None:
+def listener_objection(options: Options) -> str | None:
     """The same of the source ``fileeventlistener``."""
     scheme = scheme_of(options.get("dir.uri"))
     return f"dir.uri is a directory of the worker, and not {scheme}://" if scheme else None
@@ -90,7 +91,7 @@ def _no_scheme(name: str, scheme: str) -> str:
     return f"{reason}: mount it, and write its path"
 
 
-def sink_objection(options: Mapping[str, Any]) -> str | None:
+def sink_objection(options: Options) -> str | None:
     """The reason against options of a sink; None if they are valid."""
     uri = str(options.get("file.uri") or "")
     is_rolled = options.get("roll.size") or options.get("roll.interval")

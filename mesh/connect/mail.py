@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from mesh.connect.contract import Options
+
 
 _KEYS: Final = ("subject", "from", "to", "cc", "bcc")
 #: Texts that a quoted string of IMAP has.
@@ -38,7 +39,7 @@ def criteria_of(terms: str | None) -> str:
     return " ".join(criteria)
 
 
-def objection(options: Mapping[str, Any]) -> str | None:
+def objection(options: Options) -> str | None:
     """The reason against options as they are written; None if they are valid."""
     if str(options.get("store") or "imap").lower() != "imap":
         return "store is imap: POP3 has no place in a folder to continue from"

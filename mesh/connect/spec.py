@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from mesh.connect.places import OptionPlace
+    from mesh.model.values import JsonObject
 
 
 class Role(StrEnum):
@@ -235,12 +236,12 @@ class Spec:
             named[(option.name if option is not None else name).lower()] = text
         return self.objection(named)
 
-    def values(self, texts: Mapping[str, str]) -> dict[str, Any]:
+    def values(self, texts: Mapping[str, str]) -> JsonObject:
         """Values of all options by their names, with defaults; None for one without a value.
 
         Options without a declaration keep their text.  Raises ``ValueError`` for invalid values.
         """
-        result: dict[str, Any] = {o.name: None for o in self.options}
+        result: JsonObject = {o.name: None for o in self.options}
         for option in self.options:
             if option.default is not None:
                 result[option.name] = value_of(option.kind, option.default)

@@ -22,6 +22,8 @@ from mesh.model.types import AttributeType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_nats.arrow import ArrowArray
+
 _INTEGER = re.compile(r"[+-]?\d+\Z")
 _DECIMAL = re.compile(
     r"([+-]?)(?:(NaN|Infinity)|((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?"
@@ -77,7 +79,7 @@ def _to_text(vector: Vector) -> Vector:
     return Vector(AttributeType.STRING, text)
 
 
-def _each(array: pa.Array[Any], function: Callable[[Any], Any], type: pa.DataType) -> pa.Array[Any]:
+def _each(array: ArrowArray, function: Callable[[Any], Any], type: pa.DataType) -> ArrowArray:
     """``function`` of each distinct value; null stays null."""
     coded = array.dictionary_encode()
     results = pa.array([function(v) for v in coded.dictionary.to_pylist()], type)

@@ -13,6 +13,8 @@ from mesh.functions.objects import from_binary, python_value
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pyspark_nats.arrow import ArrowArray
+
 #: Rows that are Python objects at one time: with all of them the garbage collector looks at
 #: everything that the process has, again and again.
 _ROWS: Final = 500
@@ -28,7 +30,7 @@ def json_rows(batches: Iterable[pa.RecordBatch]) -> bytes:
     return b"[%b]" % b",".join(parts)
 
 
-def _values(column: pa.Array[Any]) -> list[Any]:
+def _values(column: ArrowArray) -> list[Any]:
     """A column as JSON values; a float with the digits that it needs."""
     if pa.types.is_binary(column.type):
         return [python_value(value) for value in from_binary(column)]

@@ -29,6 +29,8 @@ from mesh.functions.texts import java_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pyspark_nats.arrow import ArrowArray
+
     Objects = np.ndarray[Any, np.dtype[np.object_]]
 
 #: Java's Integer and Float; the stubs would have parameters for them.
@@ -261,12 +263,12 @@ def object_array(values: Iterable[Any]) -> Objects:
     return array
 
 
-def to_binary(values: Iterable[Any]) -> pa.Array[Any]:
+def to_binary(values: Iterable[Any]) -> ArrowArray:
     """Objects as an Arrow array; a null object is null."""
     return pa.array([None if v is None else pack(v) for v in values], pa.binary())
 
 
-def from_binary(array: pa.Array[Any]) -> Objects:
+def from_binary(array: ArrowArray) -> Objects:
     """The objects of an Arrow array from ``to_binary``, or from any publisher of an event."""
     return object_array(None if data is None else _any_value(data) for data in array.to_pylist())
 

@@ -21,6 +21,8 @@ from mesh.model.types import AttributeType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_nats.arrow import ArrowArray, ArrowChunks
+
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
 
@@ -76,12 +78,12 @@ class Vector:
         nulls = None if self.nulls is None else self.nulls[rows]
         return Vector(self.type, self.values[rows], nulls)
 
-    def to_arrow(self, length: int, type: AttributeType | None = None) -> pa.Array[Any]:
+    def to_arrow(self, length: int, type: AttributeType | None = None) -> ArrowArray:
         """An Arrow array of ``length`` values, of ``type`` (the vector's own by default)."""
         target = (type or self.type).arrow
         if len(self) != length:
             self = self.spread(length)
-        array: pa.Array[Any] = self.values
+        array: ArrowArray = self.values
         if self.type is AttributeType.OBJECT:
             array = to_binary(self.values)
         elif self.type is not AttributeType.STRING:
@@ -115,7 +117,7 @@ def dtype_of(type: AttributeType) -> np.dtype[Any]:
     return _DTYPES[type]
 
 
-def from_arrow(array: pa.Array[Any] | pa.ChunkedArray[Any], type: AttributeType) -> Vector:
+def from_arrow(array: ArrowArray | ArrowChunks, type: AttributeType) -> Vector:
     """A column of a record batch as a vector, without a copy where there are no nulls."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.mapping.events import Parsed
+    from mesh.model.values import EventValues
     from pyspark_nats.decode.result import DecodeResult
 
 #: Byte 0 and the number of a schema, which serializers of a registry write first.
@@ -241,7 +242,7 @@ class AvroSink:
                     event[name] = value
         return [self._encoded(event, checked) for event in events]
 
-    def _encoded(self, event: dict[str, Any], checked: Sequence[tuple[str, Any]] | None) -> bytes:
+    def _encoded(self, event: EventValues, checked: Sequence[tuple[str, Any]] | None) -> bytes:
         """A record; ``checked`` are the fields whose values may not fit, None for all."""
         out = io.BytesIO()
         out.write(self._head)

@@ -20,7 +20,9 @@ from mesh.mapping.outside import Exact, day, decimal, instant, time_of_day
 from pyspark_nats.decode.values import article, real_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
+
+    from mesh.model.values import EventValues, JsonMapping
 
 #: Before the name of a logical type that is read here.
 _PREFIX: Final = "mesh-"
@@ -61,7 +63,7 @@ def _duration(octets: bytes) -> Exact:
     return Exact(f"P{months}M{days}DT{seconds}{fraction}S")
 
 
-def _decimal(octets: bytes, schema: Mapping[str, Any]) -> Exact:
+def _decimal(octets: bytes, schema: JsonMapping) -> Exact:
     return decimal(int.from_bytes(octets, "big", signed=True), schema.get("scale", 0))
 
 
@@ -117,7 +119,7 @@ def _renamed(schema: Any) -> Any:
     return result
 
 
-def _has_size(schema: Mapping[str, Any], logical: str) -> bool:
+def _has_size(schema: JsonMapping, logical: str) -> bool:
     """Whether a fixed type has the size of its logical type; without it that is ignored."""
     return schema.get("size") == {"uuid": 16, "duration": 12}.get(logical, schema.get("size"))
 
@@ -159,7 +161,7 @@ def kind_of(values: Sequence[Any]) -> pa.DataType | None:
     return kinds.get(types.pop()) if len(types) == 1 else None
 
 
-def encoded(value: Any, schema: Any, named: Mapping[str, Any], path: str = "") -> Any:
+def encoded(value: Any, schema: Any, named: JsonMapping, path: str = "") -> Any:
     """A value as the library writes it without any check.
 
     Args:
@@ -176,7 +178,7 @@ def encoded(value: Any, schema: Any, named: Mapping[str, Any], path: str = "") -
     if isinstance(schema, str) and schema in named:
         schema = named[schema]
     kind = schema if isinstance(schema, str) else schema["type"]
-    details: Mapping[str, Any] = schema if isinstance(schema, dict) else {}
+    details: JsonMapping = schema if isinstance(schema, dict) else {}
     if not isinstance(kind, str):
         return encoded(value, kind, named, path)
     match kind:
@@ -197,7 +199,7 @@ def encoded(value: Any, schema: Any, named: Mapping[str, Any], path: str = "") -
     return raw
 
 
-def _raw(value: Any, kind: str, details: Mapping[str, Any]) -> Any:
+def _raw(value: Any, kind: str, details: JsonMapping) -> Any:
     """The raw value of a primitive or logical type; None if there is none."""
     try:
         logical = details.get("logicalType", "")
@@ -224,7 +226,7 @@ def _name(schema: Any) -> str:
     return article(logical or schema.get("name") or str(schema["type"]))
 
 
-def _of_union(value: Any, schema: list[Any], named: Mapping[str, Any], path: str) -> Any:
+def _of_union(value: Any, schema: list[Any], named: JsonMapping, path: str) -> Any:
     if value is None and "null" in schema:
         return None
     others = [branch for branch in schema if branch != "null"]
@@ -243,8 +245,8 @@ def _of_union(value: Any, schema: list[Any], named: Mapping[str, Any], path: str
 
 
 def _of_record(
-    value: Mapping[str, Any], schema: Mapping[str, Any], named: Mapping[str, Any], path: str
-) -> dict[str, Any]:
+    value: JsonMapping, schema: JsonMapping, named: JsonMapping, path: str
+) -> EventValues:
     record = {}
     for field in schema["fields"]:
         name = field["name"]
@@ -276,7 +278,7 @@ def _of_plain(value: Any, kind: str) -> Any:
             return None
 
 
-def _of_logical(value: Any, logical: str, schema: Mapping[str, Any]) -> Any:
+def _of_logical(value: Any, logical: str, schema: JsonMapping) -> Any:
     """The raw value of a logical type; None or an error if there is none."""
     name = logical.removeprefix(_PREFIX)
     if name == "decimal":
@@ -316,7 +318,7 @@ def _of_time(text: str, name: str) -> int | None:
     return None if odd else (seconds + hours * 3600 + minutes * 60) * per_second + count
 
 
-def _of_decimal(value: Any, schema: Mapping[str, Any]) -> bytes | None:
+def _of_decimal(value: Any, schema: JsonMapping) -> bytes | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str | np.float32):
         return None
     try:

@@ -23,6 +23,8 @@ from mesh.mapping.events import of_values
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mesh.model.values import EventValues
+    from pyspark_nats.arrow import ArrowArray
     from pyspark_nats.decode.result import DecodeResult
 
 _INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
@@ -48,7 +50,7 @@ class BinarySource:
         """See ``SourceMapper``."""
         times: dict[int, list[int]] = {}
 
-        def parse(number: int, payload: bytes) -> list[dict[str, Any] | str]:
+        def parse(number: int, payload: bytes) -> list[EventValues | str]:
             try:
                 events, times[number] = self._events(payload)
             except struct.error as error:
@@ -62,7 +64,7 @@ class BinarySource:
         ]
         return replace(result, event_time_ms=pa.array(event_times, pa.int64()))
 
-    def _events(self, payload: bytes) -> tuple[list[dict[str, Any] | str], list[int]]:
+    def _events(self, payload: bytes) -> tuple[list[EventValues | str], list[int]]:
         """The events of a payload, or reasons, with their times.
 
         Raises:
@@ -82,8 +84,8 @@ class BinarySource:
             raise ValueError(f"{len(payload) - at} bytes follow the last of {count} events")
         return events, times
 
-    def _event(self, payload: bytes, at: int) -> tuple[dict[str, Any] | str, int]:
-        values: dict[str, Any] = {}
+    def _event(self, payload: bytes, at: int) -> tuple[EventValues | str, int]:
+        values: EventValues = {}
         wrong = ""
         for name, form in self._fields:
             if form is not None:
@@ -122,7 +124,7 @@ class BinarySink:
         return payloads
 
 
-def _written(name: str, column: pa.Array[Any]) -> list[bytes]:
+def _written(name: str, column: ArrowArray) -> list[bytes]:
     form = _FORMS.get(column.type)
     write: Callable[[Any], bytes] = _text if form is None else form.pack
     null = (

@@ -21,11 +21,12 @@ from pyspark_nats.decode.values import WrongValueError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from mesh.model.values import EventValues
     from pyspark_nats.decode.columns import Conversion
     from pyspark_nats.decode.limits import MessageLimits
 
     #: The events of a payload by attribute, or the reason why one can't be read.
-    Parsed = list[dict[str, Any] | str]
+    Parsed = list[EventValues | str]
 
 
 _MARK = codecs.BOM_UTF8
@@ -215,7 +216,7 @@ class JsonEvents:
                     return False
         return True
 
-    def _write_texts(self, event: dict[str, Any]) -> None:
+    def _write_texts(self, event: EventValues) -> None:
         for name in self._texts:
             value = event.get(name)
             if value is not None and type(value) is not str:
@@ -293,7 +294,7 @@ def of_text_columns(
     return without(assembled([part(rows, message, index)], schema, errors, taken), reasons)
 
 
-def _missing(event: dict[str, Any], names: Sequence[str]) -> str | None:
+def _missing(event: EventValues, names: Sequence[str]) -> str | None:
     for name in names:
         if name not in event:
             return f'attribute "{name}" is missing'

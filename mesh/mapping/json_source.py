@@ -19,7 +19,7 @@ from mesh.functions.exact_json import read_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.mapping.events import JsonEvents, merged, of_values, replaced, without_mark
 from mesh.mapping.texts import large
-from pyspark_nats.arrow import kernels, rows_at
+from pyspark_nats.arrow import ArrowArray, kernels, rows_at
 from pyspark_nats.decode import decode_messages, json_text, rules
 from pyspark_nats.decode.limits import USUAL
 from pyspark_nats.decode.result import DecodeResult, assembled, part
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.jsonpaths import Path
     from mesh.mapping.events import Parsed
+    from mesh.model.values import EventValues
     from pyspark_nats.decode.limits import MessageLimits
     from pyspark_nats.decode.result import DecodedPart
 
@@ -104,7 +105,7 @@ class PlainSource:
             for event in self._read(payload)
         ]
 
-    def _event(self, event: dict[str, Any], payload: bytes) -> dict[str, Any] | str:
+    def _event(self, event: EventValues, payload: bytes) -> EventValues | str:
         return event
 
     def _plain(self, data: Any, schema: pa.Schema) -> DecodeResult:
@@ -129,7 +130,7 @@ class JsonSource(PlainSource):
     def __init__(self, schema: pa.Schema, missing: str, limits: MessageLimits = USUAL) -> None:
         super().__init__(schema, missing, "application/json", limits)
 
-    def _event(self, event: dict[str, Any], payload: bytes) -> dict[str, Any] | str:
+    def _event(self, event: EventValues, payload: bytes) -> EventValues | str:
         if _EVENT not in self._schema.names and _ENVELOPE_OF(payload) is not None:
             inner = event.get(_EVENT)
             if not isinstance(inner, dict):
@@ -201,8 +202,8 @@ def odd_messages(result: DecodeResult) -> list[int]:
 
 
 def decode_mapped(
-    data: pa.Array[Any],
-    content_type: pa.Array[Any],
+    data: ArrowArray,
+    content_type: ArrowArray,
     schema: pa.Schema,
     *,
     missing: str = "error",
@@ -278,8 +279,8 @@ class JsonPathSource:
         several = element if isinstance(element, list) else [element]
         return [self._event(one) for one in several]
 
-    def _event(self, document: Any) -> dict[str, Any]:
-        event: dict[str, Any] = {}
+    def _event(self, document: Any) -> EventValues:
+        event: EventValues = {}
         for name, path in self._paths:
             try:
                 event[name] = path.read(document)

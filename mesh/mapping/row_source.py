@@ -39,6 +39,8 @@ from pyspark_nats.decode.values import article, type_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from mesh.model.values import EventValues
+
 #: Key of a payload with lists of columns by reason; ``EVERY`` stands for the whole row.
 REFUSED: Final = "@refused"
 EVERY: Final = "*"
@@ -184,7 +186,7 @@ class RowSource:
         batch_part = part(batch, at, np.zeros_like(at))
         return assembled([batch_part], self._schema, errors, len(payloads))
 
-    def _row(self, document: dict[str, Any]) -> list[Any]:
+    def _row(self, document: EventValues) -> list[Any]:
         values = []
         for name, pick, kind in self._picks:
             try:
@@ -214,7 +216,7 @@ def _column_of(place: str, is_path: bool) -> str | None:
     return names[0] if names is not None and len(names) == 1 else None
 
 
-def _document(payload: bytes) -> dict[str, Any]:
+def _document(payload: bytes) -> EventValues:
     document = _parsed(payload)
     if not isinstance(document, dict):
         raise RefusedValueError("the payload is no JSON object of a row")
@@ -235,11 +237,11 @@ def _whole(text: str) -> int | Number:
     return int(text) if len(text) <= _DIGITS else Number(text)
 
 
-def _pick(place: str, is_path: bool) -> Callable[[dict[str, Any]], Any]:
+def _pick(place: str, is_path: bool) -> Callable[[EventValues], Any]:
     if is_path:
         path = parse(rooted(place))
 
-        def read(document: dict[str, Any]) -> Any:
+        def read(document: EventValues) -> Any:
             try:
                 return path.read(document)
             except PathNotFoundError:
@@ -248,7 +250,7 @@ def _pick(place: str, is_path: bool) -> Callable[[dict[str, Any]], Any]:
 
         return read
 
-    def get(document: dict[str, Any]) -> Any:
+    def get(document: EventValues) -> Any:
         if place not in document:
             raise PathNotFoundError
         return document[place]

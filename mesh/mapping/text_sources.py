@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.mapping.events import Parsed
+    from mesh.model.values import EventValues
 
 #: ``name:"text",``, ``name:'text',`` or ``name:value,`` in a line.
 _LINE: Final = re.compile(
@@ -172,7 +173,7 @@ class CsvSource:
         except (pa.ArrowInvalid, pa.ArrowKeyError, OverflowError):
             return None
 
-    def _events(self, payload: bytes) -> list[tuple[int, dict[str, Any] | str]]:
+    def _events(self, payload: bytes) -> list[tuple[int, EventValues | str]]:
         """The events, or the reasons why there is none, each with the number of its line."""
         text, is_odd = _text_of(payload)
         rows = self._rows(text)
@@ -264,7 +265,7 @@ class CsvSource:
 
     def _event(
         self, row: list[str | None] | str, places: Sequence[int], width: int | None, last: int
-    ) -> dict[str, Any] | str:
+    ) -> EventValues | str:
         if isinstance(row, str):
             return row
         if self._wrong == "null":
@@ -340,10 +341,10 @@ class TextSource:
             block = []
         return events or ["no event"]
 
-    def _event(self, text: str) -> dict[str, Any] | str:
+    def _event(self, text: str) -> EventValues | str:
         if self._groups:
             matches = {name: pattern.search(text) for name, pattern in self._patterns.items()}
-            event: dict[str, Any] = {}
+            event: EventValues = {}
             for name, (pattern, group) in self._groups.items():
                 match = matches.get(pattern)
                 if match is not None:
@@ -427,7 +428,7 @@ class KeyValueSource:
         several = document if isinstance(document, list) else [document]
         return [self._named(one) if isinstance(one, dict) else "no map" for one in several]
 
-    def _named(self, values: dict[str, Any]) -> dict[str, Any]:
+    def _named(self, values: EventValues) -> EventValues:
         return {name: values[key] for name, key in self._keys.items() if key in values}
 
     def _texts(self, number: int, payload: bytes) -> Parsed:

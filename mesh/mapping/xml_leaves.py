@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from xml.etree.ElementTree import Element
 
+    from mesh.model.values import EventValues
+
 _STEP: Final = r"(?:[^\W\d][\w.-]*:)?[^\W\d][\w.-]*"
 #: ``/child/detail/@key``, also without the event's element: ``detail/@key``, ``@id``.
 _PATH: Final = re.compile(rf"/?(?:{_STEP}(?:/{_STEP})*)?(?:/?@{_STEP})?")
@@ -36,7 +38,7 @@ class LeafPaths:
         self._paths = {name: _steps(path) for name, path in paths.items()}
         self._value_of = value_of
 
-    def events(self, element: Element) -> Iterator[dict[str, Any]]:
+    def events(self, element: Element) -> Iterator[EventValues]:
         """The events of an element, with the values that are there."""
         root = _tail(element.tag)
         # A path that begins with a slash has the name of the element; without, what is inside.
@@ -52,7 +54,7 @@ class LeafPaths:
         path: tuple[str, ...],
         outer: Mapping[str, Any],
         names: Mapping[tuple[str, ...], list[str]],
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[EventValues]:
         values = dict(outer)
         self._take(element, path, values, names)
         places = []
@@ -73,7 +75,7 @@ class LeafPaths:
         self,
         element: Element,
         path: tuple[str, ...],
-        values: dict[str, Any],
+        values: EventValues,
         names: Mapping[tuple[str, ...], list[str]],
     ) -> None:
         """Put the values of an element, and of its attributes, that have names."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.mapping.events import Parsed
+    from mesh.model.values import EventValues
     from pyspark_nats.decode.result import DecodeResult
 
 #: Levels of elements.
@@ -145,8 +146,8 @@ class XmlSource:
     def _tail(tag: str) -> str:
         return tag.rpartition("}")[2]
 
-    def _event(self, element: Element) -> dict[str, Any] | str:
-        event: dict[str, Any] = {}
+    def _event(self, element: Element) -> EventValues | str:
+        event: EventValues = {}
         if not self._paths:
             leaves = (e for e in element.iter() if e is not element and not len(e))
             for child in leaves if self._takes_leaves else element:

@@ -21,13 +21,15 @@ from mesh.worker.protocol import SessionConfig, read_config
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from mesh.model.values import JsonObject
+
 
 async def results(
     config: SessionConfig,
     text: str,
     only: Collection[int] | None = None,
     reads: Collection[str] | None = None,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """The results for an app, each with its ``number`` among the app's sources and sinks.
 
     Args:

@@ -16,6 +16,7 @@ from mesh.connect.contract import Context, UnavailableError
 from mesh.connect.spec import Role
 from mesh.errors import MeshError
 from mesh.language.parser import parse
+from mesh.model.values import JsonMapping
 from mesh.plan.bind import bind
 from mesh.plan.connectors import check_connector, connector_of, make_mapper
 from mesh.plan.outside_calls import with_calls
@@ -50,7 +51,7 @@ class ConnectorCheck:
     #: Why it can't be opened; empty if it can.
     problem: str = ""
     #: Events that were read, a few of them, and reasons for those that the mapper refuses.
-    sample: tuple[Mapping[str, Any], ...] = ()
+    sample: tuple[JsonMapping, ...] = ()
     refused: tuple[str, ...] = ()
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import Assignment, ConnectorStatus
+    from mesh.model.values import JsonObject
     from mesh.receiver.environment import HostEnvironment
     from mesh.receiver.replaying import Replayed
 
@@ -145,7 +146,7 @@ class ConnectorInstance(ABC):
     def _connectors(self) -> tuple[ConnectorStatus, ...]:
         return ()
 
-    def _counts(self) -> dict[str, Any]:
+    def _counts(self) -> JsonObject:
         return {}
 
     # ---

@@ -7,14 +7,12 @@ from urllib.parse import unquote, urlsplit
 
 from nats.errors import Error as NatsError
 
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import Options, UnavailableError
 from mesh.jetstream.connection import TlsClient, close
 from mesh.receiver.access import check_egress
 from mesh.receiver.tls import client_context
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from nats.aio.client import Client
 
     from mesh.connect.contract import Context
@@ -36,7 +34,7 @@ async def connect(context: Context, role: str) -> Client:
         MeshError: MESH-C131 for files of TLS that can't be read, MESH-C132 for a server that is not
             open to connectors here.
     """
-    options: Mapping[str, Any] = context.options
+    options: Options = context.options
     servers = [one.strip() for one in str(options.get("server.urls") or _DEFAULT).split(",")]
     login = {name: options.get(option) for option, name in _LOGIN.items()}
     for at, server in enumerate(servers):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mesh.connect.spec import Spec
     from mesh.model.app import GroupSpec
     from mesh.model.types import StreamSchema
+    from mesh.model.values import JsonObject
     from mesh.plan.connectors import Connector
     from mesh.receiver.environment import HostEnvironment
 
@@ -33,7 +34,7 @@ _ADDRESSES: Final = (
 _LOGIN: Final = re.compile(r"//.*@")
 
 
-def endpoint_of(values: dict[str, Any]) -> str:
+def endpoint_of(values: JsonObject) -> str:
     """The address among the values of options, without a login."""
     for name in _ADDRESSES:
         if values.get(name):
@@ -88,7 +89,7 @@ class Opened:
         environment: HostEnvironment,
         overrides: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Values of the options: of the reference, then of the annotation, then ``overrides``.
 
         ``secrets`` has a value for each name of ``self.secrets``.
@@ -143,7 +144,7 @@ class Opened:
             )
         return options
 
-    def _values(self, options: Mapping[str, str]) -> dict[str, Any]:
+    def _values(self, options: Mapping[str, str]) -> JsonObject:
         try:
             values = self.spec.values(options)
         except ValueError as error:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 import pyarrow as pa
 
 from mesh.connect.contract import Record
+from mesh.model.values import JsonMapping
 from mesh.receiver.decoding import encoded
 from pyspark_nats.encode import to_json
 
@@ -79,7 +80,7 @@ class Items(Sequence[OutboxItem]):
     #: Values of dynamic options; empty for a plain sink.
     options: Sequence[Mapping[str, str]] = ()
     #: Values by attribute of the first event; empty for a sink that takes payloads.
-    events: Sequence[Mapping[str, Any]] = ()
+    events: Sequence[JsonMapping] = ()
     #: Indices in ``rows`` and places of all events; empty if each item has one event.
     groups: Sequence[Sequence[tuple[int, int]]] = ()
 
@@ -160,7 +161,7 @@ class Items(Sequence[OutboxItem]):
 
         A message never changes, so that a repeat has the same groups, and thereby the same keys.
         """
-        groups: dict[tuple[Any, ...], list[int]] = {}
+        groups: dict[tuple[object, ...], list[int]] = {}
         for at, message in enumerate(self.message_of):
             option_key = tuple(self.options[at].items()) if self.options else ()
             groups.setdefault((message, option_key), []).append(at)

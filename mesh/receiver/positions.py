@@ -17,10 +17,11 @@ from nats.js.errors import NotFoundError
 from mesh.errors import MeshError
 from mesh.jetstream.connection import api_call
 from mesh.model import names
+from mesh.model.values import JsonMapping
 from mesh.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from nats.aio.client import Client
 
@@ -61,7 +62,7 @@ class SourcePosition:
     #: Of a sink the last sequence that is done; of a source the number of its batches; -1 for none.
     number: int = -1
     #: Position of the source, or state of the sink.
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: JsonMapping = field(default_factory=dict)
     #: Sequence of the marker; 0 for none.
     sequence: int = 0
     #: Whether the marker is of the caller's own epoch.
@@ -108,7 +109,7 @@ class PositionStore:
         self,
         before: SourcePosition,
         number: int,
-        values: Mapping[str, Any],
+        values: JsonMapping,
         subject: str = "",
         messages: Sequence[EventLines] = (),
     ) -> SourcePosition:
@@ -129,7 +130,7 @@ class PositionStore:
         return SourcePosition(number, values, sequence, is_current=True)
 
     def marker(
-        self, before: SourcePosition, number: int, values: Mapping[str, Any]
+        self, before: SourcePosition, number: int, values: JsonMapping
     ) -> tuple[str, int, bytes]:
         """Subject, expected last sequence and payload of the message that stores a position."""
         marker = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.errors import ConnectionClosedError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
+
+    from mesh.model.values import JsonObject
 
 #: Messages without an ack; ``send`` waits beyond them.
 _WINDOW: Final = 1000
@@ -91,7 +93,7 @@ class Publisher:
             # No stream has the subject.
             ack.set_exception(NoStreamResponseError())
             return
-        answer: dict[str, Any] = orjson.loads(message.data)
+        answer: JsonObject = orjson.loads(message.data)
         try:
             if "error" in answer:
                 # It raises the error of the code.

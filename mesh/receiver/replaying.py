@@ -6,7 +6,7 @@ import asyncio
 import base64
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
+
+    from mesh.model.values import JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +43,7 @@ class Replayed:
 
 def replayed_of(data: bytes) -> Replayed:
     """The value of a manager's question."""
-    request: dict[str, Any] = orjson.loads(data)
+    request: JsonObject = orjson.loads(data)
     payload = base64.b64decode(request["payload"])
     return Replayed(
         request["id"],

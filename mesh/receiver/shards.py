@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.model.cluster import Assignment
+    from mesh.model.values import JsonMapping
     from mesh.receiver.positions import EventLines, PositionStore
 
 
@@ -63,7 +64,7 @@ class ShardStore:
         self,
         before: SourcePosition,
         number: int,
-        values: Mapping[str, Any],
+        values: JsonMapping,
         subject: str = "",
         messages: Sequence[EventLines] = (),
     ) -> SourcePosition:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from mesh.connect.contract import Record, Sink
     from mesh.model.cluster import ConnectorStatus
+    from mesh.model.values import JsonMapping, JsonObject
     from mesh.receiver.opened import Opened
     from mesh.receiver.replaying import Replayed
 
@@ -113,7 +114,7 @@ class SinkInstance(ConnectorInstance):
             destinations.append(one)
         return destinations
 
-    def _context(self, opened: Opened, values: dict[str, Any], number: int) -> Context:
+    def _context(self, opened: Opened, values: JsonObject, number: int) -> Context:
         assignment = self.assignment
         return Context(
             self.group.app,
@@ -174,7 +175,7 @@ class SinkInstance(ConnectorInstance):
     def _connectors(self) -> tuple[ConnectorStatus, ...]:
         return tuple(outbox.status for outbox in self._outboxes)
 
-    def _counts(self) -> dict[str, Any]:
+    def _counts(self) -> JsonObject:
         connectors = self._connectors()
         js_stream = self.group.inputs[0].channel.js_stream()
         return {
@@ -191,12 +192,12 @@ class RoundRobin:
     """A sink of several destinations: each batch goes to the next one that answers."""
 
     def __init__(self, sinks: Sequence[Sink], contexts: Sequence[Context]) -> None:
-        self.state: Mapping[str, Any] | None = None
+        self.state: JsonMapping | None = None
         self._sinks = list(zip(sinks, contexts, strict=True))
         self._open: set[int] = set()
         self._next = 0
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """See ``Sink``; each destination is opened when its first batch is due."""
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:

@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import logging
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from nats.errors import Error as NatsError
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mesh.connect.contract import Batch, Source
+    from mesh.model.values import JsonObject
     from mesh.receiver.opened import Opened
     from mesh.receiver.positions import PositionStore, SourcePosition
     from mesh.receiver.replaying import Replayed
@@ -111,7 +112,7 @@ class _SourceInstance(ConnectorInstance):
         state = InstanceState.RETRYING if self._reason else self._state
         return (ConnectorStatus(connector, state, self._endpoint, error=self._reason),)
 
-    def _counts(self) -> dict[str, Any]:
+    def _counts(self) -> JsonObject:
         read = self._events + self._bad
         return {"events_in": read, "events_out": self._events, "errors": self._bad}
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+
+    from mesh.connect.contract import Options
 
 
-def client_context(options: Mapping[str, Any]) -> ssl.SSLContext | None:
+def client_context(options: Options) -> ssl.SSLContext | None:
     """The context of a client; None if no option names TLS.
 
     Args:
@@ -34,7 +36,7 @@ def client_context(options: Mapping[str, Any]) -> ssl.SSLContext | None:
         return context
 
 
-def server_context(options: Mapping[str, Any]) -> ssl.SSLContext:
+def server_context(options: Options) -> ssl.SSLContext:
     """The context of a server; ``ssl.verify.client`` has clients show a certificate.
 
     Raises:
@@ -68,7 +70,7 @@ class Pems(NamedTuple):
     chain: bytes = b""
 
 
-def pems_of(options: Mapping[str, Any]) -> Pems:
+def pems_of(options: Options) -> Pems:
     """The texts of the options that ``client_context`` and ``server_context`` read.
 
     Raises:
@@ -91,7 +93,7 @@ def _read(path: str | None) -> bytes:
 
 
 @contextmanager
-def _explained(options: Mapping[str, Any]) -> Iterator[None]:
+def _explained(options: Options) -> Iterator[None]:
     """Turns the errors of files and keys into MESH-C131, without their content."""
     try:
         yield
@@ -106,7 +108,7 @@ def _explained(options: Mapping[str, Any]) -> Iterator[None]:
         ) from error
 
 
-def _add_identity(context: ssl.SSLContext, options: Mapping[str, Any]) -> None:
+def _add_identity(context: ssl.SSLContext, options: Options) -> None:
     if options.get("tls.truststore"):
         _trust(context, options["tls.truststore"], options.get("tls.truststore.password") or "")
     if options.get("tls.store"):

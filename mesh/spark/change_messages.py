@@ -6,15 +6,15 @@ A manager publishes them beside the events of one of the inputs (``names.change_
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute
 
 from mesh.operators.dataflow.merge import CHANGE_SCHEMA, CHANGES
 from mesh.operators.executor import InputRun
+from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from mesh.spark.stream_clock import StreamClock
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-kernels: Any = pyarrow.compute
 _EARLY: Final = "no event has come yet that says what time it is"
 
 

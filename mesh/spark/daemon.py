@@ -18,10 +18,13 @@ import mmap
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.processes.imports import import_arrow
 from mesh.spark import daemon_ahead
+
+if TYPE_CHECKING:
+    from pyspark_nats.arrow import ArrowArray
 
 #: Set by the session for tasks that run functions of ours, and for no others.
 FUNCTIONS_VARIABLE: Final = "MESH_SPARK_FUNCTIONS"
@@ -85,7 +88,7 @@ def _load_loops() -> None:
     if not loop_cache.is_compiled():
         # It would take a while, and another process does so.
         return
-    columns: list[pa.Array[Any]] = [
+    columns: list[ArrowArray] = [
         pa.array(["a", "b"]), pa.array([1.0, 2.0]), pa.array([1, 2], pa.int32())
     ]  # fmt: skip
     rows = pa.RecordBatch.from_arrays(columns, ["k", "d", "n"])

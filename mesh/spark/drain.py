@@ -123,7 +123,7 @@ def last_positions(
         local = state_of(io, directory, partition, states)
         position = InputPosition.of(places[partition], io.input_streams(partition))
         manifest = local.manifest(position) or local.restored(position)
-        scalars: Any = manifest.scalars if manifest is not None else {}
+        scalars = manifest.scalars if manifest is not None else {}
         values: Any = subset(State({}, scalars), "own").scalars
         for channel in io.group.outputs:
             for stream in _js_streams(channel):

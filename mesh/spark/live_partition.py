@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
@@ -14,6 +14,7 @@ from mesh.spark.stream_clock import StreamClock
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mesh.model.values import JsonMapping, JsonObject
     from mesh.spark.idle_time import IdleTime
     from mesh.spark.instance_io import InstanceIO
     from mesh.spark.store_output import StoreOutput
@@ -73,14 +74,14 @@ class LivePartition:
             return None
         return due
 
-    def stored_clocks(self) -> dict[str, Any]:
+    def stored_clocks(self) -> JsonObject:
         """The clocks as they are stored with the state."""
-        clocks: dict[str, Any] = {
+        clocks: JsonObject = {
             name: (c.now_ms, c.by_events, c.is_started) for name, c in self.clocks.items()
         }
         return clocks if self.idle is None else {**clocks, _IDLE: self.idle.since_ms}
 
-    def restore_clocks(self, stored: Mapping[str, Any]) -> None:
+    def restore_clocks(self, stored: JsonMapping) -> None:
         """Restore ``stored_clocks``."""
         for name, values in stored.items():
             if name != _IDLE:

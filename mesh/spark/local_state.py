@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import orjson
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from mesh.errors import MeshError
+from mesh.model.values import JsonObject
 from mesh.operators.base import State
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ class Manifest:
 
     position: InputPosition
     #: Data of the host: the clock of each input stream.
-    clocks: dict[str, Any]
-    scalars: dict[str, Any]
+    clocks: JsonObject
+    scalars: JsonObject
     pieces: tuple[str, ...]
     #: SiddhiQL of the group that wrote the state; empty on the local disk, where it is the present
     #: one.
@@ -148,7 +149,7 @@ class LocalState:
     def save(
         self,
         position: InputPosition,
-        clocks: dict[str, Any],
+        clocks: JsonObject,
         state: State,
         ahead: Mapping[str, int] | None = None,
     ) -> None:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from mesh.errors import MeshError
 from mesh.model import names
@@ -41,7 +40,7 @@ from mesh.spark.stream_clock import StreamClock
 from mesh.spark.task_states import RemoteState, TaskStates
 from mesh.store.sources import shard
 from pyspark_nats import decode
-from pyspark_nats.arrow import FEW
+from pyspark_nats.arrow import FEW, kernels
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.gc_freeze import freeze_imported
 from pyspark_nats.source.rows import MessageRows
@@ -54,8 +53,6 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel, GroupInput
     from pyspark_nats.source.ranges import StreamRange
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-kernels: Any = pyarrow.compute
 
 #: Messages as rows of the source.
 Rows = pa.RecordBatch | MessageRows

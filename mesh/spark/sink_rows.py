@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute
 
 from mesh.functions.objects import from_binary, python_value
 from mesh.model import error_entry
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from mesh.spark.instance_io import InstanceIO
     from pyspark_nats.source.rows import MessageRows
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-kernels: Any = pyarrow.compute
 #: Maximum number of events in a message of an Arrow channel.
 ROWS_PER_MESSAGE: Final = 1000
 #: Size above which a message of an Arrow channel is divided: NATS accepts 1 MB by default.

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from mesh.functions.scripts import compile_scripts
 from mesh.operators.base import CURRENT, WHOLE, EventBatch, Timeline, concat
@@ -32,7 +31,7 @@ from mesh.spark.instance_io import METADATA, POSITIONS_PER_MESSAGE, InstanceIO, 
 from mesh.spark.partition_task import without_skipped
 from mesh.spark.partitioning import channel_rows
 from mesh.spark.routes import Route, positioned_routes, routes
-from pyspark_nats.arrow import rows_at
+from pyspark_nats.arrow import kernels, rows_at
 from pyspark_nats.few_rows import FewRows, as_batch
 
 if TYPE_CHECKING:
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from pyspark_nats.decode.result import DecodeResult
     from pyspark_nats.source.messages import Messages
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-kernels: Any = pyarrow.compute
 #: Compiled instances and queries kept per process: more than a shared query runs at a time.
 _COMPILED_MAX = 1024
 #: Columns of an event to record; an unreadable one has no query.

@@ -35,6 +35,7 @@ from mesh.spark.local_state import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mesh.model.values import JsonObject
     from mesh.spark.instance_io import InstanceIO
 
 #: A batch may run again from the previous position, and the session may be one further back.
@@ -80,7 +81,7 @@ class StoredManifest:
     manifest: Manifest
     objects: Mapping[str, str]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """JSON values."""
         values = orjson.loads(self.manifest.to_bytes())
         return {"manifest": values, "objects": dict(self.objects)}
@@ -298,7 +299,7 @@ class RemoteState:
     def save(
         self,
         position: InputPosition,
-        clocks: dict[str, Any],
+        clocks: JsonObject,
         state: State,
         ahead: Mapping[str, int] | None = None,
         wakeup_ms: int | None = None,

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+
+from pyspark_nats.arrow import ArrowArray, kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
-#: The stubs of Arrow's functions reject most valid calls.
-_compute: Any = pyarrow.compute
 _HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END: Final = b"\xff\xff"
 #: Rows of a piece.
@@ -59,13 +58,13 @@ def _piece(rows: pa.RecordBatch, types: Sequence[str]) -> bytes:
     parts = [_binary(_bytes_of(number))]
     for column, type_ in zip(rows.columns, types, strict=True):
         parts += _fixed(column, _FIXED[type_]) if type_ in _FIXED else _text(column)
-    whole = _compute.binary_join_element_wise(*parts, b"")
-    size = int(_compute.sum(_compute.binary_length(whole)).as_py())
+    whole = kernels.binary_join_element_wise(*parts, b"")
+    size = int(kernels.sum(kernels.binary_length(whole)).as_py())
     data: pa.Buffer = whole.buffers()[2]
     return data.slice(0, size).to_pybytes()
 
 
-def _fixed(column: pa.Array[Any], kind: str) -> Iterator[pa.Array[Any]]:
+def _fixed(column: ArrowArray, kind: str) -> Iterator[ArrowArray]:
     """The fields of a column of values of one length."""
     filled = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
     values: NDArray[Any] = filled.to_numpy(zero_copy_only=False).astype(kind)
@@ -81,14 +80,14 @@ def _fixed(column: pa.Array[Any], kind: str) -> Iterator[pa.Array[Any]]:
     yield _binary(fields[mask], np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def _text(column: pa.Array[Any]) -> Iterator[pa.Array[Any]]:
+def _text(column: ArrowArray) -> Iterator[ArrowArray]:
     """The lengths and the contents of a column of strings, in UTF-8, or of bytes."""
-    lengths = _compute.binary_length(column).fill_null(-1).to_numpy().astype(">i4")
+    lengths = kernels.binary_length(column).fill_null(-1).to_numpy().astype(">i4")
     yield _binary(_bytes_of(lengths))
-    yield _compute.fill_null(column.cast(pa.binary()), b"")
+    yield kernels.fill_null(column.cast(pa.binary()), b"")
 
 
-def _binary(fields: NDArray[np.uint8], offsets: NDArray[Any] | None = None) -> pa.Array[Any]:
+def _binary(fields: NDArray[np.uint8], offsets: NDArray[Any] | None = None) -> ArrowArray:
     """An array of bytes: ``fields`` row by row, or cut at ``offsets``."""
     if offsets is None:
         offsets = np.arange(len(fields) + 1) * fields.shape[1]
@@ -96,7 +95,7 @@ def _binary(fields: NDArray[np.uint8], offsets: NDArray[Any] | None = None) -> p
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, cuts, data])
 
 
-def _nulls(column: pa.Array[Any]) -> NDArray[np.bool_]:
+def _nulls(column: ArrowArray) -> NDArray[np.bool_]:
     return column.is_null().to_numpy(zero_copy_only=False)
 
 

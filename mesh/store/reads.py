@@ -7,7 +7,7 @@ last snapshot, which is minutes old.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.store.sql import sa
+    from pyspark_nats.arrow import ArrowArray
 
 #: Life of an entry.
 LIFE_MS: Final = 86_400_000
@@ -61,7 +62,7 @@ def load_reads(
 def packed(rows: Mapping[str, pa.RecordBatch]) -> bytes:
     """Rows by table as bytes."""
     streams = [_stream(batch) for batch in rows.values()]
-    arrays: list[pa.Array[Any]] = [pa.array(list(rows)), pa.array(streams, pa.binary())]
+    arrays: list[ArrowArray] = [pa.array(list(rows)), pa.array(streams, pa.binary())]
     return _stream(pa.RecordBatch.from_arrays(arrays, names=["table", "rows"]))
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mesh.model.stored import StoredTable
+    from mesh.model.values import Row
 
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}")
 _FRACTION: Final = re.compile(
@@ -161,7 +162,7 @@ class Hashes:
             texts = [text.replace("%", "%25").replace(":", "%3A") for text in texts]
         return self._prefix + ":".join(texts)
 
-    def values_of(self, row: Sequence[Any]) -> tuple[Any, ...]:
+    def values_of(self, row: Sequence[Any]) -> Row:
         """The values of key columns of a row."""
         return tuple(row[at] for at in self._keys)
 
@@ -169,7 +170,7 @@ class Hashes:
         """The key of a row."""
         return self.key_of(self.values_of(row))
 
-    def key_in(self, key: bytes) -> tuple[Any, ...] | None:
+    def key_in(self, key: bytes) -> Row | None:
         """The values of key columns; None for a key that no row has."""
         try:
             text = key.decode().removeprefix(self._prefix)
@@ -190,9 +191,7 @@ class Hashes:
         is_exact = self.key_of(values).encode() == key and all(value == value for value in values)
         return values if is_exact else None
 
-    def row_of(
-        self, key: tuple[Any, ...], fields: Sequence[bytes | bool | None]
-    ) -> tuple[Any, ...] | None:
+    def row_of(self, key: Row, fields: Sequence[bytes | bool | None]) -> Row | None:
         """The row of a hash, in the columns of the table; None if it is none.
 
         Args:
@@ -209,7 +208,7 @@ class Hashes:
             row[at] = value
         return tuple(row)
 
-    def keys_in(self, clause: Clause) -> list[tuple[Any, ...]] | None:
+    def keys_in(self, clause: Clause) -> list[Row] | None:
         """The keys of all rows that a look-up can find; None if it does not say."""
         parts = clause.parts if isinstance(clause, AllOf) else (clause,)
         names, kinds = [self.names[at] for at in self._keys], self._key_types

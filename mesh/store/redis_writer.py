@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from mesh.model.lookup import Clause
     from mesh.model.stored import Database, StoredTable
+    from mesh.model.values import Row
     from mesh.store.refusals import RefusedRow
     from mesh.store.stored_rows import StoredRows
 
@@ -324,7 +325,7 @@ def _changes(table: StoredTable, rows: pa.RecordBatch) -> dict[str, Any]:
     }
 
 
-def _find_rows(client: Any, hashes: Hashes, clause: Clause) -> Iterator[tuple[Any, ...]]:
+def _find_rows(client: Any, hashes: Hashes, clause: Clause) -> Iterator[Row]:
     """The rows that a look-up finds: by their keys, or among all of the table."""
     meets = None if clause == EVERY_ROW else finder(clause)
     keys = hashes.keys_in(clause)
@@ -341,14 +342,14 @@ def _find_rows(client: Any, hashes: Hashes, clause: Clause) -> Iterator[tuple[An
         yield from rows
 
 
-def _parts(keys: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+def _parts(keys: list[Row]) -> Iterator[list[Row]]:
     for start in range(0, len(keys), _KEYS_MAX):
         yield keys[start : start + _KEYS_MAX]
 
 
-def _pages(client: Any, hashes: Hashes) -> Iterator[list[tuple[Any, ...]]]:
+def _pages(client: Any, hashes: Hashes) -> Iterator[list[Row]]:
     """The keys of all rows; SCAN may show one twice."""
-    seen: set[tuple[Any, ...]] = set()
+    seen: set[Row] = set()
     cursor: Any = 0
     while True:
         cursor, page = client.scan(cursor, hashes.pattern, _KEYS_MAX, _type="hash")
@@ -359,9 +360,7 @@ def _pages(client: Any, hashes: Hashes) -> Iterator[list[tuple[Any, ...]]]:
             return
 
 
-def _rows(
-    client: Any, hashes: Hashes, keys: Sequence[tuple[Any, ...]]
-) -> Iterator[tuple[Any, ...]]:
+def _rows(client: Any, hashes: Hashes, keys: Sequence[Row]) -> Iterator[Row]:
     """The rows with these keys; a key of another type is no row."""
     while keys:
         places = orjson.dumps([hashes.key_of(key) for key in keys])

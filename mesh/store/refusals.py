@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
     import pyarrow as pa
+
+    from mesh.model.values import EventValues
 #: Of PostgreSQL: values, constraints, generated columns, views, limits, and what a trigger raises.
 _STATES: Final = ("22", "23", "428C9", "44", "54000", "P0001")
 #: Of MySQL and MariaDB, where the driver has no class for them: no default, a wrong text, a
@@ -113,7 +115,7 @@ def refused_rows(
     ]
 
 
-def _event(row: dict[str, Any]) -> str:
+def _event(row: EventValues) -> str:
     """A row as JSON; only a deletion tells so."""
     values = {name: value for name, value in row.items() if name != DELETED or value}
     return orjson.dumps(values, default=str).decode()

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from mesh.model.stored import NULL_KEYS, UNFIT, Backend, MergeRule
 from mesh.model.types import AttributeType
 from mesh.store.values import column_of
+from pyspark_nats.arrow import ArrowArray, kernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.model.stored import StoredColumn, StoredTable
+    from mesh.model.values import Row
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-_compute: Any = pyarrow.compute
 _FUNCTIONS: Final = {
     MergeRule.SUM: "sum",
     MergeRule.MIN: "min",
@@ -45,7 +44,7 @@ def merged(rows: pa.RecordBatch, table: StoredTable) -> pa.RecordBatch:
     if last is not None:
         order: Any = np.argsort(whole.column(last).to_numpy(), kind="stable")
         whole = whole.take(order)
-    options: Any = pyarrow.compute.ScalarAggregateOptions(skip_nulls=False)
+    options: Any = kernels.ScalarAggregateOptions(skip_nulls=False)
     aggregations = [
         (c.name, _FUNCTIONS[c.merge], options if c.merge is MergeRule.LATEST else None)
         for c in table.values
@@ -60,7 +59,7 @@ def merged(rows: pa.RecordBatch, table: StoredTable) -> pa.RecordBatch:
     return batches[0] if batches else rows.slice(0, 0)
 
 
-def values(rows: pa.RecordBatch, backend: Backend) -> list[tuple[Any, ...]]:
+def values(rows: pa.RecordBatch, backend: Backend) -> list[Row]:
     """Rows as tuples; a number that the database does not have is null."""
     columns = []
     for column in rows.columns:
@@ -71,10 +70,10 @@ def values(rows: pa.RecordBatch, backend: Backend) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _key_values(array: pa.Array[Any], column: StoredColumn) -> pa.Array[Any]:
+def _key_values(array: ArrowArray, column: StoredColumn) -> ArrowArray:
     if column.type is AttributeType.BOOL:
         array = array.cast(pa.int16())
-    filled: pa.Array[Any] = _compute.fill_null(array, NULL_KEYS[column.type])
+    filled: ArrowArray = kernels.fill_null(array, NULL_KEYS[column.type])
     if pa.types.is_floating(filled.type):
         # Databases have one zero and one NaN, and a statement writes a key once.
         numbers = filled.to_numpy(zero_copy_only=False) + 0.0
@@ -90,7 +89,7 @@ def to_arrow(records: Sequence[Any], table: StoredTable) -> pa.RecordBatch:
     is there if there is such a row.
     """
     columns = list(zip(*records, strict=True)) if records else [()] * len(table.columns)
-    arrays: list[pa.Array[Any]] = []
+    arrays: list[ArrowArray] = []
     reasons: dict[int, str] = {}
     for column, cells in zip(table.columns, columns, strict=True):
         listed: list[Any] = list(cells)

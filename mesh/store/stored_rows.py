@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.model.stored import StoredTable
+    from mesh.model.values import Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class StoredRows:
     rows: pa.RecordBatch
 
 
-def keys_of(table: StoredTable, rows: pa.RecordBatch) -> list[tuple[Any, ...]]:
+def keys_of(table: StoredTable, rows: pa.RecordBatch) -> list[Row]:
     """The key of each row of a table."""
     return list(zip(*(rows.column(c.name).to_pylist() for c in table.keys), strict=True))
 

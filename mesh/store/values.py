@@ -14,6 +14,8 @@ from mesh.model.types import AttributeType
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark_nats.arrow import ArrowArray
+
 #: The driver's types that are an attribute's own; Arrow takes them all at once.
 _NATIVE_TYPES: Final[dict[AttributeType, set[type]]] = {
     AttributeType.STRING: {str},
@@ -26,9 +28,7 @@ _NATIVE_TYPES: Final[dict[AttributeType, set[type]]] = {
 }
 
 
-def column_of(
-    listed: Sequence[Any], attribute: AttributeType
-) -> tuple[pa.Array[Any], dict[int, str]]:
+def column_of(listed: Sequence[Any], attribute: AttributeType) -> tuple[ArrowArray, dict[int, str]]:
     """Values as a column, and by row the reasons for those that it can't have, which are null."""
     if set(map(type, listed)) <= {*_NATIVE_TYPES[attribute], type(None)}:
         try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from mesh.connect.contract import Batch, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from mesh.model.values import JsonMapping
 
 T = TypeVar("T")
 _TOGETHER: Final = 1000
@@ -113,6 +113,6 @@ class PushedPayloads:
         names = [f"{self._salt}-{self._number}-{at}" for at in range(len(payloads))]
         return Batch(payloads, {"batch": self._number}, None, names)
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """Make room for other payloads."""
         self._arrived.stored(position["batch"])

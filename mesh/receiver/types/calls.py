@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonObject
 
 _ANSWER_S: Final = 15.0
 #: In place of a status, for answers that have none: no status of HTTP.
@@ -95,13 +96,13 @@ class CallResponse:
         """Subscribe to the answers."""
 
         async def received(message: Msg) -> None:
-            question: dict[str, Any] = orjson.loads(message.data)
+            question: JsonObject = orjson.loads(message.data)
             try:
                 if "flaw" in question:
                     raise RefusedPayloadError(question["flaw"])
                 payload = base64.b64decode(question["payload"])
                 await accept(payload, question["properties"], question["key"])
-                answer: dict[str, Any] = {}
+                answer: JsonObject = {}
             except RefusedPayloadError as error:
                 answer = {"refused": str(error)}
             except UnavailableError as error:

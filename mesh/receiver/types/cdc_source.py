@@ -16,17 +16,16 @@ from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import sqlalchemy
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping
 
 
 class ChangeReader(Protocol):
     """One way to read changes; its methods run in a thread."""
 
-    def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
+    def begin(self, position: JsonMapping) -> JsonMapping:
         """Prepare, and the position at which to begin."""
         ...
 
@@ -34,7 +33,7 @@ class ChangeReader(Protocol):
         """The next changes."""
         ...
 
-    def committed(self, position: Mapping[str, Any]) -> None:
+    def committed(self, position: JsonMapping) -> None:
         """The changes up to ``position`` are stored."""
         ...
 
@@ -50,7 +49,7 @@ class CdcSource:
         self._connection: sqlalchemy.Connection | None = None
         self._reading: ChangeReader | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Connect, and find where to begin."""
         self._sa = library("sqlalchemy", "rdbms")
         is_polling = str(context.options["mode"]).lower() == "polling"
@@ -80,7 +79,7 @@ class CdcSource:
             if database.backend is Backend.POSTGRESQL:
                 Listening(library("sqlalchemy", "rdbms"), connection, context).drop()
 
-    def _open(self, context: Context, position: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    def _open(self, context: Context, position: JsonMapping | None) -> JsonMapping:
         options = context.options
         database, connection = opened(context, "url")
         self._connection = connection
@@ -114,7 +113,7 @@ class CdcSource:
         await self._schedule.rest()
         return None
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """Let the database forget the changes."""
         assert self._reading is not None
         await self._call(self._reading.committed, position)

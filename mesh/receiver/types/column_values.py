@@ -18,6 +18,8 @@ from pyspark_nats.conversions import EXACT, NO, REFUSED, TEXT, Conversions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mesh.model.values import JsonMapping
+
 #: Types of PostgreSQL by their number: int8, int2, int4, oid, float4, float8, numeric; bool.
 _PG_NUMBERS: Final = frozenset((20, 21, 23, 26, 700, 701, 1700))
 _PG_BOOL: Final = 16
@@ -157,7 +159,7 @@ def sqlite_value(value: Any) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def payload_of(row: Mapping[str, Any], refused: Mapping[str, list[str]] | None = None) -> bytes:
+def payload_of(row: JsonMapping, refused: Mapping[str, list[str]] | None = None) -> bytes:
     """The payload of a row, with the columns that could not be read by reason."""
     wrong = {name: value for name, value in row.items() if isinstance(value, Unreadable)}
     if not wrong and not refused:

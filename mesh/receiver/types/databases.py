@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.access import open_database
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import Options, UnavailableError
 from mesh.connect.extras import library
 from mesh.model.stored import StoreOptions
 from mesh.plan.jdbc import database_of
@@ -14,8 +14,6 @@ from mesh.store.engine import engine_of
 from mesh.store.refusals import is_by_rule
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import sqlalchemy as sa
 
     from mesh.connect.contract import Context
@@ -103,7 +101,7 @@ def ask_for_octets(connection: sa.Connection) -> bool:
     return is_ascii
 
 
-def operations_of(options: Mapping[str, Any]) -> frozenset[str]:
+def operations_of(options: Options) -> frozenset[str]:
     """The operations of the source ``cdc``.  Raises ``ValueError`` for another word."""
     words = str(options.get("operation") or "insert").lower().split(",")
     operations = frozenset(word.strip() for word in words)

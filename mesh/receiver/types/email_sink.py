@@ -13,17 +13,18 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import FailedRecordsError, UnavailableError
+from mesh.connect.contract import FailedRecordsError, Options, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import check_egress, path_of, words
 from mesh.receiver.outcomes import described, reason_of
 from mesh.receiver.tls import client_context
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from email.headerregistry import Address
 
     from mesh.connect.contract import Context, NodeAccess, Record
+    from mesh.model.values import JsonMapping
 
 _CALL_S: Final = 20.0
 _TOO_LARGE: Final = 552
@@ -57,7 +58,7 @@ def addresses_of(text: object, option: str) -> list[Address]:
     return addresses
 
 
-def recipients_of(options: Mapping[str, Any]) -> list[str]:
+def recipients_of(options: Options) -> list[str]:
     """Addresses of all that get an email.  Raises ``ValueError`` for none."""
     options_of = ("to", "cc", "bcc")
     recipients = [one.addr_spec for option in options_of if options.get(option)
@@ -67,12 +68,12 @@ def recipients_of(options: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(recipients))
 
 
-def _sender(options: Mapping[str, Any]) -> str:
+def _sender(options: Options) -> str:
     """The address of the sender: the user's, if none is given."""
     return str(options.get("address") or options.get("username") or "")
 
 
-def message_of(options: Mapping[str, Any], record: Record, access: NodeAccess) -> EmailMessage:
+def message_of(options: Options, record: Record, access: NodeAccess) -> EmailMessage:
     """The email of a record.
 
     Raises:
@@ -107,12 +108,12 @@ def message_of(options: Mapping[str, Any], record: Record, access: NodeAccess) -
 class EmailSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
     def __init__(self) -> None:
         self._server: Any = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Check the library; the first message connects."""
         library("aiosmtplib", "email")
         self._context = context

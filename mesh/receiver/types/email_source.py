@@ -28,9 +28,10 @@ from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class EmailSource:
     def __init__(self) -> None:
         self._client: imaplib.IMAP4 | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Continue after the stored message; the first look connects."""
         options = self._options = context.options
         reason = objection(options)
@@ -102,7 +103,7 @@ class EmailSource:
         await self._schedule.rest()
         return None
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """Do what is to be done to the messages of the batch."""
         await self._call(self._finish)
 

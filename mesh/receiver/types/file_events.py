@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping
 
 #: Bytes of a position, which has each file, and is one message; and of a file without its name.
 _BYTES_MAX: Final = 700_000
@@ -61,7 +62,7 @@ class FileEventSource:
     #: Why a file of the directory is passed over.
     problem: str | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Continue after the stored look."""
         options = context.options
         reason = listener_objection(options)
@@ -177,7 +178,7 @@ class FileEventSource:
                 else:
                     yield name, path
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """Nothing is done to files."""
 
     async def close(self) -> None:

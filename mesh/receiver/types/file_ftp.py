@@ -9,7 +9,7 @@ import posixpath
 import ssl
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from mesh.receiver.access import check_url
@@ -17,9 +17,9 @@ from mesh.receiver.tls import client_context
 from mesh.receiver.types.file_systems import FileState, checked_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from mesh.connect.contract import NodeAccess
+    from mesh.connect.contract import NodeAccess, Options
 
 T = TypeVar("T")
 _CALL_S: Final = 15.0
@@ -53,7 +53,7 @@ class FtpFiles:
 
     is_remote = True
 
-    def __init__(self, uri: str, options: Mapping[str, Any], access: NodeAccess) -> None:
+    def __init__(self, uri: str, options: Options, access: NodeAccess) -> None:
         parts = urlsplit(uri)
         check_url(access, uri, 21)
         self._host, self._port = parts.hostname or "", parts.port or 21

@@ -11,7 +11,7 @@ import os
 import uuid
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
 
 #: Begins the names of journals.
 _JOURNAL: Final = ".mesh-"
@@ -31,7 +32,7 @@ _JOURNAL: Final = ".mesh-"
 class ManyFiles:
     """Appends each payload to the file of its event, or replaces that file."""
 
-    def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
+    def __init__(self, context: Context, state: JsonMapping | None, end: bytes) -> None:
         self._access, self._end, self._header = context.access, end, context.header
         self._replaces = not context.options.get("append")
         self._number = int((state or {}).get("write") or 0)
@@ -44,7 +45,7 @@ class ManyFiles:
         self._undo()
 
     @property
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> JsonMapping:
         """Number of the last write, which the journal may be ahead of."""
         return {"write": self._number}
 

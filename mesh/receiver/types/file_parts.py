@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Final, overload
 
 import numpy as np
 
@@ -15,8 +15,9 @@ from mesh.errors import MeshError
 from mesh.functions.patterns import compiled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
+    from mesh.connect.contract import Options
     from mesh.receiver.types.file_systems import Files
 
 
@@ -124,9 +125,7 @@ class Matches:
 class After:
     """The action on a file all events of which are stored; it may be repeated."""
 
-    def __init__(
-        self, action: str, options: Mapping[str, Any], files: Files, what: str = "process"
-    ) -> None:
+    def __init__(self, action: str, options: Options, files: Files, what: str = "process") -> None:
         self.action = action
         self._option = f"move.after.{what}"
         self._target = str(options.get(self._option) or "")

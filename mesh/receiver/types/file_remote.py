@@ -7,22 +7,23 @@ earlier attempt: a repeat writes the same bytes, and leaves as many of them out.
 from __future__ import annotations
 
 import posixpath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.receiver.types.file_servers import remote_files
 from mesh.receiver.types.file_systems import is_of_path
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
     from mesh.receiver.types.file_systems import RemoteFiles
 
 
 class RemoteFile:
     """Appends payloads to one file."""
 
-    def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
+    def __init__(self, context: Context, state: JsonMapping | None, end: bytes) -> None:
         options = context.options
         self._files: RemoteFiles = remote_files(str(options["file.uri"]), options, context.access)
         self._end, self._header = end, context.header
@@ -40,7 +41,7 @@ class RemoteFile:
             raise
 
     @property
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> JsonMapping:
         """Length of the file, as far as the payloads are written."""
         return {"length": self._length}
 
@@ -78,13 +79,13 @@ class RemoteFile:
 class RemoteMany:
     """Replaces the file of each event; a repeat writes the same again."""
 
-    def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
+    def __init__(self, context: Context, state: JsonMapping | None, end: bytes) -> None:
         uri = str(context.options["file.uri"])
         self._files: RemoteFiles = remote_files(uri, context.options, context.access)
         self._end, self._header = end, context.header
 
     @property
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> JsonMapping:
         """Nothing but the position."""
         return {}
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.connect.files import scheme_of
 from mesh.receiver.types.file_ftp import FtpFiles
 from mesh.receiver.types.file_sftp import SftpFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from mesh.connect.contract import NodeAccess
+    from mesh.connect.contract import NodeAccess, Options
     from mesh.receiver.types.file_systems import RemoteFiles
 
 
-def remote_files(uri: str, options: Mapping[str, Any], access: NodeAccess) -> RemoteFiles:
+def remote_files(uri: str, options: Options, access: NodeAccess) -> RemoteFiles:
     """The files of the server of a URI.
 
     Raises:

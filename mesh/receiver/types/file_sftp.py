@@ -14,9 +14,10 @@ from mesh.receiver.access import check_url
 from mesh.receiver.types.file_systems import FileState, checked_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-    from mesh.connect.contract import NodeAccess
+    from mesh.connect.contract import NodeAccess, Options
+    from mesh.model.values import JsonObject
 
 T = TypeVar("T")
 _CALL_S: Final = 15.0
@@ -28,7 +29,7 @@ class SftpFiles:
 
     is_remote = True
 
-    def __init__(self, uri: str, options: Mapping[str, Any], access: NodeAccess) -> None:
+    def __init__(self, uri: str, options: Options, access: NodeAccess) -> None:
         self._ssh = library("paramiko", "sftp")
         parts = urlsplit(uri)
         check_url(access, uri, _PORT)
@@ -37,7 +38,7 @@ class SftpFiles:
         if not hosts_file:
             raise ValueError("sftp needs ssh.known.hosts, a file with the key of the server")
         self._known_hosts = str(hosts_file).removeprefix("file:")
-        self._login: dict[str, Any] = {
+        self._login: JsonObject = {
             "username": unquote(parts.username or options.get("username") or ""),
             "password": unquote(parts.password or "") or options.get("password") or None,
             "key_filename": options.get("ssh.key") or None,

@@ -7,7 +7,7 @@ begins.  The position has the number of such files.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.clock import SystemClock
 from mesh.connect.contract import UnavailableError, payloads_of
@@ -20,9 +20,10 @@ from mesh.receiver.types.file_servers import remote_files
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping, JsonObject
 
 
 class FileSink:
@@ -31,10 +32,10 @@ class FileSink:
     writes_header = True
 
     def __init__(self) -> None:
-        self.state: Mapping[str, Any] | None = {}
+        self.state: JsonMapping | None = {}
         self._files: OneFile | ManyFiles | RemoteFile | RemoteMany | None = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Open the file, and remove what was written after the stored position."""
         uri = str(context.options["file.uri"])
         reason = sink_objection(context.options)
@@ -86,7 +87,7 @@ class FileSink:
 class OneFile:
     """Appends payloads to one file, which may be rolled."""
 
-    def __init__(self, context: Context, state: Mapping[str, Any] | None, end: bytes) -> None:
+    def __init__(self, context: Context, state: JsonMapping | None, end: bytes) -> None:
         self._path, self._end = path_of(context.access, context.options["file.uri"]), end
         self._header = context.header
         self._clock = SystemClock()
@@ -111,9 +112,9 @@ class OneFile:
         os.ftruncate(self._file, self._length)
 
     @property
-    def state(self) -> Mapping[str, Any]:
+    def state(self) -> JsonMapping:
         """Length of the file; number of rolled ones, and the time of the first payload."""
-        values: dict[str, Any] = {"length": self._length}
+        values: JsonObject = {"length": self._length}
         if self._size_max or self._age_ms_max or self._rolled:
             values |= {"rolled": self._rolled, "since": self._since_ms}
         return values

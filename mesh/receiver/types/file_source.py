@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping, JsonObject
     from mesh.receiver.types.file_systems import Files, FileState
 
 T = TypeVar("T")
@@ -57,7 +58,7 @@ class FileSource:
     def __init__(self) -> None:
         self._files: Files | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Continue each file after its offset."""
         options = context.options
         uri = str(options.get("file.uri") or options.get("dir.uri") or "")
@@ -307,7 +308,7 @@ class FileSource:
         """Note the place up to which the last piece of a file was taken."""
         self._at[path] = [*place[:3], *self._mark(self._state, self._head, place[1])]
 
-    def _position(self) -> dict[str, Any]:
+    def _position(self) -> JsonObject:
         files = {name: list(place) for name, place in self._at.items()}
         position = {"files": files, "renamed": sorted(self._renamed)}
         return position | ({"failed": sorted(self._failed)} if self._failed else {})
@@ -319,7 +320,7 @@ class FileSource:
             self._failed |= {properties[number]["file.path"] for number in numbers}
         return replace(batch, position=self._position())
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """Delete or move files that have no more; others stay."""
         self._stored = dict(position.get("files") or {})
         if not self._keeps_files:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from mesh.connect.contract import RefusedPayloadError
+from mesh.connect.contract import Options, RefusedPayloadError
 from mesh.connect.extras import library
 from mesh.connect.grpc_specs import Method, method_of
 from mesh.errors import MeshError
 from mesh.mapping.proto_text import message_class
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 #: The original's message; ``process`` answers one, and ``consume`` an empty message.
 _EVENT: Final = """syntax = "proto3";
@@ -27,7 +27,7 @@ _VALUE: Final = re.compile(r"[\x20-\x7e]*\Z")
 _BINARY: Final = "-bin"
 
 
-def method(options: Mapping[str, Any], option: str, usual: str) -> tuple[Method, Envelope | None]:
+def method(options: Options, option: str, usual: str) -> tuple[Method, Envelope | None]:
     """The method of a URL option, and the envelope of its payloads; None without one.
 
     Raises:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import NoRespondersError
 
-from mesh.connect.contract import RefusedPayloadError, UnavailableError
+from mesh.connect.contract import Options, RefusedPayloadError, UnavailableError
 from mesh.connect.grpc_specs import CONSUME, PROCESS
 from mesh.connect.spec import Kind, value_of
 from mesh.model import names
@@ -25,9 +25,10 @@ from mesh.receiver.types.http_service import HttpServiceResponse
 from mesh.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
 
 #: Statuses after which the same call may succeed.
 _AGAIN: Final = (
@@ -48,13 +49,13 @@ _CHECK_S: Final = 5.0
 class GrpcSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
     _usual = CONSUME
 
     def __init__(self) -> None:
         self._channel: Any = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Prepare a connection; the first call connects."""
         options = self._options = context.options
         place, self._envelope = method(options, "publisher.url", self._usual)
@@ -129,7 +130,7 @@ class GrpcCall(GrpcSink):
     takes_events = True
     _usual = PROCESS
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Prepare a connection."""
         await super().open(context, state)
         self._mesh = context.client
@@ -160,7 +161,7 @@ class GrpcServiceResponse(HttpServiceResponse):
         return pairs
 
 
-def _arguments(options: Mapping[str, Any]) -> list[tuple[str, int]]:
+def _arguments(options: Options) -> list[tuple[str, int]]:
     """Settings of a connection."""
     first, most = _RECONNECT_MS
     arguments = [
@@ -187,7 +188,7 @@ def _arguments(options: Mapping[str, Any]) -> list[tuple[str, int]]:
     return arguments
 
 
-def _pairs(options: Mapping[str, Any], name: str) -> list[tuple[str, str]]:
+def _pairs(options: Options, name: str) -> list[tuple[str, str]]:
     pairs = options.get(name) or []
     return list(value_of(Kind.PAIRS, pairs) if isinstance(pairs, str) else pairs)
 

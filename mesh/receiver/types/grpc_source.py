@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mesh.connect.contract import RefusedPayloadError, UnavailableError
+from mesh.connect.contract import Options, RefusedPayloadError, UnavailableError
 from mesh.connect.grpc_specs import CONSUME, PROCESS
 from mesh.errors import MeshError
 from mesh.receiver.access import check_listen
@@ -226,7 +226,7 @@ class GrpcServiceSource(GrpcSource):
         return b""
 
 
-def _tls(options: Mapping[str, Any]) -> tuple[Pems, bool] | None:
+def _tls(options: Options) -> tuple[Pems, bool] | None:
     """The certificate of a server, and whether clients show one; None for plain connections.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.errors import NoRespondersError
 
@@ -21,10 +21,11 @@ from mesh.receiver.types.calls import CallResponse, hand_over
 from mesh.receiver.types.http_sink import HttpSink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from mesh.connect.contract import Context, Record
     from mesh.http.web_answers import WebAnswer
+    from mesh.model.values import JsonMapping
 
 _STATUSES: Final = range(100, 600)
 #: Bytes of a file that an answer is written to.
@@ -36,7 +37,7 @@ class HttpCall(HttpSink):
 
     takes_events = True
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Prepare a client."""
         await super().open(context, state)
         self._mesh, self._app = context.client, context.app

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.connect.spec import Kind, value_of
 from mesh.receiver.http_server import Response
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
     from mesh.receiver.http_server import Request
 
     Accept = Callable[[bytes, Mapping[str, str], str | None], Awaitable[int]]
@@ -66,9 +67,9 @@ class HttpServiceSource(HttpSource):
 class HttpServiceResponse:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Keep the host's connection."""
         self._client, self._options = context.client, context.options
         self._type = context.content_type

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import Options, UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.errors import MeshError
 from mesh.http.web_answers import ANSWER_MAX, WebAnswer, ask
@@ -21,9 +21,10 @@ from mesh.receiver.types.oauth import login_of
 from mesh.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
 
 #: Statuses after which the same request may succeed.
 _AGAIN: Final = (408, 425, 429)
@@ -40,12 +41,12 @@ _RETRY_AFTER_MAX_S: Final = 300.0
 class HttpSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Prepare a client; the first request connects."""
         options = self._options = context.options
         login = None
@@ -120,7 +121,7 @@ class HttpSink:
     async def _request(
         self,
         client: httpx.AsyncClient,
-        options: Mapping[str, Any],
+        options: Options,
         record: Record,
         pairs: Sequence[tuple[str, str]],
     ) -> WebAnswer:

@@ -8,7 +8,7 @@ import hmac
 import re
 from dataclasses import replace
 from email.message import Message
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import orjson
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping
     from mesh.receiver.http_server import Request
 
 #: Answer to a page that asks before it posts; it may post if its origin is allowed.
@@ -138,7 +139,7 @@ class HttpSource:
         return said(200, {"accepted": count})
 
 
-def said(status: int, values: Mapping[str, Any], *headers: tuple[bytes, bytes]) -> Response:
+def said(status: int, values: JsonMapping, *headers: tuple[bytes, bytes]) -> Response:
     """An answer with values as JSON."""
     return Response(status, orjson.dumps(values), (_JSON, *headers))
 

@@ -6,7 +6,7 @@ A topic keeps its events as channels do.  A source begins with the events after 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nats.errors import Error as NatsError
 from nats.js.api import StreamConfig
@@ -19,9 +19,8 @@ from mesh.receiver.types.nats_sink import NatsSink
 from mesh.receiver.types.nats_source import NatsSource
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mesh.connect.contract import Record
+    from mesh.model.values import JsonMapping
 
 
 def subject_of(topic: str) -> str:
@@ -64,7 +63,7 @@ async def _flush(context: Context) -> None:
 class InMemorySource(NatsSource):
     """See ``mesh.connect.contract.Source``."""
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Continue the topic after the position; the first time after its last event."""
         await ensure_topics(context)
         self._is_first = position is None
@@ -94,7 +93,7 @@ class InMemorySource(NatsSource):
 class InMemorySink(NatsSink):
     """See ``mesh.connect.contract.Sink``."""
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Make the stream of the topics, and use the host's connection."""
         await ensure_topics(context)
         self._options = {**context.options, "acks": True}

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.receiver.access import check_url, path_of, words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping, JsonObject
 
 #: Settings that this project decides on, or that load code, run commands or read files.
 _CLOSED: Final = (
@@ -30,7 +31,7 @@ _FILES: Final = (".location", ".keytab", ".file", ".path")
 _AWAY: Final = ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 
 
-def settings(context: Context, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def settings(context: Context, overrides: JsonMapping) -> JsonObject:
     """Settings of a client: brokers, those of ``optional.configuration``, then ``overrides``.
 
     Raises:
@@ -40,7 +41,7 @@ def settings(context: Context, overrides: Mapping[str, Any]) -> dict[str, Any]:
     options = context.options
     for address in words(options["bootstrap.servers"]):
         check_url(context.access, f"//{address.rpartition('://')[2]}", 9092)
-    config: dict[str, Any] = {
+    config: JsonObject = {
         "bootstrap.servers": options["bootstrap.servers"],
         "socket.timeout.ms": 5000,
         # Errors reach the caller; lines on standard error add nothing.

@@ -21,11 +21,12 @@ from mesh.receiver.types.threads import in_thread
 from mesh.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from confluent_kafka import Consumer, KafkaError, Producer
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping, JsonObject
 
 #: Timeouts of calls and of a transaction, seconds.
 _CALL_S: Final = 10.0
@@ -45,7 +46,7 @@ def is_topic(name: str) -> bool:
 class KafkaSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
     #: Records of a transaction: its commit costs the broker more than a few thousand records.
     events_max = 20_000
 
@@ -58,7 +59,7 @@ class KafkaSink:
         #: Number of partitions by topic, of those that events have named.
         self._partition_counts: dict[str, int] = {}
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Fence earlier producers, and read the position."""
         self._kafka = library("confluent_kafka", "kafka")
         self._options, self._epoch = context.options, context.epoch
@@ -234,11 +235,11 @@ class KafkaSink:
         if is_plain:
             self._produce_batch(str(options["topic"]), [{"value": value} for value in values])
             return
-        topics: dict[str, list[dict[str, Any]]] = {}
+        topics: dict[str, list[JsonObject]] = {}
         places: dict[str, list[int]] = {}
         for at, (record, value) in enumerate(zip(records, values, strict=True)):
             record_options = {**options, **record.options}
-            message: dict[str, Any] = {"value": value}
+            message: JsonObject = {"value": value}
             if record_options.get("key"):
                 message["key"] = record_options["key"]
             if record_options.get("partition.no"):
@@ -256,7 +257,7 @@ class KafkaSink:
             except _Refused as error:
                 raise _Refused(places[topic][error.at], str(error)) from error
 
-    def _produce_batch(self, topic: str, messages: list[dict[str, Any]]) -> None:
+    def _produce_batch(self, topic: str, messages: list[JsonObject]) -> None:
         assert self._producer is not None
         if not topic:
             raise _Refused(0, "the topic has no name")
@@ -273,7 +274,7 @@ class KafkaSink:
                 raise _Refused(at, str(error.str()))
 
     def _produce_one_by_one(
-        self, topic: str, messages: list[dict[str, Any]], traced: list[Any]
+        self, topic: str, messages: list[JsonObject], traced: list[Any]
     ) -> None:
         """Hand over messages with headers, which the client's batches don't have."""
         assert self._producer is not None

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping
 
 #: Records of one batch, and the wait for the first of them, seconds.
 _RECORDS: Final = 20_000
@@ -131,7 +132,7 @@ class KafkaSource:
         self._partitions: list[tuple[str, int]] = await self._in_thread(self._look)
         return [shard_of(*place) for place in self._partitions]
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Assign the partitions, each at its stored offset."""
         if self._consumer is None:
             await self.shards(context)
@@ -223,7 +224,7 @@ class KafkaSource:
             "optional.configuration=\"'auto.offset.reset:earliest'\" reads on with its first one"
         )
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """Commit the offsets to the group, for tools; nothing waits for it or depends on it."""
         if self._options.get("enable.offsets.commit") and self._consumer is not None:
             offsets = [

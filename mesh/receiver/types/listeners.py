@@ -19,9 +19,10 @@ from mesh.receiver.tls import server_context
 from mesh.receiver.types.websockets_served import served
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
     from mesh.receiver.http_server import Request
 
 #: Payloads that wait for one listener, and listeners of one sink.
@@ -87,13 +88,13 @@ def _name(record: Record) -> str:
 class SseServerSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
     def __init__(self) -> None:
         self._at: tuple[str, int, str] | None = None
         self._audience = Audience(0)
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Bind the address."""
         options = context.options
         url = str(options["server.url"]).replace("{app}", context.app)
@@ -174,13 +175,13 @@ def sse_event(name: str, payload: bytes) -> bytes:
 class WebSocketServerSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
     def __init__(self) -> None:
         self._audience = Audience(0)
         self._server: Any = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Bind the port."""
         self._server = await served(context, "sink", self._serve, size_max=1024)
 

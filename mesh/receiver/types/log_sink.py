@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
 
 log = logging.getLogger(__name__)
 
@@ -21,9 +22,9 @@ _LEVELS: Final = {
 class LogSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Take the prefix and the level."""
         self._level = _LEVELS[str(context.options["priority"]).upper()]
         self._prefix = context.options.get("prefix") or f"{context.app} : {context.stream}"

@@ -22,11 +22,12 @@ from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from aiomqtt import Client, Message
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
 
 _TOGETHER: Final = 1000
 _WAIT_S: Final = 0.5
@@ -100,7 +101,7 @@ class MqttSource:
         self._client: Client | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Connect with the stable name of the source, and subscribe."""
         mqtt = library("aiomqtt", "mqtt")
         options = context.options
@@ -160,7 +161,7 @@ class MqttSource:
             [f"{self._salt}-{self._number}-{at}" for at in range(len(messages))],
         )
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """Acknowledge the messages of the batch and of earlier ones."""
         assert self._client is not None
         for message in self._arrived.stored(position["batch"]):
@@ -182,12 +183,12 @@ def _payload(message: Message) -> bytes:
 class MqttSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
     def __init__(self) -> None:
         self._client: Client | None = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Connect."""
         mqtt = library("aiomqtt", "mqtt")
         self._options = context.options

@@ -21,12 +21,13 @@ from mesh.receiver.types.mysql_columns import MysqlColumn, columns_of
 from mesh.receiver.types.mysql_rows import are_like, images_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     import sqlalchemy
 
     from mesh.connect.contract import Context
     from mesh.model.stored import Database
+    from mesh.model.values import EventValues, JsonMapping, Row
 
 #: Changes of a read; whole transactions are read, so there may be more.
 _CHANGES: Final = 2000
@@ -64,7 +65,7 @@ class LoggedChange(NamedTuple):
     """A changed row: its columns, or the reason why it has none."""
 
     operation: str
-    row: dict[str, Any]
+    row: EventValues
     reason: str = ""
 
 
@@ -103,7 +104,7 @@ class BinaryLog:
         self._server = ""
         self._reader: Any = None
 
-    def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
+    def begin(self, position: JsonMapping) -> JsonMapping:
         """See ``ChangeReader``; the beginning is the present end of the log."""
         variables = self._variables()
         for name, values in _NEEDED.items():
@@ -120,10 +121,10 @@ class BinaryLog:
         self._at = (position["file"], position["at"]) if position else self._end()
         return self._position()
 
-    def _position(self) -> dict[str, Any]:
+    def _position(self) -> EventValues:
         return {"file": self._at[0], "at": self._at[1], "server": self._server}
 
-    def _rows(self, text: str, **values: Any) -> list[tuple[Any, ...]]:
+    def _rows(self, text: str, **values: Any) -> list[Row]:
         with self._connection.begin():
             return [tuple(row) for row in self._connection.execute(self._sa.text(text), values)]
 
@@ -286,7 +287,7 @@ class BinaryLog:
         columns = [by_name.get(n) if n else self._columns[at] for at, n in enumerate(names)]
         return [*columns, *hidden]
 
-    def committed(self, position: Mapping[str, Any]) -> None:
+    def committed(self, position: JsonMapping) -> None:
         """See ``ChangeReader``; the server keeps its log as long as it is configured to."""
 
     def close(self) -> None:
@@ -299,7 +300,7 @@ class BinaryLog:
             reader.close()
 
 
-def _event(operation: str, images: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _event(operation: str, images: Sequence[JsonMapping]) -> EventValues:
     """The columns of a change; those before it begin with ``before_``."""
     if operation == "insert":
         return dict(images[0])

@@ -23,6 +23,7 @@ from mesh.receiver.types.column_values import Unreadable, mysql_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mesh.model.values import EventValues
     from mesh.receiver.types.mysql_columns import MysqlColumn
 
 #: Sizes of whole numbers by type: TINY, SHORT, LONG, LONGLONG, INT24.
@@ -116,7 +117,7 @@ class Packet(Protocol):
         ...
 
 
-def images_of(event: Any, columns: Sequence[MysqlColumn | None]) -> list[list[dict[str, Any]]]:
+def images_of(event: Any, columns: Sequence[MysqlColumn | None]) -> list[list[EventValues]]:
     """The rows of an event: each has one image, and two if the event is of updates.
 
     Args:
@@ -134,10 +135,10 @@ def images_of(event: Any, columns: Sequence[MysqlColumn | None]) -> list[list[di
 
 def _image(
     packet: Packet, logged: Sequence[Any], columns: Sequence[MysqlColumn | None], bitmap: bytes
-) -> dict[str, Any]:
+) -> EventValues:
     indices = [at for at in range(len(logged)) if bitmap[at >> 3] & 1 << (at & 7)]
     nulls = packet.read((len(indices) + 7) // 8)
-    image: dict[str, Any] = {}
+    image: EventValues = {}
     for place, at in enumerate(indices):
         column = columns[at]
         is_null = nulls[place >> 3] & 1 << (place & 7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError, NoStreamResponseError
@@ -18,11 +18,12 @@ from mesh.receiver.publisher import Publisher
 from mesh.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from nats.aio.client import Client
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
 
 _TIMEOUT_S: Final = 5.0
 #: Bytes of a subject: with its reply it is in one line, of which a server takes 4096.
@@ -48,12 +49,12 @@ def is_subject(text: str) -> bool:
 class NatsSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
     def __init__(self) -> None:
         self._client: Client | None = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Connect to the servers of the options."""
         self._options = context.options
         self._type = context.content_type

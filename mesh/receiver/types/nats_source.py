@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.errors import Error as NatsError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping, JsonObject
 
 #: Messages of a batch, and the longest wait for one, seconds.
 _MESSAGES_MAX: Final = 1000
@@ -45,9 +46,9 @@ class NatsSource:
         #: A connection of its own, which it closes.
         self._connection: Client | None = None
         self._reader: ChannelReader | None = None
-        self._position: dict[str, Any] = {}
+        self._position: JsonObject = {}
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Continue the stream after the position, or subscribe."""
         options = context.options
         stream, subject = options.get("stream"), options.get("destination") or ">"
@@ -65,7 +66,7 @@ class NatsSource:
         except (NatsError, OSError, TimeoutError) as error:
             raise UnavailableError(f"{error}" or type(error).__name__) from error
 
-    async def _open_stream(self, stream: str, subject: str, position: dict[str, Any]) -> None:
+    async def _open_stream(self, stream: str, subject: str, position: JsonObject) -> None:
         assert self._client is not None
         info = await self._info(stream)
         if position.get("created") != info["created"]:
@@ -73,11 +74,11 @@ class NatsSource:
         self._position, self._stream, self._consumer_number = position, stream, 0
         self._reader = ChannelReader(self._client, stream, subject, position["sequence"])
 
-    async def _info(self, stream: str) -> dict[str, Any]:
+    async def _info(self, stream: str) -> JsonObject:
         assert self._client is not None
         call = api_subject(self._client, f"STREAM.INFO.{stream}")
         answer = await self._client.request(call, timeout=_ANSWER_S)
-        info: dict[str, Any] = orjson.loads(answer.data)
+        info: JsonObject = orjson.loads(answer.data)
         if "error" in info:
             raise UnavailableError(f"stream {stream}: {info['error'].get('description')}")
         return info
@@ -155,7 +156,7 @@ class NatsSource:
         finally:
             await self.close()
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """A stream keeps its messages, read or not."""
 
     async def close(self) -> None:

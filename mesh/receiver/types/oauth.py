@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 import orjson
 
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import Options, UnavailableError
 from mesh.errors import MeshError
 from mesh.http.web_answers import ask
 from mesh.receiver.access import check_url
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mesh.connect.contract import NodeAccess
 
 _KEYS: Final = ("consumer.key", "body.consumer.key")
@@ -28,7 +26,7 @@ _KEYS: Final = ("consumer.key", "body.consumer.key")
 class OAuth:
     """The tokens of one sink; nothing of them is in an error's text."""
 
-    def __init__(self, options: Mapping[str, Any], access: NodeAccess) -> None:
+    def __init__(self, options: Options, access: NodeAccess) -> None:
         self._url = str(options["token.url"])
         check_url(access, self._url, 443 if self._url.startswith("https:") else 80)
         self._login = None
@@ -88,7 +86,7 @@ class OAuth:
         return str(token)
 
 
-def login_of(options: Mapping[str, Any], access: NodeAccess) -> OAuth | None:
+def login_of(options: Options, access: NodeAccess) -> OAuth | None:
     """The login of the options; None without one.
 
     Raises:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import sqlalchemy
 
     from mesh.connect.contract import Context
+    from mesh.model.values import EventValues, JsonMapping
 
 #: Changes of a read; whole transactions are read, so there may be more.
 _CHANGES: Final = 2000
@@ -60,7 +61,7 @@ class RowChange(NamedTuple):
     """A changed row: its columns, and those without a value by reason."""
 
     operation: str
-    row: dict[str, Any]
+    row: EventValues
     refused: dict[str, list[str]]
 
 
@@ -114,7 +115,7 @@ class ChangeDecoder:
         if operation not in self._operations:
             return
         columns = self._columns[number]
-        parts: dict[str, dict[str, Any]] = {}
+        parts: dict[str, EventValues] = {}
         at = 5
         while at < len(data):
             part = chr(data[at])
@@ -125,7 +126,7 @@ class ChangeDecoder:
 def _changed(
     operation: str,
     columns: Sequence[RelationColumn],
-    parts: Mapping[str, dict[str, Any]],
+    parts: Mapping[str, EventValues],
     table: str,
 ) -> RowChange:
     """The change of a row.
@@ -167,10 +168,10 @@ def _text(data: bytes, at: int) -> tuple[str, int]:
     return data[at:end].decode(errors="backslashreplace"), end + 1
 
 
-def _tuple(data: bytes, at: int, columns: Sequence[RelationColumn]) -> tuple[dict[str, Any], int]:
+def _tuple(data: bytes, at: int, columns: Sequence[RelationColumn]) -> tuple[EventValues, int]:
     (count,) = struct.unpack_from(">H", data, at)
     at += 2
-    row: dict[str, Any] = {}
+    row: EventValues = {}
     for column in columns[:count]:
         mark = chr(data[at])
         at += 1
@@ -215,7 +216,7 @@ class Listening:
         #: The end of the log at the last advance of the slot, and its time.
         self._advanced, self._advanced_s = 0, 0.0
 
-    def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
+    def begin(self, position: JsonMapping) -> JsonMapping:
         """Create the publication and the slot where they are missing."""
         text, connection = self._sa.text, self._connection
         parameters = {"name": self.name}
@@ -383,7 +384,7 @@ class Listening:
             self._advance(end)
             self._advanced, self._advanced_s = end, now_s
 
-    def committed(self, position: Mapping[str, Any]) -> None:
+    def committed(self, position: JsonMapping) -> None:
         """Advance the slot, so that the server may remove the log before it."""
         if position["end"]:
             self._advance(position["end"])

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.clock import SystemClock
-from mesh.connect.contract import Batch, UnavailableError
+from mesh.connect.contract import Batch, Options, UnavailableError
 from mesh.connect.extras import library
 from mesh.model.stored import Backend
 from mesh.receiver.types.column_values import (
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
 
     import sqlalchemy
 
+    from mesh.model.values import EventValues, JsonMapping, Row
+
 _ROWS: Final = 2000
 #: Types of PostgreSQL by their number: int8, int2, int4.
 _PG_WHOLE: Final = (20, 21, 23)
 _MYSQL_WHOLE: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
-
-#: A row as the server shows it.
-Row = tuple[Any, ...]
 
 
 class PolledTable(ABC):
@@ -71,7 +70,7 @@ class PolledTable(ABC):
         rows = self.connection.exec_driver_sql(query, parameters)
         return [tuple(row) for row in rows]
 
-    def _filled(self, rest: str, values: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    def _filled(self, rest: str, values: Row) -> tuple[str, Row]:
         """A query with its marks, and the values for the driver."""
         of_octets = any(isinstance(value, Unreadable) for value in values)
         mark = self.octets_mark if of_octets else self.mark
@@ -131,7 +130,7 @@ class PgTable(PolledTable):
         self.names = [result.fname(at).decode(errors="backslashreplace") for at in columns]
         return [tuple(result.get_value(row, at) for at in columns) for row in range(result.ntuples)]
 
-    def _cursor_of(self, query: bytes, parameters: tuple[Any, ...]) -> Any:
+    def _cursor_of(self, query: bytes, parameters: Row) -> Any:
         """The cursor of a query in octets; SQLAlchemy would read the names of columns as ASCII."""
         driver = library("psycopg", "rdbms")
         pooled: Any = self.connection.connection.driver_connection
@@ -236,9 +235,7 @@ _TABLES: Final[Mapping[str, type[PolledTable]]] = {
 class Polling:
     """Rows with a larger value than the last one of a column; from the present maximum at first."""
 
-    def __init__(
-        self, sa: Any, connection: sqlalchemy.Connection, options: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, sa: Any, connection: sqlalchemy.Connection, options: Options) -> None:
         self._connection = connection
         name, column = str(options["table.name"]), options.get("polling.column")
         if not column:
@@ -258,7 +255,7 @@ class Polling:
         #: When a gap after the last value was first seen.
         self._gap_s: float | None = None
 
-    def begin(self, position: Mapping[str, Any]) -> Mapping[str, Any]:
+    def begin(self, position: JsonMapping) -> JsonMapping:
         """See ``ChangeReader``."""
         if position:
             self._last = loaded(position["last"])
@@ -303,7 +300,7 @@ class Polling:
         names = [f"{stored(self._position(row))}-{at}" for at, row in enumerate(rows)]
         return Batch(payloads, {"last": stored(self._last)}, properties, names)
 
-    def _values(self, row: Row) -> dict[str, Any]:
+    def _values(self, row: Row) -> EventValues:
         return {
             name: None if raw is None else self._table.value(at, raw)
             for at, (name, raw) in enumerate(zip(self._table.names, row, strict=True))
@@ -323,7 +320,7 @@ class Polling:
             self._gap_s, last = None, value
         return rows
 
-    def committed(self, position: Mapping[str, Any]) -> None:
+    def committed(self, position: JsonMapping) -> None:
         """See ``ChangeReader``; the database knows nothing of it."""
 
     def close(self) -> None:

@@ -17,9 +17,10 @@ from mesh.receiver.access import check_listen, check_url
 from mesh.receiver.http_server import SERVERS, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
     from mesh.receiver.http_server import Request
 
 #: Label sets of one metric: its totals are one message.
@@ -110,11 +111,11 @@ class PrometheusSink:
     """See ``mesh.connect.contract.Sink``."""
 
     def __init__(self) -> None:
-        self.state: Mapping[str, Any] | None = {}
+        self.state: JsonMapping | None = {}
         self._at: tuple[str, int, str] | None = None
         self._client: httpx.AsyncClient | None = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Continue from the stored totals, and bind the address."""
         options = context.options
         kind = str(options["metric.type"]).lower()

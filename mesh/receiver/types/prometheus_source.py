@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import httpx
 import orjson
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping
 
 #: Bytes of an answer, and samples of one metric.
 _ANSWER_MAX: Final = 16 << 20
@@ -84,7 +85,7 @@ class PrometheusSource:
     def __init__(self) -> None:
         self._client: httpx.AsyncClient | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Prepare a client; each scrape asks the target."""
         options = self._options = context.options
         self._url = str(options["target.url"])
@@ -144,7 +145,7 @@ class PrometheusSource:
         names = [f"{self._salt}-{self._number}-{at}" for at in range(len(events))]
         return Batch([orjson.dumps(one) for one in events], {"scrape": self._number}, None, names)
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """The target wants no acknowledgement."""
 
     async def close(self) -> None:

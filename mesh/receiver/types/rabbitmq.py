@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import Options, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import check_url
 from mesh.receiver.tls import client_context
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from aio_pika.abc import AbstractChannel, AbstractConnection
 
@@ -57,7 +57,7 @@ async def guarded(call: Callable[[], Awaitable[T]]) -> T:
 
 
 async def exists(
-    connection: AbstractConnection, look: Callable[[AbstractChannel], Awaitable[Any]]
+    connection: AbstractConnection, look: Callable[[AbstractChannel], Awaitable[object]]
 ) -> bool:
     """Whether something is there; a server ends the channel of a question for what is not."""
     pika = library("aio_pika", "rabbitmq")
@@ -69,7 +69,7 @@ async def exists(
     return True
 
 
-async def declare_exchange(connection: AbstractConnection, options: Mapping[str, Any]) -> None:
+async def declare_exchange(connection: AbstractConnection, options: Options) -> None:
     """Declare the exchange of the options, unless there is one, of whatever properties."""
     name = str(options["exchange.name"])
     kind = str(options.get("exchange.type") or "direct").lower()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import UnavailableError
+from mesh.connect.contract import Options, UnavailableError
 from mesh.connect.extras import library
 from mesh.connect.spec import Kind, value_of
 from mesh.receiver.outcomes import outcomes_of, reason_of
@@ -14,11 +14,12 @@ from mesh.receiver.types.rabbitmq import CALL_S, connect, declare_exchange, guar
 from mesh.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from aio_pika.abc import AbstractChannel, AbstractConnection
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
 
 #: Options of an exchange.
 _EXCHANGE: Final = ("exchange.name", "exchange.type", "exchange.durable.enabled",
@@ -28,13 +29,13 @@ _EXCHANGE: Final = ("exchange.name", "exchange.type", "exchange.durable.enabled"
 class RabbitSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
     def __init__(self) -> None:
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Connect; exchanges are declared when they are written to."""
         self._options = context.options
         self._type = context.options.get("content.type") or context.content_type
@@ -108,7 +109,7 @@ class RabbitSink:
             return f"the message can't be made: {reason_of(error)}"
 
     def _checked(
-        self, pika: Any, options: Mapping[str, Any], record: Record, headers: dict[str, str],
+        self, pika: Any, options: Options, record: Record, headers: dict[str, str],
         priority: int | None, timestamp: float | None,
     ) -> Any:  # fmt: skip
         """The message, once the client can encode it."""

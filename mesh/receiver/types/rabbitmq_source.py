@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from mesh.connect.contract import Batch, UnavailableError
+from mesh.connect.contract import Batch, Options, UnavailableError
 from mesh.receiver.types.arrivals import Arrivals
 from mesh.receiver.types.rabbitmq import CALL_S, connect, declare_exchange, exists, guarded
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping, JsonObject
 
 #: Messages that the server sends ahead of acknowledgements; digests of ids that are kept.
 _AHEAD: Final = 500
@@ -46,7 +47,7 @@ class RabbitSource:
     def __init__(self) -> None:
         self._connection: AbstractConnection | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Declare what is missing, and subscribe."""
         options = context.options
         stored = position or {}
@@ -65,7 +66,7 @@ class RabbitSource:
         connection = await connect(context)
         await guarded(lambda: asyncio.wait_for(connection.close(), CALL_S))
 
-    async def _subscribe(self, options: Mapping[str, Any], name: str) -> None:
+    async def _subscribe(self, options: Options, name: str) -> None:
         assert self._connection is not None
         channel = await self._connection.channel()
         await channel.set_qos(prefetch_count=_AHEAD)
@@ -97,9 +98,7 @@ class RabbitSource:
         where = {} if offset is None else {_OFFSET: offset}
         await queue.consume(arrived, arguments=where, timeout=CALL_S)
 
-    async def _queue(
-        self, channel: AbstractChannel, options: Mapping[str, Any], name: str
-    ) -> AbstractQueue:
+    async def _queue(self, channel: AbstractChannel, options: Options, name: str) -> AbstractQueue:
         """The queue as it is; or declared, if it is missing or the options have arguments."""
         assert self._connection is not None
 
@@ -143,7 +142,7 @@ class RabbitSource:
             position["offset"] = self._offset
         return Batch([m.body for m in unique], position, [_properties(m) for m in unique], names)
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """Acknowledge the messages of the batch and of earlier ones."""
         messages = self._arrived.stored(position["batch"])
         if messages:
@@ -161,7 +160,7 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=8).hexdigest()
 
 
-def arguments_of(options: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(options: Options) -> JsonObject:
     """Arguments of a queue with the types that a server expects."""
     return {name: _typed(text) for name, text in options.get("queue.args") or ()}
 

@@ -28,12 +28,13 @@ from mesh.receiver.types.databases import explained, is_refusal, opened, reason_
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import sqlalchemy
 
     from mesh.connect.contract import Context, Record
     from mesh.model.types import Attribute
+    from mesh.model.values import EventValues, JsonMapping, Row
 
 #: Rows that are fetched together; bytes of the rows of one statement.
 _ROWS: Final = 1000
@@ -50,7 +51,7 @@ _RANGES: Final = {AttributeType.INT: 1 << 31, AttributeType.LONG: 1 << 63}
 class RdbmsCall:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
     takes_events = True
 
     def __init__(self) -> None:
@@ -59,7 +60,7 @@ class RdbmsCall:
         self._done: tuple[str, list[bytes]] | None = None
         self._has_met = False
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Connect.
 
         Raises:
@@ -165,7 +166,7 @@ class RdbmsCall:
                 raise FailedRecordsError(reason_of(error), {}) from None
             raise UnavailableError(explained(error)) from None
 
-    def _execute(self, event: dict[str, Any], values: tuple[Any, ...]) -> list[bytes]:
+    def _execute(self, event: EventValues, values: Row) -> list[bytes]:
         assert self._connection is not None
         with self._connection.begin() as whole:
             result = self._connection.exec_driver_sql(self._statement, values)
@@ -179,7 +180,7 @@ class RdbmsCall:
             whole.rollback()
             return payloads
 
-    def _read(self, result: Any, event: dict[str, Any]) -> Iterator[bytes]:
+    def _read(self, result: Any, event: EventValues) -> Iterator[bytes]:
         count = len(result.keys())
         if count != len(self._columns):
             raise ValueError(f"the rows have {count} columns, and not {len(self._columns)}")
@@ -217,7 +218,7 @@ def _payloads(rows: Iterable[bytes], room: int) -> Iterator[bytes]:
         yield b"[" + b",".join(held) + b"]"
 
 
-def _values(columns: Sequence[Attribute], row: Sequence[Any]) -> dict[str, Any]:
+def _values(columns: Sequence[Attribute], row: Sequence[Any]) -> EventValues:
     return {one.name: value_as(one, value) for one, value in zip(columns, row, strict=True)}
 
 

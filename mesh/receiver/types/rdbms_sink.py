@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from mesh.connect.contract import Context, Record
     from mesh.model.stored import Database
+    from mesh.model.values import EventValues, JsonMapping
 
 
 def lengths_of(text: str | None) -> dict[str, int]:
@@ -52,13 +53,13 @@ def lengths_of(text: str | None) -> dict[str, int]:
 class RdbmsSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
     def __init__(self) -> None:
         self.position: int | None = None
         self._connection: sqlalchemy.Connection | None = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Create what is missing, take the row of the marker table, and read the position."""
         self._sa = library("sqlalchemy", "rdbms")
         self._context = context
@@ -123,7 +124,7 @@ class RdbmsSink:
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Insert the rows, all or none."""
-        rows: list[dict[str, Any]] = []
+        rows: list[EventValues] = []
         reasons: dict[int, str] = {}
         for at, record in enumerate(records):
             row = self._row(record.payload)
@@ -144,7 +145,7 @@ class RdbmsSink:
             raise RefusedRecordsError(refusals)
         return [None] * len(records)
 
-    def _row(self, payload: bytes) -> dict[str, Any] | str:
+    def _row(self, payload: bytes) -> EventValues | str:
         try:
             row = orjson.loads(payload)
         except orjson.JSONDecodeError:
@@ -161,7 +162,7 @@ class RdbmsSink:
                 return refusal(name, column, value, str(error))
         return row
 
-    def _insert(self, rows: list[dict[str, Any]], sequence: int) -> dict[int, str]:
+    def _insert(self, rows: list[EventValues], sequence: int) -> dict[int, str]:
         """Insert rows with the position; the reasons of rows that the database refuses."""
         assert self._connection is not None
         try:
@@ -192,7 +193,7 @@ class RdbmsSink:
         if moved.rowcount != 1:
             raise ConnectionResetError("a later epoch has taken over")
 
-    def _refused(self, rows: Sequence[dict[str, Any]]) -> dict[int, str]:
+    def _refused(self, rows: Sequence[EventValues]) -> dict[int, str]:
         """Try rows one by one, and undo all of it; the reasons of those that fail."""
         assert self._connection is not None
         reasons: dict[int, str] = {}

@@ -12,9 +12,10 @@ from mesh.receiver.access import check_url
 from mesh.receiver.outcomes import outcomes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
 
 #: Requests under way at a time; objects of one name are written one after the other.
 _AT_ONCE: Final = 16
@@ -35,13 +36,13 @@ def name_of(path: str, record: Record) -> str:
 class S3Sink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
     def __init__(self) -> None:
         self._exits = contextlib.AsyncExitStack()
         self._client: Any = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Make a client, and look whether the bucket is there."""
         session = library("aiobotocore.session", "s3").get_session()
         config = library("aiobotocore.config", "s3").AioConfig(

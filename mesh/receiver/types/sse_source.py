@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import httpx
 
@@ -21,9 +21,10 @@ from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping
 
 _TOGETHER: Final = 1000
 _WAIT_S: Final = 0.5
@@ -125,7 +126,7 @@ class SseSource:
         self._client: httpx.AsyncClient | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Request the stream, after the last event that is stored."""
         options = context.options
         url = str(options["event.source.url"])
@@ -190,7 +191,7 @@ class SseSource:
         position = {"id": events[-1].id, "batch": number}
         return Batch([one.data for one in events], position, None, names)
 
-    async def committed(self, position: Mapping[str, Any]) -> None:
+    async def committed(self, position: JsonMapping) -> None:
         """Make room for further events; the server wants no acknowledgement."""
         self._arrived.stored(position["batch"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from mesh.connect.contract import payloads_of
@@ -14,9 +14,10 @@ from mesh.receiver.tcp_server import SERVERS, message_of
 from mesh.receiver.types.arrivals import PushedPayloads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mesh.connect.contract import Context, Record
+    from mesh.model.values import JsonMapping
 
 _CALL_S: Final = 10.0
 
@@ -27,7 +28,7 @@ class TcpSource(PushedPayloads):
     def __init__(self) -> None:
         self._at: tuple[str, int, str] | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Bind the address, unless it is bound, and serve the context."""
         options = context.options
         host, port = str(options["host"]), int(options["port"])
@@ -47,12 +48,12 @@ class TcpSource(PushedPayloads):
 class TcpSink:
     """See ``mesh.connect.contract.Sink``."""
 
-    state: Mapping[str, Any] | None = None
+    state: JsonMapping | None = None
 
     def __init__(self) -> None:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def open(self, context: Context, state: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Connect."""
         url = str(context.options["url"])
         parts = urlsplit(url)

@@ -9,9 +9,8 @@ from mesh.receiver.types.arrivals import PushedPayloads
 from mesh.receiver.types.websockets_served import served
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mesh.connect.contract import Context
+    from mesh.model.values import JsonMapping
 
 #: Bytes of one message.
 _SIZE_MAX: Final = 1 << 20
@@ -23,7 +22,7 @@ class WebSocketServerSource(PushedPayloads):
     def __init__(self) -> None:
         self._server: Any = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Bind the port."""
         self.begin()
         self._server = await served(context, "source", self._take, size_max=_SIZE_MAX)

@@ -14,9 +14,8 @@ from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import PushedPayloads
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mesh.connect.contract import Batch, Context
+    from mesh.model.values import JsonMapping
 
 _CALL_S: Final = 10.0
 #: Messages that wait for the broker; the server has to wait after them.
@@ -69,7 +68,7 @@ class WebSocketSource(PushedPayloads):
         self._connection: Any = None
         self._reading: asyncio.Task[None] | None = None
 
-    async def open(self, context: Context, position: Mapping[str, Any] | None) -> None:
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
         """Connect."""
         self.begin()
         self._room = asyncio.Semaphore(_WAITING)

@@ -12,12 +12,12 @@ from dataclasses import astuple, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow.compute
 from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 
 from mesh.clock import SystemClock
 from mesh.spark import latency, sink_rows
+from pyspark_nats.arrow import kernels
 from pyspark_nats.source.rows import MESSAGE
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from mesh.spark.instance_io import InstanceIO
     from mesh.spark.latency import Sample
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-kernels: Any = pyarrow.compute
 #: Spark's local property of a task with the number of its batch.
 _BATCH: Final = "streaming.sql.batchId"
 

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from mesh.spark.instance_io import METADATA, SINK_SCHEMA
 from mesh.telemetry import traces
-from pyspark_nats.arrow import arrow
+from pyspark_nats.arrow import arrow, kernels
 from pyspark_nats.source.rows import MESSAGE
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
     Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-kernels: Any = pyarrow.compute
 #: Columns with headers: of range markers and of typed rows, and of rows for the sink.
 MARKED_COLUMN: Final = "headers"
 TYPED_COLUMN: Final = "_headers"
