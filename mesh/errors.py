@@ -120,7 +120,7 @@ class MeshError(Exception):
             out["position"] = {"line": at.line, "column": at.column, "length": at.length}
         return out
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         parts = self.code, self.message, self._detail, self.hint, self.position, self.related
         return (_rebuild, parts)
 
@@ -166,7 +166,7 @@ class MeshErrors(MeshError):
         )
         self.errors = tuple(errors)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (MeshErrors, (self.errors,))
 
 

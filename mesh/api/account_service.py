@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
@@ -13,13 +13,12 @@ from mesh.jetstream.directory import DirectoryUser
 from mesh.model.access import ALL, Grant, Permission, check_pattern, grant_values, permissions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from mesh.api.auth import Access
     from mesh.jetstream.audit import AuditFilter
     from mesh.jetstream.directory import ApiToken, Directory
     from mesh.jetstream.sessions import UserSession
     from mesh.model.access import Identity
+    from mesh.model.values import JsonMapping, JsonObject
 
 DAYS_MAX: Final = 366
 TEXT_MAX: Final = 200
@@ -43,12 +42,12 @@ class AccountService:
             )
         return users.directory
 
-    def users(self) -> list[dict[str, Any]]:
+    def users(self) -> list[JsonObject]:
         """Users of the directory, by name."""
         entries = sorted(self.directory.users.values(), key=lambda one: one.name)
         return [_user(one) for one in entries]
 
-    def file_users(self) -> list[dict[str, Any]]:
+    def file_users(self) -> list[JsonObject]:
         """Users of this manager's users file, by name; they are changed there."""
         users = self._access.users
         by_name = users.of_file() if users is not None else {}
@@ -57,9 +56,7 @@ class AccountService:
             for name, user in sorted(by_name.items())
         ]
 
-    async def put_user(
-        self, by: Identity, values: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], bool]:
+    async def put_user(self, by: Identity, values: JsonMapping) -> tuple[JsonObject, bool]:
         """Make a user, or change the given values of one; True for a new one.
 
         Another password and ``"active": false`` end the user's sessions.
@@ -143,7 +140,7 @@ class AccountService:
             listed = await store.listed()
             await store.end_ids([s.id for s in listed if s.user.casefold() == user.casefold()])
 
-    def tokens(self, identity: Identity) -> list[dict[str, Any]]:
+    def tokens(self, identity: Identity) -> list[JsonObject]:
         """One's own tokens, with ``admin`` those of all, without what makes them valid."""
         entries = [
             token
@@ -152,7 +149,7 @@ class AccountService:
         ]
         return [_token(one) for one in sorted(entries, key=lambda one: (one.user, one.id))]
 
-    async def make_token(self, identity: Identity, values: Mapping[str, Any]) -> dict[str, Any]:
+    async def make_token(self, identity: Identity, values: JsonMapping) -> JsonObject:
         """A token of one's own, with no more than one's own rights; ``token`` is shown once."""
         users = self._access.users
         # A provisioned user is known when a program asks, so its token ends with the user.
@@ -177,14 +174,14 @@ class AccountService:
             raise MeshError("MESH-A404", f'token "{id_}" does not exist')
         await self.directory.delete_token(id_)
 
-    async def audit(self, criteria: AuditFilter, limit: int) -> list[dict[str, Any]]:
+    async def audit(self, criteria: AuditFilter, limit: int) -> list[JsonObject]:
         """The last entries that fit, oldest first; MESH-A422 without an audit."""
         if self._access.entries is None:
             raise MeshError("MESH-A422", "this manager keeps no audit")
         return await self._access.entries(limit, criteria)
 
 
-def text_of(values: Mapping[str, Any], name: str) -> str:
+def text_of(values: JsonMapping, name: str) -> str:
     """A text of a body; MESH-A400 for another value."""
     value = values.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= TEXT_MAX or not value.isprintable():
@@ -196,7 +193,7 @@ def _administers(user: DirectoryUser) -> bool:
     return user.active and any(Permission.ADMIN in g.may and g.covers(None) for g in user.grants)
 
 
-def _grant_of(values: Mapping[str, Any]) -> Grant:
+def _grant_of(values: JsonMapping) -> Grant:
     """The grant of a body; MESH-A400 for another form, MESH-A422 for an unknown permission."""
     may, apps = values.get("may"), values.get("apps", "*")
     if not isinstance(may, list) or not all(isinstance(one, str) for one in may) or not may:
@@ -209,7 +206,7 @@ def _grant_of(values: Mapping[str, Any]) -> Grant:
         raise MeshError("MESH-A422", error.message, detail=error.detail) from error
 
 
-def _user(one: DirectoryUser) -> dict[str, Any]:
+def _user(one: DirectoryUser) -> JsonObject:
     return {
         "name": one.name,
         "grants": [grant_values(grant) for grant in one.grants],
@@ -219,7 +216,7 @@ def _user(one: DirectoryUser) -> dict[str, Any]:
     }
 
 
-def _token(one: ApiToken) -> dict[str, Any]:
+def _token(one: ApiToken) -> JsonObject:
     return {
         "id": one.id,
         "user": one.user,

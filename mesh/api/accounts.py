@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mesh.api.auth import Access
     from mesh.model.access import Identity
+    from mesh.model.values import JsonObject
 
 BODY_BYTES_MAX: Final = 10_000
 
@@ -91,7 +92,7 @@ def _identity() -> Identity:
     return current.get() or ANYONE
 
 
-async def _object(request: Request) -> dict[str, Any]:
+async def _object(request: Request) -> JsonObject:
     values = await json_body(request, BODY_BYTES_MAX)
     if not isinstance(values, dict):
         raise MeshError("MESH-A400", "the body is no JSON object")

@@ -16,7 +16,7 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -43,6 +43,7 @@ from mesh.model.access import (
 )
 from mesh.model.access import needed as permission_needed
 from mesh.model.operation import ANY_USER
+from mesh.model.values import JsonObject
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class Access:
     #: Takes entries of the audit.
     note: Callable[[AuditEntry], None] = lambda _: None
     #: The last entries; None where there is no audit.
-    entries: Callable[[int, AuditFilter], Awaitable[list[dict[str, Any]]]] | None = None
+    entries: Callable[[int, AuditFilter], Awaitable[list[JsonObject]]] | None = None
     #: Values that texts refer to; None where there are none.
     secrets: SecretStore | None = None
     #: Sessions at the pages; None where there are no pages.

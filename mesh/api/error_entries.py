@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from mesh.manager.service import ManagerService
+    from mesh.model.values import JsonObject
 
 _BODY_BYTES_MAX: Final = 16_000_000
 _DAY_S: Final = 86_400.0
@@ -107,7 +108,7 @@ class ErrorEntryRoutes:
 
     async def _find_entry(
         self, id_: int, app: str, permission: Permission
-    ) -> tuple[str, dict[str, Any]]:
+    ) -> tuple[str, JsonObject]:
         apps = await self._apps(app, permission)
         if app:
             return apps[0], await self._service.events.failed_one(apps[0], id_)
@@ -129,7 +130,7 @@ class ErrorEntryRoutes:
         return matches[0]
 
 
-def described(app: str, entry: dict[str, Any], *, is_whole: bool) -> dict[str, Any]:
+def described(app: str, entry: JsonObject, *, is_whole: bool) -> JsonObject:
     """An entry in the words of the original; ``is_whole``: with event and payload."""
     connector = str(entry.get("connector", ""))
     is_payload = bool(connector) or "data" in entry

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from mesh.manager.service import ManagerService
+    from mesh.model.values import JsonObject
 
 ACTIONS: Final = ("run", "pause", "resume", "stop")
 #: Of a file, and of the form around it.
@@ -118,7 +119,7 @@ class FeedRoutes:
         await self._feeds.delete_file(file)
         return _said(HTTPStatus.OK, f"deleted file '{file}'")
 
-    async def _visible(self, name: str) -> dict[str, Any]:
+    async def _visible(self, name: str) -> JsonObject:
         """The configuration of a simulation whose apps the user may see; MESH-A404."""
         config = await self._feeds.configuration(name)
         if not all(sees(Permission.APPS_VIEW, app) for app in feed_of(config).apps):
@@ -141,7 +142,7 @@ def _said(status: HTTPStatus, message: str, **more: Any) -> Response:
     return Json({"status": word, "message": message, **more}, status)
 
 
-def _response(values: dict[str, Any]) -> Response:
+def _response(values: JsonObject) -> Response:
     """JSON in the message, as its clients read it."""
     return _said(HTTPStatus.OK, orjson.dumps(values).decode())
 

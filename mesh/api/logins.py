@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from mesh.api.auth import Access
     from mesh.jetstream.sessions import UserSessions
+    from mesh.model.values import JsonObject
 
 BODY_BYTES_MAX: Final = 10_000
 _FIELDS_MAX: Final = 20
@@ -139,5 +140,5 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _refused(status: HTTPStatus, error: str, message: str) -> Response:
-    values: dict[str, Any] = {"code": f"MESH-A{status.value}", "type": error_type(status)}
+    values: JsonObject = {"code": f"MESH-A{status.value}", "type": error_type(status)}
     return Json({**values, "message": message, "error": error, "description": message}, status)

@@ -12,7 +12,7 @@ twice.  They are derived from the view that REST and the command line show.  Cou
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from prometheus_client import GCCollector, ProcessCollector
 from prometheus_client.core import (
@@ -28,6 +28,7 @@ import mesh
 from mesh.api.routing import REQUEST_SECONDS
 from mesh.control.lifecycle import AppState
 from mesh.model.histogram import BATCH_BOUNDS_S, LATENCY_BOUNDS_S
+from mesh.model.values import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -68,8 +69,8 @@ class ManagerValues:
 class ClusterValues:
     """Figures of the cluster, as JSON values where REST has them."""
 
-    apps: Sequence[Mapping[str, Any]]
-    nodes: Sequence[Mapping[str, Any]]
+    apps: Sequence[JsonMapping]
+    nodes: Sequence[JsonMapping]
     #: By instance: age of the oldest message that waits, seconds.
     backlog_s: Mapping[str, float] = field(default_factory=dict)
     #: By app.
@@ -84,7 +85,7 @@ class ClusterValues:
     findings: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
 
 
-def statistics(apps: Iterable[Mapping[str, Any]], now_ms: int = 0) -> list[dict[str, Any]]:
+def statistics(apps: Iterable[JsonMapping], now_ms: int = 0) -> list[JsonObject]:
     """A row for each app: sums over its instances since they were placed."""
     return [
         {
@@ -293,11 +294,11 @@ class _ClusterCollector(Collector):
                 limit.add_metric((app, stream), ratio)
         yield from (size, limit, lag)
 
-    def _instances(self) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    def _instances(self) -> Iterator[tuple[tuple[str, ...], JsonMapping]]:
         for app in self._measured:
             for one in app["instances"]:
                 yield (app["app"], one["group"], one["instance"]), one
 
 
-def _sum(app: Mapping[str, Any], key: str) -> int:
+def _sum(app: JsonMapping, key: str) -> int:
     return sum(one.get(key, 0) for one in app["instances"])

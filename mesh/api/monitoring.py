@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from mesh.manager.service import ManagerService
+    from mesh.model.values import JsonObject
 
 #: Presence of a worker in the words of the system before this one.
 _NODE_STATES: Final = {"alive": "ACTIVE", "suspect": "ACTIVE", "gone": "INACTIVE"}
@@ -145,10 +146,10 @@ class Monitoring:
             cluster = ClusterValues(apps, nodes, **await self._service.cluster_figures())
         return Response(exposition(manager, cluster), media_type=CONTENT_TYPE)
 
-    async def _by_name(self) -> dict[str, dict[str, Any]]:
+    async def _by_name(self) -> dict[str, JsonObject]:
         return {node["id"]: node for node in values_of(await self._service.nodes())}
 
-    async def _workers(self) -> list[dict[str, Any]]:
+    async def _workers(self) -> list[JsonObject]:
         nodes = values_of(await self._service.nodes())
         return [n for n in nodes if n["role"] == "worker" and n["presence"] != "gone"]
 
@@ -162,8 +163,8 @@ def _history_key(app: str | None, group: str | None, node: str | None) -> tuple[
     raise parameter_error("app", "", "the name of an app; or node that of a node")
 
 
-def _parent(app: dict[str, Any]) -> dict[str, Any]:
-    groups: dict[str, dict[str, Any]] = {}
+def _parent(app: JsonObject) -> JsonObject:
+    groups: dict[str, JsonObject] = {}
     for one in app["instances"]:
         group = groups.setdefault(
             one["group"], {"group": one["group"], "instances": 0, "running": 0}
@@ -178,13 +179,11 @@ def _parent(app: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _children(
-    app: dict[str, Any], nodes: dict[str, dict[str, Any]], now_ms: int
-) -> list[dict[str, Any]]:
+def _children(app: JsonObject, nodes: dict[str, JsonObject], now_ms: int) -> list[JsonObject]:
     return [{"parentAppName": app["app"], **_child(one, nodes, now_ms)} for one in app["instances"]]
 
 
-def _child(one: dict[str, Any], nodes: dict[str, dict[str, Any]], now_ms: int) -> dict[str, Any]:
+def _child(one: JsonObject, nodes: dict[str, JsonObject], now_ms: int) -> JsonObject:
     worker = nodes.get(one["worker"] or "")
     presence = worker["presence"] if worker is not None else None
     return {

@@ -21,6 +21,7 @@ import orjson
 from mesh.errors import MeshError
 from mesh.http.web_answers import ask
 from mesh.model.access import Grant, Identity, check_pattern, permissions_of
+from mesh.model.values import JsonObject
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def is_secure(url: str) -> bool:
     )
 
 
-def grants_of(claims: dict[str, Any], settings: OidcSettings) -> tuple[Grant, ...]:
+def grants_of(claims: JsonObject, settings: OidcSettings) -> tuple[Grant, ...]:
     """The grants of the values that the claim of roles has; a path of names has dots."""
     value: Any = claims
     for part in settings.roles_claim.split("."):
@@ -112,7 +113,7 @@ class Provider:
     _keys: Any = None
     _read_s: float = float("-inf")
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _metadata: dict[str, Any] = field(default_factory=dict)
+    _metadata: JsonObject = field(default_factory=dict)
     _metadata_s: float = float("-inf")
 
     async def identity(self, token: str, *, is_direct: bool = False) -> Identity:
@@ -128,7 +129,7 @@ class Provider:
             raise _invalid(f"it is no access token but a token of use {claims['token_use']!r}")
         return self.identity_of(claims)
 
-    def identity_of(self, claims: dict[str, Any]) -> Identity:
+    def identity_of(self, claims: JsonObject) -> Identity:
         """The user of verified claims; MESH-A401 if they have no usable name."""
         name = claims.get(self.settings.user_claim)
         if not isinstance(name, str) or not name or not name.isprintable() or len(name) > 200:
@@ -138,7 +139,7 @@ class Provider:
 
     async def claims(
         self, token: str, audience: str, *, is_direct: bool = False, nonce: str | None = None
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The claims of a token.
 
         Args:
@@ -157,7 +158,7 @@ class Provider:
             raise _invalid("it is too long")
         key = await self._key_of(_key_id(token), 0.0 if is_direct else _AGAIN_S)
         now_s = self.clock.wall_ms() // 1000
-        others: dict[str, Any] = {}
+        others: JsonObject = {}
         if nonce is not None:
             others["nonce"] = {"essential": True, "value": nonce}
         registry = jwt.JWTClaimsRegistry(
@@ -176,7 +177,7 @@ class Provider:
             raise _invalid(f"{error}") from error
         return read.claims
 
-    async def metadata(self) -> dict[str, Any]:
+    async def metadata(self) -> JsonObject:
         """The document of the provider's endpoints; MESH-A108 if it can't be read."""
         now_s = self.clock.monotonic_s()
         if now_s - self._metadata_s < _KEYS_S:
@@ -237,9 +238,9 @@ class Provider:
             return self.settings.jwks_url
         return str((await self._discover())["jwks_uri"])
 
-    async def _discover(self) -> dict[str, Any]:
+    async def _discover(self) -> JsonObject:
         base = self.settings.issuer.rstrip("/")
-        metadata: dict[str, Any] = orjson.loads(
+        metadata: JsonObject = orjson.loads(
             await self.fetch(f"{base}/.well-known/openid-configuration")
         )
         if metadata["issuer"] != self.settings.issuer:

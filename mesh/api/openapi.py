@@ -13,10 +13,11 @@ from mesh.model.operations import SECTIONS, section_title
 
 if TYPE_CHECKING:
     from mesh.model.operation import Operation
+    from mesh.model.values import JsonObject
 
-_TEXT: Final[dict[str, Any]] = {"type": "string"}
+_TEXT: Final[JsonObject] = {"type": "string"}
 #: Schemas of parameters of paths that are no plain texts.
-_PATH: Final[dict[str, dict[str, Any]]] = {
+_PATH: Final[dict[str, JsonObject]] = {
     "app": {"type": "string", "pattern": f"^{names.APP_NAME}$"},
     "id": {"type": "integer", "minimum": 0, "maximum": HIGH},
     "sequence": {"type": "integer", "minimum": 0, "maximum": HIGH},
@@ -33,9 +34,9 @@ _ERROR: Final = {
 
 
 @functools.cache
-def document() -> dict[str, Any]:
+def document() -> JsonObject:
     """The document of all operations."""
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, JsonObject] = {}
     for section in SECTIONS:
         for one in operations_of(section):
             for path in one.paths:
@@ -55,7 +56,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def _operation(one: Operation[..., Any], path: str) -> dict[str, Any]:
+def _operation(one: Operation[..., Any], path: str) -> JsonObject:
     is_open = isinstance(one.permission, Public)
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": _PATH.get(name, _TEXT)}
@@ -71,11 +72,11 @@ def _operation(one: Operation[..., Any], path: str) -> dict[str, Any]:
         for parameter in one.parameters
         if parameter.place is ParameterPlace.QUERY
     ]
-    answer: dict[str, Any] = {"description": "The answer."}
+    answer: JsonObject = {"description": "The answer."}
     if one.answer_schema:
         answer["content"] = {"application/json": {"schema": one.answer_schema}}
     error = {"schema": {"$ref": "#/components/schemas/Error"}}
-    entry: dict[str, Any] = {
+    entry: JsonObject = {
         "operationId": f"{one.method} {path}",
         "summary": one.summary,
         "description": "" if is_open else f"Permission: {one.permission or 'any user'}.",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from mesh.manager.service import ManagerService
+    from mesh.model.values import JsonObject
 
 BODY_BYTES_MAX: Final = 10_000
 #: Kind of an element by the last part of its route.
@@ -155,7 +156,7 @@ class OriginalRoutes:
     @serves(OriginalOperations.load)
     async def load(self, request: Request) -> Any:
         leadership = await self._service.leadership()
-        nodes: list[dict[str, Any]] = values_of(await self._service.nodes())
+        nodes: list[JsonObject] = values_of(await self._service.nodes())
         manager = next(
             (n for n in nodes if (n["role"], n["id"]) == ("manager", leadership.manager)), {}
         )

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from mesh.manager.service import ManagerService
+    from mesh.model.values import JsonObject
 
 #: A text and its events.
 BODY_BYTES_MAX: Final = 5_000_000
@@ -37,7 +38,7 @@ class PreviewRoutes:
         return await self._service.previews.preview(text, **arguments)
 
 
-def preview_request(values: Any) -> dict[str, Any]:
+def preview_request(values: Any) -> JsonObject:
     """The arguments of ``Previews.preview`` from JSON values, with ``name``; MESH-A400."""
     if not isinstance(values, dict):
         raise MeshError("MESH-A400", "a preview is a JSON object")

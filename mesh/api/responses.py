@@ -15,6 +15,8 @@ from mesh.language.naming import named
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from mesh.model.values import JsonObject
+
 
 #: An app is a page of text; more is a mistake.
 TEXT_BYTES_MAX: Final = 1_000_000
@@ -59,9 +61,9 @@ def values_of(value: Any) -> Any:
 STATUSES: Final = {"running": "active", "starting": "waiting", "waiting": "waiting"}
 
 
-def with_status(app: Any) -> dict[str, Any]:
+def with_status(app: Any) -> JsonObject:
     """A status with the word that the system before this one had for its state."""
-    values: dict[str, Any] = values_of(app)
+    values: JsonObject = values_of(app)
     return {**values, "status": STATUSES.get(values.get("state", ""), "inactive")}
 
 

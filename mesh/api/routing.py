@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mesh.manager.service import ManagerService
     from mesh.model.operation import Operation
 
-    Handler = Callable[..., Awaitable[Any]]
+    Handler = Callable[..., Awaitable[object]]
 
 H = TypeVar("H", bound="Handler")
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from mesh.api.auth import Access
+    from mesh.model.values import JsonMapping, JsonObject
 
     Handler = Callable[[Any, Request], Awaitable[Response]]
 
@@ -225,7 +226,7 @@ class ScimRoutes:
 
         raise NotFoundException(detail="there is no such endpoint")
 
-    def _stored(self, kind: str, id_: str) -> dict[str, Any]:
+    def _stored(self, kind: str, id_: str) -> JsonObject:
         from scim2_models import NotFoundException
 
         resource = self._accounts.directory.resources.get((kind, id_))
@@ -262,7 +263,7 @@ class ScimRoutes:
         if kind == USER and (values.get("active") is False or is_renamed):
             await self._accounts.end_provisioned(identity_name(before.get(name, values[name])))
 
-    def _search(self, request: Request, query: dict[str, Any], kinds: tuple[str, ...]) -> Response:
+    def _search(self, request: Request, query: JsonObject, kinds: tuple[str, ...]) -> Response:
         from scim2_models import Context, SearchRequest
 
         bound: Any = SearchRequest
@@ -284,7 +285,7 @@ class ScimRoutes:
         ]
         return ScimJson(_listed(shown, len(models), start + 1))
 
-    def _shown(self, request: Request, kind: str, id_: str) -> dict[str, Any]:
+    def _shown(self, request: Request, kind: str, id_: str) -> JsonObject:
         """A resource, with the attributes that the request asks for."""
         from scim2_models import Context, ResponseParameters
 
@@ -292,12 +293,12 @@ class ScimRoutes:
         query = {name: request.query_params[name] for name in names if name in request.query_params}
         model = _models()[kind]
         selection = ResponseParameters[model].model_validate(query)  # type: ignore[valid-type]  # made of a value
-        values: dict[str, Any] = model.model_validate(self._full(request, kind, id_)).model_dump(
+        values: JsonObject = model.model_validate(self._full(request, kind, id_)).model_dump(
             scim_ctx=Context.RESOURCE_QUERY_RESPONSE, response_parameters=selection
         )
         return values
 
-    def _full(self, request: Request, kind: str, id_: str) -> dict[str, Any]:
+    def _full(self, request: Request, kind: str, id_: str) -> JsonObject:
         """A resource with its location, and a user with its groups."""
         values = self._stored(kind, id_)
         base = f"{_base(request)}{_BASE}"
@@ -315,7 +316,7 @@ class ScimRoutes:
         return full
 
 
-def _models() -> dict[str, Any]:
+def _models() -> JsonObject:
     from scim2_models import Group, User
 
     return {USER: User, GROUP: Group}
@@ -333,7 +334,7 @@ def _meta(kind: str, location: str) -> dict[str, str]:
     return {"resourceType": kind, "location": location}
 
 
-def _listed(resources: list[Any], total: int | None = None, start: int = 1) -> dict[str, Any]:
+def _listed(resources: list[Any], total: int | None = None, start: int = 1) -> JsonObject:
     return {
         "schemas": ["urn:ietf:params:scim:api:messages:2.0:ListResponse"],
         "totalResults": len(resources) if total is None else total,
@@ -343,7 +344,7 @@ def _listed(resources: list[Any], total: int | None = None, start: int = 1) -> d
     }
 
 
-def _chosen(entries: list[dict[str, Any]], key: str | None, what: str) -> Response:
+def _chosen(entries: list[JsonObject], key: str | None, what: str) -> Response:
     """All values, or the one with an id."""
     from scim2_models import NotFoundException
 
@@ -355,7 +356,7 @@ def _chosen(entries: list[dict[str, Any]], key: str | None, what: str) -> Respon
     return ScimJson(one)
 
 
-async def _object(request: Request) -> dict[str, Any]:
+async def _object(request: Request) -> JsonObject:
     from scim2_models import InvalidSyntaxException
 
     try:
@@ -367,7 +368,7 @@ async def _object(request: Request) -> dict[str, Any]:
     return values
 
 
-def _with_filters(request: Mapping[str, Any]) -> dict[str, Any]:
+def _with_filters(request: JsonMapping) -> JsonObject:
     """A PATCH request in which values of removals are filters; others stay as they are.
 
     Entra ID and Okta remove by value:
@@ -395,7 +396,7 @@ def _divided(operation: Any) -> list[Any]:
     return _removals(operation, path, value)
 
 
-def _removals(operation: Mapping[str, Any], path: Any, value: Any) -> list[Any]:
+def _removals(operation: JsonMapping, path: Any, value: Any) -> list[Any]:
     """An operation for each value of an attribute."""
     if not isinstance(path, str) or "[" in path or "." in path.rpartition(":")[2]:
         return [operation]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from mesh.api.oidc import Provider
     from mesh.model.access import Grant, Identity
+    from mesh.model.values import JsonObject
     from mesh.settings import OidcSettings
 
 log = logging.getLogger(__name__)
@@ -156,7 +157,7 @@ class SignIn:
             raise _refused("the provider's answer is about another user")
         return user
 
-    async def _user(self, tokens: dict[str, Any], nonce: str | None = None) -> SignedIn:
+    async def _user(self, tokens: JsonObject, nonce: str | None = None) -> SignedIn:
         claims = await self.provider.claims(
             str(tokens.get("id_token", "")), self.client_id, is_direct=True, nonce=nonce
         )
@@ -168,9 +169,7 @@ class SignIn:
             identity.user, grants, _valid_s(tokens), str(tokens.get("refresh_token") or "")
         )
 
-    async def _other_grants(
-        self, claims: dict[str, Any], tokens: dict[str, Any]
-    ) -> tuple[Grant, ...]:
+    async def _other_grants(self, claims: JsonObject, tokens: JsonObject) -> tuple[Grant, ...]:
         """Grants by an access token for the API, or else by the userinfo endpoint."""
         token = str(tokens.get("access_token", ""))
         identity = await self._api_user(token)
@@ -194,7 +193,7 @@ class SignIn:
         except MeshError:
             return None
 
-    async def _tokens(self, **form: str) -> dict[str, Any] | None:
+    async def _tokens(self, **form: str) -> JsonObject | None:
         """The token endpoint's answer; None if it refuses the code or the refresh token."""
         headers, values = [("Accept", "application/json")], dict(form)
         auth = None
@@ -213,7 +212,7 @@ class SignIn:
             return None
         raise _unreachable(f"HTTP {status}, {error}")
 
-    async def _call(self, method: str, url: str, **more: Any) -> tuple[int, dict[str, Any]]:
+    async def _call(self, method: str, url: str, **more: Any) -> tuple[int, JsonObject]:
         if not is_secure(url):
             raise _unreachable("an endpoint is not an https URL")
         try:
@@ -271,7 +270,7 @@ def make_sign_in(provider: Provider | None, public_url: str = "") -> SignIn | No
     return SignIn(provider, settings.client_id, secret, settings.scopes, public_url)
 
 
-def _valid_s(tokens: dict[str, Any]) -> float:
+def _valid_s(tokens: JsonObject) -> float:
     lifetime = tokens.get("expires_in")
     is_number = isinstance(lifetime, int | float) and not isinstance(lifetime, bool)
     return max(0.0, float(lifetime)) if is_number and lifetime is not None else _VALID_S

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec, Channel, GroupSpec
     from mesh.model.cost import CalibrationTask
+    from mesh.model.values import JsonObject
     from mesh.spark.shared_query.members import Offsets
     from mesh.spark.shared_query.work import Outcome, WorkItem
 
@@ -182,12 +183,12 @@ class GroupCalibration:
             }
             self._ask(f"$JS.API.STREAM.CREATE.{name}", config)
 
-    def _ask(self, call: str, values: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, call: str, values: JsonObject) -> JsonObject:
         calls = [(call, orjson.dumps(values))]
         replies = self._connection.retry_while_unavailable(
             "asking", lambda: self._connection.requests(calls)
         )
-        answer: dict[str, Any] = orjson.loads(replies[0].data)
+        answer: JsonObject = orjson.loads(replies[0].data)
         return answer
 
     def _fill(self, channel: Channel, count: int, seed: int) -> None:

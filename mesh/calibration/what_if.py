@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec
     from mesh.model.cost import GroupCost
+    from mesh.model.values import JsonObject
     from mesh.plan.capacity import Capacity
 
 #: Events of the input that each run has.
@@ -34,7 +35,7 @@ def answer(
     cores: int = 0,
     running: Mapping[str, float] | None = None,
     events: int = 0,
-) -> dict[str, Any]:
+) -> JsonObject:
     """The needs of an app, as JSON values of ``Capacity`` with ``notes``.
 
     Args:

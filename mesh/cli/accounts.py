@@ -14,6 +14,7 @@ from mesh.cli.output import Output, show_rows
 
 if TYPE_CHECKING:
     from mesh.client import ClientContext
+    from mesh.model.values import JsonObject
 
 _PANEL = "Users"
 
@@ -184,12 +185,12 @@ def audit(
     _show(output, entries, rows)
 
 
-def _show(output: Output, answer: Any, rows: list[dict[str, Any]]) -> None:
+def _show(output: Output, answer: Any, rows: list[JsonObject]) -> None:
     columns = list(rows[0]) if rows else []
     show_rows(output, answer, columns, [list(row.values()) for row in rows])
 
 
-def _shown(grants: list[dict[str, Any]]) -> dict[str, str]:
+def _shown(grants: list[JsonObject]) -> dict[str, str]:
     return {
         "may": "; ".join(" ".join(one["may"]) for one in grants),
         "apps": "; ".join(one["apps"] for one in grants),

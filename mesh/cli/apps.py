@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from mesh.client import ClientContext
     from mesh.model.answers import InstanceAnswer
+    from mesh.model.values import JsonObject
 
 _PANEL = "Apps of a cluster"
 #: Longest wait for a manager on this machine that is starting, seconds.
@@ -111,7 +112,7 @@ def deploy(
         raise typer.BadParameter("is for one file", param_hint="--name")
     is_new = not (replace or reset or begin != "earliest" or len(files) > 1)
     inputs = inputs_of_deploy(past, column, until, is_new=is_new)
-    done: list[dict[str, Any]] = []
+    done: list[JsonObject] = []
     with CommandClient(at) as client:
         client.wait_until_up(min(timeout, _MANAGER_S))
         for file in files:
@@ -152,7 +153,7 @@ def deploy_and_wait(
     reset: Sequence[str] = (),
     begin: str = "earliest",
     at: ClientContext | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Deploy ``text``; returns whether it runs, the time that took, and the status.
 
     A running app of its name is changed: with ``replace`` it is removed first, otherwise the groups
@@ -166,7 +167,7 @@ def deploy_and_wait(
         done = followed(at, text, partial(client.patient().deploy, text, **options))
     else:
         done = client.deploy(text, **options)
-    answer: dict[str, Any] = {**done, "running": False, "status": None, "seconds": None}
+    answer: JsonObject = {**done, "running": False, "status": None, "seconds": None}
     if timeout_s > 0:
         answer["status"] = client.wait_running(done["app"], timeout_s)
         answer["running"] = answer["status"]["state"] == "running"

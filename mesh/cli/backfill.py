@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from mesh.client import ClientContext
+    from mesh.model.values import JsonObject
     from mesh.processes.progress import Work
 
 R = TypeVar("R")
@@ -172,7 +173,7 @@ def backfill_and_wait(
     text: str,
     inputs: Sequence[HistoryInput],
     timeout_s: float,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Deploy an app after its history, with progress on standard error; the outcome."""
     deploy = partial(
         client.backfill,
@@ -234,7 +235,7 @@ def _is_back(other: CommandClient) -> bool:
     return False
 
 
-def describe(done: dict[str, Any]) -> str:
+def describe(done: JsonObject) -> str:
     """The outcome in sentences."""
     resumed = done.get("resumed", 0)
     rate = (done["rows"] - resumed) / max(done["seconds"], 1e-3)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh import client
 from mesh.client.context import is_loopback
 from mesh.processes.progress import working
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import httpx
 
     from mesh.model.answers import StatusAnswer
+    from mesh.model.values import JsonMapping, JsonObject
 
 #: Interval at which a manager that starts is asked, seconds.
 _LOOK_S: Final = 0.2
@@ -70,9 +71,7 @@ class CommandClient(client.Client):
             return super()._send(request)
 
 
-def with_status(
-    client: CommandClient, done: Mapping[str, Any], app: str, timeout_s: float
-) -> dict[str, Any]:
+def with_status(client: CommandClient, done: JsonMapping, app: str, timeout_s: float) -> JsonObject:
     """An outcome with the status of its app, and whether it runs; as it is without a time."""
     if not timeout_s:
         return dict(done)

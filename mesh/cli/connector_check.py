@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.client import ClientContext
+    from mesh.model.values import JsonObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -57,9 +58,7 @@ def check(
         raise typer.Exit(1)
 
 
-def _outcomes(
-    text: str, at: ClientContext, local: bool, config: Path | None
-) -> list[dict[str, Any]]:
+def _outcomes(text: str, at: ClientContext, local: bool, config: Path | None) -> list[JsonObject]:
     """The checks of a cluster's workers, or of this machine."""
     if at.server and not local and config is None:
         with working("workers open sources and sinks"), CommandClient(at) as client:
@@ -73,7 +72,7 @@ def _outcomes(
         return asyncio.run(results(session, text))
 
 
-def _show(outcomes: list[dict[str, Any]]) -> None:
+def _show(outcomes: list[JsonObject]) -> None:
     show_table(
         ("stream", "source or sink", "address", "worker", "result"),
         [
@@ -89,7 +88,7 @@ def _show(outcomes: list[dict[str, Any]]) -> None:
             typer.echo(f"{one['stream']}: can't be read: {reason}")
 
 
-def _result(one: dict[str, Any]) -> str:
+def _result(one: JsonObject) -> str:
     if one["problem"]:
         return str(one["problem"])
     if one["sample"] or one["refused"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -83,7 +83,7 @@ def _run(file: Path, config: Path | None, work: Work) -> list[FollowedStream]:
 
 
 def _show(streams: list[FollowedStream]) -> None:
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for one in streams:
         last_seen = f"{one.silent_s:.1f} s ago" if one.silent_s >= 0 else "never"
         there: int | str = "no answer"

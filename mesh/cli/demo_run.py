@@ -23,6 +23,7 @@ from mesh.client import wire
 from mesh.errors import MeshError
 from mesh.files import shipped
 from mesh.model import names
+from mesh.model.values import JsonMapping, JsonObject
 from mesh.operators import loop_cache
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Demo:
     )
     #: Event time to the time at which its last event was published, ms since 1970.
     published_ms: dict[int, float] = field(default_factory=dict)
-    events: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
+    events: list[tuple[int, JsonObject]] = field(default_factory=list)
     first_row_s: float | None = None
     last_row_s: float = 0.0
     #: Latencies count while events are published steadily.
@@ -275,7 +276,7 @@ class Demo:
             await asyncio.sleep(0.1)
 
     def _sum_up(
-        self, status: dict[str, Any], expected: dict[str, Counter[bytes]], server: str
+        self, status: JsonMapping, expected: dict[str, Counter[bytes]], server: str
     ) -> None:
         lost, doubled = 0, 0
         rows = []
@@ -319,7 +320,7 @@ def parts_of(events: int) -> tuple[int, int]:
     return steady, events - steady
 
 
-def events_of(count: int) -> list[tuple[int, dict[str, Any]]]:
+def events_of(count: int) -> list[tuple[int, JsonObject]]:
     """The first ``count`` events: times in ms since 1970, and values."""
     # Imported late: it reads a table of 26,115 rows.
     from mesh.testing import weather
@@ -348,7 +349,7 @@ def expected_rows(text: str, count: int) -> dict[str, Counter[bytes]]:
     return counts
 
 
-def row_key(row: dict[str, Any]) -> bytes:
+def row_key(row: JsonObject) -> bytes:
     """A row as bytes that two rows share only if they are equal to the last bit."""
     return orjson.dumps(row, option=orjson.OPT_SORT_KEYS)
 

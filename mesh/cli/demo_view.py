@@ -13,6 +13,8 @@ from mesh.cli.output import show_table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mesh.model.values import JsonObject
+
 #: Interval of updates of the view.
 _EVERY_S = 0.25
 _LINE_EVERY_S = 2.0
@@ -63,8 +65,8 @@ class DemoView:
     def summary(
         self,
         findings: Sequence[tuple[str, str]],
-        outputs: Sequence[tuple[Any, ...]],
-        instances: Sequence[dict[str, Any]],
+        outputs: Sequence[tuple[object, ...]],
+        instances: Sequence[JsonObject],
         hints: Sequence[str],
     ) -> None:
         """Print the last screen: findings, tables and hints."""

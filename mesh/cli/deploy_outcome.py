@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mesh.cli.backfill import describe
 from mesh.cli.output import counted
 from mesh.model import names
 
+if TYPE_CHECKING:
+    from mesh.model.values import JsonObject
 
-def describe_deploy(done: dict[str, Any]) -> str:
+
+def describe_deploy(done: JsonObject) -> str:
     """The outcome of ``deploy_and_wait``, a sentence, its warnings."""
     warnings = [f"\n  warning: {one}" for one in done.get("warnings") or ()]
     return "".join([_outcome(done), *warnings])
 
 
-def describe_guarantees(done: dict[str, Any]) -> str:
+def describe_guarantees(done: JsonObject) -> str:
     """Lines of what holds, and of each thing that does not, to follow the outcome."""
     first, *others = done.get("guarantees") or [""]
     if others:
@@ -23,7 +26,7 @@ def describe_guarantees(done: dict[str, Any]) -> str:
     return "".join([f"\n  {first}" if first else "", *(f"\n    {line}" for line in others)])
 
 
-def _outcome(done: dict[str, Any]) -> str:
+def _outcome(done: JsonObject) -> str:
     name, status, seconds = names.app_of_token(done["app"]), done["status"], done["seconds"]
     again = "" if done.get("is_new", True) else " (the same text was deployed already)"
     if done.get("replaced"):
@@ -50,7 +53,7 @@ def _outcome(done: dict[str, Any]) -> str:
     return f'app "{name}" is deployed, but {status["state"]} after {seconds:.1f} s: {reason}{again}'
 
 
-def _describe_edit(edit: dict[str, Any]) -> str:
+def _describe_edit(edit: JsonObject) -> str:
     """One line per group that restarts, starts or stops, with its reasons."""
     lines = []
     for group in edit["groups"]:

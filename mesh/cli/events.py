@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mesh.client import ClientContext
+    from mesh.model.values import JsonObject
 
 _PANEL = "Events"
 StreamArgument = Annotated[str, typer.Argument(help="Stream of the app.", metavar="STREAM")]
@@ -134,7 +135,7 @@ async def _tap(
 def _line(one: taps.StreamEvent, output: Output) -> str:
     if output is not Output.JSON:
         return orjson.dumps(one.event).decode()
-    values: dict[str, Any] = {"subject": one.subject, "time_ms": one.time_ms}
+    values: JsonObject = {"subject": one.subject, "time_ms": one.time_ms}
     if one.sequence:
         values["sequence"] = one.sequence
     return orjson.dumps({**values, "event": one.event}).decode()

@@ -15,6 +15,7 @@ from mesh.connect.spec import Kind, value_of
 
 if TYPE_CHECKING:
     from mesh.client import ClientContext
+    from mesh.model.values import JsonObject
 
 _PANEL = "Apps of a cluster"
 
@@ -154,7 +155,7 @@ def _age_s(text: str) -> float:
         raise typer.BadParameter(str(error), param_hint="--older-than") from error
 
 
-def _event(text: str) -> dict[str, Any]:
+def _event(text: str) -> JsonObject:
     try:
         values = orjson.loads(text)
     except orjson.JSONDecodeError as error:
@@ -164,7 +165,7 @@ def _event(text: str) -> dict[str, Any]:
     return values
 
 
-def _short(entry: dict[str, Any]) -> str:
+def _short(entry: JsonObject) -> str:
     data = entry.get("data")
     text = data if isinstance(data, str) else repr(data)
     return text if len(text) <= 80 else text[:77] + "..."

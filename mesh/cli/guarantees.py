@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from mesh.cli.output import counted, show_table
 
+if TYPE_CHECKING:
+    from mesh.model.values import JsonObject
 
-def show(guarantees: dict[str, Any]) -> None:
+
+def show(guarantees: JsonObject) -> None:
     """Print a row for each place, then reasons and remedies."""
     rows = guarantees["rows"]
     failures = list(dict.fromkeys(row["failure"] for row in rows))

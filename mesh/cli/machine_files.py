@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
@@ -17,6 +17,8 @@ from mesh.model.nats_roles import NatsRole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from mesh.model.values import JsonObject
 
 #: The directory that the units of ``conf/systemd`` name for the program.
 UNIT_PREFIX: Final = "/opt/mesh/bin"
@@ -111,7 +113,7 @@ Environment=MESH_NATS_TLS_CERT=/etc/mesh/client.crt MESH_NATS_TLS_KEY=%d/client.
 """
 
 
-def _nats_section(text: str) -> dict[str, Any]:
+def _nats_section(text: str) -> JsonObject:
     try:
         section = yaml.safe_load(text)["nats"]
         str(section["url"])
@@ -125,9 +127,9 @@ def _nats_section(text: str) -> dict[str, Any]:
     return {name: value for name, value in section.items() if name != "nkey_seed_file"}
 
 
-def _settings(role: MachineRole, nats: dict[str, Any]) -> dict[str, Any]:
+def _settings(role: MachineRole, nats: JsonObject) -> JsonObject:
     servers = str(nats["url"]).count(",") + 1
-    values: dict[str, Any] = {"nats": nats, "channels": {"replicas": 3 if servers >= 3 else 1}}
+    values: JsonObject = {"nats": nats, "channels": {"replicas": 3 if servers >= 3 else 1}}
     if role is MachineRole.MANAGER:
         # The key is a credential as well.
         values["manager"] = {"host": "0.0.0.0", "tls_cert": str(CONFIG / "api.crt")}

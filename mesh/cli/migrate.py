@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.migrate import Note
+    from mesh.model.values import JsonObject
 
 _APPS: Final = (".siddhi", ".siddhiql")
 _SETTINGS: Final = (".yaml", ".yml")
@@ -157,7 +158,7 @@ def _write(target: Path, done: Sequence[_Done]) -> None:
             file.write_bytes(text.encode())
 
 
-def _values(one: _Done) -> dict[str, Any]:
+def _values(one: _Done) -> JsonObject:
     return {
         "file": shown_path(one.path),
         "app": one.app or None,

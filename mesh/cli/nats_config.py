@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from mesh.jetstream.accounts import ClusterServer, NatsUser, TlsFiles
     from mesh.model.nats_roles import ClientGrant, StreamGrant
+    from mesh.model.values import JsonObject
 
 _PANEL = "Parts of a cluster"
 _STATE = "roles.json"
@@ -137,7 +138,7 @@ def _read(
         ) from error
 
 
-def _user(name: str, values: dict[str, Any]) -> NatsUser:
+def _user(name: str, values: JsonObject) -> NatsUser:
     from mesh.jetstream.accounts import NatsUser
     from mesh.model.nats_roles import ClientGrant, NatsRole
 
@@ -153,10 +154,10 @@ def _user(name: str, values: dict[str, Any]) -> NatsUser:
     return NatsUser(name, of, tuple(values["keys"]), sinks=tuple(values.get("sinks", ())))
 
 
-def _values(user: NatsUser) -> dict[str, Any]:
+def _values(user: NatsUser) -> JsonObject:
     from mesh.model.nats_roles import ClientGrant
 
-    values: dict[str, Any] = {"keys": user.keys}
+    values: JsonObject = {"keys": user.keys}
     if isinstance(user.of, ClientGrant):
         values["publish"] = [f"{one.app}.{one.stream}" for one in user.of.publish]
         values["read"] = [f"{one.app}.{one.stream}" for one in user.of.read]

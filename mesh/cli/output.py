@@ -14,7 +14,9 @@ import typer
 from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from mesh.model.values import JsonMapping, JsonObject
 
 
 class Output(StrEnum):
@@ -47,7 +49,7 @@ def show_rows(
         show_table(columns, rows)
 
 
-def because(status: Mapping[str, Any]) -> str:
+def because(status: JsonMapping) -> str:
     """The reason of a status to follow its state; empty without one."""
     return f": {status['reason']}" if status.get("reason") else ""
 
@@ -124,7 +126,7 @@ def pointing_at(path: Path, text: str, output: Output = Output.TEXT) -> Iterator
         raise typer.Exit(1) from error
 
 
-def refusal(path: Path, error: MeshError) -> dict[str, Any]:
+def refusal(path: Path, error: MeshError) -> JsonObject:
     """The errors of a file as JSON values."""
     values = [one.to_dict() for one in all_errors(error)]
     return {"file": shown_path(path), "error": values[0], "errors": values}

@@ -15,9 +15,10 @@ from mesh.cli.variables import NameOption, VarOption, filled, parse_variables
 from mesh.processes.progress import working
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from mesh.client import ClientContext
+    from mesh.model.values import JsonMapping, JsonObject
 
 #: Time for a preview on this machine, seconds: native loops may have to be compiled.
 _HERE_S: Final = 120.0
@@ -104,7 +105,7 @@ def preview(
         raise typer.Exit(1)
 
 
-def _here(text: str, lines: str, *, keep: bool) -> dict[str, Any]:
+def _here(text: str, lines: str, *, keep: bool) -> JsonObject:
     """The outputs, from a process of this machine."""
     from mesh.plan.build import plan
     from mesh.processes.bounded_process import BoundedProcess
@@ -116,20 +117,20 @@ def _here(text: str, lines: str, *, keep: bool) -> dict[str, Any]:
     try:
         with working("the events are played"):
             function = "mesh.testing.preview:answer"
-            answer: dict[str, Any] = process.call(_HERE_S, function, text, lines, (), None, keep)
+            answer: JsonObject = process.call(_HERE_S, function, text, lines, (), None, keep)
             return answer
     finally:
         process.stop()
 
 
-def _there(text: str, cluster: ClientContext, **options: Any) -> dict[str, Any]:
+def _there(text: str, cluster: ClientContext, **options: Any) -> JsonObject:
     from mesh.cli.client import CommandClient
 
     with working("a manager plays the events"), CommandClient(cluster) as client:
         return client.preview(text, **options)
 
 
-def lines_of(answer: Mapping[str, Any]) -> Iterator[str]:
+def lines_of(answer: JsonMapping) -> Iterator[str]:
     """The answer as text."""
     inputs, outputs, against = answer["inputs"], answer["outputs"], answer["against"]
     if against is None:
@@ -149,9 +150,9 @@ def lines_of(answer: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _caused_lines(
-    inputs: Sequence[Mapping[str, Any]],
-    outputs: Sequence[Mapping[str, Any]],
-    failed: Sequence[Mapping[str, Any]],
+    inputs: Sequence[JsonMapping],
+    outputs: Sequence[JsonMapping],
+    failed: Sequence[JsonMapping],
 ) -> Iterator[str]:
     """Each event with what it caused; what timers emitted is before it."""
     causes: dict[int, list[str]] = {}
@@ -171,7 +172,7 @@ def _caused_lines(
         yield from causes.get(number, ())
 
 
-def _compared_lines(against: Mapping[str, Any]) -> Iterator[str]:
+def _compared_lines(against: JsonMapping) -> Iterator[str]:
     """The rows that differ, by stream."""
     for stream in against["streams"]:
         yield (
@@ -186,7 +187,7 @@ def _compared_lines(against: Mapping[str, Any]) -> Iterator[str]:
                 yield f"  {_SIGNS[row['kind']]} {_event(row['draft'] or row['running'])}"
 
 
-def _event(one: Mapping[str, Any]) -> str:
+def _event(one: JsonMapping) -> str:
     return f"{_time(one['time'])} {one['stream']} {orjson.dumps(one['event']).decode()}"
 
 

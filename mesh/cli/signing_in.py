@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.client import ClientContext
+    from mesh.model.values import JsonObject
 
 METADATA: Final = "/.well-known/oauth-protected-resource"
 _DEVICE: Final = "urn:ietf:params:oauth:grant-type:device_code"
@@ -80,12 +81,12 @@ def _path(at: ClientContext) -> Path:
     return Path(at.login)
 
 
-def provider_of(about: dict[str, Any]) -> tuple[Login, dict[str, Any]]:
+def provider_of(about: JsonObject) -> tuple[Login, JsonObject]:
     """An empty login of the manager's provider, and the provider's endpoints; MESH-U114."""
     issuer = str(about["authorization_servers"][0])
     try:
         url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
-        endpoints: dict[str, Any] = httpx.get(url, timeout=_TIMEOUT_S).raise_for_status().json()
+        endpoints: JsonObject = httpx.get(url, timeout=_TIMEOUT_S).raise_for_status().json()
         token_endpoint = str(endpoints["token_endpoint"])
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise failed(f"The identity provider {issuer} does not answer.") from error
@@ -109,7 +110,7 @@ _ENDPOINTS: Final = (
 )  # fmt: skip
 
 
-def scopes_of(about: dict[str, Any], endpoints: dict[str, Any]) -> str:
+def scopes_of(about: JsonObject, endpoints: JsonObject) -> str:
     """The scopes of the manager, and the one for a refresh token where the provider has it."""
     scopes = [str(one) for one in about.get("scopes_supported", ())]
     if "offline_access" in endpoints.get("scopes_supported", ()):
@@ -124,7 +125,7 @@ def by_device(of: Login, endpoint: str, scopes: str, say: Callable[[str], None])
         form["resource"] = of.resource
     try:
         answer = httpx.post(endpoint, data=form, timeout=_TIMEOUT_S)
-        begun: dict[str, Any] = answer.raise_for_status().json()
+        begun: JsonObject = answer.raise_for_status().json()
         code, page = str(begun["device_code"]), str(begun["verification_uri"])
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise failed("The identity provider gives no device code.") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,8 @@ from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mesh.model.values import JsonObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -51,7 +53,7 @@ def play_tests(
     Example: `mesh test examples/orders.siddhi`
     """
     variables = parse_variables(var)
-    results: list[dict[str, Any]] = []
+    results: list[JsonObject] = []
     for file in files:
         with working(partial(_played_now, file)):
             if file.suffix in (".yaml", ".yml"):
@@ -64,7 +66,7 @@ def play_tests(
         raise typer.Exit(1)
 
 
-def _cases(file: Path, variables: dict[str, str], output: Output) -> list[dict[str, Any]]:
+def _cases(file: Path, variables: dict[str, str], output: Output) -> list[JsonObject]:
     from dataclasses import replace
 
     from mesh.plan.build import plan
@@ -93,9 +95,7 @@ def _cases(file: Path, variables: dict[str, str], output: Output) -> list[dict[s
     return results
 
 
-def _played(
-    file: Path, variables: dict[str, str], output: Output, *, rewrite: bool
-) -> dict[str, Any]:
+def _played(file: Path, variables: dict[str, str], output: Output, *, rewrite: bool) -> JsonObject:
     from mesh.plan.build import plan
     from mesh.testing import app_tests
 

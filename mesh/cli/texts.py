@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.client.checking import Checked
+    from mesh.model.values import JsonObject
 
 DeployableOption = Annotated[
     bool,
@@ -57,7 +58,7 @@ def validate(
 
     _refuse_standard_input_twice(files)
     variables = parse_variables(var)
-    answers: list[dict[str, Any]] = []
+    answers: list[JsonObject] = []
     failed = 0
     for file in files:
         text = None
@@ -81,7 +82,7 @@ def validate(
         raise typer.Exit(1)
 
 
-def _to_values(file: Path, checked: Checked) -> dict[str, Any]:
+def _to_values(file: Path, checked: Checked) -> JsonObject:
     return {
         "file": shown_path(file),
         "valid": checked.is_valid,

@@ -19,6 +19,7 @@ from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from mesh.client import ClientContext
+    from mesh.model.values import JsonObject
     from mesh.processes.progress import Work
 
 PANEL = "An app's past"
@@ -130,7 +131,7 @@ def _wait_rest(client: CommandClient, apps: tuple[str, ...], timeout_s: float, w
         time.sleep(_LOOK_S)
 
 
-def compared_lines(comparison: dict[str, Any]) -> list[str]:
+def compared_lines(comparison: JsonObject) -> list[str]:
     """A comparison in sentences."""
     lines = [] if comparison["at_rest"] else ["one of the apps still reads its input"]
     for one in comparison["streams"]:
@@ -177,7 +178,7 @@ def why(
     show(output, lineage, "\n".join(lineage_lines(lineage)))
 
 
-def lineage_lines(cause: dict[str, Any], depth: int = 0) -> list[str]:
+def lineage_lines(cause: JsonObject, depth: int = 0) -> list[str]:
     """A lineage as an indented list, the inputs of an event below it."""
     at = datetime.fromtimestamp(cause["time_ms"] / 1000, UTC)
     shown = f"{at:%Y-%m-%d %H:%M:%S}.{cause['time_ms'] % 1000:03d}"
@@ -249,7 +250,7 @@ def fork(
         raise typer.Exit(1)
 
 
-def describe_fork(done: dict[str, Any], begin: str) -> str:
+def describe_fork(done: JsonObject, begin: str) -> str:
     """The outcome of a fork in sentences."""
     place = f"the state of backup {done['backup']}" if done["backup"] else f"{begin}, no state"
     lines = [f'app "{done["app"]}" is a fork of "{done["of"]}": it begins with {place}']

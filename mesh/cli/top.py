@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,11 +19,12 @@ from mesh.model.names import app_of_token
 from mesh.processes.progress import hidden
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.console import RenderableType
 
     from mesh.client import ClientContext
+    from mesh.model.values import JsonMapping
 
 #: Lines besides the rows of apps and nodes: headings, rules and the first line.
 _FRAME_LINES: Final = 13
@@ -71,7 +72,7 @@ def top(
             _live(client, interval)
 
 
-def _print(overview: Mapping[str, Any]) -> None:
+def _print(overview: JsonMapping) -> None:
     from rich.console import Console
 
     console = Console() if sys.stdout.isatty() else Console(width=200)
@@ -99,7 +100,7 @@ def _live(client: CommandClient, interval_s: float) -> None:
             return
 
 
-def screen(overview: Mapping[str, Any], height: int | None) -> RenderableType:
+def screen(overview: JsonMapping, height: int | None) -> RenderableType:
     """The overview within ``height`` lines; the best rows are left out, and counted."""
     from rich.console import Group
     from rich.text import Text
@@ -137,7 +138,7 @@ def _cut(count: int, shown: int, what: str) -> Sequence[RenderableType]:
     return [Text(f"  {count - shown} more {what}", style="dim")] if count > shown else []
 
 
-def _apps(apps: Sequence[Mapping[str, Any]], flows: Mapping[str, Any]) -> RenderableType:
+def _apps(apps: Sequence[JsonMapping], flows: JsonMapping) -> RenderableType:
     rows = []
     for app in apps:
         flow = flows.get(app["app"], {})
@@ -163,7 +164,7 @@ def _apps(apps: Sequence[Mapping[str, Any]], flows: Mapping[str, Any]) -> Render
     return _table(columns, rows, {"app", "state", "running", "reason"})
 
 
-def _nodes(nodes: Sequence[Mapping[str, Any]]) -> RenderableType:
+def _nodes(nodes: Sequence[JsonMapping]) -> RenderableType:
     rows = [
         (
             node["id"],

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mesh.client import ClientContext
     from mesh.model.answers import InstanceAnswer
     from mesh.model.app import AppSpec
+    from mesh.model.values import JsonMapping, JsonObject
 
 #: Kinds of connections in a trace event: clients, routes, gateways, JetStream, leaf nodes.
 _KINDS: Final = {0: "client", 1: "route", 2: "gateway", 3: "system", 4: "leaf node", 5: "JetStream"}
@@ -138,7 +139,7 @@ def steps(spec: AppSpec, stream: str) -> list[TraceStep]:
     return list(by_stream.values())
 
 
-def server_hops(reports: Sequence[Mapping[str, Any]]) -> list[Hop]:
+def server_hops(reports: Sequence[JsonMapping]) -> list[Hop]:
     """The hops inside the servers, in order, from the payloads of their trace events.
 
     Times are those of the servers' clocks, since the first of them.
@@ -157,7 +158,7 @@ def server_hops(reports: Sequence[Mapping[str, Any]]) -> list[Hop]:
     return [hop for _, hop in sorted(hops, key=lambda pair: pair[0])]
 
 
-def _target(one: Mapping[str, Any]) -> str:
+def _target(one: JsonMapping) -> str:
     match one["type"]:
         case "js":
             return str(one.get("stream", ""))
@@ -192,7 +193,7 @@ async def _traced(
             raise no_channel(spec, stream)
         ways = steps(spec, stream)
         arrivals: dict[str, float] = {}
-        reports: list[dict[str, Any]] = []
+        reports: list[JsonObject] = []
         news = asyncio.Event()
 
         async def report(message: Msg) -> None:

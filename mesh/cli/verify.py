@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from mesh.processes.progress import working
 
 if TYPE_CHECKING:
     from mesh.client import ClientContext
+    from mesh.model.values import JsonObject
 
 AppsArgument = Annotated[
     list[str] | None,
@@ -42,7 +43,7 @@ def verify(
     """
     with CommandClient(at) as client:
         names = apps or [one["app"] for one in client.apps()]
-        answers: list[dict[str, Any]] = []
+        answers: list[JsonObject] = []
         with working("what NATS stores of apps is read") as work:
             for name in names:
                 work.tell(done=len(answers), total=len(names))
@@ -56,7 +57,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _show(answers: list[dict[str, Any]]) -> None:
+def _show(answers: list[JsonObject]) -> None:
     rows = [one for app in answers for one in app["findings"]]
     if rows:
         columns = ("app", "severity", "kind", "where", "text", "remedy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.client import ClientContext
+    from mesh.model.values import JsonObject
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def measured_here(
     text: str, at_rate: Sequence[str], keys: float, events: Path | None, cores: int
-) -> dict[str, Any]:
+) -> JsonObject:
     """The values of ``Capacity``, measured on this machine.
 
     Raises:
@@ -39,7 +40,7 @@ def measured_here(
 
 def measured_there(
     text: str, at_rate: Sequence[str], keys: float, cores: int, cluster: ClientContext
-) -> dict[str, Any]:
+) -> JsonObject:
     """The same, measured by a manager; errors as above."""
     with working("a manager measures the groups"), CommandClient(cluster) as client:
         return client.what_if(text, at_rate=at_rate, keys=round(keys), cores=cores)
@@ -57,7 +58,7 @@ def _samples(path: Path) -> dict[str, tuple[str, ...]]:
     return {stream: tuple(ones) for stream, ones in samples.items()}
 
 
-def show(needs: dict[str, Any]) -> None:
+def show(needs: JsonObject) -> None:
     """Print the answer as a table and sentences."""
     show_table(
         ("group", "events/s", "emits", "has", "needs", "busy", "holds", "cores", "state", "by"),
@@ -99,7 +100,7 @@ def rate_text(rate: float | None) -> str:
     return f"{round(rate, -digits):,.0f}/s"
 
 
-def size_text(need: dict[str, Any]) -> str:
+def size_text(need: JsonObject) -> str:
     """The state of a group for the table."""
     if need["state_bytes"] is not None:
         return bytes_text(need["state_bytes"])

@@ -12,7 +12,7 @@ import os
 import stat
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import orjson
@@ -21,6 +21,9 @@ from mesh import settings
 from mesh.errors import MeshError
 from mesh.files.private_files import user_directory, write_private
 from mesh.settings import NatsSettings
+
+if TYPE_CHECKING:
+    from mesh.model.values import JsonObject
 
 #: What says who the user is; it belongs to the server of its source.
 _WHO: Final = ("user", "password", "token", "ca", "insecure")
@@ -136,7 +139,7 @@ def address(**options: Any) -> ClientContext:
     return find({**options, **values})
 
 
-def _here(values: dict[str, Any]) -> ClientContext | None:
+def _here(values: JsonObject) -> ClientContext | None:
     """The context of a cluster in this directory: of ``mesh dev``, or the development stack."""
     paths = (Path(".mesh", folder, "context.json") for folder in ("dev", "stack"))
     path = next((path for path in paths if path.exists()), None)

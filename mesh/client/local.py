@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mesh.client.checking import Checked
+    from mesh.model.values import JsonMapping, JsonObject
 
 
 def validate(text: str, *, name: str = "", variables: Mapping[str, str] | None = None) -> Checked:
@@ -25,7 +26,7 @@ def validate(text: str, *, name: str = "", variables: Mapping[str, str] | None =
     return check(text, variables or {}, name)
 
 
-def plan(text: str, *, name: str = "") -> dict[str, Any]:
+def plan(text: str, *, name: str = "") -> JsonObject:
     """The groups, instances and channels of an app, as ``mesh plan --output json`` prints them.
 
     Raises:
@@ -38,7 +39,7 @@ def plan(text: str, *, name: str = "") -> dict[str, Any]:
     return to_values(build(named(text, name)))
 
 
-def play(text: str, events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def play(text: str, events: Iterable[JsonMapping]) -> list[JsonObject]:
     """The events that an app emits for others, in this process; their times are its clock.
 
     Args:

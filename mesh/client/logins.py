@@ -12,7 +12,7 @@ import os
 import time
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import httpx
 import orjson
@@ -23,6 +23,8 @@ from mesh.files.private_files import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+
+    from mesh.model.values import JsonObject
 
 #: A token that expires sooner is renewed before it is sent.
 _MARGIN_S: Final = 30.0
@@ -75,7 +77,7 @@ def renewed(path: Path, server: str, used: Login) -> Login:
         return login
 
 
-def ask_tokens(of: Login, form: dict[str, str]) -> dict[str, Any]:
+def ask_tokens(of: Login, form: dict[str, str]) -> JsonObject:
     """The token endpoint's answer to a form; an error of RFC 6749 is the value of ``error``.
 
     Raises:
@@ -88,7 +90,7 @@ def ask_tokens(of: Login, form: dict[str, str]) -> dict[str, Any]:
     }
     try:
         answer = httpx.post(of.token_endpoint, data=values, timeout=_TIMEOUT_S)
-        body: dict[str, Any] = answer.json()
+        body: JsonObject = answer.json()
     except (httpx.HTTPError, ValueError) as error:
         raise failed(f"The identity provider does not answer: {type(error).__name__}.") from error
     if answer.is_error and "error" not in body:
@@ -96,7 +98,7 @@ def ask_tokens(of: Login, form: dict[str, str]) -> dict[str, Any]:
     return body
 
 
-def login_of(tokens: dict[str, Any], of: Login) -> Login:
+def login_of(tokens: JsonObject, of: Login) -> Login:
     """The login of a provider's answer; MESH-U114 for an error."""
     if "error" in tokens or not isinstance(tokens.get("access_token"), str):
         reason = str(tokens.get("error", "no token"))[:80]

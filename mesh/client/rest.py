@@ -30,13 +30,14 @@ from mesh.model.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     import httpx
 
     from mesh.client.context import ClientContext
     from mesh.model.answers import StatusAnswer
     from mesh.model.operation import Operation
+    from mesh.model.values import JsonMapping, JsonObject
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -121,7 +122,7 @@ class _Calls(
     def _open(self, **options: Any) -> None:
         """Make the client of httpx."""
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self) -> JsonObject:
         """The arguments of a client of httpx."""
         # Most commands have this module and no client.
         import httpx
@@ -258,7 +259,7 @@ class Client(_Calls, Caller):
         return Tap(self._context, app, stream, from_start=from_start)
 
     def publish(
-        self, app: str, stream: str, events: Iterable[Mapping[str, Any]], *, time: str = ""
+        self, app: str, stream: str, events: Iterable[JsonMapping], *, time: str = ""
     ) -> int:
         """Publish events to a stream; returns their number once all are stored.
 
@@ -335,7 +336,7 @@ class AsyncClient(_Calls, AsyncCaller):
         return AsyncTap(self._context, app, stream, from_start=from_start)
 
     async def publish(
-        self, app: str, stream: str, events: Iterable[Mapping[str, Any]], *, time: str = ""
+        self, app: str, stream: str, events: Iterable[JsonMapping], *, time: str = ""
     ) -> int:
         """As ``Client.publish``."""
         return await publish(self._context, app, stream, events, time)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import orjson
 
 from mesh.errors import MeshError
+from mesh.model.values import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from mesh.client.context import ClientContext
     from mesh.jetstream.channel_reader import ChannelMessage
 
-    Event = bytes | Mapping[str, Any]
+    Event = bytes | JsonMapping
 
 #: Events that wait for a reader of a tap that blocks.
 _WAITING_MAX: Final = 1000
@@ -32,7 +33,7 @@ class StreamEvent:
     """An event of a stream."""
 
     #: Its values by attribute.
-    event: dict[str, Any]
+    event: JsonObject
     #: Milliseconds since 1970: of the publisher's header, else of storage, else of arrival.
     time_ms: int
     subject: str
@@ -312,7 +313,7 @@ def _stored(count: int) -> str:
     return f"{count:,} event{'' if count == 1 else 's'} stored before."
 
 
-def _json(event: Mapping[str, Any], stored: int) -> bytes:
+def _json(event: JsonMapping, stored: int) -> bytes:
     try:
         return orjson.dumps(event)
     except TypeError as error:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from mesh.client.context import ClientContext
     from mesh.jetstream.channel_reader import ChannelMessage
+    from mesh.model.values import JsonObject
 
 #: Messages of one look at a channel, and how long it waits for the first, seconds.
 _MESSAGES = 1000
@@ -276,7 +277,7 @@ def csv_events(lines: Iterable[str], schema: Mapping[str, str]) -> Iterator[byte
             raise MeshError(
                 "MESH-U122", f"line {reader.line_num} has {len(row)} fields, not {len(names)}"
             )
-        event: dict[str, Any] = {}
+        event: JsonObject = {}
         for name, read, text in zip(names, readers, row, strict=True):
             try:
                 event[name] = read(text.strip()) if text else None

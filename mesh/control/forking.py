@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mesh.control.restoring import JetStreamState
     from mesh.model.app import AppSpec, GroupSpec
     from mesh.model.backup import Backup, PartBackup
+    from mesh.model.values import JsonObject
 
 _REVISION: Final = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9]{3}\Z")
 #: Above any sequence: the end of a skipped range that has none.
@@ -267,7 +268,7 @@ def manifest_of_fork(
     group, was = spec.group(part.group), backup.record.spec.group(part.group)
     if group is None or was is None or group.kind is not was.kind:
         return None
-    values: dict[str, Any] = orjson.loads(part.manifest)
+    values: JsonObject = orjson.loads(part.manifest)
     reads = {stream for i in group.inputs for stream in i.channel.js_streams}
     js_streams = {stream for channel in spec.channels for stream in channel.js_streams}
     names = {}

@@ -35,6 +35,8 @@ from mesh.model.cluster import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mesh.model.values import JsonObject
+
 #: Bucket and key, or start of the key up to its first dot, to the current record.
 _KINDS: Final[tuple[tuple[str, str, type[Any]], ...]] = (
     (names.CONTROL_BUCKET, names.LEASE_KEY, LeaseRecord),
@@ -106,7 +108,7 @@ class Records:
         """The highest known revision of any key of a bucket; 0 for none."""
         return max((r for (b, _), r in self._revisions.items() if b == bucket), default=0)
 
-    def values(self, bucket: str) -> dict[str, Any]:
+    def values(self, bucket: str) -> JsonObject:
         """By key, the records of a bucket."""
         records = {key: self._value(bucket, key) for at, key in self._revisions if at == bucket}
         return {key: value for key, value in records.items() if value is not None}

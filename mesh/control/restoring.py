@@ -11,7 +11,7 @@ writers publish it again at the end of the stream, and the readers skip the mess
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mesh.model.app import AppSpec
     from mesh.model.backup import Backup, BackupRecord
     from mesh.model.cluster import AppRecord, GroupForm
+    from mesh.model.values import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,7 @@ def manifest_at(
             read.
         texts: text of a group to its text in the target app.
     """
-    values: dict[str, Any] = orjson.loads(manifest)
+    values: JsonObject = orjson.loads(manifest)
     values["position"] = sorted(
         # A stream that was deleted is read from its beginning once it exists again.
         [*lasts.get(stream, (stream, 0)), time_ms]

@@ -93,7 +93,7 @@ class Board:
         self._seen = None
         self._cache.clear()
 
-    async def cached(self, key: object, age_s: float, ask: Callable[[], Awaitable[Any]]) -> Any:
+    async def cached(self, key: object, age_s: float, ask: Callable[[], Awaitable[object]]) -> Any:
         """The value of ``ask``, or the one of an earlier page if that is not older than that."""
         now_s = self.clock.monotonic_s()
         entry = self._cache.get(key)

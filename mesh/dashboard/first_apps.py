@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from mesh.files import shipped
+from mesh.model.values import JsonMapping, JsonObject
 
 #: Pause between two generated events, milliseconds.
 PAUSE_MS: Final = 500
 FOLDER: Final = "examples/cookbook"
 
 #: Of a stream: a rule for the values of each attribute, as a simulation has them.
-Rules = Mapping[str, Any]
+Rules = JsonMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class FirstApp:
             text = text.replace(before, after)
         return text
 
-    def simulation(self) -> dict[str, Any]:
+    def simulation(self) -> JsonObject:
         """The simulation that generates its events without end."""
         # The times of the events stay those of the clock.
         step_ms = PAUSE_MS * len(self.inputs)
@@ -68,11 +69,11 @@ class FirstApp:
         }
 
 
-def _one_of(*values: object) -> dict[str, Any]:
+def _one_of(*values: object) -> JsonObject:
     return {"type": "CUSTOM_DATA_BASED", "list": list(values)}
 
 
-def _between(least: float, most: float) -> dict[str, Any]:
+def _between(least: float, most: float) -> JsonObject:
     bounds = {"min": least, "max": most, "precision": 1}
     return {"type": "PRIMITIVE_BASED", "primitiveType": "DOUBLE", **bounds}
 

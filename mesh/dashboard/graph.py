@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard import shown
 from mesh.dashboard.words import badge_kind
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mesh.dashboard.board import Seen
     from mesh.manager.rates import Flow
     from mesh.manager.streams import ChannelState
+    from mesh.model.values import JsonMapping
     from mesh.plan.picture import Drawing
     from mesh.plan.picture.drawing import DrawnNode
     from mesh.plan.picture.places import Box
@@ -159,7 +160,7 @@ def cells_of(
     return cells
 
 
-def planned_cells(drawing: Drawing, changes: Mapping[str, Any] | None) -> list[Cell]:
+def planned_cells(drawing: Drawing, changes: JsonMapping | None) -> list[Cell]:
     """The boxes of the graph of a text, with the effect of its deploy on each group.
 
     Args:
@@ -204,7 +205,7 @@ def _streams_of(drawing: Drawing) -> dict[str, GroupStreams]:
     }
 
 
-def _of_effect(effect: Mapping[str, Any]) -> tuple[list[str], str]:
+def _of_effect(effect: JsonMapping) -> tuple[list[str], str]:
     """Lines and tone of a group that a deploy changes or leaves."""
     fates = {one["change"] for one in effect["states"]}
     state = "its state is lost" if "lost" in fates else "keeps its state" if fates else ""

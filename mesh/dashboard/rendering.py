@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -16,9 +16,10 @@ import mesh
 from mesh.dashboard import shown
 from mesh.dashboard.words import WORDS, badge_kind
 from mesh.model.names import app_of_token
+from mesh.model.values import JsonMapping
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    pass
 
 HERE: Final = Path(__file__).parent
 LIVE: Final = "live_"
@@ -29,7 +30,7 @@ class PageView:
     """The content of a page: its template and the values for it."""
 
     template: str
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: JsonMapping = field(default_factory=dict)
     #: HTTP status.
     status: int = 200
 
@@ -61,7 +62,7 @@ def _environment() -> Environment:
 _ENVIRONMENT: Final = _environment()
 
 
-def page_of(view: PageView, common: Mapping[str, Any]) -> str:
+def page_of(view: PageView, common: JsonMapping) -> str:
     """A whole page; ``common`` are the values of the frame around it."""
     template = _ENVIRONMENT.get_template(view.template)
     # The address of a page that answers a form shows something else: it is not kept up to date.
@@ -69,7 +70,7 @@ def page_of(view: PageView, common: Mapping[str, Any]) -> str:
     return template.render({**common, **view.values, "is_live": is_live})
 
 
-def parts_of(view: PageView, common: Mapping[str, Any]) -> dict[str, str]:
+def parts_of(view: PageView, common: JsonMapping) -> dict[str, str]:
     """The parts that change, by id."""
     template = _ENVIRONMENT.get_template(view.template)
     context = template.new_context({**common, **view.values})

@@ -23,7 +23,7 @@ from mesh.http.bounds import Bound
 from mesh.model.access import Permission
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from starlette.datastructures import QueryParams
     from starlette.requests import Request
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mesh.dashboard.board import Board
     from mesh.jetstream.sessions import UserSession
     from mesh.model.access import Identity
+    from mesh.model.values import JsonMapping
 
     Handler = Callable[[Request], Awaitable[PageView | Response]]
 
@@ -109,7 +110,7 @@ class PageFrame:
         view = PageView("error.html", {"error": error}, status_of(error))
         return self.shown(request, view)
 
-    def common(self, request: Request) -> Mapping[str, Any]:
+    def common(self, request: Request) -> JsonMapping:
         """Values for the frame around the content."""
         session: UserSession | None = request.scope.get("mesh.session")
         identity: Identity | None = request.scope.get("mesh.identity")

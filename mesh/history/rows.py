@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from mesh.plan.history_files import unusable
+from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-kernels: Any = pyarrow.compute
 
 
 @dataclass(frozen=True, slots=True)

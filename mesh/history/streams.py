@@ -15,11 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.history.files import BATCH_ROWS
-from mesh.history.rows import PastRows, kernels
+from mesh.history.rows import PastRows
 from mesh.model import names
 from mesh.plan.history_files import unusable
 from mesh.plan.history_streams import stream_of
 from mesh.spark.instance_io import decoder_of
+from pyspark_nats.arrow import kernels
 from pyspark_nats.decode import decode_messages
 from pyspark_nats.errors import DataLossError, RefusedError
 from pyspark_nats.protocol.connection import shared

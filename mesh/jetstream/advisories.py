@@ -14,7 +14,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.copies import Copies
     from mesh.jetstream.journal import Journal
     from mesh.jetstream.watch import ClusterView
+    from mesh.model.values import JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ class Advisories:
 
     async def _take(self, message: Msg) -> None:
         try:
-            advisory: dict[str, Any] = orjson.loads(message.data)
+            advisory: JsonObject = orjson.loads(message.data)
             stream = str(advisory["stream"])
             leader = str(advisory.get("leader", ""))
             elected_ms = int(datetime.fromisoformat(advisory["timestamp"]).timestamp() * 1000)

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.errors import MaxPayloadError
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
     from mesh.clock import Clock
+    from mesh.model.values import JsonMapping, JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class AuditFilter:
     #: A part of the path or the address, without regard to case.
     text: str = ""
 
-    def fits(self, entry: Mapping[str, Any]) -> bool:
+    def fits(self, entry: JsonMapping) -> bool:
         """Whether an entry is one of them."""
         text = f"{entry.get('path', '')} {entry.get('source', '')}".lower()
         return (
@@ -138,7 +139,7 @@ class Audit:
                     extra=fields(error=error, bytes=self._bytes_max),
                 )
 
-    async def _call(self, call: str, config: Mapping[str, Any]) -> object:
+    async def _call(self, call: str, config: JsonMapping) -> object:
         subject = f"{call}.{names.AUDIT_STREAM}"
         return (await api_call(self._client, subject, config, _ANSWER_S)).get("error")
 
@@ -219,14 +220,14 @@ class Audit:
                     log.debug("entry of the audit not stored yet", extra=fields(error=error))
                     await asyncio.sleep(_RETRY_S)
 
-    async def last(self, limit: int, condition: AuditFilter | None = None) -> list[dict[str, Any]]:
+    async def last(self, limit: int, condition: AuditFilter | None = None) -> list[JsonObject]:
         """The last entries that fit, oldest first, of the last ``SEARCHED`` ones."""
         js = self._client.jetstream()
         try:
             state = (await js.stream_info(names.AUDIT_STREAM)).state
         except NotFoundError:
             return []
-        entries: list[dict[str, Any]] = []
+        entries: list[JsonObject] = []
         last, first = state.last_seq, max(1, state.first_seq, state.last_seq - SEARCHED + 1)
         while last >= first and len(entries) < limit:
             some = range(max(first, last - _AT_ONCE + 1), last + 1)
@@ -236,7 +237,7 @@ class Audit:
             last = some.start - 1
         return entries[:limit][::-1]
 
-    async def _one(self, js: JetStreamContext, sequence: int) -> dict[str, Any] | None:
+    async def _one(self, js: JetStreamContext, sequence: int) -> JsonObject | None:
         # Any server answers the first; one that is behind has not the newest, which the leader has.
         for is_direct in (True, False):
             with contextlib.suppress(NotFoundError):

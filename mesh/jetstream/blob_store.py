@@ -82,7 +82,7 @@ class BlobStore(Protocol):
         ...
 
 
-async def together(calls: Iterable[Coroutine[Any, Any, None]], at_once: int) -> None:
+async def together(calls: Iterable[Coroutine[object, object, None]], at_once: int) -> None:
     """Make calls, at most ``at_once`` of them at a time.
 
     Raises:
@@ -90,7 +90,7 @@ async def together(calls: Iterable[Coroutine[Any, Any, None]], at_once: int) -> 
     """
     gate = asyncio.Semaphore(at_once)
 
-    async def make(call: Coroutine[Any, Any, None]) -> None:
+    async def make(call: Coroutine[object, object, None]) -> None:
         async with gate:
             await call
 

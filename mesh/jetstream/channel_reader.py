@@ -7,7 +7,7 @@ import contextlib
 import secrets
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.errors import Error as NatsError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
     from nats.aio.subscription import Subscription
+
+    from mesh.model.values import JsonObject
 
 #: Messages and bytes of one request, and its duration, seconds.
 _MESSAGES: Final = 1000
@@ -176,9 +178,9 @@ class ChannelReader:
         self._name, self._delivered, self._open = name, 0, 0
         self.generation += 1
 
-    async def _create(self, name: str, unused_s: float) -> dict[str, Any]:
+    async def _create(self, name: str, unused_s: float) -> JsonObject:
         """Make a consumer after the last message that was returned; the server's answer."""
-        config: dict[str, Any] = {
+        config: JsonObject = {
             "name": name,
             "deliver_policy": "by_start_sequence",
             "opt_start_seq": self._after + 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec
     from mesh.model.cluster import Retired
+    from mesh.model.values import JsonObject
     from mesh.settings import ChannelSettings
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ async def ensure_channels(client: Client, spec: AppSpec, settings: ChannelSettin
             await ensure_stream(client, name, subject, settings, holds_errors=name == errors)
 
 
-def stream_config(name: str, settings: ChannelSettings, max_bytes: int) -> dict[str, Any]:
+def stream_config(name: str, settings: ChannelSettings, max_bytes: int) -> JsonObject:
     """The configuration of a channel's stream, whether it takes events or mirrors another one."""
     return {
         "name": name,
@@ -170,7 +171,7 @@ async def update_streams(client: Client, specs: Iterable[AppSpec]) -> None:
 
 async def all_streams(
     client: Client, timeout_s: float, subject: str | None = None
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncIterator[JsonObject]:
     """All streams, or those with a subject that matches, as the server describes them.
 
     ``timeout_s`` is of one call.
@@ -260,7 +261,7 @@ def _covers(pattern: str, subject: str) -> bool:
     return len(pattern.split(".")) == len(ours)
 
 
-async def _create(client: Client, config: dict[str, Any]) -> None:
+async def _create(client: Client, config: JsonObject) -> None:
     # nats-py's StreamConfig has no field for atomic batches yet.
     call = f"STREAM.CREATE.{config['name']}"
     for last in (False,) * (_CREATE_TIMES - 1) + (True,):

@@ -24,10 +24,11 @@ from mesh.processes.signals import end
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine
 
     from nats.js import JetStreamContext
 
+    from mesh.model.values import JsonMapping, JsonObject
     from mesh.settings import NatsSettings
 
 log = logging.getLogger(__name__)
@@ -123,7 +124,7 @@ class TlsClient(Client):
             options = {"domain": self.js_domain, **options}
         return super().jetstream(**options)
 
-    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+    async def _process_info(self, info: JsonObject, initial_connection: bool = False) -> None:
         """Take what the server says of itself; the client's CONNECT follows."""
         if initial_connection and self.demands_tls and not info.get("tls_required"):
             if not info.get("tls_available"):
@@ -177,7 +178,7 @@ def listen(client: Client, changed: Callable[[bool], None]) -> None:
     _listeners.setdefault(client, []).append(changed)
 
 
-async def while_open(client: Client, work: Coroutine[Any, Any, T]) -> T:
+async def while_open(client: Client, work: Coroutine[object, object, T]) -> T:
     """Do ``work``, which needs a connection of ``connect``, while that may come back.
 
     Raises:
@@ -199,7 +200,7 @@ async def while_open(client: Client, work: Coroutine[Any, Any, T]) -> T:
         await end((doing, closing))
 
 
-def login(settings: NatsSettings) -> dict[str, Any]:
+def login(settings: NatsSettings) -> JsonObject:
     """Options of the client for its login and TLS; OSError for a file that can't be read."""
     options: dict[str, Any] = {}
     if settings.user:
@@ -228,12 +229,12 @@ def api_subject(client: Client, call: str) -> str:
 
 
 async def api_call(
-    client: Client, call: str, query: Mapping[str, Any] | None = None, timeout_s: float = 5.0
-) -> dict[str, Any]:
+    client: Client, call: str, query: JsonMapping | None = None, timeout_s: float = 5.0
+) -> JsonObject:
     """The server's answer to a call of the JetStream API; a refusal is its ``error``."""
     data = b"" if query is None else orjson.dumps(query)
     reply = await client.request(api_subject(client, call), data, timeout=timeout_s)
-    answer: dict[str, Any] = orjson.loads(reply.data)
+    answer: JsonObject = orjson.loads(reply.data)
     return answer
 
 

@@ -6,7 +6,7 @@ The connector host that runs it answers once the payload is written, or says why
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.errors import NoRespondersError
@@ -15,15 +15,15 @@ from mesh.errors import MeshError
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from nats.aio.client import Client
+
+    from mesh.model.values import JsonMapping
 
 #: Time for a write under way and then this one, seconds.
 _ANSWER_S: Final = 15.0
 
 
-def payload_of(entry: Mapping[str, Any]) -> bytes | None:
+def payload_of(entry: JsonMapping) -> bytes | None:
     """The payload of an entry; None if only its beginning is stored."""
     if "data_bytes" in entry:
         return None
@@ -34,7 +34,7 @@ def payload_of(entry: Mapping[str, Any]) -> bytes | None:
     return None
 
 
-async def send(client: Client, app: str, entry: Mapping[str, Any], data: bytes | None) -> None:
+async def send(client: Client, app: str, entry: JsonMapping, data: bytes | None) -> None:
     """Have the entry's source or sink take its payload, or ``data`` in its place.
 
     Raises:

@@ -20,7 +20,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.jetstream.journal import Journal
+    from mesh.model.values import JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ async def different_sequences(
     return ranges
 
 
-async def _ask(client: Client, what: str, request: dict[str, Any]) -> dict[str, Any]:
+async def _ask(client: Client, what: str, request: JsonObject) -> JsonObject:
     response = await api_call(client, what, request, _TIMEOUT_S)
     if "error" in response:
         raise OSError(f"{what}: {response['error'].get('description')}")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.errors import Error as NatsError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
+    from mesh.model.values import JsonObject
     from mesh.settings import ChannelSettings
 
 #: Of a mirror's metadata: when its origin was made.
@@ -127,13 +128,13 @@ async def follow(
     return streams
 
 
-def _metadata(origin: MirrorOrigin | None) -> dict[str, Any]:
+def _metadata(origin: MirrorOrigin | None) -> JsonObject:
     created = origin.created if origin else ""
     return {"metadata": {_ORIGIN: created}} if created else {}
 
 
 def _expect_same(
-    name: str, domain: str, there: MirrorOrigin, origin_time: str, here: dict[str, Any]
+    name: str, domain: str, there: MirrorOrigin, origin_time: str, here: JsonObject
 ) -> None:
     """Raise MESH-N126 unless the messages of a mirror are its origin's.
 
@@ -185,7 +186,7 @@ async def followed(client: Client, spec: AppSpec) -> list[FollowedStream]:
     return streams
 
 
-def _domain_of(info: dict[str, Any]) -> str:
+def _domain_of(info: JsonObject) -> str:
     """The domain that a stream mirrors; empty for one that accepts events itself."""
     mirror = info["config"].get("mirror") or {}
     api = str((mirror.get("external") or {}).get("api", ""))
@@ -234,20 +235,18 @@ async def _origin(client: Client, domain: str, name: str) -> MirrorOrigin | None
     return MirrorOrigin(info["created"], int(state["first_seq"]), int(state["last_seq"]))
 
 
-async def _info(client: Client, name: str) -> dict[str, Any] | None:
+async def _info(client: Client, name: str) -> JsonObject | None:
     info = await _ask(client, "STREAM.INFO", name)
     return None if info.get("error") else info
 
 
-async def _call(client: Client, call: str, config: dict[str, Any]) -> None:
+async def _call(client: Client, call: str, config: JsonObject) -> None:
     answer = await _ask(client, call, config["name"], config)
     if refusal := answer.get("error"):
         raise _refused(config["name"], str(refusal.get("description")))
 
 
-async def _ask(
-    client: Client, call: str, name: str, query: dict[str, Any] | None = None
-) -> dict[str, Any]:
+async def _ask(client: Client, call: str, name: str, query: JsonObject | None = None) -> JsonObject:
     try:
         return await api_call(client, f"{call}.{name}", query)
     except (NatsError, TimeoutError) as error:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from nats.js import JetStreamContext
 
     from mesh.jetstream.provisioning import Provisioned
+    from mesh.model.values import JsonMapping, JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class Directory:
         #: By digest.
         self.tokens: Mapping[str, ApiToken] = {}
         #: Resources of SCIM, by kind and id.
-        self.resources: Mapping[tuple[str, str], dict[str, Any]] = {}
+        self.resources: Mapping[tuple[str, str], JsonObject] = {}
         #: Their users, by folded name.
         self.provisioned: Mapping[str, Provisioned] = {}
         self._setup: tuple[str, ...] = ()
@@ -262,7 +263,7 @@ class Directory:
             written = await self._write(f"token.{key}", None)
         await self._wait(written)
 
-    async def put_resource(self, kind: str, id_: str, values: Mapping[str, Any] | None) -> None:
+    async def put_resource(self, kind: str, id_: str, values: JsonMapping | None) -> None:
         """Store a resource of SCIM, or remove it with None."""
         data = orjson.dumps(values) if values is not None else None
         await self._wait(await self._write(f"scim.{kind}.{id_}", data))
@@ -301,7 +302,7 @@ def _user_key(name: str) -> str:
     return f"user.{base64.urlsafe_b64encode(name.encode()).decode().rstrip('=')}"
 
 
-def _user(values: dict[str, Any]) -> DirectoryUser:
+def _user(values: JsonObject) -> DirectoryUser:
     grants = tuple(grant_of(one) for one in values["grants"])
     return DirectoryUser(
         values["name"],
@@ -313,7 +314,7 @@ def _user(values: dict[str, Any]) -> DirectoryUser:
     )
 
 
-def _token(values: dict[str, Any]) -> ApiToken:
+def _token(values: JsonObject) -> ApiToken:
     return ApiToken(
         values["id"],
         values["user"],

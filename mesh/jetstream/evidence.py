@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.blob_store import BlobStore
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import AppRecord, Assignment, GroupForm
+    from mesh.model.values import JsonMapping
 
 #: Calls at once.
 _CALLS: Final = 8
@@ -145,7 +146,7 @@ async def stream(client: Client, name: str, now_s: float) -> StreamEvidence | No
     return evidence_of(info, now_s) if "state" in info else None
 
 
-def evidence_of(info: Mapping[str, Any], now_s: float) -> StreamEvidence:
+def evidence_of(info: JsonMapping, now_s: float) -> StreamEvidence:
     """A stream's evidence from the server's answer."""
     config, state = info["config"], info["state"]
     replicas = (info.get("cluster") or {}).get("replicas") or []

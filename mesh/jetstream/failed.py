@@ -6,7 +6,7 @@ replayed or discarded is deleted there.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.js.errors import APIError, NotFoundError
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
     from nats.js.api import RawStreamMsg
+
+    from mesh.model.values import JsonObject
 
 #: The server's code for a message that can't be deleted because it is not there.
 _NO_SUCH_MESSAGE: Final = 10057
@@ -73,7 +75,7 @@ class FailedCounts:
 
 async def last_entries(
     js: JetStreamContext, app: str, limit: int, before: int | None = None
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """The last ``limit`` entries with an id below ``before``, oldest first.
 
     Fewer if their data have more than ``LIST_BYTES_MAX``.  A gap of n sequences costs some log n
@@ -85,7 +87,7 @@ async def last_entries(
         return []
     first = max(1, state.first_seq)
     end = min(state.last_seq + 1, before or state.last_seq + 1)
-    entries: list[dict[str, Any]] = []
+    entries: list[JsonObject] = []
     width, size = WINDOW, 0
     while end > first and len(entries) < limit and size < LIST_BYTES_MAX:
         start = max(first, end - width)
@@ -116,7 +118,7 @@ async def first_ids(js: JetStreamContext, app: str, limit: int) -> list[int]:
     return ids
 
 
-async def entry_of(js: JetStreamContext, app: str, id_: int) -> dict[str, Any]:
+async def entry_of(js: JetStreamContext, app: str, id_: int) -> JsonObject:
     """An entry; MESH-A404 when it is not there, any more or at all."""
     try:
         message = await js.get_msg(names.error_js_stream(app), id_)
@@ -213,7 +215,7 @@ async def discard_older(js: JetStreamContext, app: str, before_ms: int) -> int:
     return had - await count_entries(js, app)
 
 
-async def _first_from(js: JetStreamContext, app: str, sequence: int) -> dict[str, Any] | None:
+async def _first_from(js: JetStreamContext, app: str, sequence: int) -> JsonObject | None:
     try:
         message = await js.get_msg(
             names.error_js_stream(app),
@@ -226,7 +228,7 @@ async def _first_from(js: JetStreamContext, app: str, sequence: int) -> dict[str
     return _entry(message)
 
 
-def _entry(message: RawStreamMsg) -> dict[str, Any]:
+def _entry(message: RawStreamMsg) -> JsonObject:
     """An entry with its id; of a message that is no entry, its data and a reason that says so."""
     recorded = message.time
     recorded_ms = int(recorded.timestamp() * 1000) if recorded is not None else 0
@@ -234,7 +236,7 @@ def _entry(message: RawStreamMsg) -> dict[str, Any]:
     return {"stream": "", **values, "id": message.seq, "recorded_at_ms": recorded_ms}
 
 
-def _fields(data: bytes) -> dict[str, Any]:
+def _fields(data: bytes) -> JsonObject:
     try:
         values = error_entry.from_json(data)
     except ValueError:

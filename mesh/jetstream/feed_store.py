@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
@@ -24,6 +24,7 @@ from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.model import names
 from mesh.model.simulation import FeedState
+from mesh.model.values import JsonObject
 
 if TYPE_CHECKING:
     from nats.js import JetStreamContext
@@ -38,7 +39,7 @@ _GONE: Final = (BucketNotFoundError, KeyNotFoundError, NotFoundError)
 class FeedRecord:
     """A feed: what was configured, and what it is to do."""
 
-    configuration: dict[str, Any]
+    configuration: JsonObject
     state: FeedState = FeedState.STOP
     #: Name of the run, in the ids of its events.
     run: str = ""
@@ -134,7 +135,7 @@ class FeedStore:
                 raise MeshError("MESH-A404", f'file "{name}" does not exist') from error
             return await asyncio.to_thread(path.read_bytes)
 
-    async def _get(self, key: str) -> tuple[dict[str, Any] | None, int]:
+    async def _get(self, key: str) -> tuple[JsonObject | None, int]:
         """Values and revision of a key; also the revision of a deletion."""
         try:
             message = await self._js.get_last_msg(f"KV_{_BUCKET}", kv.subject(_BUCKET, key))
@@ -143,11 +144,11 @@ class FeedStore:
         revision = message.seq or 0
         if (message.headers or {}).get(kv.OPERATION):
             return None, revision
-        values: dict[str, Any] = orjson.loads(message.data or b"{}")
+        values: JsonObject = orjson.loads(message.data or b"{}")
         return values, revision
 
 
-def _record(values: dict[str, Any]) -> FeedRecord:
+def _record(values: JsonObject) -> FeedRecord:
     return FeedRecord(**{**values, "state": FeedState(values["state"])})
 
 

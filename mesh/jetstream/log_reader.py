@@ -10,7 +10,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+
+    from mesh.model.values import JsonObject
 
 #: Messages and bytes of one request.
 _BATCH: Final = 500
@@ -122,7 +124,7 @@ async def last_of_each(
     return await _batch(client, js_stream, {"multi_last": [subject], "up_to_seq": before - 1})
 
 
-async def _batch(client: Client, js_stream: str, request: dict[str, Any]) -> list[LogMessage]:
+async def _batch(client: Client, js_stream: str, request: JsonObject) -> list[LogMessage]:
     messages, ended = await direct_get(client, js_stream, request)
     if (status := ended["Status"]) not in (_END, _NOTHING, _TOO_MANY):
         raise NatsError(ended.get("Description", status))
@@ -130,7 +132,7 @@ async def _batch(client: Client, js_stream: str, request: dict[str, Any]) -> lis
 
 
 async def direct_get(
-    client: Client, js_stream: str, request: dict[str, Any]
+    client: Client, js_stream: str, request: JsonObject
 ) -> tuple[list[Msg], dict[str, str]]:
     """The answers to one direct get of several messages, and the headers that end them.
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from mesh.errors import MeshError
 
+if TYPE_CHECKING:
+    from mesh.model.values import JsonObject
 
-def stored_manifest(key: str, data: bytes | None) -> dict[str, Any]:
+
+def stored_manifest(key: str, data: bytes | None) -> JsonObject:
     """The values of a stored manifest: ``epoch``, ``objects``, ``manifest``.
 
     Raises:
@@ -23,7 +26,7 @@ def stored_manifest(key: str, data: bytes | None) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, IndexError) as error:
         reason = f"{type(error).__name__}: {error}"
     if not reason:
-        values: dict[str, Any] = content
+        values: JsonObject = content
         return values
     raise MeshError(
         "MESH-S112",

@@ -15,7 +15,7 @@ import base64
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    from mesh.model.values import JsonObject
     from pyspark_nats.protocol.connection import Connection
 
 _DIGEST: Final = "SHA-256="
@@ -94,7 +95,7 @@ def _described(connection: Connection, bucket: str, names: Sequence[str]) -> Ite
 
         messages = connection.retry_while_unavailable("looking for objects", look)
         for name, stored in zip(some, messages, strict=True):
-            meta: dict[str, Any] = orjson.loads(stored.data) if stored is not None else {}
+            meta: JsonObject = orjson.loads(stored.data) if stored is not None else {}
             if stored is None or meta.get("deleted"):
                 raise ObjectMissingError(name)
             digest = base64.urlsafe_b64decode(str(meta["digest"]).removeprefix(_DIGEST))

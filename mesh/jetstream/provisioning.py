@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from mesh.model.values import JsonMapping
+
 USER: Final = "User"
 GROUP: Final = "Group"
 #: By kind, the attribute with the name.
@@ -55,5 +57,5 @@ def provisioned(resources: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[
     return users
 
 
-def _objects(value: Any) -> Iterable[Mapping[str, Any]]:
+def _objects(value: Any) -> Iterable[JsonMapping]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from nats.aio.client import Server
+
+    from mesh.model.values import JsonObject
 
 #: Time for which a server may be silent while there are others, seconds.
 HURRY_S: Final = 1.0
@@ -38,7 +40,7 @@ class ServerSelection:
         """The connection is open again."""
         self._order, self._tried = [], 0
 
-    def next(self, servers: Sequence[Server], _: dict[str, Any]) -> tuple[Server | None, float]:
+    def next(self, servers: Sequence[Server], _: JsonObject) -> tuple[Server | None, float]:
         """The server to try next and the pause before, as nats-py requests them."""
         by_address = {server.uri.netloc: server for server in servers}
         if not self._tried:

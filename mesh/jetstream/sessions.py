@@ -18,7 +18,7 @@ import hmac
 import secrets
 from collections import OrderedDict
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from cryptography.hazmat.primitives import hashes
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.model.sign_in import SignedIn
+    from mesh.model.values import JsonObject
 
 IDLE_MS: Final = 1_800_000
 AGE_MS: Final = 43_200_000
@@ -324,7 +325,7 @@ def _key(name: str) -> bytes:
 
 
 def _encode(session: UserSession) -> bytes:
-    values: dict[str, Any] = {
+    values: JsonObject = {
         "user": session.user,
         "how": session.how,
         "source": session.source,

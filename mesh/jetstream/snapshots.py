@@ -17,7 +17,7 @@ import contextlib
 import logging
 import secrets
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import orjson
 from nats.js import api
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from nats.js.kv import KeyValue
 
     from mesh.jetstream.blob_store import BlobStore
+    from mesh.model.values import JsonMapping, JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +171,7 @@ class JetStreamSnapshots:
         """See ``SnapshotStore.ends``."""
         return self._wait(self._ends(streams))
 
-    def _wait(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = CALL_S) -> T:
+    def _wait(self, coroutine: Coroutine[object, object, T], timeout_s: float = CALL_S) -> T:
         return asyncio.run_coroutine_threadsafe(
             asyncio.wait_for(coroutine, timeout_s), self._loop
         ).result()
@@ -270,7 +271,7 @@ class JetStreamSnapshots:
                 that the refused one includes.  Its pieces are deleted.
         """
         revision = 0
-        stored: dict[str, Any] = {"epoch": 0, "objects": {}}
+        stored: JsonObject = {"epoch": 0, "objects": {}}
         with contextlib.suppress(KeyNotFoundError):
             entry = await manifests.get(f"{self._key}.{part}")
             revision = entry.revision or 0
@@ -296,7 +297,7 @@ class JetStreamSnapshots:
         except KeyWrongLastSequenceError as error:
             raise _taken_over(self._key, epoch) from error
 
-    async def _lost(self, manifest: Mapping[str, Any]) -> str:
+    async def _lost(self, manifest: JsonMapping) -> str:
         """A stream that does not hold the messages up to a manifest any more; empty without one."""
         newest = manifest.get("newest", {})
         for stream, sequence, _ in manifest.get("position", ()):

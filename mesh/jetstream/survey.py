@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.js import api
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.model.cluster import AppRecord
+    from mesh.model.values import JsonMapping
 
 #: Time limit of one call, seconds.
 CALL_S: Final = 5.0
@@ -66,7 +67,7 @@ async def _channels(client: Client, apps: list[AppRecord]) -> tuple[ChannelSize,
     )
 
 
-def size_of(info: Mapping[str, Any], app: str) -> ChannelSize:
+def size_of(info: JsonMapping, app: str) -> ChannelSize:
     """The size of a stream from the server's information about it."""
     size, most = info["state"]["bytes"], info["config"].get("max_bytes", -1)
     replicas = (info.get("cluster") or {}).get("replicas") or []

@@ -23,7 +23,7 @@ from mesh.processes.signals import end
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from nats.aio.client import Client
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.snapshot import ClusterSnapshot
+    from mesh.model.values import JsonMapping
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ _PUT_BACK: Final = (names.APPS_BUCKET, names.STATUS_BUCKET)
 _BUCKETS: Final = (names.CONTROL_BUCKET, names.APPS_BUCKET, names.STATUS_BUCKET)
 
 
-async def _leave(_bucket: str, _records: Mapping[str, Any]) -> None:
+async def _leave(_bucket: str, _records: JsonMapping) -> None:
     """Managers alone put records back."""
 
 
@@ -69,7 +70,7 @@ class ClusterView:
         #: By bucket and key: the reason why the newest record can't be read.
         self.unreadable: dict[tuple[str, str], str] = {}
         #: Called with a bucket that was made again, empty, and the records that it had.
-        self.on_emptied: Callable[[str, Mapping[str, Any]], Awaitable[None]] = _leave
+        self.on_emptied: Callable[[str, JsonMapping], Awaitable[None]] = _leave
         #: Bucket to the time at which it was found so.
         self._emptied_s: dict[str, float] = {}
         #: Bucket to the time at which its stream was made.

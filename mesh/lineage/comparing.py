@@ -14,12 +14,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+    from mesh.model.values import JsonObject
 
 #: The line of rows whose producer is unknown.
 UNKNOWN: Final = ""
@@ -38,9 +40,9 @@ class OutputItem:
     data: bytes
 
     @property
-    def event(self) -> dict[str, Any]:
+    def event(self) -> JsonObject:
         """Its attributes."""
-        values: dict[str, Any] = orjson.loads(self.data)
+        values: JsonObject = orjson.loads(self.data)
         return values
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mesh.model.app import AppSpec, Channel
     from mesh.model.cluster import AppRecord
     from mesh.model.lineage import Cause
+    from mesh.model.values import JsonObject
 
 #: Events of one output that are compared.
 ROWS_MAX: Final = 2_000_000
@@ -36,7 +37,7 @@ async def compare_apps(
     streams: Sequence[str] = (),
     key: Sequence[str] = (),
     ignored: Sequence[str] = (),
-) -> dict[str, Any]:
+) -> JsonObject:
     """Compare the outputs of an app and its fork, or of any two apps; JSON values.
 
     Args:
@@ -83,7 +84,7 @@ async def compare_apps(
         theirs = await _lines(client, after, name, order)
         results[name] = compare(*_lined_up(ours, theirs, row_key), begins_later=later)
     differences = [(name, one) for name, one in results.items() if one.first is not None]
-    values: dict[str, Any] = {
+    values: JsonObject = {
         "app": before.spec.name,
         "fork": after.spec.name,
         "differs": any(one.differs for one in results.values()),
@@ -222,11 +223,11 @@ def _counts(one: StreamComparison) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _difference(one: Difference) -> dict[str, Any]:
+def _difference(one: Difference) -> JsonObject:
     return {"kind": one.kind, "app": _item(one.before), "fork": _item(one.after)}
 
 
-def _item(one: OutputItem | None) -> dict[str, Any] | None:
+def _item(one: OutputItem | None) -> JsonObject | None:
     if one is None:
         return None
     return {
@@ -237,7 +238,7 @@ def _item(one: OutputItem | None) -> dict[str, Any] | None:
 
 async def _cause(
     client: Client, before: AppRecord, after: AppRecord, one: Difference
-) -> dict[str, Any]:
+) -> JsonObject:
     """The input behind a difference, by sequence; why it is not known otherwise."""
     item = one.before or one.after
     assert item is not None

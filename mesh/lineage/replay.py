@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from mesh.errors import MeshError
 from mesh.model.app import Format
+from mesh.model.values import Row
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.group import bind_group
@@ -97,7 +98,7 @@ class EmittedRow:
     stream: str
     position: int
     time_ms: int
-    values: tuple[Any, ...]
+    values: Row
 
     @property
     def shown(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.js.errors import NotFoundError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.log_reader import LogMessage
     from mesh.model.begin import StartPosition
     from mesh.model.lineage import StoredStream
+    from mesh.model.values import JsonObject
 
 #: Messages that are read for each wanted event: a batch of an app ends with a marker.
 _MESSAGES_EACH: Final = 2
@@ -33,7 +34,7 @@ async def stored_events(
     last: int,
     since: StartPosition | None,
     until: StartPosition | None,
-) -> tuple[list[tuple[int, str, dict[str, Any]]], list[str]]:
+) -> tuple[list[tuple[int, str, JsonObject]], list[str]]:
     """The last events of streams, and notes about what is left out.
 
     Args:
@@ -49,11 +50,11 @@ async def stored_events(
     Raises:
         MeshError: MESH-A404 for a stream that is not there, MESH-C172 for too many bytes.
     """
-    entries: list[tuple[int, int, tuple[int, str, dict[str, Any]]]] = []
+    entries: list[tuple[int, int, tuple[int, str, JsonObject]]] = []
     notes: list[str] = []
     size = 0
     for rank, one in enumerate(streams):
-        events: list[tuple[int, dict[str, Any]]] = []
+        events: list[tuple[int, JsonObject]] = []
         unreadable = 0
         for js_stream, subject in one.places:
             messages = await _messages(client, js_stream, subject, last, since, until)

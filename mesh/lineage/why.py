@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mesh.lineage.replay import EmittedRow, ReplayedEvents
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.cluster import AppRecord
+    from mesh.model.values import Row
 
 #: The number of an edit in a producer's name.
 EDIT: Final = re.compile(r"~[0-9]+-")
@@ -386,7 +387,7 @@ def _row_of(rows: list[EmittedRow], effect: Cause, origin: _Origin) -> EmittedRo
     return candidate
 
 
-def _shown(values: tuple[Any, ...]) -> str:
+def _shown(values: Row) -> str:
     return repr(tuple(None if value != value else value for value in values))
 
 

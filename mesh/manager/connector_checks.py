@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.model.app import AppSpec
     from mesh.model.cluster import NodeRecord
+    from mesh.model.values import JsonObject
     from mesh.plan.connectors import Connector
 
 #: In the problem of an address that can't be bound.
@@ -86,7 +87,7 @@ def _able(nodes: list[NodeRecord], connector: Connector) -> str:
     return min(able, default="")
 
 
-async def check(client: Client, spec: AppSpec, snapshot: ClusterSnapshot) -> list[dict[str, Any]]:
+async def check(client: Client, spec: AppSpec, snapshot: ClusterSnapshot) -> list[JsonObject]:
     """Have the workers open the sources and sinks of an app, with what its author may read.
 
     Returns:
@@ -122,7 +123,7 @@ def addresses_of(app: str, snapshot: ClusterSnapshot) -> set[tuple[str, str]]:
 
 async def _ask(
     client: Client, worker: str, spec: AppSpec, some: list[CheckRequest]
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     said: Any = {"problem": "no worker that is ready has this connector"}
     if worker:
         reads = [stream for group in spec.groups for stream in group.reads or ()]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from mesh.model.values import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -28,7 +30,7 @@ class Deployed:
     #: Whether a running app continues with another plan.
     edited: bool = False
     #: The changes of an edit, as ``mesh diff --output json`` prints them.
-    changes: dict[str, Any] | None = None
+    changes: JsonObject | None = None
     #: Parts of the app that run to no effect, a sentence each.
     warnings: tuple[str, ...] = ()
     #: A line of the guarantees that hold on this cluster, then one for each that does not.
@@ -45,11 +47,11 @@ class Preview:
     #: Whether no app of this name is deployed.
     is_new: bool
     #: As ``mesh plan --output json`` prints it.
-    plan: dict[str, Any]
+    plan: JsonObject
     #: As ``mesh diff --output json`` prints them; None for a new app.
-    changes: dict[str, Any] | None
+    changes: JsonObject | None
     #: The error with which the deploy would be refused; None if it would not be.
-    refused: dict[str, Any] | None
+    refused: JsonObject | None
     #: The guarantees that the app would have through each failure.
     guarantees: Guarantees | None = None
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import orjson
 from nats.errors import Error as NatsError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec
     from mesh.model.events import SimulatedEvent
+    from mesh.model.values import JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -86,12 +87,12 @@ class AppEvents:
             self._counted_s = now_s
         return self._counts
 
-    async def failed(self, app: str, limit: int, before: int | None = None) -> list[dict[str, Any]]:
+    async def failed(self, app: str, limit: int, before: int | None = None) -> list[JsonObject]:
         """The last ``limit`` failed events with an id below ``before``, oldest first."""
         self._app(app)
         return await _answer_of(failed.last_entries(self._js, app, limit, before))
 
-    async def failed_one(self, app: str, id_: int) -> dict[str, Any]:
+    async def failed_one(self, app: str, id_: int) -> JsonObject:
         """A failed event; MESH-A404."""
         self._app(app)
         return await _answer_of(failed.entry_of(self._js, app, id_))

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.feed_store import FeedStore
     from mesh.manager.events import AppEvents
     from mesh.model.app import AppSpec, Channel
+    from mesh.model.values import JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -109,12 +110,12 @@ class Feeds:
             _, revision = await self._get(name)
             await self._put(name, None, revision)
 
-    async def configuration(self, name: str) -> dict[str, Any]:
+    async def configuration(self, name: str) -> JsonObject:
         """The configuration of a feed; MESH-A404."""
         with refusals():
             return (await self._get(name))[0].configuration
 
-    async def list_all(self) -> list[tuple[dict[str, Any], str]]:
+    async def list_all(self) -> list[tuple[JsonObject, str]]:
         """The configurations of all feeds, each with the reason why it can't run."""
         entries = []
         with refusals():

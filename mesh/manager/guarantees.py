@@ -6,13 +6,14 @@ import asyncio
 import math
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.jetstream.blob_store import JETSTREAM
 from mesh.jetstream.connection import api_call
 from mesh.jetstream.refusals import refusals
 from mesh.model import names
+from mesh.model.values import JsonObject
 from mesh.plan.guarantee_audit import AuditRow, Facts, StreamFacts, audit, refusal, summary
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class GuaranteeAudit:
     _settings: Settings
     _gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_CALLS))
     #: The last answers about the mesh's own records, and their time.
-    _cache: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _cache: dict[str, JsonObject] = field(default_factory=dict)
     _cached_at_s: float = -math.inf
 
     async def of_app(self, app: str) -> Guarantees:
@@ -136,10 +137,10 @@ class GuaranteeAudit:
         except MeshError:
             return ("guarantees are not known: NATS does not answer",)
 
-    async def _infos(self, streams: Iterable[str]) -> dict[str, dict[str, Any]]:
+    async def _infos(self, streams: Iterable[str]) -> dict[str, JsonObject]:
         """The answers of the server about streams, without those that are not there."""
 
-        async def ask(name: str) -> tuple[str, dict[str, Any]]:
+        async def ask(name: str) -> tuple[str, JsonObject]:
             async with self._gate:
                 return name, await api_call(self._client, f"STREAM.INFO.{name}")
 
@@ -148,14 +149,14 @@ class GuaranteeAudit:
 
     async def _cached_infos(
         self, streams: Iterable[str], max_age_s: float
-    ) -> dict[str, dict[str, Any]]:
+    ) -> dict[str, JsonObject]:
         """``_infos`` of the mesh's own records, or an earlier answer that is not older."""
         if time.monotonic() - self._cached_at_s >= max_age_s:
             self._cache = await self._infos(streams)
             self._cached_at_s = time.monotonic()
         return self._cache
 
-    def _facts_of(self, name: str, info: dict[str, Any] | None) -> StreamFacts:
+    def _facts_of(self, name: str, info: JsonObject | None) -> StreamFacts:
         """The facts of a stream; without ``info``, of the one that will be made."""
         ours = self._settings.channels
         if info is None:
@@ -178,7 +179,7 @@ class GuaranteeAudit:
         )
 
 
-def _servers_of(info: dict[str, Any]) -> Iterable[str]:
+def _servers_of(info: JsonObject) -> Iterable[str]:
     """The servers with a copy; none of a server that is in no cluster."""
     cluster = info.get("cluster") or {}
     if cluster.get("leader"):

@@ -18,6 +18,7 @@ from mesh.plan.typed_references import needs_types, with_types
 from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:
+    from mesh.model.values import JsonObject
     from mesh.processes.bounded_process import Process
 
 #: Longest text, and time for one answer.
@@ -96,13 +97,13 @@ def _document(text: str, name: str, types: tuple[tuple[str, str], ...]) -> Docum
     return Document(text, name, lambda source: with_types(source, dict(types)) if types else source)
 
 
-def _errors(document: Document, line: int, column: int) -> list[dict[str, Any]]:
+def _errors(document: Document, line: int, column: int) -> list[JsonObject]:
     return [
         {**error.to_dict(), "is_warning": error.code == NOT_RUN_YET} for error in document.problems
     ]
 
 
-def _completion(document: Document, line: int, column: int) -> dict[str, Any]:
+def _completion(document: Document, line: int, column: int) -> JsonObject:
     completion = complete(document, line, column)
     start = document.places.of(completion.start, completion.start)
     return {
@@ -121,7 +122,7 @@ def _completion(document: Document, line: int, column: int) -> dict[str, Any]:
     }
 
 
-def _hover(document: Document, line: int, column: int) -> dict[str, Any] | None:
+def _hover(document: Document, line: int, column: int) -> JsonObject | None:
     info = hover(document, line, column)
     if info is None:
         return None

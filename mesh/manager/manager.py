@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from mesh.control.actions import RecordAction
     from mesh.settings import Settings
 
-    Serve = Callable[[ManagerService, Callable[[str], None]], Coroutine[Any, Any, None]]
+    Serve = Callable[[ManagerService, Callable[[str], None]], Coroutine[object, object, None]]
 
 log = logging.getLogger(__name__)
 
@@ -292,7 +292,7 @@ async def running(settings: Settings) -> AsyncIterator[tuple[Manager, ManagerSer
 
 def _works(
     manager: Manager, service: ManagerService, copies: Copies, custody: Custody
-) -> dict[str, Callable[[], Awaitable[Any]]]:
+) -> dict[str, Callable[[], Awaitable[object]]]:
     """The tasks of a manager by name; a fault of those that lead nothing ends no leadership."""
 
     def leads() -> bool:
@@ -303,7 +303,7 @@ def _works(
         manager.client, manager.settings.channels.replicas, settings.history_stored_bytes_max
     )
     scaling = Autoscaling(service, note, manager.clock, acts=settings.autoscale)
-    observers: dict[str, Callable[[], Awaitable[Any]]] = {
+    observers: dict[str, Callable[[], Awaitable[object]]] = {
         "sweeps": manager.sweep,
         "buckets": custody.run,
         "history": service.telemetry.run,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.jetstream import channels
@@ -13,9 +13,11 @@ from mesh.jetstream.refusals import refusals
 from mesh.model import names
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from nats.aio.client import Client
+
+    from mesh.model.values import JsonMapping
 
 #: Time limit of one call, seconds.
 CALL_S: Final = 5.0
@@ -193,7 +195,7 @@ async def nats_state(client: Client) -> NatsState:
     )
 
 
-def stream_of(info: Mapping[str, Any]) -> JetStreamStream:
+def stream_of(info: JsonMapping) -> JetStreamStream:
     """A stream from the server's information about it."""
     config, state, cluster = info["config"], info["state"], info.get("cluster") or {}
     copies = cluster.get("replicas") or []

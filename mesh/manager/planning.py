@@ -20,6 +20,7 @@ from mesh.language.naming import named
 from mesh.language.parser import parse, parse_app
 from mesh.model import codec, names
 from mesh.model.access import Permission, current, lacking, require
+from mesh.model.values import JsonObject
 from mesh.plan import history_source
 from mesh.plan.app_elements import elements
 from mesh.plan.bind import bind
@@ -77,7 +78,7 @@ _PROCESS: Final = BoundedProcess(__name__, _exceeded)
 
 
 #: Values of a plan; of the changes, None for a new app; of the refusal, None without one.
-Previewed = tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None]
+Previewed = tuple[JsonObject, JsonObject | None, JsonObject | None]
 
 
 class PlanningProcess(Protocol):

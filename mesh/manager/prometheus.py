@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.http.web_answers import ask
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from mesh.model.values import JsonMapping
 
 #: Time limit of a request, seconds.
 LIMIT_S: Final = 10.0
@@ -97,7 +99,7 @@ def expressions(kind: str, name: str, step_s: int) -> dict[str, str]:
 
 
 def aligned(
-    result: Sequence[Mapping[str, Any]], since_s: int, step_s: int, count: int
+    result: Sequence[JsonMapping], since_s: int, step_s: int, count: int
 ) -> list[float | None]:
     """The values of a matrix with one series at most, by step."""
     values: list[float | None] = [None] * count

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mesh.manager.query_parts import QueryPlan
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import AppRecord, Assignment
+    from mesh.model.values import JsonObject
     from mesh.processes.bounded_process import Process
     from mesh.settings import Settings
 
@@ -74,9 +75,9 @@ class QueryAnswer:
     #: The number of rows that a change has added, changed or removed; None for a query that reads.
     changed: int | None = None
 
-    def to_values(self, *, details: bool) -> dict[str, Any]:
+    def to_values(self, *, details: bool) -> JsonObject:
         """The answer as JSON values, in the form of the system before this one, and more."""
-        values: dict[str, Any] = {"records": orjson.Fragment(self.records)}
+        values: JsonObject = {"records": orjson.Fragment(self.records)}
         if details:
             values["details"] = [{"name": n, "dataType": t.upper()} for n, t in self.columns]
         if self.changed is not None:

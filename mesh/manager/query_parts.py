@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -16,6 +16,7 @@ from mesh.model.app import Strategy
 from mesh.model.partition import partitions
 from mesh.model.question import too_many_rows
 from mesh.model.types import AttributeType
+from mesh.model.values import JsonMapping
 from mesh.operators.aggregations.find import group_keys
 from mesh.operators.aggregations.layout import Layout
 from mesh.operators.divided import divide, is_grouped
@@ -25,7 +26,7 @@ from mesh.plan.bound import AnswerOutput, SourceKind
 from mesh.plan.stores import is_lookup_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mesh.model.app import GroupSpec
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
@@ -47,7 +48,7 @@ class QueryPlan:
     #: Whether any part has the whole answer: the table is read from its database.
     is_anywhere: bool = False
     #: Of a query for one group of an aggregation: the stream, and by attribute the group's values.
-    one_group: tuple[str, Mapping[str, Any]] | None = None
+    one_group: tuple[str, JsonMapping] | None = None
     #: Whether it has aggregates or groups, whose rows in the parts are those of their base values.
     is_grouped: bool = False
 
@@ -108,7 +109,7 @@ def plan_query(app_text: str, groups: tuple[tuple[str, str], ...], query: str) -
     return QueryPlan(home, columns, changes, is_anywhere, one_group, is_grouped(bound))
 
 
-def _one_group(query: BoundOnDemandQuery, app: BoundApp) -> tuple[str, Mapping[str, Any]] | None:
+def _one_group(query: BoundOnDemandQuery, app: BoundApp) -> tuple[str, JsonMapping] | None:
     """The only group of an aggregation that a query asks for; None if there may be others."""
     store = query.store
     if store is None or store.kind is not SourceKind.AGGREGATION or store.on is None:

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
     from mesh.model.cluster import StatisticsLevel
+    from mesh.model.values import JsonObject
     from mesh.plan.picture import Drawing
     from mesh.settings import Settings
 
@@ -154,7 +155,7 @@ class ManagerService:
         """See ``Deployments.preview``."""
         return await self._deployments.preview(text, reset)
 
-    async def check(self, text: str) -> list[dict[str, Any]]:
+    async def check(self, text: str) -> list[JsonObject]:
         """See ``mesh.manager.connector_checks``."""
         spec = await self._planner.plan(text)
         return await connector_checks.check(self._client, spec, self._view.snapshot())
@@ -296,7 +297,7 @@ class ManagerService:
         """The wall clock, milliseconds since 1970."""
         return self._clock.wall_ms()
 
-    async def cluster_figures(self) -> dict[str, Any]:
+    async def cluster_figures(self) -> JsonObject:
         """Figures of the cluster besides apps and nodes, for metrics."""
         return {
             **self.telemetry.figures(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nats.js.api import RawStreamMsg
 
     from mesh.model.app import AppSpec, Channel
+    from mesh.model.values import JsonObject
 
 #: Requests to NATS at one time for one page.
 AT_ONCE: Final = 32
@@ -66,7 +67,7 @@ class TapEvent:
     at_ms: int
     headers: dict[str, str]
     #: JSON values; the message as text if it can't be read.
-    events: tuple[Any, ...]
+    events: tuple[object, ...]
     bytes: int
     error: str = ""
 
@@ -149,7 +150,7 @@ class Streams:
             late_replicas=sum(_late(info) for info in infos),
         )
 
-    async def _info(self, stream: str) -> dict[str, Any] | None:
+    async def _info(self, stream: str) -> JsonObject | None:
         """The answer of the server, whose times the client leaves out; None without a stream."""
         try:
             async with self._turns:
@@ -198,7 +199,7 @@ def channel_of(spec: AppSpec, stream: str) -> Channel:
 
 def _event(channel: Channel, message: RawStreamMsg) -> TapEvent:
     data, headers = message.data or b"", dict(message.headers or {})
-    shown: tuple[Any, ...] = (data[:DECODED_MAX],)
+    shown: tuple[object, ...] = (data[:DECODED_MAX],)
     problem = ""
     if len(data) <= DECODED_MAX:
         try:
@@ -229,6 +230,6 @@ def _ms(time: object) -> int:
     return int(time.timestamp() * 1000) if isinstance(time, datetime) and time.year > 1 else 0
 
 
-def _late(info: dict[str, Any]) -> int:
+def _late(info: JsonObject) -> int:
     replicas = (info.get("cluster") or {}).get("replicas") or []
     return sum(not peer.get("current") for peer in replicas)

@@ -34,7 +34,7 @@ class Restarting:
     """A task that starts again after it failed or returned, with longer and longer rests."""
 
     name: str
-    work: Callable[[], Awaitable[Any]]
+    work: Callable[[], Awaitable[object]]
     clock: Clock = field(default_factory=SystemClock)
     rest_s: float = _REST_S
 
@@ -56,7 +56,7 @@ class Restarting:
 
 @asynccontextmanager
 async def supervised(
-    works: Mapping[str, Callable[[], Awaitable[Any]]],
+    works: Mapping[str, Callable[[], Awaitable[object]]],
     tasks: Mapping[str, asyncio.Task[Any]] | None = None,
 ) -> AsyncIterator[None]:
     """Run tasks beside the body; when one of them ends, the body is cancelled.
@@ -80,7 +80,7 @@ async def supervised(
         raise _first(failures) from failures
 
 
-async def _run(name: str, work: Callable[[], Awaitable[Any]]) -> None:
+async def _run(name: str, work: Callable[[], Awaitable[object]]) -> None:
     try:
         await work()
     except Exception as failure:

@@ -19,7 +19,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from mesh.control.snapshot import ClusterSnapshot
     from mesh.jetstream.history_store import MetricsHistoryStore
     from mesh.jetstream.watch import ClusterView
+    from mesh.model.values import JsonObject
     from mesh.settings import ManagerSettings
 
 log = logging.getLogger(__name__)
@@ -299,7 +300,7 @@ class Telemetry:
         p50_s, p99_s = (quantile(counts, LATENCY_BOUNDS_S, one) for one in LATENCIES.values())
         return LastMinute(mean("errors"), p50_s, p99_s)
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> JsonObject:
         """The arguments of ``mesh.api.metrics.ClusterValues`` besides apps and nodes."""
         now_s = self._clock.wall_ms() / 1000
         placed = [seen.value.instance for seen in self._view.snapshot().assignments]

@@ -21,7 +21,9 @@ from mesh.migrate.draft import Note, NoteKind
 from mesh.plan.jdbc import database_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
+
+    from mesh.model.values import JsonMapping, JsonObject
 
 REFERENCES: Final = "refs.yaml"
 SOURCES: Final = "sources.yaml"
@@ -98,10 +100,10 @@ def _unreadable() -> MeshError:
 class _Reader:
     """The sections of one file, each read once."""
 
-    def __init__(self, text: str, values: Mapping[str, Any]) -> None:
+    def __init__(self, text: str, values: JsonMapping) -> None:
         self._text = text
         self._values = values
-        self._settings: dict[str, dict[str, Any]] = {}
+        self._settings: dict[str, JsonObject] = {}
         self.result = MigratedSettings()
 
     def read(self) -> None:
@@ -134,7 +136,7 @@ class _Reader:
         self._settings.setdefault(section, {})[name] = value
         self._note(NoteKind.CHANGED, key, f"{key} is {section}.{name}: {value}")
 
-    def _siddhi(self, values: Mapping[str, Any]) -> None:
+    def _siddhi(self, values: JsonMapping) -> None:
         for name, value in values.items():
             if name == "refs":
                 self._references(value)
@@ -147,7 +149,7 @@ class _Reader:
                     NoteKind.ABSENT, name, f"siddhi.{name} is left out: it has no counterpart"
                 )
 
-    def _properties(self, values: Mapping[str, Any]) -> None:
+    def _properties(self, values: JsonMapping) -> None:
         for name, value in values.items():
             if name == "shardId":
                 self._set("stores", "shard_id", str(value), name)
@@ -206,7 +208,7 @@ class _Reader:
             self.result.files[SOURCES] = _yaml(sources)
             self._settings.setdefault("stores", {})["sources_file"] = SOURCES
 
-    def _persistence(self, values: Mapping[str, Any]) -> None:
+    def _persistence(self, values: JsonMapping) -> None:
         if "revisionsToKeep" in values:
             self._set("state", "backups_kept", values["revisionsToKeep"], "revisionsToKeep")
         why = (
@@ -216,7 +218,7 @@ class _Reader:
             NoteKind.DIFFERS, "state.persistence", f"state.persistence: {why}lost or counted twice"
         )
 
-    def _deployment(self, values: Mapping[str, Any]) -> None:
+    def _deployment(self, values: JsonMapping) -> None:
         for name, value in values.items():
             if name == "minResourceCount":
                 self._set("manager", "min_workers", value, name)
@@ -238,7 +240,7 @@ class _Reader:
         return _ALIAS.sub(lambda m: f"${{secret:{re.sub(r'[^A-Za-z0-9_]', '_', m[1])}}}", text)
 
 
-def _each(values: Any, key: str) -> Iterator[Mapping[str, Any]]:
+def _each(values: Any, key: str) -> Iterator[JsonMapping]:
     """The mappings of a list, each under its key."""
     for one in values if isinstance(values, list) else []:
         entry = one.get(key) if isinstance(one, dict) else None
@@ -246,5 +248,5 @@ def _each(values: Any, key: str) -> Iterator[Mapping[str, Any]]:
             yield entry
 
 
-def _yaml(values: Mapping[str, Any]) -> str:
+def _yaml(values: JsonMapping) -> str:
     return str(yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))

@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
+
+    from mesh.model.values import JsonMapping, JsonObject
 
 
 class Permission(StrEnum):
@@ -196,12 +198,12 @@ def is_open_to(apps: Any, app: str) -> bool:
     return any(_PATTERN.match(one) and fnmatchcase(app, one) for one in patterns)
 
 
-def grant_values(grant: Grant) -> dict[str, Any]:
+def grant_values(grant: Grant) -> JsonObject:
     """A grant as JSON values."""
     return {"may": sorted(grant.may), "apps": grant.apps}
 
 
-def grant_of(values: Mapping[str, Any]) -> Grant:
+def grant_of(values: JsonMapping) -> Grant:
     """The grant of JSON values; MESH-A101 for an unknown permission."""
     return Grant(permissions_of(values["may"]) & ALL, str(values["apps"]))
 

@@ -6,6 +6,8 @@ a client needs neither.  Times are milliseconds since 1970 where a name ends in 
 
 from typing import Any, NotRequired, TypedDict
 
+from mesh.model.values import JsonObject
+
 
 class ConnectorAnswer(TypedDict):
     """A source, or a destination of a sink, of an instance."""
@@ -44,7 +46,7 @@ class InstanceAnswer(TypedDict):
     latencies: list[int]
     latencies_sum_s: float
     state_bytes: int
-    elements: list[dict[str, Any]]
+    elements: list[JsonObject]
     reason: str | None
     cure: str | None
     standby: str | None
@@ -84,11 +86,11 @@ class DeployAnswer(TypedDict):
     replaced: bool
     #: Whether a running app continues with another plan, and the changes as ``mesh diff`` has them.
     edited: bool
-    changes: dict[str, Any] | None
+    changes: JsonObject | None
     warnings: list[str]
     guarantees: list[str]
     #: The past events after which a new app begins; None without any.
-    past: dict[str, Any] | None
+    past: JsonObject | None
 
 
 class PlanAnswer(TypedDict):
@@ -97,11 +99,11 @@ class PlanAnswer(TypedDict):
     app: str
     is_new: bool
     #: As ``mesh plan --output json`` prints it.
-    plan: dict[str, Any]
-    changes: dict[str, Any] | None
+    plan: JsonObject
+    changes: JsonObject | None
     #: The error with which it would be refused; None if it would not be.
-    refused: dict[str, Any] | None
-    guarantees: dict[str, Any] | None
+    refused: JsonObject | None
+    guarantees: JsonObject | None
 
 
 class TextAnswer(TypedDict):

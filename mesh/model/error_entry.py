@@ -20,6 +20,8 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mesh.model.values import JsonMapping, JsonObject
+
 
 #: Size of an entry whose data is stored whole: NATS accepts messages of 1 MB by default.
 _ENTRY_BYTES_MAX: Final = 512 << 10
@@ -165,7 +167,7 @@ def of_failed(
     return _with_data(entry, event.encode() if isinstance(event, str) else event)
 
 
-def from_json(data: bytes) -> dict[str, Any]:
+def from_json(data: bytes) -> JsonObject:
     """The fields of an entry, as a message of the error stream has them."""
     fields: Any = orjson.loads(data)
     # Version 0.1.0 stored it by another name.
@@ -174,7 +176,7 @@ def from_json(data: bytes) -> dict[str, Any]:
     return fields  # type: ignore[no-any-return]  # checked by who reads it
 
 
-def resend_time_of(entry: Mapping[str, Any]) -> int | None:
+def resend_time_of(entry: JsonMapping) -> int | None:
     """The time to send the event with, ms since 1970; None for the broker's.
 
     A time for which the event was refused would be refused again.
@@ -183,7 +185,7 @@ def resend_time_of(entry: Mapping[str, Any]) -> int | None:
     return None if is_refused else entry.get("event_time_ms")
 
 
-def event_of(entry: Mapping[str, Any]) -> bytes | None:
+def event_of(entry: JsonMapping) -> bytes | None:
     """The event of an entry as JSON; None when its message was no text, or is not stored whole.
 
     A message may have held several: an array, or one a line.  The others were read, so that they

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from mesh.model.values import JsonMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,4 +49,4 @@ class Promoted:
     app: str
     fork: str
     #: The changes of the app, as ``mesh diff --output json`` prints them; None without any.
-    changes: Mapping[str, Any] | None
+    changes: JsonMapping | None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from mesh.model.app import AppSpec
+from mesh.model.values import JsonMapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class HistoryReport:
     #: Where the process has come to; None in most reports.
     checkpoint: HistoryCheckpoint | None = None
     #: As ``MeshError.to_values``; None without an error.
-    error: Mapping[str, Any] | None = None
+    error: JsonMapping | None = None
 
 
 @dataclass(frozen=True, slots=True)

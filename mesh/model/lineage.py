@@ -6,7 +6,9 @@ And streams whose stored events are read for an answer.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from mesh.model.values import JsonObject
 
 if TYPE_CHECKING:
     from mesh.model.app import Channel
@@ -24,7 +26,7 @@ class Cause:
     index: int
     #: Its own time, milliseconds since 1970.
     time_ms: int
-    event: dict[str, Any]
+    event: JsonObject
     #: Group that emitted it; empty for one that came from outside.
     group: str = ""
     inputs: tuple[Cause, ...] = ()

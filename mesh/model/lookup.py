@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from mesh.model.values import Row
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -46,7 +48,7 @@ class AnyKey:
     """The values of ``columns``, in their order, are one of ``keys``; none of them is null."""
 
     columns: tuple[str, ...]
-    keys: tuple[tuple[Any, ...], ...]
+    keys: tuple[Row, ...]
 
 
 @dataclass(frozen=True, slots=True)

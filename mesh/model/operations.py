@@ -39,6 +39,7 @@ from mesh.model.operation import (
     operation,
     operations_of,
 )
+from mesh.model.values import JsonMapping, JsonObject
 
 _VIEW, _MANAGE = Permission.APPS_VIEW, Permission.APPS_MANAGE
 _READ, _WRITE = Permission.DATA_READ, Permission.DATA_WRITE
@@ -47,7 +48,7 @@ _MONITOR, _NODES, _ADMIN = Permission.MONITOR, Permission.NODES_MANAGE, Permissi
 _STATES_S: Final = 600.0
 #: Old channels are removed, or events published, before the answer.
 _CHANGE_S: Final = 60.0
-_TEXT: Final[dict[str, Any]] = {"type": "string"}
+_TEXT: Final[JsonObject] = {"type": "string"}
 
 SiddhiText = Annotated[str, APP_TEXT]
 Begin = Annotated[str, Query("from")]
@@ -95,7 +96,7 @@ class AppOperations:
         at_rate: Sequence[str],
         keys: Annotated[int, Query(high=10**9)] = 1000,
         cores: Annotated[int, Query(high=1024)] = 0,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The needs of a text at a rate, measured."""
 
     # The body has the text with its events, so the handler looks for the app.
@@ -112,7 +113,7 @@ class AppOperations:
         until: Annotated[str, Field()] = "",
         against: Annotated[str, Field()] = "",
         keep: Annotated[bool, Field()] = False,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The outputs of a text on events, without a deploy: nothing is published or stored.
 
         ``events`` are lines as in a file of ``mesh test``.  ``streams`` are read in the cluster:
@@ -123,7 +124,7 @@ class AppOperations:
 
     # Workers open one source or sink after the other.
     @operation("POST", "/siddhi-apps/check", _MANAGE, about=About.TEXT, limit_s=210.0)
-    def check(self, text: SiddhiText, *, name: str = "") -> list[dict[str, Any]]:
+    def check(self, text: SiddhiText, *, name: str = "") -> list[JsonObject]:
         """Open each source and sink of a text where it would run, and read a sample."""
 
     @operation("GET", "/siddhi-apps", _VIEW, about=About.HANDLER)
@@ -144,7 +145,7 @@ class AppOperations:
         """Pause an app or resume it; without ``active`` the other of the two."""
 
     @operation("DELETE", "/siddhi-apps/{app}", _MANAGE)
-    def undeploy(self, app: str) -> dict[str, Any]:
+    def undeploy(self, app: str) -> JsonObject:
         """Remove an app with its channels and its state."""
 
     @operation("GET", "/siddhi-apps/{app}/status", _VIEW)
@@ -158,7 +159,7 @@ class AppOperations:
         """The state of an app and its instances, at once, or when it runs or the time is over."""
 
     @operation("GET", "/siddhi-apps/{app}/streams", _VIEW)
-    def streams(self, app: str) -> list[dict[str, Any]]:
+    def streams(self, app: str) -> list[JsonObject]:
         """The streams of an app on the wire: attributes, kind, subject, and stored messages."""
 
     @operation("GET", "/siddhi-apps/{app}/story", _VIEW)
@@ -166,15 +167,15 @@ class AppOperations:
         """The journal of an app with actors and causes, also after it was undeployed."""
 
     @operation("GET", "/siddhi-apps/{app}/verification", _VIEW)
-    def verify(self, app: str) -> dict[str, Any]:
+    def verify(self, app: str) -> JsonObject:
         """Faults and risks of an app, from what NATS stores of it now."""
 
     @operation("GET", "/siddhi-apps/{app}/guarantees", _VIEW)
-    def guarantees(self, app: str) -> dict[str, Any]:
+    def guarantees(self, app: str) -> JsonObject:
         """The guarantees of an app through failures, by channel, state, source and sink."""
 
     @operation("GET", "/siddhi-apps/{app}/elements", _VIEW)
-    def elements(self, app: str) -> dict[str, Any]:
+    def elements(self, app: str) -> JsonObject:
         """Definitions and queries of an app with their text, the edges between them, groups."""
 
     @operation("GET", "/siddhi-apps/{app}/plan", _VIEW)
@@ -188,7 +189,7 @@ class AppOperations:
         """Run a group in another number of instances; 422 if it can't have that number."""
 
     @operation("GET", "/siddhi-apps/statistics", _MONITOR, about=About.HANDLER)
-    def statistics(self) -> list[dict[str, Any]]:
+    def statistics(self) -> list[JsonObject]:
         """Status, age, events, errors and lag of each app since its instances were placed."""
 
 
@@ -219,11 +220,11 @@ class BackupOperations:
         """
 
     @operation("DELETE", "/siddhi-apps/{app}/revisions", _MANAGE, limit_s=_CHANGE_S)
-    def delete_backups(self, app: str) -> dict[str, Any]:
+    def delete_backups(self, app: str) -> JsonObject:
         """Delete all backups of an app."""
 
     @operation("DELETE", "/siddhi-apps/{app}/revisions/{revision}", _MANAGE, limit_s=_CHANGE_S)
-    def delete_backup(self, app: str, revision: str) -> dict[str, Any]:
+    def delete_backup(self, app: str, revision: str) -> JsonObject:
         """Delete one backup."""
 
 
@@ -241,7 +242,7 @@ class TimeOperations:
         path: Sequence[str],
         time: Sequence[str] = (),
         until: Sequence[str] = (),
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Deploy a new app that begins with the states of its past; 201 when that has been run.
 
         The lists have a value for each stream; one time or until is that of all streams.
@@ -258,14 +259,14 @@ class TimeOperations:
         begin: Begin = "start",
         until: str | None = None,
         sinks: bool = False,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Fork an app: another one over its input from a place in the past, 201.
 
         Its text is that of the body, or without one that of the app.
         """
 
     @operation("POST", "/siddhi-apps/{app}/promote", _MANAGE, limit_s=_STATES_S)
-    def promote(self, app: str, *, replaces: str | None = None) -> dict[str, Any]:
+    def promote(self, app: str, *, replaces: str | None = None) -> JsonObject:
         """Give the app of a fork the fork's text, and remove the fork."""
 
     @operation("GET", "/siddhi-apps/{app}/compare/{other}", _READ, limit_s=_STATES_S)
@@ -277,7 +278,7 @@ class TimeOperations:
         stream: Sequence[str] = (),
         key: Sequence[str] = (),
         ignore: Sequence[str] = (),
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The differences of the outputs of two apps: counts, and the first one.
 
         ``key``: attributes that identify a row; ``ignore``: attributes that may differ.
@@ -286,7 +287,7 @@ class TimeOperations:
     @operation("GET", "/siddhi-apps/{app}/why/{stream}/{sequence}", _READ, limit_s=_STATES_S)
     def why(
         self, app: str, stream: str, sequence: int, *, index: Annotated[int, Query()] = 0
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The inputs of an event of a message, back to the app's input."""
 
 
@@ -316,11 +317,11 @@ class EventOperations:
     """Failed and simulated events."""
 
     @operation("GET", "/siddhi-apps/{app}/errors", _READ)
-    def errors(self, app: str, *, limit: Limit = 100) -> list[dict[str, Any]]:
+    def errors(self, app: str, *, limit: Limit = 100) -> list[JsonObject]:
         """The last events of an app that could not be read or failed, oldest first."""
 
     @operation("GET", "/error-handler", _VIEW, about=About.HANDLER)
-    def failed_counts(self) -> list[dict[str, Any]]:
+    def failed_counts(self) -> list[JsonObject]:
         """The number of failed events of each app."""
 
     @operation("GET", "/error-handler/{app}", _READ)
@@ -330,11 +331,11 @@ class EventOperations:
         *,
         limit: Limit = 100,
         before: Annotated[int | None, Query(high=2**63)] = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """The last failed events of an app, oldest first; ``before`` an id continues a list."""
 
     @operation("GET", "/error-handler/{app}/{id}", _READ)
-    def failed_one(self, app: str, id: int) -> dict[str, Any]:
+    def failed_one(self, app: str, id: int) -> JsonObject:
         """One failed event."""
 
     @operation("POST", "/error-handler/{app}/replay", _WRITE, limit_s=_CHANGE_S)
@@ -345,10 +346,10 @@ class EventOperations:
         ids: Annotated[Sequence[int] | None, Field()] = None,
         all: Annotated[bool | None, Field()] = None,
         id: Annotated[int | None, Field()] = None,
-        event: Annotated[Mapping[str, Any] | None, Field()] = None,
+        event: Annotated[JsonMapping | None, Field()] = None,
         payload: Annotated[str | None, Field()] = None,
         to: Annotated[Literal["connector", "stream"] | None, Field()] = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Send failed events again: ``ids``, all, or one as it should have been.
 
         A replayed event is published to its stream, for all readers.  What a source or sink has
@@ -356,7 +357,7 @@ class EventOperations:
         """
 
     @operation("DELETE", "/error-handler/{app}/{id}", _WRITE)
-    def discard(self, app: str, id: int) -> dict[str, Any]:
+    def discard(self, app: str, id: int) -> JsonObject:
         """Discard one failed event."""
 
     @operation("DELETE", "/error-handler/{app}", _WRITE, limit_s=_CHANGE_S)
@@ -368,7 +369,7 @@ class EventOperations:
             bool | None, Query(expected="true, unless olderThan says how old they must be")
         ] = None,
         older_than_s: Annotated[float | None, Query("olderThan", high=1e9)] = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Discard all failed events of an app, or those that are older, in seconds."""
 
     @operation("POST", "/simulation/single", _WRITE, about=About.HANDLER)
@@ -376,10 +377,10 @@ class EventOperations:
         self,
         app: Annotated[str, Field("siddhiAppName")],
         stream: Annotated[str, Field("streamName")],
-        data: Annotated[Sequence[Any] | Mapping[str, Any], Field(schema={"type": "array"})],
+        data: Annotated[Sequence[Any] | JsonMapping, Field(schema={"type": "array"})],
         *,
         timestamp: Annotated[int | None, Field()] = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Publish an event, its values by position or by attribute."""
 
 
@@ -395,7 +396,7 @@ class ClusterOperations:
         """Order a worker to ``cordon``, ``uncordon`` or ``drain``."""
 
     @operation("GET", "/overview", _MONITOR)
-    def overview(self) -> dict[str, Any]:
+    def overview(self) -> JsonObject:
         """Problems, apps and nodes, the worst first, with the present rates of apps."""
 
     @operation("GET", "/history", _MONITOR)
@@ -407,7 +408,7 @@ class ClusterOperations:
         node: str | None = None,
         seconds: Seconds = 3600.0,
         step: Seconds = 1.0,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """The history of an app, a group of it, or a node: means of steps."""
 
     @operation("GET", "/metrics", _MONITOR)
@@ -415,15 +416,15 @@ class ClusterOperations:
         """Metrics in the text format of Prometheus: of this manager, of the cluster if it leads."""
 
     @operation("GET", "/health", Public.OPEN, also=("/health/live",))
-    def health(self) -> dict[str, Any]:
+    def health(self) -> JsonObject:
         """Whether the process answers and can reach NATS again, without a user: 200 or 503."""
 
     @operation("GET", "/health/ready", Public.OPEN)
-    def ready(self) -> dict[str, Any]:
+    def ready(self) -> JsonObject:
         """Whether this manager can serve, without a user: 200, or 503 with the reasons."""
 
     @operation("GET", "/openapi.json", ANY_USER)
-    def openapi(self) -> dict[str, Any]:
+    def openapi(self) -> JsonObject:
         """The REST API, as an OpenAPI document."""
 
 
@@ -431,11 +432,11 @@ class AccountOperations:
     """Users, tokens and secrets."""
 
     @operation("GET", "/me", ANY_USER)
-    def me(self) -> dict[str, Any]:
+    def me(self) -> JsonObject:
         """The user of the request, with its grants."""
 
     @operation("GET", "/users", _ADMIN)
-    def users(self) -> list[dict[str, Any]]:
+    def users(self) -> list[JsonObject]:
         """Users of the directory, by name, without their hashes."""
 
     @operation("POST", "/users", _ADMIN)
@@ -447,19 +448,19 @@ class AccountOperations:
         may: Annotated[Sequence[str] | None, Field()] = None,
         apps: Annotated[str | None, Field()] = None,
         active: Annotated[bool | None, Field()] = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Make a user (201), or give it another password or other grants, or disable it."""
 
     @operation("DELETE", "/users/{user}", _ADMIN)
-    def delete_user(self, user: str) -> dict[str, Any]:
+    def delete_user(self, user: str) -> JsonObject:
         """Remove a user with its tokens and sessions."""
 
     @operation("DELETE", "/users/{user}/sessions", _ADMIN)
-    def end_sessions(self, user: str) -> dict[str, Any]:
+    def end_sessions(self, user: str) -> JsonObject:
         """Sign a user out everywhere."""
 
     @operation("GET", "/tokens", ANY_USER)
-    def tokens(self) -> list[dict[str, Any]]:
+    def tokens(self) -> list[JsonObject]:
         """One's own tokens, without what makes them valid; all with the permission ``admin``."""
 
     @operation("POST", "/tokens", ANY_USER)
@@ -470,15 +471,15 @@ class AccountOperations:
         days: Annotated[int | None, Field()] = None,
         may: Annotated[Sequence[str] | None, Field()] = None,
         apps: Annotated[str | None, Field()] = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Make a token of one's own, with no more than one's own rights; it is shown once."""
 
     @operation("DELETE", "/tokens/{token}", ANY_USER)
-    def delete_token(self, token: str) -> dict[str, Any]:
+    def delete_token(self, token: str) -> JsonObject:
         """Revoke a token of one's own; any with the permission ``admin``."""
 
     @operation("GET", "/secrets", _ADMIN)
-    def secrets(self) -> list[dict[str, Any]]:
+    def secrets(self) -> list[JsonObject]:
         """The names of secrets, and the patterns of the apps that may use them."""
 
     @operation("PUT", "/secrets/{secret}", _ADMIN)
@@ -488,11 +489,11 @@ class AccountOperations:
         value: Annotated[str, Body(media_type="text/plain", schema=_TEXT)],
         *,
         apps: str = "",
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Store the value of a secret, for every app or for patterns with commas between."""
 
     @operation("DELETE", "/secrets/{secret}", _ADMIN)
-    def delete_secret(self, secret: str) -> dict[str, Any]:
+    def delete_secret(self, secret: str) -> JsonObject:
         """Delete a secret; instances that run keep its value until they start again."""
 
     @operation("GET", "/audit", _ADMIN)
@@ -505,11 +506,11 @@ class AccountOperations:
         method: str = "",
         result: str = "",
         q: str = "",
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """The last entries of the audit that fit: user, request, source and result."""
 
     @operation("GET", "/.well-known/oauth-protected-resource", Public.OPEN)
-    def provider(self) -> dict[str, Any]:
+    def provider(self) -> JsonObject:
         """The identity provider whose tokens are accepted, and the client of ``mesh login``."""
 
 

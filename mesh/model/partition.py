@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
+
+from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-#: The stubs know each function of Arrow by a dozen overloads, and reject most honest calls.
-_kernels: Any = pyarrow.compute
 
 _OFFSET = np.uint32(2166136261)
 _PRIME = np.uint32(16777619)
@@ -38,8 +37,8 @@ def partitions(keys: Sequence[Any], count: int) -> npt.NDArray[np.int64]:
         FNV-1a, 32 bits, modulo ``count``: what nats-server's ``{{partition(n,..)}}`` subject
         mapping does.
     """
-    texts = [_kernels.fill_null(_kernels.cast(key, pa.string()), "") for key in keys]
-    joined = texts[0] if len(texts) == 1 else _kernels.binary_join_element_wise(*texts, "_")
+    texts = [kernels.fill_null(kernels.cast(key, pa.string()), "") for key in keys]
+    joined = texts[0] if len(texts) == 1 else kernels.binary_join_element_wise(*texts, "_")
     if isinstance(joined, pa.ChunkedArray):
         joined = joined.combine_chunks()
     hashes = fnv1a_32(joined.cast(pa.binary()))

@@ -17,6 +17,7 @@ import orjson
 
 from mesh.errors import MeshError
 from mesh.model import codec
+from mesh.model.values import JsonMapping
 
 _LENGTH: Final = 4
 _ID: Final = re.compile("[A-Za-z0-9_-]{0,100}")
@@ -62,7 +63,7 @@ class ReplyHead:
     #: By JetStream stream: the last sequence that the answer includes.
     positions: Mapping[str, int] = field(default_factory=dict)
     #: The error in the form of ``MeshError.to_dict``; None for an answer.
-    error: Mapping[str, Any] | None = None
+    error: JsonMapping | None = None
     #: Whether the bytes are a JSON list of lists, see ``Question.may_be_json``.
     is_json: bool = False
 

@@ -13,10 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
 from mesh.model.types import AttributeType
+from mesh.model.values import Row
+
+if TYPE_CHECKING:
+    from mesh.model.values import JsonObject
 
 #: Pause between two events without ``timeInterval``, and between two times, milliseconds.
 INTERVAL_MS: Final = 1000
@@ -47,7 +51,7 @@ class RandomValue:
     most: float = 0
     #: Digits of a fraction; None for all.
     precision: int | None = None
-    values: tuple[Any, ...] = ()
+    values: Row = ()
     pattern: str = ""
 
 
@@ -184,14 +188,14 @@ def invalid(expected: str, hint: str | None = None) -> MeshError:
     return MeshError("MESH-A400", f"the simulation is invalid: {expected}", hint=hint)
 
 
-def _text(values: dict[str, Any], name: str) -> str:
+def _text(values: JsonObject, name: str) -> str:
     entry = values.get(name)
     if not isinstance(entry, str) or not entry.strip():
         raise invalid(f"{name} is a text")
     return entry.strip()
 
 
-def _number(values: dict[str, Any], name: str, default: int | None = None) -> int | None:
+def _number(values: JsonObject, name: str, default: int | None = None) -> int | None:
     """An integer from 0; None or ``default`` without one, and for -1."""
     entry = values.get(name)
     if entry is None or str(entry).strip() in ("", "-1"):
@@ -202,7 +206,7 @@ def _number(values: dict[str, Any], name: str, default: int | None = None) -> in
     return int(text)
 
 
-def _bound(values: dict[str, Any], name: str, default: float) -> float:
+def _bound(values: JsonObject, name: str, default: float) -> float:
     entry = values.get(name)
     if entry is None or not str(entry).strip():
         return default

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute
 
 from mesh.model.column_texts import decimal_text, form
 from mesh.model.column_types import DOUBLE_DIGITS, Kind, NoFormError
 from mesh.model.stored import Backend, MergeRule
 from mesh.model.types import AttributeType
+from pyspark_nats.arrow import ArrowArray, kernels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from mesh.model.column_types import ColumnType
     from mesh.model.stored import StoredColumn, StoredTable
 
-#: The stubs have a dozen overloads for each function of Arrow, and reject most valid calls.
-_compute: Any = pyarrow.compute
 _WHOLE = (AttributeType.INT, AttributeType.LONG)
 _FRACTIONS = (AttributeType.FLOAT, AttributeType.DOUBLE)
 
@@ -78,7 +76,7 @@ def _is_formed(column: StoredColumn) -> bool:
 
 
 def _of_column(
-    values: pa.Array[Any], column: StoredColumn, table: StoredTable
+    values: ArrowArray, column: StoredColumn, table: StoredTable
 ) -> Iterator[tuple[int, str]]:
     """Rows that a column can't have, with reasons."""
     if column.type is AttributeType.STRING:
@@ -115,9 +113,9 @@ def _is_narrower(column: StoredColumn, actual: ColumnType) -> bool:
 
 
 def _of_texts(
-    values: pa.Array[Any], column: StoredColumn, table: StoredTable
+    values: ArrowArray, column: StoredColumn, table: StoredTable
 ) -> Iterator[tuple[int, str]]:
-    zero = _compute.fill_null(_compute.match_substring(values, "\0"), False)
+    zero = kernels.fill_null(kernels.match_substring(values, "\0"), False)
     for row in np.flatnonzero(zero.to_numpy(zero_copy_only=False)).tolist():
         yield row, f'"{column.name}" has a character of code 0'
     actual = column.actual
@@ -128,7 +126,7 @@ def _of_texts(
         return
     most = actual.length if actual is not None and is_enforced else column.length
     if most is not None:
-        lengths = _compute.fill_null(_compute.utf8_length(values), 0).to_numpy()
+        lengths = kernels.fill_null(kernels.utf8_length(values), 0).to_numpy()
         for row in np.flatnonzero(lengths > most).tolist():
             yield (
                 row,
@@ -138,12 +136,12 @@ def _of_texts(
                 ),
             )
     if actual is not None and actual.octets:
-        sizes = _compute.fill_null(_compute.binary_length(values), 0).to_numpy()
+        sizes = kernels.fill_null(kernels.binary_length(values), 0).to_numpy()
         for row in np.flatnonzero(sizes > actual.octets).tolist():
             yield row, f'"{column.name}" has more than {actual.octets} bytes'
 
 
-def _forms(values: pa.Array[Any], column: StoredColumn) -> tuple[pa.Array[Any], dict[int, str]]:
+def _forms(values: ArrowArray, column: StoredColumn) -> tuple[ArrowArray, dict[int, str]]:
     """The texts that a column has of texts, and by row the reasons for those without one."""
     actual = column.actual
     assert actual is not None, "the table has been read"
@@ -167,12 +165,12 @@ def _forms(values: pa.Array[Any], column: StoredColumn) -> tuple[pa.Array[Any], 
     return forms, {row: wrong[code] for row, code in enumerate(codes) if code in wrong}
 
 
-def _numbers(values: pa.Array[Any]) -> Any:
+def _numbers(values: ArrowArray) -> Any:
     """Numbers with 0 for null."""
     return values.fill_null(0).to_numpy(zero_copy_only=False)
 
 
-def _wrong_wholes(values: pa.Array[Any], actual: ColumnType) -> Any:
+def _wrong_wholes(values: ArrowArray, actual: ColumnType) -> Any:
     """bool[n]: whole numbers that a column can't have."""
     numbers = _numbers(values)
     match actual.kind:
@@ -196,7 +194,7 @@ def _wrong_wholes(values: pa.Array[Any], actual: ColumnType) -> Any:
 
 
 def _wrong_fractions(
-    values: pa.Array[Any], column: StoredColumn, actual: ColumnType, *, is_bucket: bool
+    values: ArrowArray, column: StoredColumn, actual: ColumnType, *, is_bucket: bool
 ) -> Any:
     """bool[n]: fractions that a column can't have."""
     numbers = _numbers(values)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.language.parser import parse
 from mesh.language.printer import print_query
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
     from mesh.model.app import AppSpec
     from mesh.model.types import StreamSchema
+    from mesh.model.values import JsonObject
     from mesh.plan.bound import BoundApp, BoundQuery
 
 
-def elements(spec: AppSpec) -> dict[str, Any]:
+def elements(spec: AppSpec) -> JsonObject:
     """The graph as JSON values: ``elements``, ``edges`` between their ids, and ``groups``."""
     tree = parse(spec.text)
     app = bind(tree)
@@ -84,7 +85,7 @@ def elements(spec: AppSpec) -> dict[str, Any]:
     }
 
 
-def _definitions(app: BoundApp, wired: set[str]) -> Iterator[dict[str, Any]]:
+def _definitions(app: BoundApp, wired: set[str]) -> Iterator[JsonObject]:
     triggers = {trigger.schema.name for trigger in app.triggers}
     for schema in app.streams:
         if schema.name not in triggers:
@@ -104,7 +105,7 @@ def _definitions(app: BoundApp, wired: set[str]) -> Iterator[dict[str, Any]]:
         yield {"id": f"function {script.name}", "type": "function", "name": script.name}
 
 
-def _defined(kind: str, schema: StreamSchema) -> dict[str, Any]:
+def _defined(kind: str, schema: StreamSchema) -> JsonObject:
     return {
         "id": f"{kind} {schema.name}",
         "type": kind,

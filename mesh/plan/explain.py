@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.language.syntax import find
 from mesh.model.app import GroupKind, GroupMode, Strategy
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.model.app import Channel, GroupInput, GroupSpec, ScaleBounds
+    from mesh.model.values import JsonObject
     from mesh.plan.build import AppPlan
 
 #: Of more instances of a group than this, only the first and the last are listed.
@@ -55,7 +56,7 @@ def explain(plan: AppPlan) -> str:
     return "\n".join(lines)
 
 
-def to_values(plan: AppPlan) -> dict[str, Any]:
+def to_values(plan: AppPlan) -> JsonObject:
     """The explanation as JSON values."""
     return {
         "app": plan.spec.name,
@@ -182,7 +183,7 @@ def _internal_streams(plan: AppPlan) -> tuple[str, ...]:
     return tuple(s.name for s in bound.streams if s.name in used and s.name not in on_the_wire)
 
 
-def _group_values(group: GroupSpec) -> dict[str, Any]:
+def _group_values(group: GroupSpec) -> JsonObject:
     return {
         "name": group.name,
         "kind": str(group.kind),
@@ -209,7 +210,7 @@ def _group_values(group: GroupSpec) -> dict[str, Any]:
     }
 
 
-def _input_values(group_input: GroupInput) -> dict[str, Any]:
+def _input_values(group_input: GroupInput) -> JsonObject:
     channel = group_input.channel
     by_key = group_input.strategy is Strategy.BY_KEY
     return {
@@ -222,7 +223,7 @@ def _input_values(group_input: GroupInput) -> dict[str, Any]:
     }
 
 
-def _channel_values(channel: Channel) -> dict[str, Any]:
+def _channel_values(channel: Channel) -> JsonObject:
     return {
         "stream": channel.stream.name,
         "attributes": [{"name": a.name, "type": str(a.type)} for a in channel.stream.attributes],

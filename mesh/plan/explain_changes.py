@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.plan.changes import ChannelFate, GroupFate
 from mesh.plan.states import StateFate
@@ -10,6 +10,7 @@ from mesh.plan.states import StateFate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from mesh.model.values import JsonObject
     from mesh.plan.changes import Changes, ChannelChange, GroupChange
     from mesh.plan.states import StateChange
 
@@ -86,7 +87,7 @@ def _channel_line(change: ChannelChange) -> str:
     return f"{channel.stream.name}{by} {_CHANNELS[change.fate]}{reason}"
 
 
-def changes_to_values(changes: Changes, obstacles: Sequence[str] = ()) -> dict[str, Any]:
+def changes_to_values(changes: Changes, obstacles: Sequence[str] = ()) -> JsonObject:
     """The changes as JSON values."""
     return {
         "app": changes.app,

@@ -296,7 +296,7 @@ class _Call:
     attributes: tuple[Attribute, ...]
 
     @property
-    def constants(self) -> tuple[Any, ...]:
+    def constants(self) -> tuple[object, ...]:
         """The values of its arguments; None for one that is no constant."""
         return tuple(getattr(one, "value", None) for one in self.bound.arguments)
 

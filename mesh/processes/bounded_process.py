@@ -184,7 +184,7 @@ def _serve(pipe: Connection, preload: str) -> None:
         pipe.send(result)
 
 
-def _result(function: Callable[..., Any] | str, arguments: tuple[Any, ...]) -> Any:
+def _result(function: Callable[..., Any] | str, arguments: tuple[object, ...]) -> Any:
     """The value in a tuple, or the error."""
     try:
         if isinstance(function, str):

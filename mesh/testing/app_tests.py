@@ -19,6 +19,7 @@ import orjson
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse_app
+from mesh.model.values import JsonMapping, JsonObject
 from mesh.plan.bind import bind
 from mesh.plan.outside_calls import with_calls
 from mesh.testing.conformance import direct
@@ -40,7 +41,7 @@ class TimedEvent:
 
     time_ms: int
     stream: str = ""
-    event: Mapping[str, Any] | None = None
+    event: JsonMapping | None = None
 
     def line(self) -> str:
         """The line of a file, without its end."""
@@ -109,14 +110,14 @@ def _hint(path: Path) -> str | None:
     return None
 
 
-def case_of(text: str, name: str, events: Iterable[TimedEvent]) -> dict[str, Any]:
+def case_of(text: str, name: str, events: Iterable[TimedEvent]) -> JsonObject:
     """The test as a case of ``mesh.testing.conformance``.
 
     Raises:
         MeshError: MESH-L* and MESH-P* of the text; MESH-U161 for an event that does not fit.
     """
     streams = {stream.name: stream for stream in bind(with_calls(parse_app(text))).streams}
-    steps: list[dict[str, Any]] = []
+    steps: list[JsonObject] = []
     for one in events:
         if not one.stream:
             steps.append({"advance_to": one.time_ms})
@@ -145,7 +146,7 @@ def values_of(one: TimedEvent, streams: Mapping[str, StreamSchema]) -> list[Any]
     return [event[name] for name in names]
 
 
-def emitted(text: str, answer: Mapping[str, Any]) -> list[TimedEvent]:
+def emitted(text: str, answer: JsonMapping) -> list[TimedEvent]:
     """The events of an answer to ``case_of``, in the order in which they were emitted."""
     schemas = {stream.name: stream for stream in bind(with_calls(parse_app(text))).streams}
     pairs = []

@@ -12,13 +12,14 @@ from mesh.errors import MeshError
 from mesh.testing import app_tests
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
+    from mesh.model.values import JsonMapping, JsonObject
     from mesh.testing.app_tests import TimedEvent
 
 
 def test_of(
-    text: str, events: Sequence[TimedEvent], outputs: Sequence[Mapping[str, Any]]
+    text: str, events: Sequence[TimedEvent], outputs: Sequence[JsonMapping]
 ) -> tuple[str, list[str]]:
     """The YAML of a test that an app passes, and notes about it.
 
@@ -48,7 +49,7 @@ def test_of(
         "  send:",
     ]
     for sent in events:
-        step: dict[str, Any] = {"at": f"{sent.time_ms - begin_ms} ms"}
+        step: JsonObject = {"at": f"{sent.time_ms - begin_ms} ms"}
         if sent.stream:
             step = {"stream": sent.stream, "event": sent.event, **step}
         lines.append(f"  - {_flow(step)}")

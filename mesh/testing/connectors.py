@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
+    from mesh.model.values import EventValues
     from mesh.receiver.instance import ConnectorInstance
 
 #: Timeout of each wait, seconds.
@@ -123,7 +124,7 @@ class Stage:
 
         return await self.until("running", report)  # type: ignore[no-any-return]  # it is true
 
-    async def publish(self, stream: str, *events: dict[str, Any]) -> None:
+    async def publish(self, stream: str, *events: EventValues) -> None:
         """Publish events to a stream of the app."""
         for event in events:
             await self.js.publish(names.subject(self.spec.name, stream), json.dumps(event).encode())
@@ -140,13 +141,13 @@ class Stage:
             payloads.append(message.data or b"")
             sequence = (message.seq or 0) + 1
 
-    async def events(self, stream: str) -> list[dict[str, Any]]:
+    async def events(self, stream: str) -> list[EventValues]:
         """The events of a channel."""
         name = self.spec.name
         payloads = await self.messages(names.js_stream(name, stream), names.subject(name, stream))
         return [json.loads(line) for payload in payloads for line in payload.split(b"\n")]
 
-    async def errors(self) -> list[dict[str, Any]]:
+    async def errors(self) -> list[EventValues]:
         """The entries of the error stream."""
         name = self.spec.name
         return [
@@ -188,7 +189,7 @@ class Steps:
     names: list[str] = field(default_factory=list)
     killed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def around(self, name: str, call: Callable[[], Awaitable[Any]]) -> Any:
+    async def around(self, name: str, call: Callable[[], Awaitable[object]]) -> Any:
         """Perform a step."""
         self._moment(f"before {name}")
         result = await call()
@@ -242,9 +243,9 @@ class ConnectorScenario:
     #: The group of the source or sink, such as ``sink-T``.
     group: str
     #: Sends the input; begins with the instance, and may have to try again while none runs.
-    drive: Callable[[Stage], Coroutine[Any, Any, None]]
+    drive: Callable[[Stage], Coroutine[object, object, None]]
     #: The outcome so far.
-    outcome: Callable[[Stage], Awaitable[Any]]
+    outcome: Callable[[Stage], Awaitable[object]]
     #: Whether an outcome is complete.
     is_whole: Callable[[Any], bool]
     access: Callable[[Path], NodeAccess] = lambda directory: NodeAccess(

@@ -36,6 +36,7 @@ from mesh.connect.spec import Kind, Role, value_of
 from mesh.errors import MeshError
 from mesh.language.parser import parse_app
 from mesh.mapping.contract import Refusal
+from mesh.model.values import EventValues, JsonMapping, JsonObject
 from mesh.plan.bind import bind
 from mesh.plan.connectors import connector_of, make_mapper
 from mesh.testing import app_tests
@@ -57,9 +58,9 @@ class PayloadCase:
     name: str
     #: Text of the app.
     text: str
-    send: Sequence[Mapping[str, Any]] = ()
+    send: Sequence[JsonMapping] = ()
     #: Events by stream.
-    expect: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    expect: Mapping[str, Sequence[JsonMapping]] = field(default_factory=dict)
     #: Payloads by stream of a sink: texts, bytes, or values that the payload is the JSON of.
     payloads: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     errors: Sequence[str] | None = None
@@ -102,7 +103,7 @@ class PayloadCase:
                 lines += _compared(f"error {number}", [reason or ""], [part or ""])
         return lines
 
-    def _events(self, sources: Mapping[str, Any]) -> tuple[list[TimedEvent], list[str]]:
+    def _events(self, sources: JsonMapping) -> tuple[list[TimedEvent], list[str]]:
         """The events of the steps, and the reasons against payloads that can't be read."""
         at_ms, events, reasons = 0, list[TimedEvent](), list[str]()
         for step in self.send:
@@ -157,11 +158,11 @@ def read(path: Path) -> list[PayloadCase]:
     ]
 
 
-def _mappers(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _mappers(text: str) -> tuple[EventValues, EventValues]:
     """Mappers of the first source and the first sink by stream; those of sinks with a schema."""
     bound = bind(parse_app(text))
-    sources: dict[str, Any] = {}
-    sinks: dict[str, Any] = {}
+    sources: JsonObject = {}
+    sinks: JsonObject = {}
     for name, annotation in bound.stream_annotations:
         if annotation.name.lower() not in ("source", "sink"):
             continue

@@ -23,6 +23,7 @@ from mesh.language.parser import parse_app
 from mesh.language.printer import print_app
 from mesh.language.syntax import AggregationDefinition, TableDefinition, find
 from mesh.lineage.comparing import OutputItem, StreamComparison, side_by_side
+from mesh.model.values import EventValues, JsonMapping, JsonObject
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
@@ -35,7 +36,7 @@ from mesh.testing.conformance.cases import CaseClock, CaseError, batch
 from mesh.testing.conformance.direct import plain_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mesh.language.syntax import App
     from mesh.operators.executor import OutputRun
@@ -68,8 +69,8 @@ def exceeded(detail: str) -> MeshError:
 class Played:
     """The result of a text on events."""
 
-    outputs: list[dict[str, Any]]
-    failed: list[dict[str, Any]]
+    outputs: list[EventValues]
+    failed: list[EventValues]
     failed_count: int
     #: When a timer is due next, milliseconds since 1970; None if time alone changes nothing.
     next_timer: int | None
@@ -79,10 +80,10 @@ class Played:
 def answer(
     text: str,
     lines: str,
-    stored: Sequence[tuple[int, str, Mapping[str, Any]]] = (),
+    stored: Sequence[tuple[int, str, JsonMapping]] = (),
     running: tuple[str, str] | None = None,
     keep: bool = False,
-) -> dict[str, Any]:
+) -> EventValues:
     """The outputs of a text on events, as JSON values; docs/preview.md names them.
 
     Args:
@@ -108,7 +109,7 @@ def answer(
         raise exceeded(f"It has {len(events):,} events; {EVENTS_MAX:,} are possible.")
     app = parse_app(text)
     played = play(app, events)
-    result: dict[str, Any] = {
+    result: JsonObject = {
         "app": app.name,
         "inputs": [
             {"time": one.time_ms, "stream": one.stream, "event": one.event} for one in events
@@ -185,8 +186,8 @@ class _Run:
         self._rows = self._size = 0
         self.unread = [name for name in fed if name not in self._rank]
         #: Positions and outputs.
-        self.outputs: list[tuple[int, dict[str, Any]]] = []
-        self.failed: list[dict[str, Any]] = []
+        self.outputs: list[tuple[int, EventValues]] = []
+        self.failed: list[EventValues] = []
         self.failed_count = 0
 
     def all_events(self) -> None:
@@ -325,7 +326,7 @@ def without_stores(app: App) -> App:
     return replace(app, elements=elements)
 
 
-def compared(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Any:
+def compared(before: Sequence[JsonMapping], after: Sequence[JsonMapping]) -> Any:
     """The outputs of a running text and of a draft side by side, stream by stream; JSON values.
 
     Rows are lined up as ``mesh compare`` does it after a fork: by their values, in their order.
@@ -350,7 +351,7 @@ def compared(before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, A
     return {"differs": differs, "streams": streams}
 
 
-def _items(outputs: Sequence[Mapping[str, Any]], stream: str) -> list[OutputItem]:
+def _items(outputs: Sequence[JsonMapping], stream: str) -> list[OutputItem]:
     return [
         OutputItem(
             stream, one["input"], place, one["time"], orjson.dumps(one["event"], option=_SORTED)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,8 @@ from mesh.model.types import Attribute, AttributeType, StreamSchema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mesh.model.values import EventValues
 
 #: The schema of the input of ``examples/temperature.siddhi``.
 STREAM = StreamSchema(
@@ -59,7 +61,7 @@ class Weather:
     time_ms: npt.NDArray[np.int64]
     rows: pa.RecordBatch
 
-    def events(self) -> Iterator[tuple[int, dict[str, Any]]]:
+    def events(self) -> Iterator[tuple[int, EventValues]]:
         """Each event's time and attributes, as a publisher sends them."""
         return zip(self.time_ms.tolist(), self.rows.to_pylist(), strict=True)
 

@@ -13,7 +13,7 @@ import logging
 import os
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nats.js.errors import NoStreamResponseError, NotFoundError
 
@@ -270,7 +270,7 @@ class Agent:
             case JournalEntry():
                 self.journal.note(instruction)
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _begin(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

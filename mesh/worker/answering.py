@@ -206,7 +206,7 @@ def _stores(
 
 def _with_tables(stores: Environment, task: AnswerTask, state: State) -> Environment:
     """Let aggregations read the rows of their tables in databases."""
-    position: Any = state.scalars.get("own/outputs", 0)
+    position = state.scalars.get("own/outputs", 0)
     sources = {a.schema.name: a.input.schema.name for a in bound(task.app_text).aggregations}
     for name, one in stores.aggregations.items():
         cells = one.cells

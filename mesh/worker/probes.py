@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.control.agent_state import AgentState
+    from mesh.model.values import JsonObject
     from mesh.settings import WorkerSettings
     from mesh.worker.metrics import WorkerValues
 
@@ -42,7 +43,7 @@ class Probes:
         #: The agent's connection; None until it exists.
         self.client: Client | None = None
 
-    def answer(self, request_line: str) -> tuple[HTTPStatus, dict[str, Any]]:
+    def answer(self, request_line: str) -> tuple[HTTPStatus, JsonObject]:
         """Status and values for a request line like ``GET /health/ready HTTP/1.1``."""
         method, _, rest = request_line.partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]

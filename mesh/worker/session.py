@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.clock import SystemClock
 from mesh.jetstream.blob_store import open_blob_store
@@ -92,7 +92,7 @@ class Session:
     _options: InstanceOptions
     #: None if each instance has a query of its own.
     _shared_query: SharedQuery | None
-    _spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]] = asyncio.create_task
+    _spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]] = asyncio.create_task
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     _instances: dict[str, DedicatedInstance | SharedInstance | Ticker] = field(default_factory=dict)
     #: For instances with functions of users; started with the first of them.

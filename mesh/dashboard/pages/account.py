@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.responses import RedirectResponse
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from mesh.dashboard.responses import PageFrame
+    from mesh.model.values import JsonObject
 
 
 async def show(frame: PageFrame, request: Request) -> PageView:
@@ -24,7 +25,7 @@ async def show(frame: PageFrame, request: Request) -> PageView:
     return PageView("account.html", await _values(frame, request))
 
 
-async def _values(frame: PageFrame, request: Request) -> dict[str, Any]:
+async def _values(frame: PageFrame, request: Request) -> JsonObject:
     if frame.access.is_open:
         raise MeshError("MESH-A404", "there are no users", detail="Access is anonymous.")
     identity, accounts = identity_of(request), frame.access.accounts

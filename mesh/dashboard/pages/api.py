@@ -6,16 +6,18 @@ import functools
 import shlex
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.api.openapi import document
 from mesh.dashboard.rendering import PageView
 from mesh.model.operations import SECTIONS, section_title
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from starlette.requests import Request
+
+    from mesh.model.values import JsonMapping
 
 #: Operations that a search leaves are open if they are so few.
 _OPEN_MAX: Final = 5
@@ -87,7 +89,7 @@ def operations() -> tuple[ShownOperation, ...]:
     return tuple(sorted(entries, key=lambda one: titles.index(one.section)))
 
 
-def _operation(method: str, path: str, values: Mapping[str, Any]) -> ShownOperation:
+def _operation(method: str, path: str, values: JsonMapping) -> ShownOperation:
     parameters = [
         (one["name"], one["in"], _values_of(one["schema"]), bool(one["required"]))
         for one in values["parameters"]
@@ -113,7 +115,7 @@ def _operation(method: str, path: str, values: Mapping[str, Any]) -> ShownOperat
     )
 
 
-def _values_of(schema: Mapping[str, Any]) -> str:
+def _values_of(schema: JsonMapping) -> str:
     """The values of a schema in words."""
     if "enum" in schema:
         return " | ".join(schema["enum"])

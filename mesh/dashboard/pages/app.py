@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from mesh.dashboard.board import Board, Seen
     from mesh.dashboard.responses import PageFrame
+    from mesh.model.values import JsonObject
 
 TABS: Final = (
     "graph", "instances", "elements", "text", "guarantees", "checks", "backups", "errors", "story"
@@ -44,7 +45,7 @@ async def show(board: Board, request: Request) -> PageView:
         raise MeshError("MESH-A404", "the app's page has no such tab")
     failed = await board.service.events.failed_counts()
     whole = summary(status, failed.get(name, 0))
-    values: dict[str, Any] = {
+    values: JsonObject = {
         "seen": seen,
         "app": status,
         "whole": whole,
@@ -70,7 +71,7 @@ def fork_of(board: Board, name: str) -> str:
     return origin.app if origin is not None and sees(Permission.APPS_VIEW, origin.app) else ""
 
 
-async def _of_tab(board: Board, seen: Seen, request: Request, tab: str) -> dict[str, Any]:
+async def _of_tab(board: Board, seen: Seen, request: Request, tab: str) -> JsonObject:
     name, service = request.path_params["app"], board.service
     match tab:
         case "graph":
@@ -106,9 +107,7 @@ async def _of_tab(board: Board, seen: Seen, request: Request, tab: str) -> dict[
             return {"entries": await story_of(board, name)}
 
 
-async def _charts(
-    board: Board, seen: Seen, request: Request, kind: str, name: str
-) -> dict[str, Any]:
+async def _charts(board: Board, seen: Seen, request: Request, kind: str, name: str) -> JsonObject:
     """The values of a page with charts."""
     window = chart_time(request.query_params, seen.at_ms // 1000)
     charts = await charts_of(board, kind, name, window)
@@ -129,12 +128,12 @@ async def findings_of(board: Board, app: str) -> Any:
     )
 
 
-async def guarantees_of(board: Board, app: str) -> dict[str, Any]:
+async def guarantees_of(board: Board, app: str) -> JsonObject:
     """The audit of an app, and its rows by place and failure; a place may lack some failures."""
     audit = await board.cached(
         ("guarantees", app), GUARANTEES_S, lambda: board.service.guarantees.of_app(app)
     )
-    places: dict[tuple[str, str], dict[str, Any]] = {}
+    places: dict[tuple[str, str], JsonObject] = {}
     for row in audit.rows:
         places.setdefault((row.place.value, row.name), {})[row.failure.value] = row
     return {"held": audit, "places": places, "failures": [one.value for one in Failure]}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mesh.dashboard.board import Board
     from mesh.dashboard.responses import PageFrame
     from mesh.model.app import AppSpec
+    from mesh.model.values import JsonMapping, JsonObject
 
 START = """@App:name('Shop')
 define stream Orders (item string, price double);
@@ -41,7 +42,7 @@ from Orders[price > 100.0] select item, price insert into DearOrders;
 _ROWS: Final = 300
 _LAST: Final = "100"
 #: Values of a page before a preview.
-_NO_PREVIEW: Final[Mapping[str, Any]] = {
+_NO_PREVIEW: Final[JsonMapping] = {
     "asked": {"events": "", "from": "", "last": _LAST, "since": "", "until": "", "against": True},
     "streams": (),
     "found": None,
@@ -105,15 +106,15 @@ def _streams_of(spec: AppSpec | None) -> list[str]:
     return sorted({one.stream.name for one in spec.channels}) if spec is not None else []
 
 
-def _panel_of(form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _panel_of(form: Mapping[str, Sequence[str]]) -> JsonObject:
     """The fields of the panel, as they were filled in."""
     names = ("events", "from", "last", "since", "until")
-    fields: dict[str, Any] = {name: form.get(name, [""])[0].strip() for name in names}
+    fields: JsonObject = {name: form.get(name, [""])[0].strip() for name in names}
     return {**fields, "against": bool(form.get("against"))}
 
 
 async def _play(
-    frame: PageFrame, request: Request, text: str, values: dict[str, Any], *, keep: bool
+    frame: PageFrame, request: Request, text: str, values: JsonObject, *, keep: bool
 ) -> Response:
     """The page with the outputs or the error in its panel; a file of a test with ``keep``.
 
@@ -151,7 +152,7 @@ async def _play(
     return frame.shown(request, PageView("deploy.html", {**values, "found": _shown_result(result)}))
 
 
-def _shown_result(result: Mapping[str, Any]) -> dict[str, Any]:
+def _shown_result(result: JsonMapping) -> JsonObject:
     """The answer as the panel has it: rows in order, those that differ, and how many are left."""
     rows = list(_rows(result))
     compared = []
@@ -169,10 +170,10 @@ def _shown_result(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rows(result: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _rows(result: JsonMapping) -> Iterator[JsonObject]:
     """Each event, and what it caused; before it what timers emitted."""
-    timers: dict[int, list[dict[str, Any]]] = {}
-    caused: dict[int, list[dict[str, Any]]] = {}
+    timers: dict[int, list[JsonObject]] = {}
+    caused: dict[int, list[JsonObject]] = {}
     for one in result["outputs"]:
         to = timers if one["timer"] else caused
         kind = "timer" if one["timer"] else "output"
@@ -205,9 +206,9 @@ async def language(frame: PageFrame, request: Request) -> Response:
     return Response(orjson.dumps(answer), media_type="application/json")
 
 
-def _values(app: str, text: str, then: str) -> dict[str, Any]:
+def _values(app: str, text: str, then: str) -> JsonObject:
     """The values of the page; ``then`` is ``start`` for a page that leads back to a first run."""
-    values: dict[str, Any] = {"app": app, "text": text, "wrong": NO_ERRORS}
+    values: JsonObject = {"app": app, "text": text, "wrong": NO_ERRORS}
     values["then"] = "start" if then == "start" and first_app(app) else ""
     values |= {"words": sorted(KEYWORDS), "types": [str(kind) for kind in AttributeType]}
     return {**values, "preview": None, "reset": (), "mark": "", **_NO_PREVIEW}

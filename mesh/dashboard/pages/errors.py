@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mesh.dashboard.board import Board
     from mesh.dashboard.responses import PageFrame
+    from mesh.model.values import JsonMapping, JsonObject
 
 #: Entries on a page; reasons are counted over more.
 PAGE: Final = 50
@@ -33,7 +34,7 @@ async def show(board: Board, request: Request) -> PageView:
     """The apps with failed events, or those of one app."""
     seen = await board.see()
     app = request.query_params.get("app", "")
-    values: dict[str, Any] = {
+    values: JsonObject = {
         "seen": seen,
         "app": app,
         "done": request.query_params.get("done", ""),
@@ -70,7 +71,7 @@ async def _counts(board: Board) -> list[tuple[str, int]]:
     return sorted(pairs, key=lambda one: (-one[1], one[0]))
 
 
-def whole(entry: Mapping[str, Any]) -> dict[str, Any]:
+def whole(entry: JsonMapping) -> JsonObject:
     """An entry with each value that a page shows: a publisher may have stored any others."""
     time_ms = entry.get("time_ms")
     return {
@@ -83,13 +84,13 @@ def whole(entry: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def kind_of(entry: Mapping[str, Any]) -> str:
+def kind_of(entry: JsonMapping) -> str:
     """The reason of an entry without the values in it, so that equal faults count as one."""
     reason = str(entry.get("reason", "")).partition("\n")[0]
     return reason.partition(": ")[0][:200] if len(reason) > 80 else reason[:200]
 
 
-def editable(entry: Mapping[str, Any]) -> str:
+def editable(entry: JsonMapping) -> str:
     """The event of an entry as text to correct; empty where it is not known."""
     try:
         event = error_entry.event_of(entry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.dashboard.guard import fields_of, require, session_of
 from mesh.dashboard.rendering import PageView
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from mesh.dashboard.board import Board
     from mesh.dashboard.responses import PageFrame
+    from mesh.model.values import JsonObject
 
 
 async def show(board: Board, request: Request) -> PageView:
@@ -56,5 +57,5 @@ async def _view(
     seen = await board.see()
     seen.app(app)
     backups = [one.revision for one in reversed(await board.service.backups.list_all(app))]
-    values: dict[str, Any] = {"app": app, "given": fields, "backups": backups, "wrong": wrong}
+    values: JsonObject = {"app": app, "given": fields, "backups": backups, "wrong": wrong}
     return PageView("fork.html", values, 400 if wrong.errors else 200)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard.charts import APPS_MAX, SPANS, chart_time, charts_of, charts_of_apps
 from mesh.dashboard.first_apps import FIRST_APPS
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.dashboard.board import Board, Seen
     from mesh.manager.overview import AppSummary
+    from mesh.model.values import JsonObject
 
 #: Rows of apps and of nodes on one page.
 ROWS: Final = 50
@@ -54,7 +55,7 @@ async def show(board: Board, request: Request) -> PageView:
     )
 
 
-def values(seen: Seen, query: QueryParams, may_see_nodes: bool) -> dict[str, Any]:
+def values(seen: Seen, query: QueryParams, may_see_nodes: bool) -> JsonObject:
     """The values of the page.
 
     Args:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from mesh.dashboard.board import Board
+    from mesh.model.values import JsonObject
 
 #: Seconds for which the lineage of an event, which never changes, and a comparison are kept.
 LINEAGE_S: Final = 600.0
@@ -43,7 +44,7 @@ async def why(board: Board, request: Request) -> PageView:
     return PageView("why.html", {**values, "causes": flattened(cause)})
 
 
-def flattened(cause: dict[str, Any], depth: int = 0) -> list[dict[str, Any]]:
+def flattened(cause: JsonObject, depth: int = 0) -> list[JsonObject]:
     """A lineage as a list in the order of reading, each entry with its ``depth`` from 0."""
     event = orjson.dumps(cause["event"]).decode()
     entries = [{**cause, "depth": depth, "event": event}]
@@ -59,7 +60,7 @@ async def compare(board: Board, request: Request) -> PageView:
     seen.app(app)
     other = query.get("with", "")
     key = [name.strip() for name in query.get("key", "").split(",") if name.strip()]
-    values: dict[str, Any] = {"seen": seen, "app": app, "other": other, "key": ", ".join(key)}
+    values: JsonObject = {"seen": seen, "app": app, "other": other, "key": ", ".join(key)}
     values |= {"choices": sorted(set(seen.apps) - {app}), "found": None, "error": None}
     if query.get("go") != "1":
         return PageView("compare.html", values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 import orjson
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mesh.dashboard.board import Board
     from mesh.dashboard.responses import PageFrame
+    from mesh.model.values import JsonObject
 
 #: Rows of an answer on the page.
 ROWS: Final = 500
@@ -37,7 +38,7 @@ async def show(board: Board, request: Request) -> PageView:
     query = request.query_params
     app, text = query.get("app", ""), query.get("text", "")[:TEXT_MAX]
     every = query.get("every", "")
-    values: dict[str, Any] = {"app": app, "text": text, "partial": query.get("partial") == "1"}
+    values: JsonObject = {"app": app, "text": text, "partial": query.get("partial") == "1"}
     values |= {"seen": await board.see(), "every": every if every in EVERY else ""}
     if app:
         require(request, Permission.DATA_READ, app)
@@ -47,17 +48,15 @@ async def show(board: Board, request: Request) -> PageView:
     return PageView("query.html", values)
 
 
-async def _renewed(
-    board: Board, app: str, text: str, partial: bool, every_s: int
-) -> dict[str, Any]:
+async def _renewed(board: Board, app: str, text: str, partial: bool, every_s: int) -> JsonObject:
     """The answer as of some seconds ago at most, for all who have such a page open."""
 
-    async def ask_once() -> dict[str, Any]:
+    async def ask_once() -> JsonObject:
         # A page that renews itself changes nothing.
         return {**await _answer(board, app, text, partial), "at_ms": board.clock.wall_ms()}
 
     key = "query", app, text, partial
-    answer: dict[str, Any] = await board.cached(key, every_s - 0.5, ask_once)
+    answer: JsonObject = await board.cached(key, every_s - 0.5, ask_once)
     return answer
 
 
@@ -72,7 +71,7 @@ async def ask(frame: PageFrame, request: Request) -> Response:
         if every in EVERY and len(text) <= TEXT_MAX:
             parameters = {"app": app, "text": text, "every": every, "partial": int(partial)}
             return RedirectResponse(f"/query?{urlencode(parameters)}", 303)
-    values: dict[str, Any] = {"app": app, "text": text, "partial": partial, "every": ""}
+    values: JsonObject = {"app": app, "text": text, "partial": partial, "every": ""}
     values |= {"seen": await board.see(), **await _around(board, app)}
     may_change = identity_of(request).may(Permission.DATA_WRITE, app)
     answer = await _answer(board, app, text, partial, may_change=may_change)
@@ -82,7 +81,7 @@ async def ask(frame: PageFrame, request: Request) -> Response:
 
 async def _answer(
     board: Board, app: str, text: str, partial: bool, *, may_change: bool = False
-) -> dict[str, Any]:
+) -> JsonObject:
     """The answer, or the error with its place in the text."""
     try:
         if not names.is_app_name(app):
@@ -96,9 +95,9 @@ async def _answer(
     return {"wrong": NO_ERRORS, "answer": table}
 
 
-async def _around(board: Board, app: str) -> dict[str, Any]:
+async def _around(board: Board, app: str) -> JsonObject:
     """Tables, windows and aggregations of the chosen app."""
-    around: dict[str, Any] = {"stored": [], "wrong": NO_ERRORS, "answer": None, "at_ms": 0}
+    around: JsonObject = {"stored": [], "wrong": NO_ERRORS, "answer": None, "at_ms": 0}
     around["choices"] = EVERY
     if app in (await board.see()).apps:
         view = await board.service.plan_view(app, "elements")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard.guard import identity_of, require_anywhere
 from mesh.dashboard.pages.errors import kind_of, whole
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.dashboard.board import Board, Seen
     from mesh.manager.problems import Problem
+    from mesh.model.values import JsonObject
 
 TEXT_MAX: Final = 200
 #: Results of a kind.
@@ -33,7 +34,7 @@ ERRORS_S: Final = 3.0
 async def show(board: Board, request: Request) -> PageView:
     """The form, and what fits its text."""
     text = request.query_params.get("q", "").strip()[:TEXT_MAX]
-    values: dict[str, Any] = {"text": text, "apps": (), "streams": (), "problems": (), "errors": ()}
+    values: JsonObject = {"text": text, "apps": (), "streams": (), "problems": (), "errors": ()}
     if not text:
         return PageView("search.html", values)
     seen = await board.see()
@@ -81,7 +82,7 @@ async def errors_with(text: str, board: Board, seen: Seen) -> list[tuple[str, st
     for app in sorted(may, key=lambda one: (-counts[one], one))[:APPS_MAX]:
         key = "failed", app
 
-        async def read(app: str = app) -> list[dict[str, Any]]:
+        async def read(app: str = app) -> list[JsonObject]:
             return await board.service.events.failed(app, EVENTS_MAX)
 
         entries = [whole(one) for one in await board.cached(key, ERRORS_S, read)]
@@ -90,6 +91,6 @@ async def errors_with(text: str, board: Board, seen: Seen) -> list[tuple[str, st
     return matches
 
 
-def _text_of(entry: dict[str, Any]) -> str:
+def _text_of(entry: JsonObject) -> str:
     parts = (entry["reason"], entry["stream"], entry["group"], entry.get("data", ""))
     return "\n".join(payload(one, 20_000) for one in parts).lower()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mesh.dashboard.board import Board
     from mesh.dashboard.responses import PageFrame
+    from mesh.model.values import JsonObject
 
 #: Events of each stream on the page.
 SHOWN: Final = 6
@@ -55,7 +56,7 @@ async def show(board: Board, request: Request) -> PageView:
     if may_read:
         require(request, Permission.DATA_READ, one.app)
     state = await board.cached(("feed", one.app), FRESH_S, lambda: _feed_state(board, one))
-    values: dict[str, Any] = {
+    values: JsonObject = {
         "seen": seen,
         "app": status,
         "one": one,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from mesh.dashboard.guard import form_of, identity_of, session_of
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from mesh.dashboard.responses import PageFrame
+    from mesh.model.values import JsonMapping, JsonObject
 
 #: Of each role, one line for the form.
 ABOUT: Final = {
@@ -38,13 +39,13 @@ def role_of(may: Iterable[str]) -> str:
     return next((name for name, some in ROLES.items() if some == permissions), "")
 
 
-def grant_words(grant: Mapping[str, Any]) -> str:
+def grant_words(grant: JsonMapping) -> str:
     """A grant in short: ``developer for Shop*``."""
     what = role_of(grant["may"]) or ", ".join(grant["may"])
     return what if grant["apps"] == "*" else f"{what} for {grant['apps']}"
 
 
-def form_values(grants: list[Mapping[str, Any]]) -> dict[str, Any]:
+def form_values(grants: list[JsonMapping]) -> JsonObject:
     """Values of the fields for roles and apps."""
     first = grants[0] if grants else {"may": sorted(ROLES["viewer"]), "apps": "*"}
     role = role_of(first["may"])
@@ -57,7 +58,7 @@ def form_values(grants: list[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def grant_of(form: Mapping[str, list[str]]) -> dict[str, Any]:
+def grant_of(form: Mapping[str, list[str]]) -> JsonObject:
     """Roles and apps of a form, as the body of REST has them."""
     role, apps = form.get("role", [""])[0], form.get("apps", ["*"])[0].strip() or "*"
     words = form.get("may", [""])[0].replace(",", " ").split() if role == OTHER else [role]
@@ -124,7 +125,7 @@ async def one(frame: PageFrame, request: Request) -> PageView:
     return PageView("user.html", await _values(frame, request))
 
 
-async def _values(frame: PageFrame, request: Request) -> dict[str, Any]:
+async def _values(frame: PageFrame, request: Request) -> JsonObject:
     name, accounts = request.path_params["user"], frame.access.accounts
     users = {user["name"]: user for user in accounts.users()}
     of_file = {user["name"]: user for user in accounts.file_users()}

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.testing.conformance import direct
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
@@ -18,6 +18,8 @@ from mesh.testing.conformance.pool import CasePool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from mesh.model.values import JsonObject
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -56,9 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _compare(answers, read(options.against), streams_only=options.streams)
 
 
-def _through_spark(
-    cases: Sequence[dict[str, Any]], options: argparse.Namespace
-) -> list[dict[str, Any]]:
+def _through_spark(cases: Sequence[JsonObject], options: argparse.Namespace) -> list[JsonObject]:
     # Imported only for Spark, because the import is slow.
     from mesh.testing.conformance import spark
 
@@ -73,7 +73,7 @@ def _through_spark(
 
 
 def _compare(
-    answers: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]], *, streams_only: bool
+    answers: Sequence[JsonObject], references: Sequence[JsonObject], *, streams_only: bool
 ) -> None:
     """Print the differences of each answer from the engine's, followed by their number."""
     counts: Counter[str] = Counter()
@@ -91,8 +91,8 @@ def _compare(
 
 
 def answer_all(
-    cases: Sequence[dict[str, Any]], jobs: int = 1, *, unchecked: bool = False
-) -> list[dict[str, Any]]:
+    cases: Sequence[JsonObject], jobs: int = 1, *, unchecked: bool = False
+) -> list[JsonObject]:
     """The answers to ``cases``, in order, each with its place as ``index``.
 
     With several jobs a case that ends its process has the status ``crash``.

@@ -29,9 +29,10 @@ from mesh.functions import objects
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from mesh.model.types import Attribute
+    from mesh.model.values import JsonMapping, JsonObject
 
 _LETTERS: Final[dict[AttributeType, str]] = {
     AttributeType.STRING: "s",
@@ -61,7 +62,7 @@ _REFUSALS: Final[dict[str, str]] = {
 
 def event(
     time_ms: int, values: Sequence[Any], attributes: Sequence[Attribute], *, expired: bool = False
-) -> dict[str, Any]:
+) -> JsonObject:
     """An event as an answer has it.
 
     ``values`` are Python's, as Arrow gives them.
@@ -97,7 +98,7 @@ def _floating(value: float, letter: str) -> Any:
 
 
 def _object(value: Any) -> Any:
-    header: dict[str, Any] = {"$t": "object", "class": objects.java_class(value)}
+    header: JsonObject = {"$t": "object", "class": objects.java_class(value)}
     match value:
         case objects.ValueSet():
             return header | {"v": sorted(objects.object_text(one) for one in value)}
@@ -114,10 +115,10 @@ def _member(value: Any) -> Any:
     return _json(value, _letter(value, AttributeType.OBJECT))
 
 
-def refusal(error: MeshError) -> dict[str, Any]:
+def refusal(error: MeshError) -> JsonObject:
     """A refused app as an answer has it, with the class of exception nearest to the engine's."""
     kind = next(name for code, name in _REFUSALS.items() if error.code.startswith(code))
-    described: dict[str, Any] = {"type": kind, "message": str(error), "code": error.code}
+    described: JsonObject = {"type": kind, "message": str(error), "code": error.code}
     if error.position is not None:
         at = error.position
         described["start"] = [at.line, at.column]
@@ -134,7 +135,7 @@ def reason(error: Exception) -> str:
 # Compact
 
 
-def compact(answer: Mapping[str, Any]) -> dict[str, Any]:
+def compact(answer: JsonMapping) -> JsonObject:
     """The parts of an answer that are compared; floats as their text in Java reads here."""
     status = answer["status"]
     if status == "creation_error":
@@ -142,7 +143,7 @@ def compact(answer: Mapping[str, Any]) -> dict[str, Any]:
         return {"status": status}
     if status != "ok":
         return {"status": status, "error": answer.get("error")}
-    parts: dict[str, Any] = {
+    parts: JsonObject = {
         "status": status,
         "streams": {
             name: [[e["step"], *_compact_event(e)] for e in events]
@@ -160,7 +161,7 @@ def compact(answer: Mapping[str, Any]) -> dict[str, Any]:
     return parts
 
 
-def _compact_event(one: Mapping[str, Any]) -> list[Any]:
+def _compact_event(one: JsonMapping) -> list[Any]:
     data = [
         float(np.float32(value)) if letter == "f" and isinstance(value, float) else _masked(value)
         for value, letter in zip(one["data"], one["t"], strict=True)
@@ -172,14 +173,14 @@ def _compact_event(one: Mapping[str, Any]) -> list[Any]:
     return [one["ts"], short, one["t"], *([1] if one["isExpired"] else [])]
 
 
-def _compact_rows(query: Mapping[str, Any]) -> list[Any] | str:
+def _compact_rows(query: JsonMapping) -> list[Any] | str:
     """The rows of an on-demand query; the engine returns null for none."""
     if "error" in query:
         return "error"
     return [_compact_event(one)[1:] for one in query.get("result") or ()]
 
 
-def _compact_events(events: Iterable[Mapping[str, Any]] | None) -> list[Any] | None:
+def _compact_events(events: Iterable[JsonMapping] | None) -> list[Any] | None:
     return None if events is None else [_compact_event(one) for one in events]
 
 
@@ -201,7 +202,7 @@ class Likeness(StrEnum):
     UNSUPPORTED = "not supported"
 
 
-def likeness(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Likeness:
+def likeness(ours: JsonMapping, theirs: JsonMapping) -> Likeness:
     """The likeness of two compact answers; the first is ours."""
     ours, theirs = telling(ours), telling(theirs)
     if ours["status"] == "error" and str(ours.get("error")).startswith("MESH-P900"):
@@ -217,7 +218,7 @@ def likeness(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Likeness:
     return Likeness.DIFFERENT
 
 
-def telling(answer: Mapping[str, Any]) -> dict[str, Any]:
+def telling(answer: JsonMapping) -> JsonObject:
     """A compact answer without the callbacks that have no events, and without their own times."""
     queries = {
         name: [[None, *call[1:]] for call in calls if call[1] or call[2]]
@@ -233,7 +234,7 @@ def _text(value: Any) -> str:
     return text.replace('"java.util.LinkedList"', '"java.util.ArrayList"')
 
 
-def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(answer: JsonMapping) -> JsonObject:
     queries = {
         name: [[e for call in calls for e in call[side] or ()] for side in (1, 2)]
         for name, calls in answer["queries"].items()
@@ -241,7 +242,7 @@ def _flat(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {**answer, "queries": queries}
 
 
-def _bag(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _bag(answer: JsonMapping) -> JsonObject:
     streams = {name: sorted(map(_text, events)) for name, events in answer["streams"].items()}
     queries = {
         name: [sorted(map(_text, side)) for side in sides]
@@ -250,7 +251,7 @@ def _bag(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {**answer, "streams": streams, "queries": queries}
 
 
-def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+def differences(ours: JsonMapping, theirs: JsonMapping) -> list[str]:
     """Differences of two compact answers, at most ten sentences; none if they are the same."""
     ours, theirs = telling(ours), telling(theirs)
     if _text(ours) == _text(theirs):
@@ -277,6 +278,6 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]
     return sentences[:10]
 
 
-def _short(answer: Mapping[str, Any]) -> str:
+def _short(answer: JsonMapping) -> str:
     said = answer.get("error") or ""
     return f"{answer['status']} {said}".rstrip()

@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from mesh.functions import objects
 from mesh.model.types import AttributeType
+from mesh.model.values import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from mesh.model.types import Attribute, StreamSchema
@@ -43,7 +44,7 @@ class ConformanceCase:
 
     name: str
     app: str
-    inputs: tuple[Mapping[str, Any], ...]
+    inputs: tuple[JsonMapping, ...]
     outputs: tuple[str, ...] | None
     queries: tuple[str, ...] | None
     mode: TimeMode
@@ -64,13 +65,13 @@ class ConformanceCase:
         return f"'{name}'" in self.app or f'"{name}"' in self.app
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: Path) -> list[JsonObject]:
     """The lines of a file of cases or answers."""
     with path.open(encoding="utf-8") as lines:
         return [json.loads(line) for line in lines if line.strip()]
 
 
-def case(line: Mapping[str, Any]) -> ConformanceCase:
+def case(line: JsonMapping) -> ConformanceCase:
     """Read the case of a line of a file.
 
     Raises:
@@ -101,7 +102,7 @@ def case(line: Mapping[str, Any]) -> ConformanceCase:
     )
 
 
-def _first_time(step: Mapping[str, Any]) -> int | None:
+def _first_time(step: JsonMapping) -> int | None:
     time: Any = step.get("ts")
     if step.get("events"):
         time = _event(step["events"][0])[0]
@@ -132,7 +133,7 @@ class CaseClock:
                 return int(time)
 
 
-def sent(step: Mapping[str, Any], clock: CaseClock) -> list[tuple[int | None, list[Any]]]:
+def sent(step: JsonMapping, clock: CaseClock) -> list[tuple[int | None, list[Any]]]:
     """(time, values) of the events that a step sends; times None if it has none."""
     events = map(_event, step["events"]) if "events" in step else [(step.get("ts"), step["data"])]
     return [(clock.time(time), list(data)) for time, data in events]
@@ -178,7 +179,7 @@ def _value(value: Any, attribute: Attribute, clock: CaseClock) -> Any:
     return int(value) if kind in _INT_MAX else value
 
 
-def _written_out(value: dict[str, Any], attribute: Attribute, clock: CaseClock) -> Any:
+def _written_out(value: JsonObject, attribute: Attribute, clock: CaseClock) -> Any:
     """The value that a JSON object denotes: a time, or a value with its type."""
     kind = attribute.type
     match value:
@@ -233,7 +234,7 @@ def _fits(value: Any, kind: AttributeType) -> bool:
             return True
 
 
-def lines(values: Iterable[Mapping[str, Any]]) -> str:
+def lines(values: Iterable[JsonMapping]) -> str:
     """JSON values as the lines of a file."""
     return "".join(
         json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n" for value in values

@@ -16,6 +16,7 @@ from mesh.errors import MeshError
 from mesh.functions.objects import from_binary
 from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.model.types import Attribute, AttributeType
+from mesh.model.values import JsonMapping, JsonObject
 from mesh.operators.base import EXPIRED, RESET, State
 from mesh.operators.executor import CallRun, Executor, OutputRun
 from mesh.operators.failures import FAILED
@@ -37,14 +38,14 @@ from mesh.testing.conformance.stored_answers import answer_with_rows
 from pyspark_nats.arrow import ipc_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery, BoundOutput
 
 R = TypeVar("R", bound="DirectRun")
 
 
-def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any]:
+def answer(line: JsonMapping, *, unchecked: bool = False) -> JsonObject:
     """Run a case on the operators and return the answer; never raises.
 
     An app with parts that don't run yet has the status ``error``, and the error names them;
@@ -58,14 +59,14 @@ def answer(line: Mapping[str, Any], *, unchecked: bool = False) -> dict[str, Any
 
 
 def play(
-    line: Mapping[str, Any], kind: Callable[[ConformanceCase, BoundApp], R], *, unchecked: bool
-) -> tuple[dict[str, Any], R | None]:
+    line: JsonMapping, kind: Callable[[ConformanceCase, BoundApp], R], *, unchecked: bool
+) -> tuple[JsonObject, R | None]:
     """Play a case; the beginning of its answer, and the run unless the case or app is refused."""
     try:
         test_case = case(line)
     except (CaseError, KeyError, TypeError, ValueError) as error:
         return {"name": line.get("name"), "status": "bad_case", "error": str(error)}, None
-    result: dict[str, Any] = {"name": test_case.name, "status": "ok", "mode": test_case.mode.value}
+    result: JsonObject = {"name": test_case.name, "status": "ok", "mode": test_case.mode.value}
     result["t0"] = test_case.start_ms
     run = None
     try:
@@ -90,10 +91,10 @@ class DirectRun:
     case: ConformanceCase
     app: BoundApp
     now_ms: int = 0
-    streams: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    queries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    errors: list[dict[str, Any]] = field(default_factory=list)
-    ondemand: list[dict[str, Any]] = field(default_factory=list)
+    streams: dict[str, list[JsonObject]] = field(default_factory=dict)
+    queries: dict[str, list[JsonObject]] = field(default_factory=dict)
+    errors: list[JsonObject] = field(default_factory=list)
+    ondemand: list[JsonObject] = field(default_factory=list)
     _executor: Executor = field(init=False)
     _output: StoreOutput | None = field(init=False, default=None)
     #: By query, the attributes of its callback's events.
@@ -147,7 +148,7 @@ class DirectRun:
         if self.case.mode is TimeMode.VIRTUAL:
             self._pass(self.now_ms)
 
-    def _one(self, step: Mapping[str, Any]) -> None:
+    def _one(self, step: JsonMapping) -> None:
         clock = CaseClock(self.case.start_ms, self.now_ms)
         match step:
             case {"stream": str(stream)}:
@@ -178,7 +179,7 @@ class DirectRun:
 
     def _ask(self, text: str) -> None:
         """Record the answer to an on-demand query."""
-        record: dict[str, Any] = {"step": self._step, "query": text}
+        record: JsonObject = {"step": self._step, "query": text}
         self.ondemand.append(record)
         try:
             query = bind_on_demand(parse_on_demand_query(text), self.app)
@@ -201,7 +202,7 @@ class DirectRun:
             return answer_with_rows(self.app, self._executor, query, self._event_now())
         return self._executor.ask(query, self._event_now())
 
-    def _send(self, stream: str, step: Mapping[str, Any], clock: CaseClock) -> None:
+    def _send(self, stream: str, step: JsonMapping, clock: CaseClock) -> None:
         schema = next((s for s in self.app.streams if s.name == stream), None)
         if schema is None:
             self._error("DefinitionNotExistException", f"no stream {stream}")
@@ -240,7 +241,7 @@ class DirectRun:
         self._take([run for run in self._output.take(step()) if run.stream != FAILED])
         self._output.commit()
 
-    def results(self) -> dict[str, Any]:
+    def results(self) -> JsonObject:
         """The members of the answer that the steps have filled."""
         members = {"streams": self.streams, "queries": self.queries}
         lists = {"errors": self.errors, "ondemand": self.ondemand}
@@ -286,7 +287,7 @@ class DirectRun:
         numbers = call_run.call.tolist()
         for number in dict.fromkeys(numbers):
             places = [place for place, other in enumerate(numbers) if other == number]
-            sides: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
+            sides: dict[bool, list[JsonObject]] = {False: [], True: []}
             for place in places:
                 if int(call_run.kind[place]) == RESET:
                     # The engine calls back with nothing when that is all there is.

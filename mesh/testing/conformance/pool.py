@@ -7,15 +7,17 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.testing.conformance import direct
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
-    Case = Mapping[str, Any]
+    from mesh.model.values import JsonMapping, JsonObject
+
+    Case = JsonMapping
 
 
 class CasePool:
@@ -36,9 +38,9 @@ class CasePool:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
-    def answers(self, cases: Sequence[Case]) -> list[dict[str, Any]]:
+    def answers(self, cases: Sequence[Case]) -> list[JsonObject]:
         """The answers to ``cases``, in order; status ``crash`` for a case that ends its process."""
-        by_number: dict[int, dict[str, Any]] = {}
+        by_number: dict[int, JsonObject] = {}
         while len(by_number) < len(cases):
             waiting = [number for number in range(len(cases)) if number not in by_number]
             if not self._together(cases, waiting, by_number):
@@ -48,10 +50,10 @@ class CasePool:
         return [by_number[number] for number in range(len(cases))]
 
     def _together(
-        self, cases: Sequence[Case], numbers: Sequence[int], by_number: dict[int, dict[str, Any]]
+        self, cases: Sequence[Case], numbers: Sequence[int], by_number: dict[int, JsonObject]
     ) -> bool:
         """Fill ``by_number``; False when a process has ended."""
-        under_way: dict[int, Future[dict[str, Any]]] = {}
+        under_way: dict[int, Future[JsonObject]] = {}
         with suppress(BrokenProcessPool):
             for number in numbers:
                 under_way[number] = self._pool.submit(self._answer, cases[number])
@@ -64,7 +66,7 @@ class CasePool:
         self._pool = self._new()
         return False
 
-    def _alone(self, case: Case) -> dict[str, Any]:
+    def _alone(self, case: Case) -> JsonObject:
         with ProcessPoolExecutor(1, initializer=logging.disable) as pool:
             try:
                 return pool.submit(self._answer, case).result()

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
@@ -34,6 +34,7 @@ from mesh.language.syntax import Annotation, find
 from mesh.model import names
 from mesh.model.app import Channel, Format, GroupInput, GroupSpec, Strategy
 from mesh.model.cluster import Assignment
+from mesh.model.values import JsonMapping, JsonObject
 from mesh.operators.executor import OutputRun
 from mesh.plan.build import plan
 from mesh.processes import java
@@ -109,7 +110,7 @@ class _RunningCase:
     """A case being run: its script, and the output so far."""
 
     #: The beginning of its answer.
-    head: dict[str, Any]
+    head: JsonObject
     case: ConformanceCase
     app: BoundApp
     group: GroupSpec
@@ -160,19 +161,19 @@ class _Snapshot:
 
 
 def answer_all(
-    cases: Sequence[Mapping[str, Any]],
+    cases: Sequence[JsonMapping],
     jobs: int = 1,
     *,
     halved: bool = False,
     unchecked: bool = False,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """The answers to ``cases``, in order; never raises for a case's errors."""
     return answer_each([(line, halved) for line in cases], jobs, unchecked=unchecked)
 
 
 def answer_each(
-    cases: Sequence[tuple[Mapping[str, Any], bool]], jobs: int = 1, *, unchecked: bool = False
-) -> list[dict[str, Any]]:
+    cases: Sequence[tuple[JsonMapping, bool]], jobs: int = 1, *, unchecked: bool = False
+) -> list[JsonObject]:
     """The same with ``halved`` beside each case."""
     prepared = [
         _prepared(line, number, halved=halved, unchecked=unchecked)
@@ -194,8 +195,8 @@ def answer_each(
 
 
 def _prepared(
-    line: Mapping[str, Any], number: int, *, halved: bool, unchecked: bool
-) -> _RunningCase | dict[str, Any]:
+    line: JsonMapping, number: int, *, halved: bool, unchecked: bool
+) -> _RunningCase | JsonObject:
     """A case with its script; or the answer, if it needs no Spark."""
     head, run = direct.play(line, Recording, unchecked=unchecked)
     if run is None or head["status"] != "ok":
@@ -255,7 +256,7 @@ def _group(
     return stateless if queries_in(routes(_wiring(stateless))) >= set(callbacks) else plain
 
 
-def _answer(one: _RunningCase) -> dict[str, Any]:
+def _answer(one: _RunningCase) -> JsonObject:
     run = Replaying(one.case, one.app, one.results)
     try:
         run.all_steps()
@@ -272,7 +273,7 @@ def _wiring(group: GroupSpec) -> InstanceIO:
     return InstanceIO(group, assignment)
 
 
-def _collected(session: SparkSession, frame: DataFrame, directory: Path) -> list[dict[str, Any]]:
+def _collected(session: SparkSession, frame: DataFrame, directory: Path) -> list[JsonObject]:
     """The rows of a streaming query, once it has ended."""
     jvm = session._jvm
     assert jvm is not None, "the session has ended"
@@ -290,7 +291,7 @@ def _collected(session: SparkSession, frame: DataFrame, directory: Path) -> list
     try:
         if not query.awaitTermination(_TIMEOUT_S):  # type: ignore[arg-type]
             raise TimeoutError(f"a query took over {_TIMEOUT_S:g} s")
-        rows: list[dict[str, Any]] = session.table(name).toArrow().to_pylist()
+        rows: list[JsonObject] = session.table(name).toArrow().to_pylist()
     finally:
         query.stop()
         session.catalog.dropTempView(name)
@@ -368,7 +369,7 @@ def _start(one: _RunningCase, leg: Leg, streams: tuple[str, ...]) -> _Snapshot:
     return one.snapshots[leg.origin]
 
 
-def _take(one: _RunningCase, place: int, row: Mapping[str, Any]) -> None:
+def _take(one: _RunningCase, place: int, row: JsonMapping) -> None:
     """Record a row of the sink."""
     result = one.results.setdefault(place, StepResult())
     stream = row["stream"]
@@ -432,7 +433,7 @@ def _stateless_rows(
     sent: Sequence[tuple[int, StepCall]],
     io: InstanceIO,
     directory: Path,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     for group_input in one.group.inputs:
         schema = group_input.channel.stream
         home = directory / js_stream_of(group_input, 0)
@@ -461,7 +462,7 @@ def _typed(
     return frame
 
 
-def _take_stateless(one: _RunningCase, rows: Sequence[Mapping[str, Any]]) -> None:
+def _take_stateless(one: _RunningCase, rows: Sequence[JsonMapping]) -> None:
     """Record rows in the engine's order: one chunk passes through each query at once."""
     for row in rows:
         if row["stream"].startswith(CALLS):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.model.app import GroupInput
+    from mesh.model.values import JsonObject
     from mesh.testing.conformance.script import Step
 
 
@@ -63,7 +64,7 @@ def marked_rows(
 
 def _marker(
     kind: int, stream: str, offset: Mapping[str, int], subject: str | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     return {"kind": kind, "stream": stream, "subject": subject, **offset}
 
 
