@@ -1,10 +1,7 @@
-"""Functions, aggregators, windows and stream functions: signatures and a sentence each."""
+"""Functions, aggregators, windows and stream functions: the forms of their calls."""
 
 from __future__ import annotations
 
-import tomllib
-from functools import cache
-from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from mesh.functions.catalogue import (
@@ -15,7 +12,6 @@ from mesh.functions.catalogue import (
     SCALARS,
     STREAM_FUNCTIONS,
     WINDOWS,
-    NameKind,
 )
 from mesh.functions.catalogue.model import TypeNamedBy, TypeOf
 from mesh.functions.catalogue.resolve import describe_overload
@@ -32,26 +28,6 @@ ALL_WINDOWS: Final[Mapping[str, Signature]] = WINDOWS | DOCUMENTED_WINDOWS
 ALL_STREAM_FUNCTIONS: Final[Mapping[str, Signature]] = (
     STREAM_FUNCTIONS | DOCUMENTED_STREAM_FUNCTIONS
 )
-_TABLES: Final = {
-    NameKind.SCALAR: "functions",
-    NameKind.AGGREGATOR: "aggregators",
-    NameKind.WINDOW: "windows",
-    NameKind.STREAM_FUNCTION: "stream_functions",
-    NameKind.STREAM_PROCESSOR: "stream_functions",
-}
-
-
-@cache
-def sentences() -> Mapping[str, Mapping[str, str]]:
-    """A sentence for each name, by kind."""
-    file = resources.files("mesh.language_service").joinpath("functions.toml")
-    tables: dict[str, dict[str, str]] = tomllib.loads(file.read_text(encoding="utf-8"))
-    return tables
-
-
-def sentence(signature: Signature) -> str:
-    """The result of a call in words; empty for a function of another package."""
-    return sentences()[_TABLES[signature.kind]].get(signature.name, "")
 
 
 def forms(signature: Signature) -> list[str]:

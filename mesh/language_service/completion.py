@@ -21,7 +21,6 @@ from mesh.language_service.callables import (
     ALL_WINDOWS,
     EXPRESSIONS,
     forms,
-    sentence,
 )
 from mesh.language_service.grammar import expected_after
 from mesh.language_service.proposals import Completion, Proposal, ProposalKind
@@ -267,7 +266,7 @@ def _outputs(tokens: Sequence[Piece]) -> list[str]:
 
 def _calls(table: Mapping[str, Signature], kind: ProposalKind) -> list[Proposal]:
     return [
-        Proposal(name, kind, forms(one)[0], sentence(one), f"{name}(")
+        Proposal(name, kind, forms(one)[0], one.doc, f"{name}(")
         for name, one in table.items()
         if one.runs
     ]

@@ -12,7 +12,6 @@ from mesh.language_service.callables import (
     ALL_WINDOWS,
     EXPRESSIONS,
     forms,
-    sentence,
 )
 from mesh.language_service.statements import annotation_path, key_before
 from mesh.language_service.symbols import SymbolKind
@@ -178,7 +177,7 @@ def _called(cursor: Cursor, index: int, position: Position) -> Hover | None:
         signature = ALL_WINDOWS.get(name)
     if signature is None or follows != "(":
         return None
-    return Hover(position, "\n".join(forms(signature)), sentence(signature))
+    return Hover(position, "\n".join(forms(signature)), signature.doc)
 
 
 def _annotated(

@@ -59,7 +59,6 @@ from S#window.externalTimeBatch(l, 1 sec) select k, sum(d) as m group by k inser
 from S#window.session(250 millisec, k) select k, count() as n insert into O8;
 from S#window.sort(3, d, 'desc') select k, d insert expired events into O9;
 from S#window.frequent(2, k) select k insert all events into O10;
-from S#window.lossyFrequent(0.1, 0.01) select k insert all events into O11;
 from S#window.delay(100 millisec) select k insert into O12;
 from S#window.batch() select k, sum(i) as t insert into O13;
 """

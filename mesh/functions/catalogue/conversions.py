@@ -35,6 +35,15 @@ _NAMES: Final = (
     (_TIMES, "dToh hTom hTos mTos sToms sTons sTous yTod"),
     (_VOLUMES, "lTom3 lToml m3Tol mlTol"),
 )  # fmt: skip
+_WORDS: Final = {
+    "Mm": "megametres", "km": "kilometres", "m": "metres", "cm": "centimetres",
+    "mm": "millimetres", "um": "micrometres", "nm": "nanometres", "in": "inches", "ft": "feet",
+    "yd": "yards", "mi": "miles", "t": "tonnes", "kg": "kilograms", "g": "grams",
+    "mg": "milligrams", "ug": "micrograms", "lb": "pounds", "oz": "ounces", "st": "stones",
+    "ST": "US tons", "LT": "imperial tons", "y": "years", "d": "days", "h": "hours",
+    "s": "seconds", "ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds",
+    "m3": "cubic metres", "l": "litres", "ml": "millilitres",
+}  # fmt: skip
 
 
 def _ratios() -> dict[str, Fraction]:
@@ -48,3 +57,11 @@ def _ratios() -> dict[str, Fraction]:
 
 #: By name of a function without its namespace, the number of the second unit in the first.
 UNIT_RATIOS: Final = _ratios()
+
+
+def sentence_of(name: str) -> str:
+    """The conversion in words, such as "Centimetres as feet"."""
+    # Both a metre and a minute are m.
+    words = {**_WORDS, "m": "minutes"} if name in _NAMES[2][1].split() else _WORDS
+    one, _, other = name.partition("To")
+    return f"{words[one].capitalize()} as {words[other]}."

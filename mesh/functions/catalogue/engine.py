@@ -12,50 +12,85 @@ from mesh.functions.catalogue.notation import signatures
 from mesh.model.types import AttributeType
 
 _SCALARS: Final = """
+# A random identifier, another one for each event.
 UUID() -> string
+# The value as the named type; an error for a value of another type.
 cast(value any, type string constant =int|long|float|double|bool|string) -> named by type
+# The first value that is not null.
 coalesce(value any, value any same ..) -> value
+# The value converted to the named type; null where that is not possible.
 convert(value any, type string constant =int|long|float|double|bool|string) -> named by type
+# A set with the value.
 createSet(value scalar) -> object
+# The time of the app's clock, in milliseconds.
 currentTimeMillis() -> long
+# The attribute, or the constant where it is null.
 default(attribute any, default any constant same) -> attribute
+# The time of the event, in milliseconds.
 eventTimestamp() -> long
+# The second argument where the condition holds, otherwise the third.
 ifThenElse(condition bool, if.expression any, else.expression any same=1) -> if.expression
+# Whether the value is a bool.
 instanceOfBoolean(value any) -> bool
+# Whether the value is a double.
 instanceOfDouble(value any) -> bool
+# Whether the value is a float.
 instanceOfFloat(value any) -> bool
+# Whether the value is an int.
 instanceOfInteger(value any) -> bool
+# Whether the value is a long.
 instanceOfLong(value any) -> bool
+# Whether the value is a string.
 instanceOfString(value any) -> bool
+# The greatest of the arguments.
 maximum(value number, value number same ..) -> value
+# The least of the arguments.
 minimum(value number, value number same ..) -> value
+# The number of values in a set.
 sizeOfSet(set object) -> int
 """
 
 # The engine inserts them into its own plans of aggregations; apps can call them too.
 _INTERNAL: Final = """
+# Internal to aggregations: the time zone of a time.
 incrementalAggregator:getTimeZone() -> string
 incrementalAggregator:getTimeZone(time string) -> string
+# Internal to aggregations: the milliseconds of a time.
 incrementalAggregator:timestampInMilliseconds(time string) -> long
+# Internal to aggregations: the start of a bucket.
 incrementalAggregator:getAggregationStartTime(time any, duration string) -> object
+# Internal to aggregations: the bounds of 'within'.
 incrementalAggregator:startTimeEndTime(within string) -> object
 incrementalAggregator:startTimeEndTime(time string|long, time string|long) -> object
+# Internal to aggregations: whether a time is the latest.
 incrementalAggregator:shouldUpdate(timestamp long) -> bool
 """
 
 _AGGREGATORS: Final = """
+# Whether the condition holds for every event.
 and(condition bool) -> bool
+# The mean of the values.
 avg(value number) -> double
+# The number of events.
 count() -> long
 count(value any) -> long
+# The number of different values.
 distinctCount(value number|string) -> long
+# The greatest value; of a window, among the events in it.
 max(value number) -> value
+# The greatest value so far, also of events that have left the window.
 maxForever(value number) -> value
+# The least value; of a window, among the events in it.
 min(value number) -> value
+# The least value so far, also of events that have left the window.
 minForever(value number) -> value
+# Whether the condition holds for an event.
 or(condition bool) -> bool
+# The standard deviation of the values.
 stdDev(value number) -> double
+# The sum of the values.
 sum(value number) -> wide value
+# The union of the sets.
 unionSet(set object) -> object
 """
 

@@ -14,14 +14,20 @@ from mesh.functions.catalogue.model import Argument, NameKind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
 from mesh.functions.catalogue.series import SERIES
 
-#: Forms of an approximate count; ``{0}`` is its name, and that of its estimate.
+#: Forms of an approximate count; ``{0}`` is its name, and that of its estimate, ``{1}`` a sentence.
 _APPROXIMATE: Final = """
+# {1}
 approximate:{0}(value any) -> {0} long, {0}LowerBound long, {0}UpperBound long
 approximate:{0}(value any, relative.error float|double constant) -> {0} long,
     {0}LowerBound long, {0}UpperBound long
 approximate:{0}(value any, relative.error float|double constant,
     confidence float|double constant) -> {0} long, {0}LowerBound long, {0}UpperBound long
 """
+_COUNTS: Final = {
+    "count": "How often the value occurred, approximately, in a bounded memory.",
+    "distinctCount": "The number of different values in the window before it, approximately.",
+    "distinctCountEver": "The number of different values so far, approximately.",
+}
 #: Counters or registers of an approximate count, at most.
 _CELLS_MAX: Final = 1 << 18
 
@@ -68,7 +74,7 @@ EVENT_FUNCTIONS: Final = (
     LEARNING
     | SERIES
     | signatures(
-        "".join(map(_APPROXIMATE.format, ("count", "distinctCount", "distinctCountEver"))),
+        "".join(_APPROXIMATE.format(*one) for one in _COUNTS.items()),
         NameKind.STREAM_PROCESSOR,
         runs=True,
         rules={

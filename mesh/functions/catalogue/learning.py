@@ -52,6 +52,7 @@ def _forms(name: str, first: str, options: Sequence[str], last: str, adds: str) 
 
 
 def _lines() -> Iterator[str]:
+    yield "# Add the prediction of a linear regression that another query trains."
     yield from _forms("bayesianRegression", _NAME, ["prediction.samples int constant"], _FEATURES,
                       _PREDICTION)  # fmt: skip
     optional = [
@@ -60,35 +61,44 @@ def _lines() -> Iterator[str]:
         "learning.rate double constant",
     ]
     target = f"{_NAME}, model.target number attribute"
+    yield "# Train a linear regression; the target precedes the features."
     yield from _forms("updateBayesianRegression", target, optional, _FEATURES, "loss double")
     settings = (
         "model.bias double constant",
         "model.bias double constant, model.threshold double constant",
     )
+    yield "# Add the class that a perceptron predicts, which another query trains."
     for one in (*reversed(settings), ""):
         first = f"{_NAME}, {one}" if one else _NAME
         yield from _forms("perceptronClassifier", first, [], _FEATURES,
                           "prediction bool, confidenceLevel double")  # fmt: skip
     first = f"{_NAME}, {_PERCEPTRON_TARGET}"
+    yield "# Train a perceptron; the label precedes the features."
     yield from _forms(
         "updatePerceptronClassifier", first, ["learning.rate double constant"], _FEATURES, ""
     )
+    yield "# Add the nearest of k centroids, which moves towards the point."
     yield from _forms("kMeansIncremental", _CLUSTERS, [_DECAY], _FEATURES, "")
     optional = [
         _DECAY,
         "maximum.iterations int constant",
         "no.of.events.to.retrain int constant",
     ]
+    yield "# Add the nearest of k centroids, which are moved with every n points."
     yield from _forms("kMeansMiniBatch", _CLUSTERS, optional, _FEATURES, "")
     classes = f"{_NAME}, no.of.classes int constant"
+    yield "# Train a tree; the last argument is the class."
     yield from _forms("updateHoeffdingTree", classes, [_TREE], _TARGETED, "accuracy double")
+    yield "# Add the class that a tree predicts, which another query trains."
     yield from _forms(
         "hoeffdingTreeClassifier", _NAME, [], _FEATURES,
         "prediction string, confidenceLevel double",
     )  # fmt: skip
+    yield "# Train a set of rules; the last argument is the number to predict."
     yield from _forms(
         "updateAMRulesRegressor", _NAME, [_RULES], _TARGETED, "meanSquaredError double"
     )
+    yield "# Add the prediction of a set of rules that another query trains."
     yield from _forms(
         "AMRulesRegressor", _NAME, [], _FEATURES, "prediction double, meanSquaredError double"
     )

@@ -142,6 +142,8 @@ class Signature:
     overloads: tuple[Overload, ...]
     #: Whether this version executes it; types are resolved in any case.
     runs: bool = False
+    #: What a call gives, a sentence for editors.
+    doc: str = ""
 
     @property
     def bound_name(self) -> str:

@@ -1,5 +1,6 @@
-"""Notation of signatures: one form of a call per line.
+"""Notation of signatures: one form of a call per line, and a sentence before the first.
 
+    # The character at an index.
     str:charAt(input.value string, index int) -> string
     str:concat(arg scalar, arg scalar ..) -> string
     str:coalesce(arg any, arg any same ..) -> arg
@@ -13,7 +14,8 @@ A parameter is its name (``_`` for a blank), its types divided by ``|``, and wor
 every numeric type, ``scalar`` every type but object, ``any`` all.  The result is a type; or the
 name of the parameter that has it, after ``wide`` the widest of its kind (long, double), after
 ``named by`` a constant with its name.  For a stream function the arrow precedes the attributes that
-the function adds.  A line that ends with a comma continues on the next line.
+the function adds.  A line that ends with a comma continues on the next line.  The sentence is what
+editors show; it may have several lines.
 """
 
 from __future__ import annotations
@@ -66,14 +68,22 @@ def signatures(
         restrictions: by name, ``Overload.restriction`` of all forms.
     """
     overloads: dict[str, list[Overload]] = {}
+    docs: dict[str, str] = {}
+    words: list[str] = []
     for line in filter(None, re.sub(r",\n\s+", ", ", text).splitlines()):
+        if line.startswith("# "):
+            words.append(line[2:])
+            continue
         match = _LINE.fullmatch(line)
         assert match is not None, line
         name, inside, result = match.groups()
+        docs[name] = " ".join(words) or docs.get(name, "")
+        words = []
         rule, restriction = (rules or {}).get(name), (restrictions or {}).get(name)
         overloads.setdefault(name, []).append(_overload(inside, result, kind, rule, restriction))
     return {
-        name: Signature(name, kind, tuple(forms), runs=runs) for name, forms in overloads.items()
+        name: Signature(name, kind, tuple(forms), runs=runs, doc=docs[name])
+        for name, forms in overloads.items()
     }
 
 

@@ -26,20 +26,27 @@ _SPAN: Final = "time.window int|long constant, batch.size int constant, "
 _POINTS: Final = "y.stream number attribute, x.stream number attribute"
 _MORE: Final = f"{_POINTS}, x.streams number attribute .."
 _SERIES: Final = f"""
+# Add a linear regression over the last events: stderr, beta0, beta1 ..
 timeseries:regress({_SETTINGS}{_MORE})
 timeseries:regress({_MORE})
+# Add a linear regression, and its value for the next x.
 timeseries:forecast({_SETTINGS}next.x.value number, {_POINTS})
 timeseries:forecast(next.x.value number, {_POINTS})
+# Add a linear regression, and whether the event is far from the one before.
 timeseries:outlier({_SETTINGS}range number, {_POINTS})
 timeseries:outlier(range number, {_POINTS})
+# A regression over the events of a time, at most n.
 timeseries:lengthTimeRegress({_SPAN}{_LATE}{_MORE})
 timeseries:lengthTimeRegress({_SPAN}{_MORE})
+# A forecast by the events of a time, at most n.
 timeseries:lengthTimeForecast({_SPAN}next.x.value number, {_LATE}{_POINTS})
 timeseries:lengthTimeForecast({_SPAN}next.x.value number, {_POINTS})
+# Outliers from the events of a time, at most n.
 timeseries:lengthTimeOutlier({_SPAN}range number, {_LATE}{_POINTS})
 timeseries:lengthTimeOutlier({_SPAN}range number, {_POINTS})
 """
 _CHAIN: Final = """
+# Add the probability of the change of an id's state.
 markov:markovChain(id string, state string, duration.to.keep int|long constant,
     alert.threshold double constant, notifications.limit int|long constant) -> lastState string,
     transitionProbability double, notify bool
@@ -48,7 +55,9 @@ markov:markovChain(id string, state string, duration.to.keep int|long constant,
     train bool constant) -> lastState string, transitionProbability double, notify bool
 """
 _RANKED: Final = """
+# The k most frequent values so far, or in the window before it.
 extrema:topK(attribute scalar attribute, k.value int constant)
+# The k least frequent values so far, or in the window before it.
 extrema:bottomK(attribute scalar attribute, k.value int constant)
 """
 _RANKS_MAX: Final = 100

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 _QUERY: Final = "rdbms:query"
 _CUD: Final = "rdbms:cud"
 _FORMS: Final = """
+# An event for each row that the statement finds in the database.
 rdbms:query(datasource.name string constant, attribute.definition.list string constant,
     query string constant, parameter scalar ..)
+# Add the number of rows that the statement changes in the database.
 rdbms:cud(datasource.name string constant, query string constant,
     parameter scalar ..) -> numRecords int
 """

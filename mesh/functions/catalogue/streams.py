@@ -8,6 +8,7 @@ from mesh.functions.catalogue.model import NameKind
 from mesh.functions.catalogue.notation import signatures
 
 _PROCESSORS: Final = """
+# Write each event to the log of the instance.
 log()
 log(log.message string)
 log(is.event.logged bool constant)
@@ -17,6 +18,7 @@ log(priority string constant =info|debug|warn|fatal|error|off|trace, log.message
     is.event.logged bool constant)
 """
 _FUNCTIONS: Final = """
+# Add the Cartesian coordinates of polar ones.
 pol2Cart(theta double, rho double) -> x double, y double
 pol2Cart(theta double, rho double, z double) -> x double, y double, z double
 """

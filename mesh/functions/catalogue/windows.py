@@ -22,38 +22,52 @@ from mesh.model.types import AttributeType
 # The engine documents a form of lossyFrequent without the error bound, and fails on it whatever the
 # threshold.
 _WINDOWS: Final = """
+# The events that arrive together; they expire with the next batch.
 batch()
 batch(window.length int constant)
+# Batches of the events between two times of a cron expression.
 cron(cron.expression string constant cron)
+# Events are emitted after a time.
 delay(window.delay int|long constant not-negative)
+# The events of the last time span, by a timestamp in the events.
 externalTime(timestamp long attribute, window.time int|long constant)
+# Batches of a time span, by a timestamp in the events.
 externalTimeBatch(timestamp long attribute, window.time int|long constant)
 externalTimeBatch(timestamp long attribute, window.time int|long constant, start.time int|long)
 externalTimeBatch(timestamp long attribute, window.time int|long constant, start.time int|long,
     timeout int|long constant)
 externalTimeBatch(timestamp long attribute, window.time int|long constant, start.time int|long,
     timeout int|long constant, replace.with.batchtime bool constant)
+# The events of the most frequent values.
 frequent(event.count int constant)
 frequent(event.count int constant, attribute string attribute)
+# The last n events.
 length(window.length int constant)
+# Batches of n events.
 lengthBatch(window.length int constant)
 lengthBatch(window.length int constant, stream.current.event bool constant)
+# The events of values more frequent than a threshold, within an error bound.
 lossyFrequent(support.threshold double constant, error.bound double constant)
 lossyFrequent(support.threshold double constant, error.bound double constant,
     attribute string attribute)
+# Sessions: events of a key without a gap longer than the given one.
 session(window.session long constant)
 session(window.session long constant, window.key string attribute)
 session(window.session long constant, window.key string attribute,
     window.allowed.latency long constant)
+# The n least events in the order of the attributes.
 sort(window.length int constant, attribute number|string attribute)
 sort(window.length int constant, attribute number|string attribute,
     order string constant =asc|desc, attribute_or_order number|string ..)
+# The events of the last time span.
 time(window.time int|long constant not-negative)
+# Batches of a time span.
 timeBatch(window.time int|long constant)
 timeBatch(window.time int|long constant, start.time int|long constant)
 timeBatch(window.time int|long constant, stream.current.event bool constant)
 timeBatch(window.time int|long constant, start.time int|long constant,
     stream.current.event bool constant)
+# The events of the last time span, at most n.
 timeLength(window.time int|long constant not-negative, window.length int constant)
 """
 
