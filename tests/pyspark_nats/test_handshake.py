@@ -19,6 +19,7 @@ from pyspark_nats.protocol.transport import DisconnectedError
         ("User Authentication Revoked", RefusedError),
         ("Account Authentication Expired", RefusedError),
         ("Maximum Payload Violation", RefusedError),
+        ("maximum control line exceeded", RefusedError),
         ("Authentication Timeout", DisconnectedError),
         ("Stale Connection", DisconnectedError),
         ("Slow Consumer", DisconnectedError),

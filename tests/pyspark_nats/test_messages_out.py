@@ -21,3 +21,9 @@ def test_headers_can_not_smuggle_others_in() -> None:
     for name, value in (("A", "x\r\nEvil: y"), ("A: b", "c"), ("", "c"), ("A\r\nB", "c")):
         with pytest.raises(SchemaError, match="can't be sent"):
             messages_out.header_lines(pa.array([[(name, [value])]], kind))
+
+
+def test_a_null_among_the_values_of_a_header_is_left_out() -> None:
+    kind = pa.map_(pa.string(), pa.list_(pa.string()))
+    headers = pa.array([[("A", ["1", None, "2"]), ("B", [None]), ("C", None)]], kind)
+    assert messages_out.header_lines(headers).to_pylist() == [b"A: 1\r\nA: 2\r\n"]

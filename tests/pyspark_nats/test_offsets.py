@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_nats.errors import DataLossError
+from pyspark_nats.errors import DataLossError, OptionError
 from pyspark_nats.protocol import connection_options, frames
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.source import fetch, offsets, source_options
@@ -55,6 +55,17 @@ def test_a_time_is_a_place_before_the_first_message_of_it(broker: Any) -> None:
     assert later["sequence"] == 5
     assert later["time_ms"] <= broker.info("S").time_ms
     assert watch(broker, startingTimestamp="1999-01-01").initial()["S"]["sequence"] == 0
+
+
+def test_an_offset_after_the_end_is_no_loss_of_data(broker: Any) -> None:
+    broker.create("S")
+    broker.publish("ev.S", *"ab")
+    for side, bound in (("starting", "initial"), ("ending", "final")):
+        given = {f"{side}Offsets": '{"S": 3}'}
+        assert getattr(watch(broker, **given), bound)()["S"]["sequence"] == 2
+        given = {f"{side}Offsets": '{"S": 4}'}
+        with pytest.raises(OptionError, match=f'"{side}Offsets" is after the end of stream "S"'):
+            getattr(watch(broker, **given), bound)()
 
 
 def test_a_batch_waits_to_be_worth_its_while_but_not_for_ever(broker: Any) -> None:

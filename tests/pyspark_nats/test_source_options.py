@@ -48,6 +48,7 @@ def test_subjects_go_by_stream() -> None:
         ({"startingTimestamp": "2023-11-14T22:13:20Z"}, AtTime(1_700_000_000_000)),
         ({"startingTimestamp": "2023-11-14T23:13:20.5+01:00"}, AtTime(1_700_000_000_500)),
         ({"startingTimestamp": '{"S": 12}'}, AtTime(12)),
+        ({"startingTimestamp": "0001-01-01T00:00:00+14:00"}, AtTime(0)),
     ],
 )
 def test_reading_starts_where_it_is_told(given: dict[str, str], place: object) -> None:
@@ -75,6 +76,8 @@ def test_limits_hold_together() -> None:
         ({"endingOffsets": "earliest"}, "latest"),
         ({"startingOffsets": '{"S": 0}'}, 'not of the form {"STREAM": 7}'),
         ({"startingOffsets": '{"S": {"seq": 1}}'}, 'not of the form {"STREAM": 7}'),
+        ({"startingOffsets": '{"S": {"sequence": -5}}'}, 'not of the form {"STREAM": 7}'),
+        ({"startingOffsets": '{"S": {"sequence": Infinity}}'}, 'not of the form {"STREAM": 7}'),
         ({"startingOffsets": '{"S": 7'}, "is not JSON"),
         ({"startingOffsets": '{"X": 7}'}, 'stream "X" is not among those that are read'),
         ({"startingOffsets": '{"S": 7}', "startingTimestamp": "1"}, "say the same thing twice"),
@@ -87,6 +90,7 @@ def test_limits_hold_together() -> None:
         ({"minOffsetsPerTrigger": "x"}, "not a whole number from 1 up"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "above"),
         ({"maxTriggerDelay": "soon"}, "not a duration"),
+        ({"maxTriggerDelay": "9" * 400 + "d"}, "not a duration"),
         ({"minPartitions": "-1"}, "not a whole number from 1 up"),
         ({"maxRecordsPerPartition": "none"}, "not a whole number from 1 up"),
         ({"failOnDataLoss": "no"}, 'neither "true" nor "false"'),
@@ -94,6 +98,8 @@ def test_limits_hold_together() -> None:
         ({"parallelBy": "subjct"}, 'Did you mean "subject"?'),
         ({"parallelBy": "subject"}, 'no "subject" is given'),
         ({"subject": "a..b"}, "is no subject"),
+        ({"subject": '{"S": null}'}, 'has null for stream "S"'),
+        ({"subject": '{"S": ["a", 5]}'}, 'has ["a", 5] for stream "S"'),
         ({"subject": "a.>.b"}, "is no subject"),
         ({"subject": "a b"}, "is no subject"),
         ({"stream": "a.b"}, "is no name of a stream"),

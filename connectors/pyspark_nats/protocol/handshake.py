@@ -26,6 +26,7 @@ _LASTING = {
     "user authentication revoked": "The credentials were revoked: get others.",
     "account authentication expired": "The account's JWT is past its time.",
     "secure connection - tls required": 'Give servers as "tls://host:4222".',
+    "maximum control line exceeded": "Use shorter subjects, or raise max_control_line.",
     "maximum payload violation": "Raise max_payload of the server, or send less in a message.",
 }
 

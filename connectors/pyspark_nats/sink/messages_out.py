@@ -28,6 +28,10 @@ ROWS_BITS: Final = 32
 #: Bytes left for the head and the headers of a message, below the server's ``max_payload``.
 HEAD_ROOM: Final = 4096
 
+#: Most octets of a subject: it is in one line with its reply and sizes, and of a line a server
+#: takes 4096 by default.
+SUBJECT_MAX: Final = 3840
+
 #: Column of an Arrow payload with the position of each event.
 POSITION: Final = "_position"
 
@@ -133,7 +137,8 @@ def header_lines(headers: Array, *, replaced: Collection[str] = ()) -> Array:
     """Header maps as lines, without any ``Nats-`` header.
 
     Args:
-        headers: length n, map of string to string or to a list of strings; null for none.
+        headers: length n, map of string to string or to a list of strings; null for none, also
+            among the strings.
         replaced: columns of ``SCHEMA`` that replace a header: "content_type".
 
     Returns:
@@ -151,12 +156,14 @@ def header_lines(headers: Array, *, replaced: Collection[str] = ()) -> Array:
     )
 
 
-def _lines(headers: list[tuple[str, str | list[str] | None]], left_out: set[str]) -> bytes:
+def _lines(headers: list[tuple[str, str | list[str | None] | None]], left_out: set[str]) -> bytes:
     lines: list[str] = []
     for name, values in headers:
         if name.lower() in left_out or name.lower().startswith(_SERVERS):
             continue
         for value in [values] if isinstance(values, str) else values or ():
+            if value is None:
+                continue
             if not name or any(c in name for c in ":\r\n ") or any(c in value for c in "\r\n"):
                 # It would end the header block, or begin another header.
                 raise SchemaError(f"header {name!r} with {value!r} can't be sent")
@@ -292,7 +299,20 @@ def payload_bytes(rows: pa.RecordBatch) -> int:
 
 
 def check_sizes(rows: pa.RecordBatch, bytes_max: int) -> None:
-    """RefusedError if a payload is larger than the server accepts."""
+    """RefusedError if a payload or a subject is larger than the server accepts.
+
+    The server closes the connection at such a subject, so that it would be sent without end.
+    """
+    if isinstance(rows, FewRows):
+        longest = max((len(one.encode()) for one in rows.lists["subject"]), default=0)
+    else:
+        longest = int(sizes_of(rows.column("subject")).max(initial=0))
+    if longest > SUBJECT_MAX:
+        raise RefusedError(
+            f"a subject of {longest} bytes is longer than the server takes",
+            detail=f"The sink takes {SUBJECT_MAX} bytes.",
+            hint="Leave long values out of the subject, or take their hash.",
+        )
     largest = largest_size(rows)
     if largest > bytes_max:
         raise RefusedError(

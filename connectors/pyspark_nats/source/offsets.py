@@ -41,6 +41,11 @@ def earliest(info: StreamInfo) -> dict[str, int]:
     return place(info, max(0, info.first - 1), info.first_ms)
 
 
+#: Remedies for offsets after the end of a stream.
+_HINTS = {
+    "startingOffsets": 'Give "latest" for the next message, or a sequence of the stream.',
+    "endingOffsets": 'Give "latest" for all messages, or a sequence of the stream.',
+}
 #: Delay of the answer of a halted query, seconds; Spark asks again at once.
 _HALTED_S = 0.02
 
@@ -70,22 +75,26 @@ class StreamWatch:
 
     def initial(self) -> Places:
         """The start offset of a query without a checkpoint, by ``startingOffsets`` and the like."""
-        places = self._bounds(self._options.starting)
-        for name, info in self._seen.items():
-            bound = self._options.starting.get(name)
-            is_written = isinstance(bound, StreamPoint) and not (bound.time_ms or bound.created_ms)
-            if is_written and places[name]["sequence"] > info.last:
-                raise OptionError(
-                    f'option "startingOffsets" is after the end of stream "{name}"',
-                    detail=f"It counts {places[name]['sequence']} as read; the last message is "
-                    f"{info.last}.",
-                    hint='Give "latest" for the next message, or a sequence of the stream.',
-                )
-        return places
+        return self._written("startingOffsets", self._options.starting)
 
     def final(self) -> Places:
         """The end offset of a batch query, by ``endingOffsets`` and the like."""
-        return self._bounds(self._options.ending)
+        return self._written("endingOffsets", self._options.ending)
+
+    def _written(self, option: str, bounds: Mapping[str, Bound]) -> Places:
+        """The offsets of bounds; OptionError for one that a person wrote, after a stream's end."""
+        places = self._bounds(bounds)
+        for name, info in self._seen.items():
+            bound = bounds.get(name)
+            is_written = isinstance(bound, StreamPoint) and not (bound.time_ms or bound.created_ms)
+            if is_written and places[name]["sequence"] > info.last:
+                raise OptionError(
+                    f'option "{option}" is after the end of stream "{name}"',
+                    detail=f"It counts {places[name]['sequence']} as read; the last message is "
+                    f"{info.last}.",
+                    hint=_HINTS[option],
+                )
+        return places
 
     def narrowed(self, start: Places, end: Places, bounds: ReadBounds) -> tuple[Places, Places]:
         """The part of start..end within ``bounds``."""

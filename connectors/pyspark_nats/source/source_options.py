@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,7 +39,9 @@ CORRUPT: Final = ("fail", "drop", "column")
 MISSING: Final = ("error", "null")
 PARALLEL: Final = ("stream", "subject")
 
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|sec|m|min|h|d)?")
+#: What an offset of a checkpoint has of a stream.
+_POINT: Final = ("sequence", "time_ms", "created_ms", "newest", "newest_ns")
+_DURATION: Final = re.compile(r"(\d{1,15}(?:\.\d+)?)\s*(ms|s|sec|m|min|h|d)?")
 _UNIT_MS: Final = {
     None: 1, "ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000,
     "d": 86_400_000,
@@ -270,8 +273,13 @@ def _subjects(text: str) -> dict[str, tuple[str, ...]]:
     by_stream = parsed("subject", text) if text.startswith("{") else {"": text} if text else {}
     subjects: dict[str, tuple[str, ...]] = {}
     for stream, value in by_stream.items():
-        listed = value if isinstance(value, list) else str(value).split(",")
-        subjects[stream] = tuple(str(one).strip() for one in listed if str(one).strip())
+        listed = value.split(",") if isinstance(value, str) else value
+        if not (isinstance(listed, list) and all(isinstance(one, str) for one in listed)):
+            raise OptionError(
+                f'option "subject" has {json.dumps(value)} for stream "{stream}"',
+                hint='Give a subject, or a list of them; "" or ">" for all messages.',
+            )
+        subjects[stream] = tuple(one.strip() for one in listed if one.strip())
         for subject in subjects[stream]:
             _check_subject(subject)
     return subjects
@@ -312,17 +320,15 @@ def _bound(name: str, value: Any) -> Bound:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
         # As in Spark's Kafka source: the first to read, or the first not to read any more.
         return StreamPoint(value - 1)
-    try:
-        return StreamPoint(
-            int(value["sequence"]),
-            *(int(value.get(key, 0)) for key in ("time_ms", "created_ms", "newest", "newest_ns")),
-        )
-    except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise OptionError(
-            f'option "{name}" is not of the form {{"STREAM": 7}}',
-            detail='A stream may have "earliest", "latest", the first sequence to read, or an '
-            'offset of a checkpoint, {"sequence": 6, "time_ms": 0}: 6 counts as read.',
-        ) from error
+    if isinstance(value, dict) and "sequence" in value:
+        point = [value.get(key, 0) for key in _POINT]
+        if all(type(number) is int and number >= 0 for number in point):
+            return StreamPoint(*point)
+    raise OptionError(
+        f'option "{name}" is not of the form {{"STREAM": 7}}',
+        detail='A stream may have "earliest", "latest", the first sequence to read, or an '
+        'offset of a checkpoint, {"sequence": 6, "time_ms": 0}: 6 counts as read.',
+    )
 
 
 def _word(name: str, text: str) -> str:
@@ -338,13 +344,14 @@ def _time_ms(name: str, text: str) -> int:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
+        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        # No message is older, and not every zone has a time before the year 1.
+        return max(0, int(aware.timestamp() * 1000))
     except ValueError as error:
         raise OptionError(
             f'option "{name}" is "{text}", not a time',
             hint='Give ms since 1970, or a time like "2026-11-21T09:30:00Z".',
         ) from error
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(aware.timestamp() * 1000)
 
 
 def _message_limits(read: OptionReader) -> MessageLimits:
