@@ -62,7 +62,7 @@ def _few(text: str) -> Any:
 
 
 @lru_cache(maxsize=FEW + 1)
-def few_nulls(count: int) -> Any:
+def few_nulls(count: int) -> ArrowArray:
     """``count`` nulls, int64, up to ``FEW``."""
     return pa.nulls(count, pa.int64())
 

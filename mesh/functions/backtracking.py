@@ -20,7 +20,7 @@ LENGTH_MAX: Final = 1 << 30
 _REPEATS: Final = (_codes.MAX_REPEAT, _codes.MIN_REPEAT, _codes.POSSESSIVE_REPEAT)
 
 
-def tree_of(pattern: str, flags: int) -> Any:
+def tree_of(pattern: str, flags: int) -> object:
     """The syntax tree of a pattern, with arguments as for ``re.compile``."""
     return _parser.parse(pattern, flags)
 
@@ -30,7 +30,7 @@ def may_be_empty(tree: Any) -> bool:
     return int(tree.getwidth()[0]) == 0
 
 
-def longest_text(tree: Any, steps: float, *, is_search: bool) -> int:
+def longest_text(tree: object, steps: float, *, is_search: bool) -> int:
     """The length of the longest text on which a match takes at most ``steps`` tries; -1 for none.
 
     Args:
@@ -62,7 +62,7 @@ def _choices(items: Any, length: int) -> float:
     return product
 
 
-def _choices_of(code: Any, value: Any, length: int) -> float:
+def _choices_of(code: object, value: Any, length: int) -> float:
     if code in _REPEATS:
         least, most, items = value
         inner = _choices(items, length)

@@ -17,51 +17,51 @@ from mesh.functions.objects import ValueSet, identity, java_class, object_text
 from mesh.functions.rows import Function, each_row
 
 
-def _map(value: Any) -> dict[Any, Any]:
+def _map(value: object) -> dict[object, object]:
     if not isinstance(value, dict):
         raise ValueError(f"a map is asked for, not {_kind(value)}")
     return value
 
 
-def _list(value: Any) -> list[Any]:
+def _list(value: object) -> list[Any]:
     if not isinstance(value, list):
         raise ValueError(f"a list is asked for, not {_kind(value)}")
     return value
 
 
-def _kind(value: Any) -> str:
+def _kind(value: object) -> str:
     return "null" if value is None else java_class(value)
 
 
-def _create_map(*pairs: Any) -> dict[Any, Any]:
+def _create_map(*pairs: object) -> dict[object, object]:
     if len(pairs) % 2:
         raise ValueError("map:create takes keys and values in turn")
     return dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
-def combined(*maps: Any) -> dict[Any, Any]:
+def combined(*maps: object) -> dict[Any, Any]:
     """Map each key of any of the maps to the list of its values in all of them."""
     mappings = [_map(one) for one in maps]
     keys = dict.fromkeys(key for one in mappings for key in one)
     return {key: [one.get(key) for one in mappings] for key in keys}
 
 
-def _without(value: Any, key: Any) -> dict[Any, Any]:
+def _without(value: object, key: object) -> dict[object, object]:
     return {k: v for k, v in _map(value).items() if k != key}
 
 
-def _has_value(value: Any, target: Any) -> bool:
+def _has_value(value: object, target: object) -> bool:
     return identity(target) in {identity(one) for one in _map(value).values()}
 
 
-def _from_json(text: str) -> dict[Any, Any]:
+def _from_json(text: str) -> dict[object, object]:
     document = read_json(text)
     if not isinstance(document, dict):
         raise ValueError(f"'{text}' is no JSON object")
     return document
 
 
-def _from_xml(text: str) -> dict[Any, Any]:
+def _from_xml(text: str) -> dict[object, object]:
     if "<!DOCTYPE" in text:
         raise ValueError("XML with a document type can't be had")
     try:
@@ -71,11 +71,11 @@ def _from_xml(text: str) -> dict[Any, Any]:
     return _of_element(root)
 
 
-def _of_element(element: Any) -> dict[Any, Any]:
+def _of_element(element: Any) -> dict[object, object]:
     return {child.tag: _of_element(child) if len(child) else _of_text(child) for child in element}
 
 
-def _of_text(element: Any) -> Any:
+def _of_text(element: Any) -> object:
     text = element.text or ""
     if text in ("true", "false"):
         return text == "true"
@@ -86,14 +86,14 @@ def _of_text(element: Any) -> Any:
     return int(number) if number.is_integer() and abs(number) < 2**63 else number
 
 
-def _to_xml(value: Any, root: Any = None) -> str:
+def _to_xml(value: object, root: object = None) -> str:
     if root is not None and not isinstance(root, str):
         raise ValueError("the name of the root is no string")
     inside = _elements(_map(value))
     return inside if root is None else f"<{root}>{inside}</{root}>"
 
 
-def _elements(value: dict[Any, Any]) -> str:
+def _elements(value: dict[object, object]) -> str:
     elements = []
     for key, one in value.items():
         name = object_text(key)
@@ -102,21 +102,21 @@ def _elements(value: dict[Any, Any]) -> str:
     return "".join(elements)
 
 
-def _get(value: Any, key: Any, default: Any = None) -> Any:
+def _get(value: object, key: object, default: object = None) -> object:
     entry = _map(value).get(key)
     return default if entry is None else entry
 
 
-def _replace(value: Any, key: Any, new: Any) -> dict[Any, Any]:
+def _replace(value: object, key: object, new: object) -> dict[object, object]:
     return {k: new if k == key else v for k, v in _map(value).items()}
 
 
-def _replace_all(value: Any, other: Any) -> dict[Any, Any]:
+def _replace_all(value: object, other: object) -> dict[object, object]:
     source = _map(other)
     return {k: source.get(k, v) for k, v in _map(value).items()}
 
 
-def _add(value: Any, one: Any, index: Any = None) -> list[Any]:
+def _add(value: object, one: object, index: object = None) -> list[Any]:
     elements = list(_list(value))
     if index is None:
         return [*elements, one]
@@ -124,27 +124,27 @@ def _add(value: Any, one: Any, index: Any = None) -> list[Any]:
     return [*elements[:place], one, *elements[place:]]
 
 
-def _place(value: list[Any], index: Any, *, most: int) -> int:
+def _place(value: list[object], index: Any, *, most: int) -> int:
     if index is None or not 0 <= index <= most:
         raise ValueError(f"a list of {len(value)} has no place {index}")
     return int(index)
 
 
-def _add_all(value: Any, other: Any, distinct: Any = False) -> list[Any]:
+def _add_all(value: object, other: object, distinct: object = False) -> list[object]:
     together = [*_list(value), *_list(other)]
     return list(ValueSet(together)) if distinct else together
 
 
-def _identities(value: Any) -> set[Any]:
+def _identities(value: object) -> set[object]:
     return {identity(one) for one in _list(value)}
 
 
-def _index(value: Any, element: Any) -> int:
+def _index(value: object, element: object) -> int:
     identities = [identity(one) for one in _list(value)]
     return identities.index(identity(element)) if identity(element) in identities else -1
 
 
-def _last_index(value: Any, element: Any) -> int:
+def _last_index(value: object, element: object) -> int:
     identities = [identity(one) for one in _list(value)][::-1]
     return (
         len(identities) - 1 - identities.index(identity(element))
@@ -153,27 +153,27 @@ def _last_index(value: Any, element: Any) -> int:
     )
 
 
-def _remove(value: Any, element: Any) -> list[Any]:
+def _remove(value: Any, element: object) -> list[object]:
     place = _index(value, element)
     return list(value) if place < 0 else [*value[:place], *value[place + 1 :]]
 
 
-def _remove_at(value: Any, index: Any) -> list[Any]:
+def _remove_at(value: Any, index: object) -> list[object]:
     place = _place(_list(value), index, most=len(value) - 1)
     return [*value[:place], *value[place + 1 :]]
 
 
-def _filtered(value: Any, other: Any, *, keep: bool) -> list[Any]:
+def _filtered(value: object, other: object, *, keep: bool) -> list[object]:
     identities = _identities(other)
     return [one for one in _list(value) if (identity(one) in identities) == keep]
 
 
-def _set_value(value: Any, index: Any, new: Any) -> list[Any]:
+def _set_value(value: Any, index: object, new: object) -> list[object]:
     place = _place(_list(value), index, most=len(value) - 1)
     return [*value[:place], new, *value[place + 1 :]]
 
 
-def _sort(value: Any, order: str = "asc") -> list[Any]:
+def _sort(value: Any, order: str = "asc") -> list[object]:
     if order.lower() not in ("asc", "desc", "rev"):
         raise ValueError(f"'{order}' is no order: it is asc, desc or rev")
     if order.lower() == "rev":

@@ -35,7 +35,7 @@ def read_json(text: str) -> Any:
     return from_python(_loaded(text))
 
 
-def _loaded(text: str) -> Any:
+def _loaded(text: str) -> object:
     """Parse JSON with Python's number types, which are enough for paths."""
     try:
         return read_exact(text)
@@ -44,16 +44,16 @@ def _loaded(text: str) -> Any:
         raise ValueError(f"'{shown}' is no JSON: {error}") from error
 
 
-def write_json(value: Any) -> str:
+def write_json(value: object) -> str:
     """An object as JSON, without blanks; null members are kept."""
     return write_exact(python_value(value))
 
 
-def _document(value: Any) -> Any:
+def _document(value: object) -> object:
     return _loaded(value) if isinstance(value, str) else value
 
 
-def find(document: Any, path: str) -> Any:
+def find(document: object, path: str) -> Any:
     """The value at ``path`` of a text or an object; None for no match or several."""
     steps = parse(path)
     try:
@@ -65,8 +65,8 @@ def find(document: Any, path: str) -> Any:
     return result
 
 
-def _get(read: Callable[[Any], Any]) -> Function:
-    def run(document: Any, path: str) -> Any:
+def _get(read: Callable[[object], object]) -> Function:
+    def run(document: object, path: str) -> Any:
         value = find(document, path)
         return None if value is None else read(value)
 
@@ -74,7 +74,7 @@ def _get(read: Callable[[Any], Any]) -> Function:
 
 
 def _whole(bits: int) -> Callable[[Any], int | None]:
-    def read(value: Any) -> int | None:
+    def read(value: object) -> int | None:
         try:
             return parse_whole(object_text(value), bits)
         except ValueError:
@@ -83,21 +83,21 @@ def _whole(bits: int) -> Callable[[Any], int | None]:
     return read
 
 
-def _real(value: Any) -> float | None:
+def _real(value: object) -> float | None:
     if isinstance(value, JsonReal) and math.isinf(value):
         raise ValueError(f"{value.text} is beyond the range of a double")
     return parse_real(object_text(value))
 
 
-def _bool(value: Any) -> bool:
+def _bool(value: object) -> bool:
     return object_text(value).lower() == "true"
 
 
-def _string(value: Any) -> str:
+def _string(value: object) -> str:
     return write_json(value) if isinstance(value, dict | list) else object_text(value)
 
 
-def _object(document: Any, path: str) -> Any:
+def _object(document: object, path: str) -> object:
     steps = parse(path)
     try:
         return from_python(steps.read(_document(document)))
@@ -105,7 +105,7 @@ def _object(document: Any, path: str) -> Any:
         return None
 
 
-def _exists(document: Any, path: str) -> bool:
+def _exists(document: object, path: str) -> bool:
     steps = parse(path)
     try:
         result = steps.read(_document(document))
@@ -114,7 +114,7 @@ def _exists(document: Any, path: str) -> bool:
     return steps.is_definite or bool(result)
 
 
-def _set(document: Any, path: str, element: Any, key: str | None = None) -> Any:
+def _set(document: object, path: str, element: object, key: str | None = None) -> object:
     """Append ``element`` to a list; otherwise set it under ``key`` or replace the value."""
     root = read_json(document) if isinstance(document, str) else copy.deepcopy(document)
     element = _parsed(element)
@@ -137,7 +137,7 @@ def _holder(root: Any, place: tuple[str | int, ...]) -> Any:
     return root
 
 
-def _parsed(element: Any) -> Any:
+def _parsed(element: object) -> object:
     """The parsed value of a text that is a JSON object or list; other values unchanged."""
     if isinstance(element, str) and element.lstrip()[:1] in ("{", "["):
         try:
@@ -147,7 +147,7 @@ def _parsed(element: Any) -> Any:
     return element
 
 
-def _to_string(document: Any, escape: bool = False) -> str:
+def _to_string(document: object, escape: bool = False) -> str:
     text = write_json(document)
     return "".join(_ESCAPES.get(one, one) for one in text) if escape else text
 

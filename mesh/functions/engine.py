@@ -116,7 +116,7 @@ def _create_set(arguments: Sequence[Vector], type: AttributeType, rows: Rows) ->
     return from_values([ValueSet((one,)) for one in object_values(arguments[0])], type)
 
 
-def _size_of_set(value: Any) -> int:
+def _size_of_set(value: object) -> int:
     if value is None:
         return 0
     if not isinstance(value, ValueSet):

@@ -50,7 +50,7 @@ def read_exact(text: bytes | str) -> Any:
     return _loaded(octets) if _MAY_CHANGE.search(octets) else value
 
 
-def is_exact(octets: bytes, document: Any) -> bool:
+def is_exact(octets: bytes, document: object) -> bool:
     """Whether ``orjson.dumps`` gives each part of a document with the digits of its text.
 
     Args:
@@ -67,7 +67,7 @@ def is_exact(octets: bytes, document: Any) -> bool:
     )
 
 
-def _loaded(octets: bytes) -> Any:
+def _loaded(octets: bytes) -> object:
     return json.loads(octets.decode(), parse_float=_real, parse_int=_whole, parse_constant=_refuse)
 
 
@@ -82,11 +82,11 @@ def _whole(text: str) -> int | float:
     return JsonReal(text) if text == "-0" else int(text)
 
 
-def _refuse(word: str) -> Any:
+def _refuse(word: str) -> object:
     raise ValueError(f"{word} is no JSON")
 
 
-def write_exact(value: Any) -> str:
+def write_exact(value: object) -> str:
     """A value as JSON without blanks; the digits of its numbers are those of the document."""
     match value:
         case JsonReal():

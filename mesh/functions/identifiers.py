@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ def splitmix64(words: Words) -> Words:
 def uuids(rows: Rows, site: str) -> Vector:
     """A pseudo-random UUID (version 4) for each row; ``site`` distinguishes calls."""
     seed = np.frombuffer(hashlib.blake2b(site.encode(), digest_size=16).digest(), dtype=np.uint64)
-    numbers: Any = rows.numbers.view(np.uint64)
+    numbers = rows.numbers.view(np.uint64)
     with np.errstate(over="ignore"):
         high, low = splitmix64(numbers ^ seed[0]), splitmix64(numbers + seed[1])
     pairs = zip(high.tolist(), low.tolist(), strict=True)

@@ -30,7 +30,7 @@ def json_rows(batches: Iterable[pa.RecordBatch]) -> bytes:
     return b"[%b]" % b",".join(parts)
 
 
-def _values(column: ArrowArray) -> list[Any]:
+def _values(column: ArrowArray) -> list[object]:
     """A column as JSON values; a float with the digits that it needs."""
     if pa.types.is_binary(column.type):
         return [python_value(value) for value in from_binary(column)]

@@ -60,7 +60,7 @@ class _Search:
     number.
     """
 
-    def __init__(self, document: Any) -> None:
+    def __init__(self, document: object) -> None:
         self.document = document
         self._left = _STEPS_FEW
         self._is_measured = False
@@ -79,7 +79,7 @@ class _Search:
             raise ValueError("the path takes too many steps in this document")
 
 
-def _count(document: Any) -> int:
+def _count(document: object) -> int:
     count, waiting = 0, [document]
     while waiting:
         inside = _children(waiting.pop())
@@ -92,7 +92,7 @@ def _count(document: Any) -> int:
 class _Step:
     """One step: the places that it reaches from a place."""
 
-    lead: Callable[[Any, _Search], list[tuple[str | int, Any]]]
+    lead: Callable[[object, _Search], list[tuple[str | int, object]]]
     is_definite: bool
     #: ``..``: starts from the place and from all its descendants.
     is_deep: bool = False
@@ -118,7 +118,7 @@ class Path:
         is_plain = definite and self.function is None and len(names) == len(self.steps)
         object.__setattr__(self, "names", names if is_plain else None)
 
-    def places(self, document: Any) -> list[tuple[Place, Any]]:
+    def places(self, document: object) -> list[tuple[Place, Any]]:
         """The matching places, each with its value.
 
         Raises:
@@ -126,7 +126,7 @@ class Path:
         """
         return self._places(_Search(document), document)
 
-    def read(self, document: Any) -> Any:
+    def read(self, document: object) -> Any:
         """The result of the path: a value for a definite path, otherwise a list.
 
         Raises:
@@ -142,7 +142,7 @@ class Path:
             value = value[name]
         return value
 
-    def find(self, root: _Search, start: Any) -> Any:
+    def find(self, root: _Search, start: object) -> Any:
         """As ``read``, from a place in the document of a search."""
         result = self._only(root, start) if self.is_definite else self._all(root, start)
         if self.function is None:
@@ -152,7 +152,7 @@ class Path:
         except (TypeError, ValueError, ZeroDivisionError) as error:
             raise PathNotFoundError from error
 
-    def _only(self, root: _Search, start: Any) -> Any:
+    def _only(self, root: _Search, start: object) -> object:
         value = start
         for step in self.steps:
             root.take()
@@ -162,7 +162,7 @@ class Path:
             value = led[0][1]
         return value
 
-    def _places(self, root: _Search, start: Any) -> list[tuple[Place, Any]]:
+    def _places(self, root: _Search, start: object) -> list[tuple[Place, Any]]:
         places: list[tuple[Place, Any]] = [((), start)]
         for step in self.steps:
             if step.is_deep:
@@ -175,18 +175,18 @@ class Path:
             places = led
         return places
 
-    def _all(self, root: _Search, start: Any) -> list[Any]:
+    def _all(self, root: _Search, start: object) -> list[object]:
         return [value for _, value in self._places(root, start)]
 
 
-def _below(place: Place, value: Any, root: _Search) -> Iterator[tuple[Place, Any]]:
+def _below(place: Place, value: object, root: _Search) -> Iterator[tuple[Place, object]]:
     root.take()
     yield place, value
     for key, inner in _children(value):
         yield from _below((*place, key), inner, root)
 
 
-def _children(value: Any) -> list[tuple[str | int, Any]]:
+def _children(value: object) -> list[tuple[str | int, object]]:
     if isinstance(value, dict):
         return list(value.items())
     if isinstance(value, list):
@@ -364,7 +364,7 @@ class _Parser:
         self.expect("/")
         expression = compiled(f"(?i){body}" if self.accept("i") else body)
 
-        def test(item: Any, root: _Search) -> bool:
+        def test(item: object, root: _Search) -> bool:
             value = left(item, root)
             return isinstance(value, str) and expression.fullmatch(value)
 
@@ -401,7 +401,7 @@ class _Parser:
 
 
 def _names(names: tuple[str, ...]) -> _Step:
-    def lead(value: Any, root: _Search) -> list[tuple[str | int, Any]]:
+    def lead(value: object, root: _Search) -> list[tuple[str | int, object]]:
         if not isinstance(value, dict):
             return []
         return [(name, value[name]) for name in names if name in value]
@@ -410,8 +410,10 @@ def _names(names: tuple[str, ...]) -> _Step:
     return _Step(lead, is_definite=is_one, name=names[0] if is_one else None)
 
 
-def _indexing(indexes: tuple[int, ...]) -> Callable[[Any, _Search], list[tuple[str | int, Any]]]:
-    def lead(value: Any, root: _Search) -> list[tuple[str | int, Any]]:
+def _indexing(
+    indexes: tuple[int, ...],
+) -> Callable[[object, _Search], list[tuple[str | int, object]]]:
+    def lead(value: object, root: _Search) -> list[tuple[str | int, object]]:
         if not isinstance(value, list):
             return []
         places = (i if i >= 0 else i + len(value) for i in indexes)
@@ -420,8 +422,8 @@ def _indexing(indexes: tuple[int, ...]) -> Callable[[Any, _Search], list[tuple[s
     return lead
 
 
-def _filtering(test: _Test) -> Callable[[Any, _Search], list[tuple[str | int, Any]]]:
-    def lead(value: Any, root: _Search) -> list[tuple[str | int, Any]]:
+def _filtering(test: _Test) -> Callable[[object, _Search], list[tuple[str | int, object]]]:
+    def lead(value: object, root: _Search) -> list[tuple[str | int, object]]:
         if isinstance(value, list):
             root.take(len(value))
             return [(place, item) for place, item in enumerate(value) if test(item, root)]
@@ -430,7 +432,7 @@ def _filtering(test: _Test) -> Callable[[Any, _Search], list[tuple[str | int, An
     return lead
 
 
-def _read_at(path: Path, root: _Search, start: Any) -> Any:
+def _read_at(path: Path, root: _Search, start: object) -> object:
     try:
         return path.find(root, start)
     except PathNotFoundError:
@@ -446,7 +448,7 @@ def _and(left: _Test, right: _Test) -> _Test:
 
 
 def _comparing(operator: str, left: _Value, right: _Value) -> _Test:
-    def test(item: Any, root: _Search) -> bool:
+    def test(item: object, root: _Search) -> bool:
         a, b = left(item, root), right(item, root)
         if a is _MISSING or b is _MISSING:
             return operator == "!=" and (a is _MISSING) != (b is _MISSING)
@@ -472,7 +474,7 @@ def _ordered(operator: str, a: Any, b: Any) -> bool:
     return bool(orders[operator])
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float | np.generic) and not isinstance(value, bool)
 
 

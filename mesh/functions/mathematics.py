@@ -88,7 +88,7 @@ def _power(a: Array, b: Array) -> Array:
     return np.where((np.abs(a) == 1) & ~np.isfinite(b), np.nan, result)
 
 
-def _in_base(base: int) -> Callable[[Any], str]:
+def _in_base(base: int) -> Callable[[object], str]:
     def write(value: Any) -> str:
         bits = 32 if isinstance(value, np.int32) else 64
         return in_base(int(value) % (1 << bits), base)
@@ -106,7 +106,7 @@ def in_base(value: int, base: int) -> str:
     return sign + _DIGITS[value] + digits
 
 
-def _hex(value: Any) -> str:
+def _hex(value: object) -> str:
     if not isinstance(value, float | np.floating):
         return _in_base(16)(value)
     number = float(value)
@@ -149,7 +149,7 @@ def _parse_real(text: str) -> float:
 
 
 def _random(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
-    words: Any = splitmix64(rows.numbers.view(np.uint64))
+    words = splitmix64(rows.numbers.view(np.uint64))
     if arguments:
         seeds = kernels.cast(arguments[0], AttributeType.LONG).values.view(np.uint64)
         words = splitmix64(words ^ seeds)

@@ -47,7 +47,7 @@ _REAL: Final = 6
 _LEVELS_MAX: Final = 100
 
 
-def identity(value: Any) -> Any:
+def identity(value: object) -> Any:
     """A hashable key that is equal for two values if Java's ``equals`` says they are.
 
     An Integer and a Long are never equal; NaN is equal to itself, and 0.0 is not to -0.0.
@@ -78,13 +78,13 @@ class ValueSet:
 
     __slots__ = ("_members",)
 
-    def __init__(self, values: Iterable[Any] = ()) -> None:
-        self._members: dict[Any, Any] = {identity(value): value for value in values}
+    def __init__(self, values: Iterable[object] = ()) -> None:
+        self._members: dict[object, object] = {identity(value): value for value in values}
 
     def __len__(self) -> int:
         return len(self._members)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         return iter(self._members.values())
 
     def __contains__(self, value: object) -> bool:
@@ -99,7 +99,7 @@ class ValueSet:
     def __repr__(self) -> str:
         return f"ValueSet({list(self)!r})"
 
-    def identities(self) -> Iterable[Any]:
+    def identities(self) -> Iterable[object]:
         """The members' keys by ``identity``."""
         return self._members.keys()
 
@@ -115,7 +115,7 @@ class Opaque:
         return self.text
 
 
-def java_class(value: Any) -> str:
+def java_class(value: object) -> str:
     """The name of the Java class of ``value`` in the reference engine."""
     if isinstance(value, INTEGER):
         return "java.lang.Integer"
@@ -142,7 +142,7 @@ def java_class(value: Any) -> str:
             return type(value).__name__
 
 
-def object_text(value: Any) -> str:
+def object_text(value: object) -> str:
     """``value`` as Java's ``String.valueOf`` formats it."""
     if isinstance(value, JsonReal):
         return value.text
@@ -164,7 +164,7 @@ def object_text(value: Any) -> str:
             return str(value)
 
 
-def python_value(value: Any) -> Any:
+def python_value(value: object) -> object:
     """``value`` in the types of JSON and of Python code: plain numbers, sets as lists."""
     match value:
         case np.generic():
@@ -182,7 +182,7 @@ def python_value(value: Any) -> Any:
             return value
 
 
-def from_python(value: Any) -> Any:
+def from_python(value: object) -> object:
     """Convert a value of Python code or JSON to an object: whole numbers that fit are Integers."""
     if value is None or isinstance(value, bool | str | float | ValueSet | Opaque | INTEGER | FLOAT):
         return value
@@ -201,7 +201,7 @@ def from_python(value: Any) -> Any:
             return Opaque(type(value).__name__, str(value))
 
 
-def pack(value: Any) -> bytes:
+def pack(value: object) -> bytes:
     """One object as bytes; see ``unpack``."""
     packed: bytes = msgpack.packb(value, default=_extension, strict_types=True)
     return packed
@@ -212,7 +212,7 @@ def unpack(data: bytes) -> Any:
     return msgpack.unpackb(data, ext_hook=_from_extension, strict_map_key=False)
 
 
-def _extension(value: Any) -> Any:
+def _extension(value: object) -> object:
     if isinstance(value, INTEGER):
         return msgpack.ExtType(_INTEGER, struct.pack("<i", value))
     if isinstance(value, FLOAT):
@@ -235,7 +235,7 @@ def _extension(value: Any) -> Any:
             return _extension(Opaque(type(value).__name__, str(value)))
 
 
-def _from_extension(code: int, data: bytes) -> Any:
+def _from_extension(code: int, data: bytes) -> object:
     match code:
         case 1:
             return np.int32(struct.unpack("<i", data)[0])
@@ -254,7 +254,7 @@ def _from_extension(code: int, data: bytes) -> Any:
             return msgpack.ExtType(code, data)
 
 
-def object_array(values: Iterable[Any]) -> Objects:
+def object_array(values: Iterable[object]) -> Objects:
     """Values as a NumPy array of objects; lists stay single values."""
     items = list(values)
     array = np.empty(len(items), dtype=np.object_)
@@ -263,7 +263,7 @@ def object_array(values: Iterable[Any]) -> Objects:
     return array
 
 
-def to_binary(values: Iterable[Any]) -> ArrowArray:
+def to_binary(values: Iterable[object]) -> ArrowArray:
     """Objects as an Arrow array; a null object is null."""
     return pa.array([None if v is None else pack(v) for v in values], pa.binary())
 
@@ -273,7 +273,7 @@ def from_binary(array: ArrowArray) -> Objects:
     return object_array(None if data is None else _any_value(data) for data in array.to_pylist())
 
 
-def _any_value(data: bytes) -> Any:
+def _any_value(data: bytes) -> object:
     """The object in ``data``; an opaque one if it holds none, or one nested too deeply."""
     try:
         value = unpack(data)

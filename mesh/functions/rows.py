@@ -72,7 +72,7 @@ def python_values(vector: Vector) -> list[Any]:
     return [None if null else v for v, null in zip(values, vector.nulls.tolist(), strict=True)]
 
 
-def object_values(vector: Vector) -> list[Any]:
+def object_values(vector: Vector) -> list[object]:
     """The values as objects: an int's as ``np.int32``, a float's as ``np.float32``."""
     if vector.type not in (AttributeType.INT, AttributeType.FLOAT):
         return python_values(vector)
@@ -81,7 +81,7 @@ def object_values(vector: Vector) -> list[Any]:
     return [None if null else kind(v) for v, null in zip(vector.values, nulls, strict=True)]
 
 
-def from_values(values: Iterable[Any], type: AttributeType) -> Vector:
+def from_values(values: Iterable[object], type: AttributeType) -> Vector:
     """Python values as a vector; numbers wrap or are rounded to ``type``."""
     items = list(values)
     if type is AttributeType.STRING:
@@ -95,7 +95,7 @@ def from_values(values: Iterable[Any], type: AttributeType) -> Vector:
     return Vector(type, array, nulls if nulls.any() else None)
 
 
-def each_row(function: Callable[..., Any], *, takes_null: bool = False) -> Function:
+def each_row(function: Callable[..., object], *, takes_null: bool = False) -> Function:
     """A function over vectors that calls ``function`` for each row, once if all are constant.
 
     A null argument gives null unless ``takes_null``.  An exception of ``function`` fails the row.
@@ -138,12 +138,12 @@ def each_row(function: Callable[..., Any], *, takes_null: bool = False) -> Funct
 
 
 def _called(
-    function: Callable[..., Any],
-    columns: list[list[Any]],
+    function: Callable[..., object],
+    columns: list[list[object]],
     counts: list[int] | None,
     *,
     takes_null: bool,
-) -> tuple[list[Any], dict[int, str]]:
+) -> tuple[list[object], dict[int, str]]:
     """The results of ``function`` for the rows of ``columns``, and the reasons of failed rows.
 
     ``counts``: how often each result occurs; None for results that are small in any case.

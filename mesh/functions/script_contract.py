@@ -41,7 +41,7 @@ class Script(Protocol):
 class Body(Protocol):
     """A compiled body that is called for one event after the other."""
 
-    def call(self, data: list[Any]) -> Any:
+    def call(self, data: list[object]) -> Any:
         """Its result, a value of Python; raises if the body does."""
         ...
 

@@ -166,7 +166,7 @@ def _scalar(body: Body) -> Function:
     def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
         columns = [_arguments(argument.spread(rows.length)) for argument in arguments]
         data = zip(*columns, strict=True) if columns else iter([()] * rows.length)
-        results: list[Any] = []
+        results = []
         failed: dict[int, str] = {}
         room = Room()
         for row, values in enumerate(data):
@@ -184,7 +184,7 @@ def _scalar(body: Body) -> Function:
     return apply
 
 
-def _arguments(vector: Vector) -> list[Any]:
+def _arguments(vector: Vector) -> list[object]:
     if vector.type is not AttributeType.OBJECT:
         return python_values(vector)
     return [
@@ -193,7 +193,7 @@ def _arguments(vector: Vector) -> list[Any]:
     ]
 
 
-def _result(value: Any, type: AttributeType) -> Any:
+def _result(value: object, type: AttributeType) -> object:
     """The result of a body, as a value of the declared type."""
     if type is AttributeType.OBJECT:
         return from_python(value)

@@ -64,7 +64,7 @@ def joined(texts: Iterable[str]) -> str:
     return "".join(summed(texts))
 
 
-def size_of(value: Any) -> int:
+def size_of(value: object) -> int:
     """Bytes of a value as it is stored, about; no more is counted once it is too large."""
     if isinstance(value, str):
         return _text_size(value)
@@ -113,7 +113,7 @@ class Room:
             failed[place] = f"{TOO_LARGE}those of a batch have more than {BATCH_BYTES_MAX} bytes"
         return failed
 
-    def keep(self, results: list[Any], failed: dict[int, str], count: int = 1) -> None:
+    def keep(self, results: list[object], failed: dict[int, str], count: int = 1) -> None:
         """Add the last of ``results``; those that fail become None in it."""
         row = len(results) - 1
         for large, why in self.add(row, size_of(results[row]), count).items():

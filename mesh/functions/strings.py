@@ -65,7 +65,7 @@ def _equals_ignore_case(one: str, other: str) -> bool:
     )
 
 
-def _fill_template(template: str | None, *values: Any) -> str | None:
+def _fill_template(template: str | None, *values: object) -> str | None:
     if template is None:
         return None
     # Every second part is inside brackets.
@@ -78,7 +78,7 @@ def _fill_template(template: str | None, *values: Any) -> str | None:
     return joined(parts)
 
 
-def _named(values: tuple[Any, ...], key: str) -> Any:
+def _named(values: tuple[object, ...], key: str) -> Any:
     if isinstance(values[0], dict):
         return values[0].get(key)
     number = int(key)

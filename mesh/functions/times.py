@@ -82,7 +82,7 @@ def _format(date: Any, target: str, source: str = _FULL) -> str:
     )
 
 
-def _extract(*arguments: Any) -> Any:
+def _extract(*arguments: Any) -> object:
     locale = "en_US"
     if isinstance(arguments[0], str):
         unit, text, *rest = arguments

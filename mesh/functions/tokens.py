@@ -29,7 +29,7 @@ def _words(text: str | None, pattern: str | None, distinct: bool | None = False)
     return [(word,) for word in (dict.fromkeys(words) if distinct else words)]
 
 
-def _elements(document: Any, path: str | None, fail: bool | None = True) -> list[Any]:
+def _elements(document: object, path: str | None, fail: bool | None = True) -> list[object]:
     """The elements at ``path``; no match gives no event, or one with null unless ``fail``."""
     if document is None or path is None:
         raise ValueError("json:tokenize can't take null")
@@ -45,7 +45,7 @@ def _elements(document: Any, path: str | None, fail: bool | None = True) -> list
     return [] if fail else [None]
 
 
-def _texts(document: Any, path: str | None, fail: bool | None = True) -> Tokens:
+def _texts(document: object, path: str | None, fail: bool | None = True) -> Tokens:
     parts = _elements(document, path, fail)
     if len(parts) == 1 and isinstance(parts[0], str):
         # A single string is used as it is; inside a list it is JSON, with its quotes.
@@ -57,7 +57,7 @@ def _texts(document: Any, path: str | None, fail: bool | None = True) -> Tokens:
     return [(None if part is None else text,) for part, text in zip(parts, texts, strict=True)]
 
 
-def _objects(document: Any, path: str | None, fail: bool | None = True) -> Tokens:
+def _objects(document: object, path: str | None, fail: bool | None = True) -> Tokens:
     return [(part,) for part in _elements(document, path, fail)]
 
 

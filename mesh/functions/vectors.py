@@ -90,7 +90,7 @@ class Vector:
             array = pa.array(self.values, mask=self.nulls)
         return array if array.type == target else array.cast(target, safe=False)
 
-    def to_list(self, length: int) -> list[Any]:
+    def to_list(self, length: int) -> list[object]:
         """The ``length`` values, None for null, which are no objects."""
         values: list[Any] = self.values.tolist()
         if self.nulls is not None:
@@ -134,7 +134,7 @@ def from_arrow(array: ArrowArray | ArrowChunks, type: AttributeType) -> Vector:
     return Vector(type, pc.fill_null(array, filler).to_numpy(zero_copy_only=False), nulls)
 
 
-def from_values(values: list[Any], type: AttributeType) -> Vector:
+def from_values(values: list[object], type: AttributeType) -> Vector:
     """A column of few rows as a vector; None for null.  No column of objects has this form."""
     if type is AttributeType.STRING:
         return Vector(type, pa.array(values, pa.string()))

@@ -39,7 +39,7 @@ M = TypeVar("M")
 
 def source_mapper(
     kind: str,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     attributes: Sequence[tuple[str | None, str]],
     stream: StreamSchema,
     *,
@@ -75,7 +75,7 @@ def source_mapper(
 
 def _row_mapper(
     kind: str,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     paths: Mapping[str, str],
     stream: StreamSchema,
     missing: str,
@@ -224,7 +224,7 @@ def _definition(options: Mapping[str, Any]) -> tuple[str | None, str | None, str
     return definition
 
 
-def _check_registry(options: Mapping[str, Any]) -> None:
+def _check_registry(options: Mapping[str, object]) -> None:
     if options.get("schema.registry") and options.get("schema.id") is None:
         raise ValueError("schema.registry needs schema.id")
 

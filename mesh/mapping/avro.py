@@ -200,7 +200,7 @@ class AvroSink:
         texts = self._template.encode(rows)
         is_exact = self._has_decimals or _MAY_CHANGE.search(b"\n".join(texts)) is not None
         read = self._read_exact if is_exact else orjson.loads
-        documents: list[Any] = []
+        documents = []
         for text in texts:
             try:
                 documents.append(text if isinstance(text, Refusal) else read(text))
@@ -208,7 +208,7 @@ class AvroSink:
                 documents.append(Refusal(f"the template is not JSON: {error.msg}".encode()))
         return self._of_documents(documents)
 
-    def _read_exact(self, text: bytes) -> Any:
+    def _read_exact(self, text: bytes) -> object:
         """The value of a template, with all digits if the schema may need them."""
         is_exact = self._has_decimals or _MAY_CHANGE.search(text) is not None
         return read_exact(text) if is_exact else orjson.loads(text)
@@ -242,7 +242,7 @@ class AvroSink:
                     event[name] = value
         return [self._encoded(event, checked) for event in events]
 
-    def _encoded(self, event: EventValues, checked: Sequence[tuple[str, Any]] | None) -> bytes:
+    def _encoded(self, event: EventValues, checked: Sequence[tuple[str, object]] | None) -> bytes:
         """A record; ``checked`` are the fields whose values may not fit, None for all."""
         out = io.BytesIO()
         out.write(self._head)

@@ -71,7 +71,7 @@ def _instants(unit: str, *, is_local: bool) -> Callable[[Any, Any], Any]:
     return lambda raw, _: instant(raw, unit, is_local=is_local)
 
 
-def _readers() -> dict[str, Callable[[Any, Any], Any]]:
+def _readers() -> dict[str, Callable[[object, object], object]]:
     """The values of logical types by base and name, each from the raw value and its schema."""
     readers: dict[str, Callable[[Any, Any], Any]] = {
         "int-date": lambda raw, _: day(raw),
@@ -91,7 +91,7 @@ def _readers() -> dict[str, Callable[[Any, Any], Any]]:
 READERS: Final = _readers()
 
 
-def with_mesh_types(schema: Any) -> Any:
+def with_mesh_types(schema: object) -> Any:
     """A schema whose logical types are read by this module; register them with the library."""
     readers = library("fastavro.read", "avro").LOGICAL_READERS
     for key, read in READERS.items():
@@ -127,7 +127,7 @@ def _has_size(schema: JsonMapping, logical: str) -> bool:
 # --- To Avro
 
 
-def fits(schema: Any, kind: pa.DataType, *, has_nulls: bool) -> bool:
+def fits(schema: object, kind: pa.DataType, *, has_nulls: bool) -> bool:
     """Whether a field has all values of an attribute, which the library writes as they are.
 
     Args:
@@ -199,7 +199,7 @@ def encoded(value: Any, schema: Any, named: JsonMapping, path: str = "") -> Any:
     return raw
 
 
-def _raw(value: Any, kind: str, details: JsonMapping) -> Any:
+def _raw(value: object, kind: str, details: JsonMapping) -> Any:
     """The raw value of a primitive or logical type; None if there is none."""
     try:
         logical = details.get("logicalType", "")
@@ -208,11 +208,11 @@ def _raw(value: Any, kind: str, details: JsonMapping) -> Any:
         return None
 
 
-def _unfit(value: Any, schema: Any, path: str) -> UnfitError:
+def _unfit(value: object, schema: object, path: str) -> UnfitError:
     return UnfitError(f'field "{path}" is {shown(_shown(value))}, not {_name(schema)}')
 
 
-def _shown(value: Any) -> Any:
+def _shown(value: object) -> object:
     return float(value) if isinstance(value, np.float32) else value
 
 
@@ -226,7 +226,7 @@ def _name(schema: Any) -> str:
     return article(logical or schema.get("name") or str(schema["type"]))
 
 
-def _of_union(value: Any, schema: list[Any], named: JsonMapping, path: str) -> Any:
+def _of_union(value: object, schema: list[Any], named: JsonMapping, path: str) -> Any:
     if value is None and "null" in schema:
         return None
     others = [branch for branch in schema if branch != "null"]
@@ -258,7 +258,7 @@ def _of_record(
     return record
 
 
-def _of_plain(value: Any, kind: str) -> Any:
+def _of_plain(value: object, kind: str) -> object:
     """A value of a primitive type; None if it has none."""
     match kind:
         case "boolean":
@@ -278,7 +278,7 @@ def _of_plain(value: Any, kind: str) -> Any:
             return None
 
 
-def _of_logical(value: Any, logical: str, schema: JsonMapping) -> Any:
+def _of_logical(value: object, logical: str, schema: JsonMapping) -> object:
     """The raw value of a logical type; None or an error if there is none."""
     name = logical.removeprefix(_PREFIX)
     if name == "decimal":
@@ -318,7 +318,7 @@ def _of_time(text: str, name: str) -> int | None:
     return None if odd else (seconds + hours * 3600 + minutes * 60) * per_second + count
 
 
-def _of_decimal(value: Any, schema: JsonMapping) -> bytes | None:
+def _of_decimal(value: object, schema: JsonMapping) -> bytes | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str | np.float32):
         return None
     try:

@@ -21,7 +21,7 @@ from mesh.mapping.contract import Refusal
 from mesh.mapping.events import of_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mesh.model.values import EventValues
     from pyspark_nats.arrow import ArrowArray
@@ -126,7 +126,7 @@ class BinarySink:
 
 def _written(name: str, column: ArrowArray) -> list[bytes]:
     form = _FORMS.get(column.type)
-    write: Callable[[Any], bytes] = _text if form is None else form.pack
+    write = _text if form is None else form.pack
     null = (
         _INT.pack(0)
         if form is None

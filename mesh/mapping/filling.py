@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -49,7 +49,7 @@ def filler(
         return Misplaced(f'option "{option}": {said}')
 
     def fill(rows: pa.RecordBatch) -> list[str]:
-        columns: list[Any] = []
+        columns = []
         refused: dict[int, Misplaced] = {}
         for part in parts:
             if isinstance(part, str):

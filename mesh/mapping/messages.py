@@ -33,7 +33,7 @@ def decode(data: bytes, content_type: str) -> list[Any]:
         ) from error
 
 
-def _decode_json(data: bytes) -> list[Any]:
+def _decode_json(data: bytes) -> list[object]:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:

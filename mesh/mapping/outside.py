@@ -34,7 +34,7 @@ class Exact:
         return self.text
 
 
-def value_for(value: Any, kind: Any) -> Any:
+def value_for(value: object, kind: Any) -> Any:
     """The value for an attribute of a type; the same value if there is none."""
     value_type = type(value)
     if value is None or value_type is str or (value_type in _PLAIN and kind.id != _STRING):
@@ -57,7 +57,7 @@ def value_for(value: Any, kind: Any) -> Any:
     return number
 
 
-def _text_of(value: Any) -> Any:
+def _text_of(value: object) -> object:
     """The exact text of a value; the value itself if it, or one inside, is octets."""
     if isinstance(value, Exact):
         return value.text
@@ -67,7 +67,7 @@ def _text_of(value: Any) -> Any:
         return value
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """A value with those of JSON only."""
     match value:
         case Exact():
@@ -82,7 +82,7 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _key(key: Any) -> str:
+def _key(key: object) -> str:
     if not isinstance(key, str | int) or isinstance(key, bool):
         raise TypeError(f"a map has the key {key!r}")
     return str(key)

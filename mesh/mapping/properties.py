@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -50,7 +50,7 @@ class PropertySource:
         result = self._inner.decode(payloads) if self._inner else _each(len(payloads))
         by_message = properties if properties is not None else [{}] * len(payloads)
         reasons: dict[int, str] = {}
-        columns: list[Any] = []
+        columns = []
         for field in self._schema:
             if field.name not in self._keys:
                 columns.append(result.rows.column(field.name))

@@ -231,7 +231,7 @@ def message_class(text: str, name: str | None) -> Any:
     return class_of([ProtoReader(text).read()], name)
 
 
-def compiled_class(octets: bytes, name: str | None) -> Any:
+def compiled_class(octets: bytes, name: str | None) -> object:
     """The class of a message in a set of files that the compiler made; as ``message_class``."""
     files = library("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorSet()
     try:
@@ -242,7 +242,7 @@ def compiled_class(octets: bytes, name: str | None) -> Any:
     return class_of(list(files.file), name)
 
 
-def class_of(files: Sequence[Any], name: str | None) -> Any:
+def class_of(files: Sequence[Any], name: str | None) -> object:
     """The class of a message of the last of some files, in a pool of their own.
 
     Raises:

@@ -98,12 +98,12 @@ def _csv_value(column: Array, between: str) -> Array:
     return kernels.if_else(needs, quoted, texts)
 
 
-def text_sink(options: Mapping[str, Any], **more: Any) -> Encoder:
+def text_sink(options: Mapping[str, object], **more: Any) -> Encoder:
     """``a:"x",`` and ``b:1``, a line each."""
     line = _line_of(options)
 
     def encode(rows: pa.RecordBatch) -> Array:
-        parts: list[Any] = []
+        parts = []
         last = rows.num_columns - 1
         for at, (name, column) in enumerate(zip(rows.schema.names, rows.columns, strict=True)):
             is_text = pa.types.is_string(column.type)
@@ -118,11 +118,11 @@ def text_sink(options: Mapping[str, Any], **more: Any) -> Encoder:
     return Encoder(encode, "text/plain", _text_frame(options), **more)
 
 
-def _line_of(options: Mapping[str, Any]) -> str:
+def _line_of(options: Mapping[str, object]) -> str:
     return str(options.get("new.line.character") or "\n")
 
 
-def _text_frame(options: Mapping[str, Any]) -> PayloadFrame:
+def _text_frame(options: Mapping[str, object]) -> PayloadFrame:
     line = _line_of(options)
     return PayloadFrame(between=f"{line}{options.get('delimiter')}{line}".encode())
 
@@ -158,7 +158,7 @@ def xml_sink(enclosing: str, attributes: Sequence[str], **more: Any) -> Encoder:
     nil = ' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:nil="true"/>'
 
     def encode(rows: pa.RecordBatch) -> Array:
-        parts: list[Any] = [pa.scalar("<event>")]
+        parts = [pa.scalar("<event>")]
         for name, column in zip(rows.schema.names, rows.columns, strict=True):
             value = kernels.binary_join_element_wise(
                 f"<{name}>", _in_xml(text_of(column)), f"</{name}>", ""
@@ -178,7 +178,7 @@ def _xml_frame(enclosing: str) -> PayloadFrame:
 
 
 def template_sink(
-    text: str, names: Sequence[str], kind: str, options: Mapping[str, Any], **more: Any
+    text: str, names: Sequence[str], kind: str, options: Mapping[str, object], **more: Any
 ) -> Encoder:
     """``@payload('..{{a}}..')``; values are escaped as the format needs inside of its texts."""
     # A payload that is the name of an attribute is its value.
@@ -215,7 +215,7 @@ def _filled(
     def fill(rows: pa.RecordBatch) -> Array:
         if len(parts) == 1:
             return pa.array([parts[0][0]] * rows.num_rows, pa.string())
-        columns: list[Any] = [
+        columns = [
             pa.scalar(part) if escape is None else escape(text_of(rows.column(part)))
             for part, escape in parts
         ]

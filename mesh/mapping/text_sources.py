@@ -424,7 +424,7 @@ class KeyValueSource:
             result.rows.columns, result.message, result.index, self._schema, [], len(payloads)
         )
 
-    def _events_of(self, document: Any) -> Parsed:
+    def _events_of(self, document: object) -> Parsed:
         several = document if isinstance(document, list) else [document]
         return [self._named(one) if isinstance(one, dict) else "no map" for one in several]
 

@@ -107,7 +107,7 @@ def may_be_changed(column: Array, kind: DataType) -> bool:
         return False
     limit = whole_max(kind)
     # Octets below nulls are zeros in general; others cost another look only.
-    width: Any = np.float32 if column.type.bit_width == 32 else np.float64
+    width = np.float32 if column.type.bit_width == 32 else np.float64
     values = np.frombuffer(column.buffers()[1], width)[column.offset :][: len(column)]
     # NaN, which may be any word, is not small.
     return not -limit < values.min() <= values.max() < limit

@@ -11,7 +11,7 @@ for, or it has attributes and no text.  Every other one is a place: an event if 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -52,7 +52,7 @@ class LeafPaths:
         self,
         element: Element,
         path: tuple[str, ...],
-        outer: Mapping[str, Any],
+        outer: Mapping[str, object],
         names: Mapping[tuple[str, ...], list[str]],
     ) -> Iterator[EventValues]:
         values = dict(outer)

@@ -67,7 +67,7 @@ def _piece(rows: pa.RecordBatch, types: Sequence[str]) -> bytes:
 def _fixed(column: ArrowArray, kind: str) -> Iterator[ArrowArray]:
     """The fields of a column of values of one length."""
     filled = column.fill_null(False if pa.types.is_boolean(column.type) else 0)
-    values: NDArray[Any] = filled.to_numpy(zero_copy_only=False).astype(kind)
+    values = filled.to_numpy(zero_copy_only=False).astype(kind)
     lengths = np.full(len(column), values.dtype.itemsize, ">i4")
     fields = np.concatenate([_bytes_of(lengths), _bytes_of(values)], axis=1)
     if not column.null_count:

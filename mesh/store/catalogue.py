@@ -119,7 +119,7 @@ def expect_key(connection: sa.Connection, table: StoredTable, database: Database
 
 def _unique_keys(connection: sa.Connection, table: str) -> list[set[str]] | None:
     """The columns of each unique key of a table that a row can be merged by; None for a view."""
-    rows: list[tuple[Any, str]]
+    rows: list[tuple[object, str]]
     match connection.dialect.name:
         case Backend.POSTGRESQL:
             result = connection.execute(sa.text(_PG_KEYS), {"name": table}).all()
@@ -186,7 +186,7 @@ def described(
     )
 
 
-def _of_aggregation(name: str, column: ColumnType, attribute: Any) -> str:
+def _of_aggregation(name: str, column: ColumnType, attribute: object) -> str:
     """The reason why an aggregation can't use a column; empty if it can."""
     if attribute != "string" or column.kind in (Kind.TEXT, Kind.ANY):
         return ""

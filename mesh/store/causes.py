@@ -53,7 +53,7 @@ def is_answer(error: sa.exc.DBAPIError) -> bool:
         return False
     if not isinstance(error, sa.exc.OperationalError | sa.exc.InterfaceError):
         return True
-    origin: Any = error.orig
+    origin = error.orig
     code = getattr(origin, "sqlite_errorcode", None)
     if code is not None:
         return (code & 0xFF) in _SQLITE_ANSWERS
@@ -67,7 +67,7 @@ def is_answer(error: sa.exc.DBAPIError) -> bool:
 
 def remedy(error: sa.exc.DBAPIError) -> str | None:
     """The change by which a database takes the statement, a sentence; None if it is not known."""
-    origin: Any = error.orig
+    origin = error.orig
     found = {_number(origin), getattr(origin, "sqlstate", None)}
     text = str(origin)
     for signs, sentence in _REMEDIES:

@@ -39,7 +39,7 @@ class _Raw(sa.types.UserDefinedType[Any]):
     def __init__(self, declared: str) -> None:
         self.declared = declared
 
-    def get_col_spec(self, **_: Any) -> str:
+    def get_col_spec(self, **_: object) -> str:
         """See SQLAlchemy."""
         return self.declared
 
@@ -52,7 +52,7 @@ class ExactText(sa.types.UserDefinedType[str]):
     def __init__(self, column: ColumnType) -> None:
         self.column = column
 
-    def get_col_spec(self, **_: Any) -> str:
+    def get_col_spec(self, **_: object) -> str:
         """See SQLAlchemy."""
         return self.column.declared
 
@@ -73,7 +73,7 @@ class Decimals(sa.types.UserDefinedType[Any]):
     def __init__(self, column: ColumnType) -> None:
         self.column = column
 
-    def get_col_spec(self, **_: Any) -> str:
+    def get_col_spec(self, **_: object) -> str:
         """See SQLAlchemy."""
         return self.column.declared
 
@@ -91,7 +91,7 @@ class Wholes(sa.types.UserDefinedType[Any]):
 
     cache_ok = True
 
-    def get_col_spec(self, **_: Any) -> str:
+    def get_col_spec(self, **_: object) -> str:
         """See SQLAlchemy."""
         return "BIGINT"
 
@@ -108,7 +108,7 @@ class SummedColumn(sa.types.UserDefinedType[Any]):
     def __init__(self, declared: str, zero: str) -> None:
         self.declared, self.zero = declared, zero
 
-    def get_col_spec(self, **_: Any) -> str:
+    def get_col_spec(self, **_: object) -> str:
         """See SQLAlchemy."""
         return self.declared
 
@@ -117,7 +117,7 @@ class SummedColumn(sa.types.UserDefinedType[Any]):
         return _raw(column).op("+")(sa.literal_column(self.zero))
 
 
-def type_of(column: StoredColumn) -> Any:
+def type_of(column: StoredColumn) -> object:
     """The type of a column of an existing table; None for that of a table of the mesh."""
     actual = column.actual
     if actual is None:
@@ -146,7 +146,7 @@ def is_compared(column: ColumnType) -> bool:
     return column.kind in _COMPARED
 
 
-def text_of(column: ColumnType, expression: Any) -> Any:
+def text_of(column: ColumnType, expression: object) -> object:
     """The exact text of a value."""
     if column.backend is Backend.POSTGRESQL:
         if column.kind is Kind.CHAR:
@@ -172,7 +172,7 @@ def text_of(column: ColumnType, expression: Any) -> Any:
     return sa.cast(operand, sa.CHAR())
 
 
-def value_of(column: ColumnType, text: Any) -> Any:
+def value_of(column: ColumnType, text: object) -> Any:
     """The value of an exact text."""
     if column.backend is Backend.POSTGRESQL:
         return sa.cast(text, _Raw(column.declared))
@@ -185,6 +185,6 @@ def value_of(column: ColumnType, text: Any) -> Any:
             return text
 
 
-def _raw(expression: Any) -> Any:
+def _raw(expression: object) -> Any:
     """An expression without the type that wraps it."""
     return sa.type_coerce(expression, _Raw("TEXT"))

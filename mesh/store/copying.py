@@ -69,7 +69,7 @@ def merge(
     names = ", ".join(_quoted(column.name) for column in table.columns)
     driver: Any = connection.connection.driver_connection
     command = f"COPY {_quoted(name)} ({names}) FROM STDIN (FORMAT BINARY)"
-    base: Any = connection.dialect.loaded_dbapi.Error
+    base = connection.dialect.loaded_dbapi.Error
     try:
         with driver.cursor() as cursor, cursor.copy(command) as copy:
             for piece in encoded(_as_copied(rows, table), [_type(c) for c in table.columns]):

@@ -78,7 +78,7 @@ def engine_of(database: Database, statement_s: int = STATEMENT_S) -> sa.Engine:
     return engine
 
 
-def _connect_args(database: Database, statement_s: int) -> dict[str, Any]:
+def _connect_args(database: Database, statement_s: int) -> dict[str, object]:
     wait_s = max(1, round(database.connect_timeout_s))
     parameters = dict(database.parameters)
     options = parameters.pop("options", "")
@@ -106,7 +106,7 @@ def _connect_args(database: Database, statement_s: int) -> dict[str, Any]:
             }
 
 
-def _set_up_sqlite(connection: Any, _record: Any) -> None:
+def _set_up_sqlite(connection: Any, _record: object) -> None:
     # SQLAlchemy's own event begins transactions: the driver would begin them at the first write.
     connection.isolation_level = None
     connection.execute("PRAGMA journal_mode=WAL")

@@ -121,7 +121,7 @@ def _condition(clause: Clause, target: sa.Table, backend: Backend) -> Any:
             return _compared(clause, target, backend)
 
 
-def _any_key(clause: AnyKey, target: sa.Table) -> Any:
+def _any_key(clause: AnyKey, target: sa.Table) -> object:
     columns = [target.c[name] for name in clause.columns]
     keys = [
         tuple(_value(part, column) for part, column in zip(key, columns, strict=True))
@@ -151,7 +151,7 @@ def _any_key(clause: AnyKey, target: sa.Table) -> Any:
     return sa.tuple_(*sides, types=types).in_(keys)
 
 
-def _compared(clause: Compared, target: sa.Table, backend: Backend) -> Any:
+def _compared(clause: Compared, target: sa.Table, backend: Backend) -> object:
     column, value = target.c[clause.column], clause.value
     if clause.how is Comparison.IS_NULL:
         return column.is_(None)
@@ -208,13 +208,13 @@ def _literal(value: Any, column: sa.Column[Any]) -> Any:
     return sa.literal(_value(value, column), _type(value, column))
 
 
-def _value(value: Any, column: sa.Column[Any]) -> Any:
+def _value(value: Any, column: sa.Column[Any]) -> object:
     """A value as the driver takes it; a flag in a key has a third value, for null."""
     is_number = isinstance(value, bool) and not isinstance(column.type, sa.Boolean)
     return int(value) if is_number else value
 
 
-def _type(value: Any, column: sa.Column[Any]) -> Any:
+def _type(value: object, column: sa.Column[Any]) -> Any:
     from mesh.store.column_sql import is_compared
 
     actual = _exact_text(column)

@@ -31,7 +31,7 @@ def merge_rows(
     else:
         from sqlalchemy.dialects import postgresql, sqlite
 
-        insert: Any = postgresql.insert if backend is Backend.POSTGRESQL else sqlite.insert
+        insert = postgresql.insert if backend is Backend.POSTGRESQL else sqlite.insert
         statement = insert(target)
         new = statement.excluded
     names = [column.name for column in table.columns]
@@ -55,7 +55,7 @@ def merge_rows(
     return statement.on_conflict_do_update(index_elements=keys_of, set_=dict(changes))
 
 
-def _new_value(column: StoredColumn, copied: Any) -> Any:
+def _new_value(column: StoredColumn, copied: object) -> Any:
     """A column of new rows, as its table has it: the value of an exact text."""
     if column.actual is None:
         return copied
@@ -65,7 +65,7 @@ def _new_value(column: StoredColumn, copied: Any) -> Any:
     return value_of(column.actual, copied) if isinstance(sql_type, ExactText | Decimals) else copied
 
 
-def _merged(merge: MergeRule, table: StoredTable, target: sa.Table, new: Any, name: str) -> Any:
+def _merged(merge: MergeRule, table: StoredTable, target: sa.Table, new: Any, name: str) -> object:
     old, value = target.c[name], new[name]
     match merge:
         case MergeRule.SUM:

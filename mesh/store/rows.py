@@ -42,7 +42,7 @@ def merged(rows: pa.RecordBatch, table: StoredTable) -> pa.RecordBatch:
     whole = pa.Table.from_arrays(columns, names=[c.name for c in (*table.keys, *table.values)])
     last = next((c.name for c in table.values if c.merge is MergeRule.LAST), None)
     if last is not None:
-        order: Any = np.argsort(whole.column(last).to_numpy(), kind="stable")
+        order = np.argsort(whole.column(last).to_numpy(), kind="stable")
         whole = whole.take(order)
     options: Any = kernels.ScalarAggregateOptions(skip_nulls=False)
     aggregations = [
@@ -63,7 +63,7 @@ def values(rows: pa.RecordBatch, backend: Backend) -> list[Row]:
     """Rows as tuples; a number that the database does not have is null."""
     columns = []
     for column in rows.columns:
-        listed: list[Any] = column.to_pylist()
+        listed = column.to_pylist()
         if backend is not Backend.POSTGRESQL and pa.types.is_floating(column.type):
             listed = [None if v is not None and not math.isfinite(v) else v for v in listed]
         columns.append(listed)
@@ -92,7 +92,7 @@ def to_arrow(records: Sequence[Any], table: StoredTable) -> pa.RecordBatch:
     arrays: list[ArrowArray] = []
     reasons: dict[int, str] = {}
     for column, cells in zip(table.columns, columns, strict=True):
-        listed: list[Any] = list(cells)
+        listed = list(cells)
         if table.time and column.merge is MergeRule.KEY and column.type is not AttributeType.STRING:
             null = NULL_KEYS[column.type]
             listed = [None if value == null else value for value in listed]

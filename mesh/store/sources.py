@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.connect.access import access_of, open_database
 from mesh.connect.contract import NodeAccess
@@ -137,7 +137,7 @@ def _named(options: StoreOptions, app: str) -> Database:
 
 
 @lru_cache(maxsize=4)
-def _sources(file: str) -> dict[str, Any]:
+def _sources(file: str) -> dict[str, object]:
     import yaml
 
     try:

@@ -38,7 +38,7 @@ def column_of(listed: Sequence[Any], attribute: AttributeType) -> tuple[ArrowArr
         except (OverflowError, pa.ArrowException):
             # One of the numbers is too large.
             pass
-    values: list[Any] = []
+    values = []
     reasons: dict[int, str] = {}
     for row, value in enumerate(listed):
         try:
@@ -68,19 +68,19 @@ def exact(value: Any, attribute: AttributeType) -> Any:
             return bytes(_of(value, bytes | bytearray | memoryview))
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """The kind of a value, and the beginning of its text."""
     text = str(value)
     return f"{type(value).__name__} {text[:40]}{'..' if len(text) > 40 else ''}"
 
 
-def _of(value: Any, kinds: Any) -> Any:
+def _of(value: object, kinds: Any) -> Any:
     if not isinstance(value, kinds):
         raise TypeError(type(value).__name__)
     return value
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, float):
         return repr(value)
     return str(_of(value, str | int | decimal.Decimal))

@@ -21,7 +21,7 @@ The file is longer than 400 lines because all of that is one transaction.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -382,7 +382,7 @@ class StoreWriter:
     def _write(self, connection: sa.Connection, batch: StoredRows) -> None:
         purged = self._purged.get(batch.channel)
         if purged is not None:
-            before_ms: Any = batch.rows.column(0)[-1].as_py()
+            before_ms = batch.rows.column(0)[-1].as_py()
             self._purge(connection, purged, before_ms)
             return
         changed = self._changed.get(batch.channel)

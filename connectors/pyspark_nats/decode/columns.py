@@ -29,7 +29,7 @@ _NUMBERS: Final = frozenset((int, float))
 
 
 def columns(
-    events: Sequence[Any], fields: Sequence[Any], missing: str, convert: Conversion | None = None
+    events: Sequence[object], fields: Sequence[Any], missing: str, convert: Conversion | None = None
 ) -> list[Array]:
     """One column for each of ``fields`` from the attributes of ``events``.
 
@@ -45,7 +45,7 @@ def columns(
     return [column(_attribute(events, f.name, missing), f.type, missing, convert) for f in fields]
 
 
-def _attribute(events: Sequence[Any], name: str, missing: str) -> list[Any]:
+def _attribute(events: Sequence[Any], name: str, missing: str) -> list[object]:
     try:
         return [event[name] for event in events]
     except KeyError:
@@ -55,7 +55,7 @@ def _attribute(events: Sequence[Any], name: str, missing: str) -> list[Any]:
 
 
 def column(
-    values: list[Any], kind: DataType, missing: str, convert: Conversion | None = None
+    values: list[object], kind: DataType, missing: str, convert: Conversion | None = None
 ) -> Array:
     """``values``, None for null, as an array of ``kind``; raises as ``columns`` does."""
     types = pa.types

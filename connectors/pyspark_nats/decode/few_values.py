@@ -20,17 +20,17 @@ _WHOLE_MAX: Final = {32: 1 << 24, 64: 1 << 53}
 
 
 def lists_of(
-    events: Sequence[dict[str, Any]], readers: Iterable[tuple[str, Reader]]
-) -> dict[str, list[Any]] | None:
+    events: Sequence[dict[str, object]], readers: Iterable[tuple[str, Reader]]
+) -> dict[str, list[object]] | None:
     """By attribute the value of each event; None if one has to be read by the rules.
 
     Args:
         events: JSON objects.
         readers: of ``readers_of``.
     """
-    lists: dict[str, list[Any]] = {}
+    lists = {}
     for name, read in readers:
-        values: list[Any] = []
+        values = []
         for event in events:
             value = event.get(name)
             if value is None:
@@ -74,7 +74,7 @@ def _double(value: Any) -> float | None:
     return float(value) if is_exact else None
 
 
-def _single(value: Any) -> float | None:
+def _single(value: object) -> float | None:
     if type(value) is not float and not (type(value) is int and abs(value) <= _WHOLE_MAX[32]):
         return None
     with np.errstate(over="ignore"):

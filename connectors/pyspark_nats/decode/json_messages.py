@@ -15,7 +15,7 @@ row each.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,6 @@ from pyspark_nats.decode.limits import row_bytes
 from pyspark_nats.decode.result import part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy.typing as npt
 
     from pyspark_nats.arrow import Array, DataType
@@ -319,7 +317,7 @@ def _converted(column: Array, kind: DataType) -> Array:
         if types.is_list(kind):
             children = [_converted(column.values, kind.value_type)]
         else:
-            fields: Iterable[Any] = arrow.schema(kind)
+            fields = arrow.schema(kind)
             children = [_converted(column.field(n), f.type) for n, f in enumerate(fields)]
         buffers = column.buffers()[: 2 if types.is_list(kind) else 1]
         return pa.Array.from_buffers(kind, len(column), buffers, children=children)

@@ -26,7 +26,7 @@ from pyspark_nats.decode.result import part
 from pyspark_nats.decode.values import WrongValueError, reader_of, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from pyspark_nats.arrow import Array, DataType
     from pyspark_nats.decode.columns import Conversion
@@ -81,7 +81,7 @@ def decode_each(
     parts: list[DecodedPart] = []
     row_size = plans.of(schema).row_bytes
     for first, last in _together(data):
-        events: list[Any] = []
+        events = []
         message: list[int] = []
         index: list[int] = []
         payloads = data.slice(first, last - first).to_pylist()
@@ -136,7 +136,7 @@ def _rows(
     # The rules name the event that fails here, in whatever way.
     except Exception:
         rows = rules(schema, missing, convert)
-        values: list[Sequence[Any]] = []
+        values = []
         good: list[int] = []
         for at, event in enumerate(events):
             row = row_of(event, rows, missing)
@@ -164,7 +164,7 @@ def reader_of_json(schema: pa.Schema) -> Callable[[bytes], list[Any]]:
     return lambda payload: events_of_json(payload, load)
 
 
-def events_of_json(payload: bytes, load: Callable[[bytes], Any] = orjson.loads) -> list[Any]:
+def events_of_json(payload: bytes, load: Callable[[bytes], object] = orjson.loads) -> list[Any]:
     """The events of a payload: an object, an array of them, or one in each line.
 
     A string represents an unreadable event and gives the reason.  ``load`` parses a text, or raises
@@ -182,14 +182,14 @@ def events_of_json(payload: bytes, load: Callable[[bytes], Any] = orjson.loads) 
     return [_object(value)]
 
 
-def _line(line: bytes, load: Callable[[bytes], Any]) -> Any:
+def _line(line: bytes, load: Callable[[bytes], object]) -> Any:
     try:
         return _object(load(line))
     except orjson.JSONDecodeError as error:
         return f"not JSON: {error.msg}"
 
 
-def _with_decimals(text: bytes) -> Any:
+def _with_decimals(text: bytes) -> object:
     # The first parser validates; the second one reads with every digit.
     orjson.loads(text)
     return json.loads(text, parse_float=Decimal)
@@ -201,7 +201,7 @@ def events_of_msgpack(payload: bytes, bytes_max: int = USUAL.bytes_max) -> list[
     Maps and arrays take up to a hundred times their octets.  Where they may exceed ``bytes_max``,
     they are counted while they are made, and the message is given up at the limit.
     """
-    hooks: dict[str, Any] = {}
+    hooks = {}
     if len(payload) * _EXPANSION > bytes_max:
         count = _Budget(bytes_max - len(payload)).charge
         hooks = {"object_hook": count, "list_hook": count}
@@ -227,7 +227,7 @@ class _Budget:
     def __init__(self, left: int) -> None:
         self._left = left
 
-    def charge(self, container: Any) -> Any:
+    def charge(self, container: Any) -> object:
         """Charge a container and the objects of its items, without their text; return it."""
         items = len(container) if isinstance(container, list) else 2 * len(container)
         self._left -= getsizeof(container) + _OBJECT_BYTES * items
@@ -236,7 +236,7 @@ class _Budget:
         return container
 
 
-def _object(value: Any) -> Any:
+def _object(value: object) -> object:
     return value if isinstance(value, dict) else f"{shown(value)} is not an object"
 
 
@@ -252,15 +252,15 @@ def rules(schema: pa.Schema, missing: str, convert: Conversion | None = None) ->
 
 
 def _read_converted(
-    read: Callable[[Any], Any], convert: Conversion, kind: DataType, value: Any
-) -> Any:
+    read: Callable[[object], object], convert: Conversion, kind: DataType, value: object
+) -> object:
     result = convert(value, kind)
     return None if result is None else read(result)
 
 
-def row_of(event: dict[str, Any], rows: list[Rule], missing: str) -> tuple[object, ...] | str:
+def row_of(event: dict[str, object], rows: list[Rule], missing: str) -> tuple[object, ...] | str:
     """The event's values in the order of ``rows``, or the reason why it is unreadable."""
-    values: list[Any] = []
+    values = []
     for name, read in rows:
         value = event.get(name)
         if value is None:
@@ -288,7 +288,7 @@ def is_complete(line: bytes, schema: pa.Schema) -> bool:
     )
 
 
-def _is_whole(value: Any, kind: pa.DataType) -> bool:
+def _is_whole(value: object, kind: pa.DataType) -> bool:
     """Whether every struct inside of a value has all its attributes."""
     if pa.types.is_struct(kind) and isinstance(value, dict):
         return all(f.name in value and _is_whole(value[f.name], f.type) for f in kind.fields)

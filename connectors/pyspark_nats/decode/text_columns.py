@@ -30,7 +30,7 @@ def local_times(texts: Array) -> Array:
 
 def instants(texts: Array) -> Array:
     """ISO 8601 texts, all with a zone or all without one, as ``timestamp("us", "UTC")``."""
-    kind: Any = pa.timestamp("us", "UTC")
+    kind = pa.timestamp("us", "UTC")
     try:
         times = texts.cast(kind)
     except pa.ArrowInvalid:

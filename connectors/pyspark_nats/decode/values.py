@@ -74,7 +74,7 @@ _NAMES: Final = {
 class WrongValueError(ValueError):
     """A value, or one inside of it, is missing or of a wrong type."""
 
-    def __init__(self, value: Any, expected: pa.DataType | None, path: str = "") -> None:
+    def __init__(self, value: object, expected: pa.DataType | None, path: str = "") -> None:
         super().__init__()
         self.value = value
         #: None for a missing value.
@@ -123,7 +123,7 @@ def article(name: str) -> str:
     return f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as JSON, shortened; any value, however deep."""
     try:
         text = orjson.dumps(value, default=_plain).decode()
@@ -139,13 +139,13 @@ _BOUNDED: Final = reprlib.Repr()
 _BOUNDED.maxstring = _BOUNDED.maxother = _BOUNDED.maxlong = _SHOWN_MAX + 1
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, Decimal):
         return orjson.Fragment(str(value))
     raise TypeError
 
 
-def reader_of(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
+def reader_of(kind: pa.DataType, missing: str) -> Callable[[object], object]:
     """The rule of a type.
 
     Args:
@@ -174,7 +174,7 @@ def reader_of(kind: pa.DataType, missing: str) -> Callable[[Any], Any]:
     return lambda value: _instance(value, expected, kind)
 
 
-def _instance(value: Any, expected: type, kind: pa.DataType) -> Any:
+def _instance(value: object, expected: type, kind: pa.DataType) -> object:
     if not isinstance(value, expected):
         raise WrongValueError(value, kind)
     return value
@@ -183,7 +183,7 @@ def _instance(value: Any, expected: type, kind: pa.DataType) -> Any:
 def _whole(kind: pa.DataType) -> Callable[[Any], Any]:
     low, high = int(np.iinfo(str(kind)).min), int(np.iinfo(str(kind)).max)
 
-    def read(value: Any) -> int:
+    def read(value: object) -> int:
         if type(value) is not int or not low <= value <= high:
             raise WrongValueError(value, kind)
         return value
@@ -225,7 +225,7 @@ def real_of(value: int | float | Decimal, kind: pa.DataType) -> float | None:
 _DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?")
 
 
-def _decimal(kind: DataType) -> Callable[[Any], Any]:
+def _decimal(kind: DataType) -> Callable[[object], object]:
     limit = Decimal(10) ** (kind.precision - kind.scale)
 
     def read(value: Any) -> Decimal:
@@ -266,7 +266,7 @@ _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001  # arithmetic only
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 
-def _iso(value: Any, kind: pa.DataType) -> tuple[int, str | None]:
+def _iso(value: object, kind: pa.DataType) -> tuple[int, str | None]:
     """Microseconds since 1970 by the text's own clock, and its zone."""
     match = _ISO.fullmatch(value) if isinstance(value, str) else None
     if match is None:
@@ -280,7 +280,7 @@ def _iso(value: Any, kind: pa.DataType) -> tuple[int, str | None]:
     return (whole.days * 86_400 + whole.seconds) * 1_000_000 + fraction, match[8]
 
 
-def _instant(value: Any, kind: pa.DataType) -> int:
+def _instant(value: object, kind: pa.DataType) -> int:
     if type(value) is int:
         time_us = value * 1_000_000
     elif isinstance(value, msgpack.Timestamp):
@@ -298,7 +298,7 @@ def _instant(value: Any, kind: pa.DataType) -> int:
     return time_us
 
 
-def _local(value: Any, kind: pa.DataType) -> int:
+def _local(value: object, kind: pa.DataType) -> int:
     time_us, zone = _iso(value, kind)
     if zone:
         raise WrongValueError(value, kind)
@@ -308,7 +308,7 @@ def _local(value: Any, kind: pa.DataType) -> int:
 _DAY: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 
 
-def _day(value: Any, kind: pa.DataType) -> int:
+def _day(value: object, kind: pa.DataType) -> int:
     match = _DAY.fullmatch(value) if isinstance(value, str) else None
     try:
         if match is not None:
@@ -318,7 +318,7 @@ def _day(value: Any, kind: pa.DataType) -> int:
     raise WrongValueError(value, kind)
 
 
-def _octets(value: Any, kind: pa.DataType) -> bytes:
+def _octets(value: object, kind: pa.DataType) -> bytes:
     if isinstance(value, bytes):
         return value
     try:
@@ -329,13 +329,13 @@ def _octets(value: Any, kind: pa.DataType) -> bytes:
     raise WrongValueError(value, kind)
 
 
-def _list(kind: DataType, missing: str) -> Callable[[Any], Any]:
+def _list(kind: DataType, missing: str) -> Callable[[object], object]:
     read_one = reader_of(kind.value_type, missing)
 
-    def read(value: Any) -> list[Any]:
+    def read(value: object) -> list[Any]:
         if not isinstance(value, list):
             raise WrongValueError(value, kind)
-        items: list[Any] = []
+        items = []
         for place, item in enumerate(value):
             try:
                 items.append(None if item is None else read_one(item))
@@ -346,13 +346,13 @@ def _list(kind: DataType, missing: str) -> Callable[[Any], Any]:
     return read
 
 
-def _map(kind: DataType, missing: str) -> Callable[[Any], Any]:
+def _map(kind: DataType, missing: str) -> Callable[[object], object]:
     read_one = reader_of(kind.item_type, missing)
 
-    def read(value: Any) -> list[tuple[str, Any]]:
+    def read(value: object) -> list[tuple[str, Any]]:
         if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
             raise WrongValueError(value, kind)
-        entries: list[tuple[str, Any]] = []
+        entries = []
         for key, item in value.items():
             try:
                 entries.append((key, None if item is None else read_one(item)))
@@ -363,10 +363,10 @@ def _map(kind: DataType, missing: str) -> Callable[[Any], Any]:
     return read
 
 
-def _struct(kind: DataType, missing: str) -> Callable[[Any], Any]:
+def _struct(kind: DataType, missing: str) -> Callable[[object], object]:
     readers = [(field.name, reader_of(field.type, missing)) for field in kind.fields]
 
-    def read(value: Any) -> JsonObject:
+    def read(value: object) -> JsonObject:
         if not isinstance(value, dict):
             raise WrongValueError(value, kind)
         fields: JsonObject = {}

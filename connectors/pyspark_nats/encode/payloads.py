@@ -187,9 +187,9 @@ def _base64(value: bytes) -> str:
 def plain_value(
     kind: pa.DataType,
     *,
-    binary: Callable[[bytes], Any],
-    decimal: Callable[[Any], Any] | None = None,
-) -> Callable[[Any], Any]:
+    binary: Callable[[bytes], object],
+    decimal: Callable[[object], object] | None = None,
+) -> Callable[[object], object]:
     """A function from a value of an Arrow type, as ``to_pylist`` gives it, to one of JSON's.
 
     Args:
@@ -224,7 +224,7 @@ def plain_value(
     return of(kind)
 
 
-def _text_of(kind: pa.DataType) -> Callable[[Any], str]:
+def _text_of(kind: pa.DataType) -> Callable[[object], str]:
     """The text of one value, as in ``iso_texts`` and JSON."""
     if pa.types.is_temporal(kind):
         return lambda value: str(iso_texts(pa.array([value], kind))[0].as_py())

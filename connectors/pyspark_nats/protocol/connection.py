@@ -14,7 +14,7 @@ import os
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark_nats.errors import RefusedError, UnavailableError
 from pyspark_nats.gc_freeze import freeze_imported
@@ -54,7 +54,7 @@ class Connection:
         self._pool = ServerPool(options.servers)
         self._open: Link | None = None
         self._sids = 1
-        self._info: dict[str, Any] = {}
+        self._info: dict[str, object] = {}
         #: Number of consecutive unreachable servers.
         self._missed = 0
         #: Number of times it was opened: subscriptions end with each.

@@ -13,7 +13,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark_nats.errors import OptionError
 from pyspark_nats.options import nearest
@@ -102,7 +102,7 @@ def _path(context: str, environment: Mapping[str, str]) -> Path:
     return Path(parent, "nats", "context", f"{context}.json")
 
 
-def _text(value: Any, label: str) -> str:
+def _text(value: object, label: str) -> str:
     if isinstance(value, bool):
         return "true" if value else ""
     if value is None or isinstance(value, str):

@@ -7,7 +7,7 @@ of columns (``pyspark_nats.decode``) reads all others, by the same rules.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
@@ -48,7 +48,7 @@ def decode_few(
     headers = [header for header, _ in few if header]
     if headers and not _are_plain(headers, event_time_header):
         return None
-    events: list[dict[str, Any]] = []
+    events = []
     for _, payload in few:
         if len(payload) > limits.bytes_max:
             return None

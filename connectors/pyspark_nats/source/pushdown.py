@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import datasource as ds
 
@@ -73,7 +73,7 @@ def bounds(filters: Iterable[ds.Filter], columns: Iterable[str]) -> ReadBounds:
 
 
 def _narrowed(current: ReadBounds, one: ds.Filter, column: str) -> ReadBounds:
-    value: Any = getattr(one, "value", None)
+    value = getattr(one, "value", None)
     if column in _SUBJECT or column in _STREAM:
         return _named(current, one, column in _SUBJECT)
     if column in _SEQUENCE:
@@ -139,7 +139,7 @@ def _named(current: ReadBounds, one: ds.Filter, is_subject: bool) -> ReadBounds:
     return replace(current, streams=names) if current.streams is None else current
 
 
-def _moment_ms(value: Any) -> int | None:
+def _moment_ms(value: object) -> int | None:
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.astimezone()
         return int(aware.timestamp() * 1000 // 1)
