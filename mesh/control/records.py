@@ -114,7 +114,7 @@ class Records:
         return {key: value for key, value in records.items() if value is not None}
 
     def take_all(
-        self, bucket: str, entries: Mapping[str, tuple[Any, int]], upto: float, now_s: float
+        self, bucket: str, entries: Mapping[str, tuple[object, int]], upto: float, now_s: float
     ) -> None:
         """Apply a whole bucket that was read from its start.
 
@@ -139,7 +139,7 @@ class Records:
             # It may have been renewed at the revision that an earlier one had.
             self._lease = replace(self._lease, seen_at_s=now_s)
 
-    def _value(self, bucket: str, key: str) -> Any:
+    def _value(self, bucket: str, key: str) -> object:
         kind = kind_of(bucket, key)
         if kind is LeaseRecord:
             return self._lease.value if self._lease is not None else None
@@ -204,7 +204,7 @@ class Records:
             records = self._tuples[kind] = tuple(self._seen[kind].values())
         return records
 
-    def _is_news(self, earlier: Revisioned[Any] | None, value: Any, now_s: float) -> bool:
+    def _is_news(self, earlier: Revisioned[object] | None, value: object, now_s: float) -> bool:
         if earlier is None or value is None:
             return earlier is not None or value is not None
         if isinstance(value, NodeRecord):

@@ -99,7 +99,7 @@ def _time(cells: Sequence[str], column: int | None) -> int | None:
     return time_ms
 
 
-def _cell(text: str, type_: AttributeType) -> Any:
+def _cell(text: str, type_: AttributeType) -> object:
     word = text.strip()
     match type_:
         case AttributeType.STRING:
@@ -188,7 +188,7 @@ def value(rule: RandomValue, drawn: random.Random) -> Any:
 
 def text_of(pattern: str, drawn: random.Random) -> str:
     """A text that a regular expression matches; MESH-A400 for one with look-around."""
-    parser: Any = import_module("re._parser")
+    parser = import_module("re._parser")
     try:
         parts = parser.parse(pattern)
     except (parser.error, OverflowError, RecursionError) as error:

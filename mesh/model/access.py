@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 
@@ -183,7 +183,7 @@ def check_pattern(apps: str) -> str:
     return apps
 
 
-def is_open_to(apps: Any, app: str) -> bool:
+def is_open_to(apps: object, app: str) -> bool:
     """Whether an entry of a node's file is for an app.
 
     Args:

@@ -239,7 +239,7 @@ def _money(_: ColumnType, text: str) -> str:
     return f"{sign if value else ''}${value:,.2f}"
 
 
-def _no_number(word: str) -> Any:
+def _no_number(word: str) -> object:
     raise NoFormError(f"{word} is no JSON")
 
 
@@ -261,7 +261,7 @@ def _jsonb_form(column: ColumnType, text: str) -> str:
     return _shown_json(value)
 
 
-def _shown_json(value: Any) -> str:
+def _shown_json(value: object) -> str:
     """JSON as PostgreSQL's jsonb shows it."""
     match value:
         case dict():

@@ -13,7 +13,7 @@ An example of the first kind::
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 import orjson
 
@@ -169,7 +169,7 @@ def of_failed(
 
 def from_json(data: bytes) -> JsonObject:
     """The fields of an entry, as a message of the error stream has them."""
-    fields: Any = orjson.loads(data)
+    fields = orjson.loads(data)
     # Version 0.1.0 stored it by another name.
     if isinstance(fields, dict) and "door" in fields:
         fields["connector"] = fields.pop("door")

@@ -21,7 +21,7 @@ _PRIME = np.uint32(16777619)
 _FEW = 100
 
 
-def partitions(keys: Sequence[Any], count: int) -> npt.NDArray[np.int64]:
+def partitions(keys: Sequence[object], count: int) -> npt.NDArray[np.int64]:
     """The partition, 0 to ``count - 1``, of each row.
 
     Args:

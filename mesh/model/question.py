@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
@@ -171,7 +171,7 @@ def query_of(data: bytes) -> QueryRequest:
     return request_of(values)
 
 
-def request_of(values: Any) -> QueryRequest:
+def request_of(values: object) -> QueryRequest:
     """A query from JSON values; MESH-A400."""
     if not isinstance(values, dict):
         raise MeshError("MESH-A400", "a query is a JSON object")
@@ -191,5 +191,5 @@ def request_of(values: Any) -> QueryRequest:
     return QueryRequest(query, at_least, partial, details, id_)
 
 
-def _is_sequence(value: Any) -> bool:
+def _is_sequence(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

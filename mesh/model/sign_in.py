@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -42,7 +42,7 @@ class Attempt:
     def from_text(text: str) -> Attempt | None:
         """The attempt of a cookie; None for any other text."""
         try:
-            values: Any = orjson.loads(base64.urlsafe_b64decode(text + "==="))
+            values = orjson.loads(base64.urlsafe_b64decode(text + "==="))
         except ValueError:
             return None
         is_one = isinstance(values, list) and len(values) == 4

@@ -95,7 +95,7 @@ class Feed:
         return tuple(dict.fromkeys(source.app for source in self.sources))
 
 
-def feed_of(values: Any) -> Feed:
+def feed_of(values: object) -> Feed:
     """The feed of a configuration; MESH-A400 for another form."""
     if not isinstance(values, dict):
         raise invalid("it is an object with properties and sources")
@@ -120,7 +120,7 @@ def feed_of(values: Any) -> Feed:
     )
 
 
-def _source(values: Any) -> FeedSource:
+def _source(values: object) -> FeedSource:
     if not isinstance(values, dict):
         raise invalid("a source is an object")
     app, stream = _text(values, "siddhiAppName"), _text(values, "streamName")

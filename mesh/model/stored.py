@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.model.column_types import Backend as Backend
 from mesh.model.types import AttributeType
@@ -36,7 +36,7 @@ ROW_NUMBER: Final = "MESH_ROW"
 RESERVED: Final = "mesh_"
 _FLOAT_MAX: Final = (2 - 2**-23) * 2.0**127
 #: A group-by attribute without a value: no column of a primary key can be null.
-NULL_KEYS: Final[Mapping[AttributeType, Any]] = {
+NULL_KEYS: Final[Mapping[AttributeType, object]] = {
     AttributeType.STRING: "null",
     AttributeType.INT: -(2**31),
     AttributeType.LONG: -(2**63),

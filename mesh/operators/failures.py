@@ -12,7 +12,7 @@ with positions as any other output.  So they are recorded once, also after a rep
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import orjson
@@ -175,7 +175,7 @@ def faulted(schema: pa.Schema, events: EventBatch, reasons: Sequence[str]) -> Ev
 
 def _as_json(rows: pa.RecordBatch) -> list[str]:
     """Each row as a JSON object; an object in it becomes its nearest JSON value."""
-    columns: dict[str, list[Any]] = {}
+    columns = {}
     for field in rows.schema:
         # Operators keep numbers of their own beside attributes.
         if field.name.startswith("#"):

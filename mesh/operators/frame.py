@@ -41,7 +41,7 @@ class Frame:
     spans several chunks.  None: each chunk is one call.
     """
 
-    def __init__(self, length: int, arrays: Mapping[Key, ArrowArray | list[Any]]) -> None:
+    def __init__(self, length: int, arrays: Mapping[Key, ArrowArray | list[object]]) -> None:
         self.length = length
         self.failures: dict[int, str] = {}
         #: The path of the query's timers, where all output of one event fails together, in any

@@ -12,7 +12,7 @@ continues after all counts of the place where the query was.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.operators.base import State, namespaced, subset
 from mesh.operators.dataflow.merge import CHANGE_SCHEMA, CHANGES, with_schema
@@ -127,7 +127,7 @@ def _above(place: str) -> str:
 
 def _count(state: State, above: str) -> int:
     """Number of causes so far in a partition or ring, or in the whole."""
-    count: Any = subset(state, f"{above}/own").scalars.get("causes", 0) if above else None
+    count = subset(state, f"{above}/own").scalars.get("causes", 0) if above else None
     if count is None:
         count = subset(state, "own").scalars["events"]
     return int(count)

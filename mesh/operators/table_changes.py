@@ -51,7 +51,7 @@ class TableChanges:
         while len(self.outcomes) > OUTCOMES_MAX:
             del self.outcomes[next(iter(self.outcomes))]
 
-    def _outcome(self, values: Mapping[str, Any], now_ms: int) -> Mapping[str, Any]:
+    def _outcome(self, values: Mapping[str, Any], now_ms: int) -> Mapping[str, object]:
         try:
             if values["refusal"] is not None:
                 raise MeshError("MESH-O111", values["refusal"])

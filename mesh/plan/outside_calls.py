@@ -87,7 +87,7 @@ def with_calls(app: App, bound: BoundApp | None = None) -> App:
     )
 
 
-def _calls(node: Any) -> Iterator[StreamFunction]:
+def _calls(node: object) -> Iterator[StreamFunction]:
     """The statements below a node."""
     if isinstance(node, StreamFunction):
         if _name(node) in STATEMENTS:
@@ -105,7 +105,7 @@ def _calls(node: Any) -> Iterator[StreamFunction]:
             yield from _calls(getattr(node, one.name))
 
 
-def _streams(node: Any) -> Iterator[StreamReference]:
+def _streams(node: object) -> Iterator[StreamReference]:
     """The streams, and tables, that inputs name."""
     if isinstance(node, StreamReference):
         yield node
@@ -319,7 +319,7 @@ class _Call:
         return entries, parameters
 
 
-def _renamed(node: Any, old: StreamReference, new: StreamReference) -> Any:
+def _renamed(node: object, old: StreamReference, new: StreamReference) -> Any:
     """A node whose attributes of a stream are those of another one."""
     if isinstance(node, Variable):
         is_match = (node.source, node.kind) == (old.name, old.kind)

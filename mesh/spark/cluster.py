@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from mesh import mesh_name
@@ -154,7 +154,7 @@ def slot_count(spark: SparkSettings, cores: int) -> int:
 
 def executors(session: SparkSession) -> Counter[str]:
     """The cores of each executor by its id."""
-    context: Any = session.sparkContext
+    context = session.sparkContext
     entries = context._jsc.sc().statusStore().executorList(True)
     summaries = [entries.apply(n) for n in range(entries.size())]
     return Counter({one.id(): one.totalCores() for one in summaries if one.id() != "driver"})

@@ -7,7 +7,7 @@ that position.  Its successors may then differ in number or in text.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.model import names
 from mesh.operators.base import State, subset
@@ -124,7 +124,7 @@ def last_positions(
         position = InputPosition.of(places[partition], io.input_streams(partition))
         manifest = local.manifest(position) or local.restored(position)
         scalars = manifest.scalars if manifest is not None else {}
-        values: Any = subset(State({}, scalars), "own").scalars
+        values = subset(State({}, scalars), "own").scalars
         for channel in io.group.outputs:
             for stream in _js_streams(channel):
                 positions[stream, io.producer(str(partition))] = values.get("outputs", 0)

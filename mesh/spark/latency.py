@@ -35,7 +35,7 @@ def sample(column: Any) -> Sample:
 
 
 def count(
-    runs: Iterable[tuple[Iterable[Any], Sequence[int]]],
+    runs: Iterable[tuple[Iterable[object], Sequence[int]]],
 ) -> tuple[tuple[int, ...], float]:
     """The latencies of the events of some runs.
 

@@ -263,7 +263,7 @@ class PartitionRun:
             part = part.filter(kernels.greater(part.column("sequence"), taken))
         part = without_skipped(part, "sequence", self._io.skips(js_stream))
         if refused := self._io.refusals(js_stream):
-            sequences: list[Any] = part.column("sequence").to_pylist()
+            sequences = part.column("sequence").to_pylist()
             errors = [(n, 0, refused[s]) for n, s in enumerate(sequences) if s in refused]
             # By each group that fails at it: another one may process it.
             name, where = group_input.channel.stream.name, f"p{self._number}"

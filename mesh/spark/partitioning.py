@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mesh.model.app import Channel
     from mesh.operators.base import EventBatch, Longs
     from mesh.plan.bound import BoundApp, BoundKey
+    from pyspark_nats.arrow import ArrowArray
 
 
 def channel_rows(
@@ -65,7 +66,7 @@ def channel_rows(
         )
 
 
-def _if_any(times: Any | None) -> Any | None:
+def _if_any(times: ArrowArray | None) -> ArrowArray | None:
     return None if times is None or times.null_count == len(times) else times
 
 
@@ -158,6 +159,6 @@ def _computing(text: str, stream: str, computed: str) -> _Computing:
         if bound.stream == stream and partition_key(one, bound).computed == computed
     )
     with using(Environment(compile_scripts(app.scripts))):
-        value: Any = compile_expression(key.value) if key.value is not None else None
+        value = compile_expression(key.value) if key.value is not None else None
         ranges = tuple(compile_filter(r.condition) for r in key.ranges)
     return _Computing(value, ranges, tuple(r.label for r in key.ranges))

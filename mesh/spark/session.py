@@ -89,7 +89,7 @@ _LOCAL: Final = re.compile(r"local\[(\d+|\*)")
 _PLANNERS: Final = "pyspark.sql.worker."
 
 #: Gateways to the JVMs that ``start`` has launched.
-_launched: Final[list[Any]] = []
+_launched: Final[list[object]] = []
 
 
 def start(settings: SparkSettings, name: str, directory: Path) -> SparkSession:

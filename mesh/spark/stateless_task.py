@@ -97,7 +97,7 @@ class StatelessTask:
         """Error entries of the readable events of refused messages, and the other rows."""
         sequences: list[Any] = rows.column("_sequence").to_pylist()
         indexes: list[Any] = rows.column("_index").to_pylist()
-        is_readable: list[Any] = kernels.is_null(rows.column("_error")).to_pylist()
+        is_readable = kernels.is_null(rows.column("_error")).to_pylist()
         is_ours = [
             s in refused and readable for s, readable in zip(sequences, is_readable, strict=True)
         ]
@@ -183,7 +183,7 @@ class SourceEvents:
         """``METADATA`` of readable events."""
         count = len(self)
         event_ms = pa.nulls(count, pa.int64()) if self.event_ms is None else self.event_ms
-        places: list[Any] = [pa.array(one) for one in (self.sequence, self.index, self.broker_ms)]
+        places = [pa.array(one) for one in (self.sequence, self.index, self.broker_ms)]
         none: list[Any] = [pa.nulls(count, pa.string()), pa.nulls(count, pa.binary())]
         return pa.RecordBatch.from_arrays([*places, event_ms, *none], names=list(METADATA))
 

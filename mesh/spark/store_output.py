@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import orjson
@@ -393,7 +393,7 @@ def _with_failed(runs: list[OutputRun], failed: Sequence[OutputRun]) -> list[Out
         return runs
     parts = [*(run for run in runs if run.stream == FAILED), *failed]
     position = np.concatenate([run.position for run in parts])
-    order: Any = np.argsort(position)
+    order = np.argsort(position)
     together = OutputRun(
         FAILED,
         position[order],

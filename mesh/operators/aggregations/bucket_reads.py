@@ -14,7 +14,7 @@ written, so the rows of one run are all in the database, or none of them.
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +55,7 @@ class BucketReads:
         self._position: int | None = None
         #: Look-ups of this run: the parts that hold for each, with the keys of those by equality.
         self._whole: set[frozenset[Clause]] = set()
-        self._by_key: dict[tuple[tuple[str, ...], frozenset[Clause]], set[Any]] = {}
+        self._by_key: dict[tuple[tuple[str, ...], frozenset[Clause]], set[object]] = {}
         self._has_lookups = False
         self._is_repeating = False
 

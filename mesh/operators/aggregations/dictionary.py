@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -124,7 +124,7 @@ def _decoded(column: ArrowArray, type: AttributeType) -> Vector:
     if type is AttributeType.STRING:
         return Vector(type, column)
     nulls = column.is_null().to_numpy(zero_copy_only=False)
-    bits: Any = column.fill_null(0).to_numpy(zero_copy_only=False)
+    bits = column.fill_null(0).to_numpy(zero_copy_only=False)
     dtype = dtype_of(type)
     if dtype.kind == "f":
         bits = bits.astype(np.int64 if dtype.itemsize == 8 else np.int32).view(dtype)

@@ -7,7 +7,7 @@ durations, and merges them by their base values.  Outputs are computed from the 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -194,7 +194,7 @@ def key_place(name: str, names: Sequence[str], layout: Layout) -> int | None:
     return next((n for n, key in enumerate(layout.keys) if key.name == output.name), None)
 
 
-def groups_with(aggregation: Aggregation, column: int, values: Sequence[Any]) -> Longs:
+def groups_with(aggregation: Aggregation, column: int, values: Sequence[object]) -> Longs:
     """The numbers of the groups whose group-by column has one of ``values``, Python's."""
     keys = aggregation.groups.values(column)
     requested = pa.array(list(values), keys.type.arrow)

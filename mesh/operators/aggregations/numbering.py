@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -179,5 +179,5 @@ def _longest_run(arrival: Longs) -> int:
     count = len(arrival)
     if arrival[0] == arrival[-1]:
         return count
-    ends: Any = np.flatnonzero(arrival[1:] != arrival[:-1])
+    ends = np.flatnonzero(arrival[1:] != arrival[:-1])
     return int(np.diff(ends, prepend=-1, append=count - 1).max())

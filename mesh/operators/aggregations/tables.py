@@ -13,7 +13,7 @@ every database, from others.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -345,7 +345,7 @@ def _set_value_columns(values: Vector, count: int) -> tuple[ArrowArray, ArrowArr
     kinds = np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, 0)
     if values.type is AttributeType.STRING:
         return array.fill_null(""), pa.array(kinds, pa.int32())
-    numbers: Any = array.fill_null(0).to_numpy(zero_copy_only=False)
+    numbers = array.fill_null(0).to_numpy(zero_copy_only=False)
     if numbers.dtype.kind == "f":
         is_negative = np.signbit(numbers)
         kinds[np.isnan(numbers)] = 2
@@ -363,7 +363,7 @@ def _values_of_set(rows: pa.RecordBatch, type: AttributeType) -> Vector:
     if type is AttributeType.STRING:
         return from_arrow(kernels.if_else(pa.array(is_null), None, array), type)
     # The lowest number of a key is read as null.
-    numbers: Any = array.fill_null(NULL_KEYS[type]).to_numpy(zero_copy_only=False)
+    numbers = array.fill_null(NULL_KEYS[type]).to_numpy(zero_copy_only=False)
     if numbers.dtype.kind == "f":
         numbers = np.where(kinds > _NULL, _NUMBERS[kinds], numbers).astype(numbers.dtype)
     return from_arrow(pa.array(numbers, type.arrow, mask=is_null), type)

@@ -145,7 +145,7 @@ def times_of(vector: Vector, count: int) -> tuple[Longs, dict[int, str]]:
             failed[row] = "'aggregate by' is null"
         return times, failed
     times = np.zeros(count, dtype=np.int64)
-    encoded: Any = vector.values.dictionary_encode()
+    encoded = vector.values.dictionary_encode()
     results: list[int | str | None] = []
     for text in encoded.dictionary.to_pylist():
         try:

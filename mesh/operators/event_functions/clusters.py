@@ -86,7 +86,7 @@ def incremental(count: int, decay: float = 0.01) -> Form:
     return Form(lambda: Clusters(count, decay, 0, None), skips_constants=True)
 
 
-def mini_batch(count: int, *settings: Any) -> Form:
+def mini_batch(count: int, *settings: object) -> Form:
     """``kMeansMiniBatch(k, decay, iterations, events, features ..)``; ints are in this order."""
     decay = next((one for one in settings if isinstance(one, float)), 0.01)
     whole = [one for one in settings if isinstance(one, int)]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Learner(Protocol):
     """A model."""
 
-    def learn(self, features: Features, target: Any) -> Added:
+    def learn(self, features: Features, target: object) -> Added:
         """Learn from one event; the attributes that training adds to it.
 
         Raises:
@@ -45,7 +45,7 @@ class Learner(Protocol):
         """Its state as JSON."""
         ...
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: object) -> None:
         """Restore what ``dump`` returned."""
         ...
 
@@ -79,7 +79,7 @@ class Training:
         """The model."""
         return self._learner.dump()
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: object) -> None:
         """Restore the model."""
         self._learner.load_dump(state)
 
@@ -100,7 +100,7 @@ class Asking:
         """Nothing."""
         return None
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: object) -> None:
         """Nothing to restore."""
 
 
@@ -139,7 +139,7 @@ class Perceptron:
     bias: float = 0.0
     weights: list[float] = field(default_factory=list)
 
-    def learn(self, features: Features, target: Any) -> Added:
+    def learn(self, features: Features, target: object) -> Added:
         """Move the weights towards the label if it was not predicted; the weights."""
         label, x = _label(target), finite(features)
         weights = self.weights or [0.0] * len(x)
@@ -194,7 +194,7 @@ def _probability(weights: Features, features: Features, bias: float) -> float:
     return 1 / (1 + math.exp(-max(-700.0, min(700.0, margin))))
 
 
-def _label(target: Any) -> bool:
+def _label(target: object) -> bool:
     """``true`` or ``false``, also as a text."""
     if isinstance(target, bool):
         return target
@@ -215,7 +215,7 @@ class BayesianRegression:
         #: The sum of target times features.
         self._moment: list[float] = []
 
-    def learn(self, features: Features, target: Any) -> Added:
+    def learn(self, features: Features, target: object) -> Added:
         """Update the posterior; the squared error of the prediction before."""
         y, *x = finite([target, 1.0, *features])
         if not self._moment:

@@ -63,7 +63,7 @@ class Model(Protocol):
         """Its state as JSON."""
         ...
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: object) -> None:
         """Restore what ``dump`` returned."""
         ...
 

@@ -27,7 +27,7 @@ class Ranks:
         self._ranks = count
         self._sign = sign
         self._counts: dict[Any, int] = {}
-        self._before: list[Any] | None = None
+        self._before: list[object] | None = None
         #: The values with ranks at the last event; None if they may be others now.
         self._listed: set[Any] | None = None
 
@@ -56,7 +56,7 @@ class Ranks:
         self._before = ranking
         return tuple(ranking)
 
-    def _is_below(self, value: Any) -> bool:
+    def _is_below(self, value: object) -> bool:
         """Whether a value gets no rank by its last event: else each would search all values."""
         listed, count = self._listed, self._counts[value]
         if listed is None or value in listed or len(listed) < self._ranks:
@@ -77,7 +77,7 @@ class Ranks:
         self._listed = None
 
 
-def _one_nan(value: Any) -> Any:
+def _one_nan(value: object) -> object:
     """A value that is found again in a dict and in lists, NaN as well."""
     return value if value == value else math.nan
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -136,7 +136,7 @@ class EventFunction:
         batch = stored(_MODELS, state.pieces)
         if batch is None:
             return
-        rows: Any = zip(batch.column(NUMBER), batch.column("json"), strict=True)
+        rows = zip(batch.column(NUMBER), batch.column("json"), strict=True)
         for number, text in rows:
             instance, written = number.as_py(), text.as_py()
             model = self._models[instance] = self._form.make()

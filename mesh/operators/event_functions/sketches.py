@@ -51,7 +51,7 @@ def read_hashes(arguments: Sequence[Vector]) -> list[list[int]]:
     return [[0 if value is None else _hash(value) for value in python_values(vector)]]
 
 
-def _hash(value: Any) -> int:
+def _hash(value: object) -> int:
     return int.from_bytes(blake2b(object_text(value).encode(), digest_size=8).digest())
 
 

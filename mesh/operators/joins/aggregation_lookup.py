@@ -280,7 +280,7 @@ def add_spans(frame: Frame, spans: Longs) -> None:
         frame.add(0, name, Vector(AttributeType.LONG, np.ascontiguousarray(spans[:, column])))
 
 
-def _values(evaluate: Evaluator, frame: Frame, rows: Longs) -> list[Any]:
+def _values(evaluate: Evaluator, frame: Frame, rows: Longs) -> list[object]:
     """The values at ``rows`` as Python values, None for null; one for a constant."""
     vector = evaluate(frame)
     if len(vector) == 1 and frame.length > 1:
@@ -288,7 +288,9 @@ def _values(evaluate: Evaluator, frame: Frame, rows: Longs) -> list[Any]:
     return list(vector.take(rows).to_arrow(len(rows)).to_pylist())
 
 
-def _alike(events: Longs, values: Sequence[Any], others: Sequence[Any]) -> tuple[Longs, Longs]:
+def _alike(
+    events: Longs, values: Sequence[object], others: Sequence[object]
+) -> tuple[Longs, Longs]:
     """The pairs of events and rows with equal values that are not null, by event."""
     by_value: dict[Any, list[int]] = {}
     for place, value in enumerate(others):

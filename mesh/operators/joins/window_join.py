@@ -274,7 +274,7 @@ class WindowJoin:
             none = ids < 0
             rows = side.rows.take(ids[~none], side.schema.names)
             missing.append(none)
-            index: Any = pa.array(np.cumsum(~none) - 1, mask=none)
+            index = pa.array(np.cumsum(~none) - 1, mask=none)
             for name in side.schema.names:
                 column = rows.column(name)
                 arrays[side.step, name] = column.take(index) if none.any() else column

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -73,9 +73,9 @@ class InstanceTimers:
         """Restore all instances."""
         ((name, piece),) = state.pieces.items()
         self._count = int(name.split("-")[1])
-        instance: Any
-        start_ms: Any
-        number: Any
+        instance: object
+        start_ms: object
+        number: object
         instance, start_ms, number = (column.to_numpy() for column in piece.columns)
         size = int(instance.max(initial=-1)) + 1
         self._start_ms = np.full(size, BEFORE_ALL, dtype=np.int64)
@@ -135,7 +135,7 @@ class RateBuffer:
         if not state.pieces:
             return
         piece = joined(state.pieces)
-        columns: Any = [column.to_numpy() for column in piece.columns[:9]]
+        columns = [column.to_numpy() for column in piece.columns[:9]]
         self._numbers, time_ms, clock_ms, order, path, chunk, kind, instance, self.groups = columns
         rows = pa.RecordBatch.from_arrays(piece.columns[9:], schema=self._schema)
         self.events = EventBatch(time_ms, clock_ms, order, path, chunk, kind, instance, rows)

@@ -19,7 +19,7 @@ Source: observed on Siddhi 5.1.7.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -146,7 +146,7 @@ class FirstPerKey(_ByArrival):
         scalars = state.scalars
         self._rows = scalars["rows"]
         (piece,) = state.pieces.values()
-        marks: Any = piece.column(0).to_numpy()
+        marks = piece.column(0).to_numpy()
         self._marks = marks.copy()
 
 
@@ -237,7 +237,7 @@ class EveryNEvents(_ByArrival):
         """Restore the blocks."""
         stored = dict(state.pieces)
         name = next(name for name in stored if name.startswith("counts-"))
-        counts: Any = stored.pop(name).column(0).to_numpy()
+        counts = stored.pop(name).column(0).to_numpy()
         self._counts = counts.copy()
         self._held.restore(State(stored, state.scalars))
 

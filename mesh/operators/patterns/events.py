@@ -189,7 +189,7 @@ class EventStore:
             for row in np.where(slots < 0, -1, self.row[slots]).tolist()
         ]
 
-    def _value(self, stream: int, name: str, row: int) -> Any:
+    def _value(self, stream: int, name: str, row: int) -> object:
         begin = self._counts[stream]
         for part in reversed(self._rows[stream]):
             begin -= part.num_rows

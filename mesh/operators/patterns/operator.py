@@ -8,7 +8,7 @@ longer than 400 lines because state, batches and sweeps share the machine.
 from __future__ import annotations
 
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +64,7 @@ _SPARE = 4096
 def counted_steps(element: BoundElement) -> frozenset[int]:
     """The steps that take several events."""
     steps: set[int] = set()
-    pending: list[Any] = [element]
+    pending = [element]
     while pending:
         part = pending.pop()
         if isinstance(part, SomeEvents):

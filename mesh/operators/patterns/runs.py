@@ -11,7 +11,7 @@ A run's content determines the name of its piece: runs with the same name are th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -128,5 +128,5 @@ class Runs:
 
     def waiting(self, schema: pa.Schema) -> pa.RecordBatch:
         """All entries that wait, by number."""
-        parts: list[Any] = [run.waiting() for run in self._runs]
+        parts = [run.waiting() for run in self._runs]
         return concat(parts) if parts else pa.RecordBatch.from_pylist([], schema)

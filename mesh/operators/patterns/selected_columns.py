@@ -151,7 +151,7 @@ class SelectedColumns:
         return frame
 
 
-def _objects(values: ArrowArray) -> list[Any]:
+def _objects(values: ArrowArray) -> list[object]:
     """A column as the values that objects are."""
     items = values.to_pylist()
     if values.type == pa.int32():

@@ -72,7 +72,7 @@ class MatchLog:
     ) -> pa.RecordBatch:
         steps = len(self._stream_of)
         matches = w.matches[entered[:, memory_layout.ENTERED_MATCH]]
-        columns: list[Any] = [numbers, entered[:, memory_layout.ENTERED_LIST]]
+        columns = [numbers, entered[:, memory_layout.ENTERED_LIST]]
         columns += [matches[:, steps], matches[:, steps + 1]]
         arrays: list[ArrowArray] = [pa.array(np.ascontiguousarray(c)) for c in columns]
         for step, stream in enumerate(self._stream_of.tolist()):

@@ -140,7 +140,7 @@ class StreamProcessor:
         self._timer_path = timer_path
         self._arguments = [compile_expression(argument) for argument in handler.arguments]
         #: Values of the arguments of the events that are being processed.
-        self._values: list[list[Any]] = []
+        self._values: list[list[object]] = []
         self.failures: dict[int, str] = {}
         context = WindowContext(schema, timer_path, True, schema.names, False, False)
         make = PROCESSORS[handler.name](handler.arguments)

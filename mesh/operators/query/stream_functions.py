@@ -123,14 +123,14 @@ def _log(arguments: list[Vector], events: EventBatch, frame: Frame) -> _Result:
 
 def _texts(events: EventBatch) -> list[str]:
     columns = [_shown(column) for column in events.rows.columns]
-    rows: Any = zip(*columns, strict=True) if columns else [()] * len(events)
+    rows = zip(*columns, strict=True) if columns else [()] * len(events)
     return [
         f"StreamEvent{{ timestamp={time}, data={object_text(list(row))}, type={_KINDS[kind]} }}"
         for time, kind, row in zip(events.time_ms.tolist(), events.kind, rows, strict=True)
     ]
 
 
-def _shown(column: Any) -> list[Any]:
+def _shown(column: Any) -> list[object]:
     # Objects are the only binary columns.
     return list(from_binary(column)) if pa.types.is_binary(column.type) else column.to_pylist()
 
@@ -153,7 +153,7 @@ def _of_angle(function: Callable[[float], float], angle: float) -> float:
 
 
 def _tokens(
-    tokens: Callable[..., list[tuple[Any, ...]]],
+    tokens: Callable[..., list[tuple[object, ...]]],
     arguments: list[Vector],
     types: list[AttributeType],
     events: EventBatch,

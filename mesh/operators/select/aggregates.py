@@ -138,7 +138,7 @@ class RunningAggregate:
     _loop: Any
 
     def __init__(
-        self, type: AttributeType, argument: AttributeType | None = None, **columns: Any
+        self, type: AttributeType, argument: AttributeType | None = None, **columns: object
     ) -> None:
         self._type = type
         self._argument = argument
@@ -256,7 +256,7 @@ class Sum(RunningAggregate):
     """``sum(x)``: long for integers (wrapping), else double; null over no values."""
 
     tells: tuple[str, ...] = ("count", "total")
-    _loop: Any = staticmethod(_sum)
+    _loop = staticmethod(_sum)
 
     def __init__(self, type: AttributeType) -> None:
         super().__init__(type, type, count=np.int64, total=dtype_of(type))
@@ -265,7 +265,7 @@ class Sum(RunningAggregate):
 class Average(Sum):
     """``avg(x)``: the running double sum by the count; null over no values."""
 
-    _loop: Any = staticmethod(_average)
+    _loop = staticmethod(_average)
 
     def __init__(self) -> None:
         super().__init__(AttributeType.DOUBLE)
@@ -322,7 +322,7 @@ class Deviation(RunningAggregate):
     Null over no values, 0 over one. It starts again whenever the last value has left.
     """
 
-    _loop: Any = staticmethod(_deviation)
+    _loop = staticmethod(_deviation)
 
     def __init__(self) -> None:
         double = AttributeType.DOUBLE

@@ -55,7 +55,7 @@ class CollectedValues:
         self._type = call.type
         self._show = _form(call).show
         #: By group: identities and values.
-        self._values: dict[int, deque[tuple[Any, Any]]] = {}
+        self._values: dict[int, deque[tuple[object, object]]] = {}
 
     def run(self, values: Vector | None, batch: AggregateBatch) -> Vector:
         """The result after each row; ``values``: lists, as ``collected_items`` evaluates."""
@@ -104,7 +104,7 @@ class CollectedValues:
                 self._values.setdefault(group, deque()).append((identity(value), value))
 
 
-def _take_away(entries: deque[tuple[Any, Any]], key: Any) -> None:
+def _take_away(entries: deque[tuple[object, object]], key: object) -> None:
     """Remove the oldest value of an identity; mostly it is the first."""
     for place, (entry_key, _) in enumerate(entries):
         if entry_key == key:
@@ -119,7 +119,7 @@ def collected_items(call: AggregateCall) -> Evaluator:
 
     def evaluate(frame: Frame) -> Vector:
         columns = [object_values(one(frame).spread(frame.length)) for one in read]
-        results: list[Any] = []
+        results = []
         for row, values in enumerate(zip(*columns, strict=True)):
             try:
                 results.append(items(*values))
@@ -142,18 +142,18 @@ def _values_of(call: AggregateCall) -> int:
     return 2 if call.function.lower() == "map:collect" else 1
 
 
-def _unless_null(value: Any) -> list[Any]:
+def _unless_null(value: object) -> list[object]:
     return [] if value is None else [value]
 
 
-def _without_repeats(values: Iterable[Any]) -> list[Any]:
+def _without_repeats(values: Iterable[object]) -> list[object]:
     by_identity: dict[Any, Any] = {}
     for value in values:
         by_identity.setdefault(identity(value), value)
     return list(by_identity.values())
 
 
-def _concatenation(separator: Any = ",", distinct: Any = False, order: Any = None) -> _Form:
+def _concatenation(separator: object = ",", distinct: Any = False, order: object = None) -> _Form:
     def show(values: Iterable[Any]) -> str:
         texts = list(dict.fromkeys(values)) if distinct else list(values)
         if order is not None:
@@ -193,12 +193,12 @@ def _median() -> _Form:
     return _Form(lambda value: _unless_null(None if value is None else float(value)), show)
 
 
-def _json_group(write: Callable[[Any], Any]) -> Callable[..., _Form]:
-    def form(*constants: Any) -> _Form:
+def _json_group(write: Callable[[object], object]) -> Callable[..., _Form]:
+    def form(*constants: object) -> _Form:
         distinct = any(one is True for one in constants)
         element = next((one for one in constants if isinstance(one, str)), None)
 
-        def show(values: Iterable[Any]) -> Any:
+        def show(values: Iterable[object]) -> Any:
             members = _without_repeats(values) if distinct else list(values)
             return write(members if element is None else {element: members})
 
@@ -207,24 +207,24 @@ def _json_group(write: Callable[[Any], Any]) -> Callable[..., _Form]:
     return form
 
 
-def _json_items(value: Any) -> list[Any]:
+def _json_items(value: object) -> list[object]:
     return _unless_null(read_json(value) if isinstance(value, str) else value)
 
 
-def _list(items: Callable[..., list[Any]]) -> Callable[..., _Form]:
-    def form(distinct: Any = False) -> _Form:
+def _list(items: Callable[..., list[object]]) -> Callable[..., _Form]:
+    def form(distinct: object = False) -> _Form:
         return _Form(items, _without_repeats if distinct else list)
 
     return form
 
 
-def _elements(value: Any) -> list[Any]:
+def _elements(value: object) -> list[object]:
     if value is not None and not isinstance(value, list):
         raise TypeError("the argument is no list")
     return value or []
 
 
-def _pairs(value: Any) -> list[Any]:
+def _pairs(value: object) -> list[object]:
     if value is not None and not isinstance(value, dict):
         raise TypeError("the argument is no map")
     return [[key, one] for key, one in (value or {}).items()]

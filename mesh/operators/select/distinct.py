@@ -129,7 +129,7 @@ class DistinctCount:
         for piece in lists.values():
             if not len(piece):
                 continue
-            groups: Any = piece.column("group").to_numpy()
+            groups = piece.column("group").to_numpy()
             pairs = self._pairs.renumber(groups, piece.column("value"))
             self._counts.grow(len(self._pairs))
             self._counts["count"][pairs] = piece.column("count").to_numpy()
@@ -144,13 +144,13 @@ class UnionSet:
     def __init__(self) -> None:
         self.columns = GroupColumns()
         #: By group and the identity of a value: the value, its count, whether it is in the set.
-        self._values: dict[int, dict[Any, tuple[Any, int, bool]]] = {}
+        self._values: dict[int, dict[object, tuple[object, int, bool]]] = {}
 
     def run(self, values: Vector | None, batch: AggregateBatch) -> Vector:
         """Never null."""
         assert values is not None
         sets = values.spread(len(batch)).values
-        out: list[Any] = [ValueSet()] * len(batch)
+        out = [ValueSet()] * len(batch)
         for row, group in enumerate(batch.groups.tolist()):
             if group < 0:
                 continue
@@ -163,7 +163,9 @@ class UnionSet:
         return Vector(AttributeType.OBJECT, object_array(out))
 
     @staticmethod
-    def _change(members: dict[Any, tuple[Any, int, bool]], values: Any, entering: bool) -> None:
+    def _change(
+        members: dict[object, tuple[object, int, bool]], values: Any, entering: bool
+    ) -> None:
         for value in values:
             key = identity(value)
             _, count, inside = members.get(key, (None, 0, False))

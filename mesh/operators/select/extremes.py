@@ -187,7 +187,7 @@ class WindowExtreme(RunningAggregate):
 
     tells: tuple[str, ...] = ("found",)
 
-    _loop: Any = staticmethod(_extremes)
+    _loop = staticmethod(_extremes)
 
     def __init__(self, type: AttributeType, larger: bool) -> None:
         super().__init__(type, found=np.int8, best=dtype_of(type))

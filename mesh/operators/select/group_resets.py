@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -89,7 +89,7 @@ class GroupResets:
         resets = np.trim_zeros(self.resets["resets"][start:stop], "b")
         return pa.RecordBatch.from_pydict({"resets": resets.copy()})
 
-    def restore(self, versions: Any, state: State) -> None:
+    def restore(self, versions: object, state: State) -> None:
         """Restore from the pieces; ``seen`` is in the pages of groups."""
         self.ever = False
         self.resets.clear()

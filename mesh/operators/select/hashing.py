@@ -357,7 +357,7 @@ class TextNumbers:
         used: Any = self._arena[: int(ends[-1])]
         # 32-bit offsets would wrap around.
         is_large = int(ends[-1]) > _BYTES_MAX
-        kind: Any = pa.LargeStringArray if is_large else pa.StringArray
+        kind = pa.LargeStringArray if is_large else pa.StringArray
         buffer = pa.py_buffer(ends if is_large else ends.astype(np.int32))
         texts = kind.from_buffers(self._count, buffer, pa.py_buffer(used))
         result: ArrowArray = texts.take(numbers).cast(pa.string())

@@ -62,7 +62,7 @@ class ExtremeEver(_RunningExtreme):
     ``min(x)`` is the same where nothing expires. A batch window's reset makes it start again.
     """
 
-    _loop: Any = staticmethod(_ever)
+    _loop = staticmethod(_ever)
 
     def __init__(self, type: AttributeType, larger: bool) -> None:
         super().__init__(type, larger, count=np.int64, best=dtype_of(type))
@@ -108,7 +108,7 @@ class ExtremeSince(_RunningExtreme):
     """
 
     tells: tuple[str, ...] = ("found",)
-    _loop: Any = staticmethod(_since)
+    _loop = staticmethod(_since)
 
     def __init__(self, type: AttributeType, larger: bool) -> None:
         super().__init__(type, larger, found=np.int8, best=dtype_of(type))

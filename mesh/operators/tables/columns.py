@@ -102,7 +102,7 @@ def _plain(vector: Vector) -> tuple[Any, Bools]:
     return values, vector.null_mask
 
 
-def python_value(vector: Vector, at: int = 0) -> Any:
+def python_value(vector: Vector, at: int = 0) -> object:
     """The value at ``at``; a vector of length 1 has the same everywhere."""
     at = at if len(vector) > 1 else 0
     if bool(vector.null_mask[at]):

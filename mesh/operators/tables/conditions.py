@@ -72,9 +72,9 @@ class Condition:
         self._equal = self._index or next(candidates, None)
         #: The last frame evaluated, and by attribute the values that its rows require.
         self._last_frame: Frame | None = None
-        self._values: dict[str, list[Any]] = {}
+        self._values: dict[str, list[object]] = {}
         #: The slots by the value of ``_equal``'s attribute, and when that was so.
-        self._by_value: tuple[tuple[int, int], dict[Any, list[int]]] | None = None
+        self._by_value: tuple[tuple[int, int], dict[object, list[int]]] | None = None
 
     def find(self, frame: Frame, row: int) -> Longs:
         """The slots of the rows that meet it with row ``row`` of ``frame``, as the engine lists.
@@ -113,7 +113,7 @@ class Condition:
             ]
         return slots
 
-    def _value(self, equal: _Equal, frame: Frame, row: int) -> Any:
+    def _value(self, equal: _Equal, frame: Frame, row: int) -> object:
         """The value that an attribute has to equal for one row; computed for a whole frame."""
         if frame.length == 1:
             return python_value(equal.value(frame), row)
@@ -163,7 +163,7 @@ class Condition:
         slots = np.fromiter(chain.from_iterable(hits), dtype=np.int64, count=int(counts.sum()))
         return np.repeat(np.arange(len(hits)), counts), slots
 
-    def _slots_by_value(self, equal: _Equal) -> dict[Any, list[int]]:
+    def _slots_by_value(self, equal: _Equal) -> dict[object, list[int]]:
         """The slots by value of an attribute that has no index; made once for each version."""
         version = self._table.version
         if self._by_value is None or self._by_value[0] != version:

@@ -102,7 +102,7 @@ class Table:
         get = self._keys.get
         return np.array([get(key, -1) for key in keys], dtype=np.int64)
 
-    def by_index(self, name: str, value: Any) -> Longs:
+    def by_index(self, name: str, value: object) -> Longs:
         """The slots of the rows with ``value`` in an attribute that has an index."""
         return self._indexes[name].slots(value)
 
@@ -280,7 +280,7 @@ class Table:
         parts = [
             values[name].spread(count).to_arrow(count).to_pylist() for name in self.primary_key
         ]
-        keys: list[Any] = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
+        keys = parts[0] if len(parts) == 1 else list(zip(*parts, strict=True))
         if self._sorted and None in keys:
             return False
         new: list[int] = []
@@ -385,7 +385,7 @@ class Table:
         if count:
             places: Any = pa.array(where, mask=where < 0)
             for name, column in self._columns.items():
-                empty: Any = pa.array([None] * count, column.type.arrow)
+                empty = pa.array([None] * count, column.type.arrow)
                 array = empty if rows is None else rows.column(name).take(places)
                 column.append(from_arrow(array, column.type), count)
         self._keys = {}
@@ -393,7 +393,7 @@ class Table:
 
 
 def _shown(key: Key) -> str:
-    parts: Iterable[Any] = key if isinstance(key, tuple) else (key,)
+    parts = key if isinstance(key, tuple) else (key,)
     return ", ".join(map(repr, parts))
 
 
@@ -403,16 +403,16 @@ class _AttributeIndex:
     def __init__(self, column: TableColumn, slots: Iterable[int] = ()) -> None:
         self._column = column
         #: By value, the slots as a set that keeps their sequence.
-        self._slots: dict[Any, dict[int, None]] = {}
+        self._slots: dict[object, dict[int, None]] = {}
         for slot in slots:
             self.add(slot)
 
-    def slots(self, value: Any) -> Longs:
+    def slots(self, value: object) -> Longs:
         """The slots of the rows with ``value``, ascending."""
         slots = self._slots.get(value, ())
         return np.sort(np.fromiter(slots, dtype=np.int64, count=len(slots)))
 
-    def add(self, slot: int, *value: Any) -> None:
+    def add(self, slot: int, *value: object) -> None:
         """Enter a row under ``value``, by default the one in its column."""
         (key,) = value or (self._column.get(slot),)
         self._slots.setdefault(key, {})[slot] = None

@@ -6,7 +6,7 @@ needs a scan of one column instead, which takes a thousandth of that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -89,7 +89,7 @@ class FrozenRows(AppTable):
         get = self._by_key.get
         return np.array([get(key, -1) for key in keys], dtype=np.int64)
 
-    def by_index(self, name: str, value: Any) -> Longs:
+    def by_index(self, name: str, value: object) -> Longs:
         """See ``Table.by_index``: a scan of the column."""
         return np.flatnonzero(self._equal(name, value))
 
@@ -109,7 +109,7 @@ class FrozenRows(AppTable):
                 return slots[np.argsort(places, kind="stable")]
         return super().arrange(slots)
 
-    def _equal(self, name: str, value: Any) -> Bools:
+    def _equal(self, name: str, value: object) -> Bools:
         array = self._rows.column(name)
         if value is None:
             mask = kernels.is_null(array)

@@ -112,7 +112,7 @@ class WindowContents(Protocol):
         ...
 
     def load(
-        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+        self, parts: Mapping[int, object], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
         """Restore the values of ``parts``, and the ``lists`` that are not empty."""
         ...
@@ -132,7 +132,7 @@ class BoundedContents(ABC):
         """Its state as JSON."""
 
     @abstractmethod
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: object) -> None:
         """Restore what ``dump`` returned."""
 
     def parts(self) -> Iterable[tuple[int, str]]:
@@ -144,7 +144,7 @@ class BoundedContents(ABC):
         return ()
 
     def load(
-        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+        self, parts: Mapping[int, object], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
         """Restore the value of ``parts``."""
         self.load_dump(parts[0])

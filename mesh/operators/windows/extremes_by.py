@@ -33,7 +33,7 @@ def extreme_keys(name: str, *, largest: bool) -> Callable[[pa.RecordBatch], Sequ
     """For each event a key, the greatest for the extreme value; None for an event without one."""
     keys = sort_keys([(name, not largest)])
 
-    def of_rows(rows: pa.RecordBatch) -> Sequence[list[Any]]:
+    def of_rows(rows: pa.RecordBatch) -> Sequence[list[object]]:
         (row_keys,) = keys(rows)
         missing = rows.column(name).is_null().to_pylist()
         return [[None if m else key for key, m in zip(row_keys, missing, strict=True)]]
@@ -41,7 +41,7 @@ def extreme_keys(name: str, *, largest: bool) -> Callable[[pa.RecordBatch], Sequ
     return of_rows
 
 
-def _stored(event: _Event) -> list[Any]:
+def _stored(event: _Event) -> list[object]:
     return [plain_key((event[0],)), *event[1:]]
 
 
@@ -57,7 +57,7 @@ class _Sliding(BoundedContents):
         self._held: list[_Event] = []
         self._came = 0
 
-    def _enter(self, key: Any, row: int, time_ms: int) -> None:
+    def _enter(self, key: object, row: int, time_ms: int) -> None:
         """Add an event; those before it that have a lesser value and leave earlier are dropped."""
         self._held = [one for one in self._held if not (one[0] <= key and one[2] <= time_ms)]
         self._came += 1
@@ -191,7 +191,7 @@ class _ExtremeBatch(BoundedContents):
         self._expires: _Event | None = None
         self._emitted_ms = 0
 
-    def _gather(self, key: Any, row: int, time_ms: int) -> None:
+    def _gather(self, key: object, row: int, time_ms: int) -> None:
         if self._best is None or self._best[0] <= key:
             self._best = key, row, time_ms, 0
 

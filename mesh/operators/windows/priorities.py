@@ -39,7 +39,7 @@ class Priorities(BoundedContents):
 
     def __init__(self, span_ms: int) -> None:
         self._span_ms = span_ms
-        self._held: dict[Any, _Held] = {}
+        self._held: dict[object, _Held] = {}
         #: The timer that is set, not after the next step.
         self._due_ms: int | None = None
 

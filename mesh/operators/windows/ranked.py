@@ -33,7 +33,7 @@ class _Ranked(BoundedContents):
         self._counts: dict[Any, list[Any]] = {}
         #: Row and time of the last event.
         self._at: tuple[int, int] | None = None
-        self._before: list[Any] | None = None
+        self._before: list[object] | None = None
 
     def _gather(self, row: int, time_ms: int, value: Any) -> None:
         self._at = row, time_ms
@@ -70,7 +70,7 @@ class _Ranked(BoundedContents):
         self._at = None if at is None else (at[0], at[1])
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A value as JSON has it: an int and a float without their sizes."""
     return value.item() if hasattr(value, "item") else value
 

@@ -90,7 +90,7 @@ class _Descending:
         return hash(self.text)
 
 
-def plain_key(key: Row) -> list[Any]:
+def plain_key(key: Row) -> list[object]:
     """A key as JSON: numbers, and texts as hexadecimal digits after their direction."""
     return [
         f"-{part.text.hex()}"
@@ -102,7 +102,7 @@ def plain_key(key: Row) -> list[Any]:
     ]
 
 
-def key_of(key: list[Any]) -> Row:
+def key_of(key: list[object]) -> Row:
     """The key that ``plain_key`` wrote."""
     return tuple(
         part
@@ -125,7 +125,7 @@ def sort_keys(
     return keys
 
 
-def _sortable(column: ArrowArray, falls: bool) -> list[Any]:
+def _sortable(column: ArrowArray, falls: bool) -> list[object]:
     values = column.to_pylist()
     if pa.types.is_string(column.type):
         # Java compares texts by their 16 bit units.

@@ -107,11 +107,11 @@ class _Keyed:
             key, row, time_ms, place = parts[number]
             self._held[key] = _Held(number, row, time_ms, place)
 
-    def _dump(self) -> Any:
+    def _dump(self) -> object:
         """The state of a kind beside its events, as JSON."""
         return None
 
-    def _load_dump(self, state: Any) -> None:
+    def _load_dump(self, state: object) -> None:
         """Restore what ``_dump`` returned."""
 
 
@@ -197,7 +197,7 @@ class UniqueTime(_Keyed):
     def _in_order(self) -> list[_Held]:
         return list(self._held.values())
 
-    def _dump(self) -> Any:
+    def _dump(self) -> object:
         return self._latest_ms
 
     def _load_dump(self, state: Any) -> None:
@@ -239,7 +239,7 @@ class _UniqueBatch(_Keyed):
         """The rows in it."""
         return [*self._expires, *super().rows()]
 
-    def _dump(self) -> Any:
+    def _dump(self) -> object:
         return [self._expires, self._emitted_ms]
 
     def _load_dump(self, state: Any) -> None:
@@ -283,7 +283,7 @@ class UniqueTimeBatch(_UniqueBatch):
         if ends_ms is not None:
             self._emit(ends_ms, to)
 
-    def _dump(self) -> Any:
+    def _dump(self) -> object:
         return [self._periods.dump(), super()._dump()]
 
     def _load_dump(self, state: Any) -> None:
@@ -369,7 +369,7 @@ class UniqueExternalTimeBatch(_UniqueBatch):
         for one in held:
             to.emit(one.row, CURRENT, one.time_ms)
 
-    def _dump(self) -> Any:
+    def _dump(self) -> object:
         return [self._end_ms, self._latest_ms, self._late_ms, self._due_ms, super()._dump()]
 
     def _load_dump(self, state: Any) -> None:

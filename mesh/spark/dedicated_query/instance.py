@@ -390,5 +390,5 @@ def _end_offsets(progress: Any) -> dict[str, dict[str, int]]:
     return ends
 
 
-def _consumed(progress: Any) -> dict[str, int]:
+def _consumed(progress: object) -> dict[str, int]:
     return {stream: offset["sequence"] for stream, offset in _end_offsets(progress).items()}

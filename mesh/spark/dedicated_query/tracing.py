@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -104,7 +104,7 @@ class TracedTask:
             trace.end(messaging_batch_message_count=count)
 
 
-def parents(headers: Any) -> list[str | None]:
+def parents(headers: object) -> list[str | None]:
     """Each ``traceparent`` once, in the order of the messages.
 
     Args:
@@ -117,7 +117,7 @@ def parents(headers: Any) -> list[str | None]:
 def with_parent(rows: pa.RecordBatch, parent: str) -> pa.RecordBatch:
     """Rows for the sink with this ``traceparent``; empty for none."""
     count = rows.num_rows
-    column: Any = pa.nulls(count, _SINK_COLUMN.type)
+    column = pa.nulls(count, _SINK_COLUMN.type)
     if parent:
         column = arrow.MapArray.from_arrays(
             pa.array(np.arange(count + 1, dtype=np.int32)),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 class SessionLink(Protocol):
     """A connection that transfers pickled objects; one thread reads, any may send."""
 
-    def send(self, obj: Any) -> None:
+    def send(self, obj: object) -> None:
         """Send an object; OSError if the other side is gone."""
         ...
 
@@ -204,7 +204,7 @@ class TlsLink:
         #: Received bytes that are not read.
         self._received = b""
 
-    def send(self, obj: Any) -> None:
+    def send(self, obj: object) -> None:
         """See ``SessionLink``."""
         self._shake_hands()
         data = pickle.dumps(obj)
@@ -260,7 +260,7 @@ class TlsLink:
         if not self._received:
             self._received = self._retried(partial(self._socket.recv, _CHUNK), wait_s)
 
-    def _retried(self, call: Callable[[], Any], wait_s: float | None = _TIMEOUT_S) -> Any:
+    def _retried(self, call: Callable[[], object], wait_s: float | None = _TIMEOUT_S) -> Any:
         """Repeat a call of OpenSSL until it needs to wait for nothing."""
         while True:
             try:
