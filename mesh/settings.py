@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def setting(
-    default: Any,
+    default: object,
     help: str,
     *,
     least: float = 0,
@@ -653,7 +653,7 @@ _KINDS: dict[type, str] = {
 }
 
 
-def _value(variable: str, text: str) -> Any:
+def _value(variable: str, text: str) -> object:
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -687,7 +687,7 @@ def _unknown(name: str, names: set[str]) -> MeshError:
     )
 
 
-def _check(name: str, value: Any, of: Field[Any]) -> Any:
+def _check(name: str, value: object, of: Field[object]) -> object:
     default = of.default
     if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)

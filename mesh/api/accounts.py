@@ -31,41 +31,41 @@ class AccountRoutes:
         self._oidc = access.oidc
 
     @serves(AccountOperations.me)
-    async def me(self, request: Request) -> Any:
+    async def me(self, request: Request) -> object:
         identity = _identity()
         grants = [grant_values(one) for one in identity.grants]
         return {"user": identity.user, "how": identity.how, "grants": grants}
 
     @serves(AccountOperations.users)
-    async def users(self, request: Request) -> Any:
+    async def users(self, request: Request) -> object:
         return self._accounts.users()
 
     @serves(AccountOperations.put_user)
-    async def put_user(self, request: Request) -> Any:
+    async def put_user(self, request: Request) -> object:
         user, is_new = await self._accounts.put_user(_identity(), await _object(request))
         return Json(user, HTTPStatus.CREATED if is_new else HTTPStatus.OK)
 
     @serves(AccountOperations.delete_user)
-    async def delete_user(self, request: Request, user: str) -> Any:
+    async def delete_user(self, request: Request, user: str) -> object:
         await self._accounts.delete_user(user)
         return {"user": user, "message": f'user "{user}" is removed'}
 
     @serves(AccountOperations.end_sessions)
-    async def end_sessions(self, request: Request, user: str) -> Any:
+    async def end_sessions(self, request: Request, user: str) -> object:
         return {"user": user, "sessions": await self._accounts.end_sessions(user)}
 
     @serves(AccountOperations.tokens)
-    async def tokens(self, request: Request) -> Any:
+    async def tokens(self, request: Request) -> object:
         return self._accounts.tokens(_identity())
 
     @serves(AccountOperations.make_token)
-    async def make_token(self, request: Request) -> Any:
+    async def make_token(self, request: Request) -> object:
         identity = _identity()
         token = await self._accounts.make_token(identity, await _object(request))
         return Json(token, HTTPStatus.CREATED)
 
     @serves(AccountOperations.delete_token)
-    async def delete_token(self, request: Request, token: str) -> Any:
+    async def delete_token(self, request: Request, token: str) -> object:
         await self._accounts.delete_token(_identity(), token)
         return {"token": token, "message": "the token is revoked"}
 
@@ -74,7 +74,7 @@ class AccountRoutes:
         return await self._accounts.audit(filter_of(criteria), limit)
 
     @serves(AccountOperations.provider)
-    async def provider(self, request: Request) -> Any:
+    async def provider(self, request: Request) -> object:
         settings = self._oidc
         if settings is None:
             raise MeshError("MESH-A404", "this manager has no identity provider")

@@ -32,7 +32,7 @@ class BackupRoutes:
         return Json(backup, HTTPStatus.CREATED, headers={"Location": where})
 
     @serves(BackupOperations.backups)
-    async def list_all(self, request: Request, app: str) -> Any:
+    async def list_all(self, request: Request, app: str) -> object:
         return await self._service.backups.list_all(app)
 
     @serves(BackupOperations.delete_backup, BackupOperations.delete_backups)
@@ -49,7 +49,7 @@ class BackupRoutes:
         before: str | None,
         other: str | None,
         replay: bool,
-    ) -> Any:
+    ) -> object:
         if other is not None:
             other = names.app_token(other)
             require(Permission.APPS_MANAGE, other)

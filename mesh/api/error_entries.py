@@ -57,13 +57,13 @@ class ErrorEntryRoutes:
         return described(name, entry, is_whole=True)
 
     @serves(OriginalOperations.discard_entry)
-    async def discard(self, request: Request, id: int, app: str) -> Any:
+    async def discard(self, request: Request, id: int, app: str) -> object:
         name, entry = await self._find_entry(id, app, Permission.DATA_WRITE)
         await self._service.events.discard(name, [entry["id"]], by=user_of(request))
         return {"message": f"entry {entry['id']} is deleted"}
 
     @serves(OriginalOperations.discard_entries)
-    async def discard_many(self, request: Request, app: str, days: float | None) -> Any:
+    async def discard_many(self, request: Request, app: str, days: float | None) -> object:
         apps = await self._apps(app, Permission.DATA_WRITE, is_required=days is None)
         events, age_s = self._service.events, (days or 0) * _DAY_S
         counts = [await events.discard_older(one, age_s, by=user_of(request)) for one in apps]
@@ -84,7 +84,7 @@ class ErrorEntryRoutes:
                     )
         return {"success": True}
 
-    async def _replay(self, app: str, id_: int, event: Any, by: str) -> None:
+    async def _replay(self, app: str, id_: int, event: object, by: str) -> None:
         stored = await self._service.events.failed_one(app, id_)
         shown = described(app, stored, is_whole=True).get("event")
         data = None

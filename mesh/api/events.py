@@ -71,14 +71,14 @@ class EventRoutes:
         )
 
     @serves(EventOperations.discard)
-    async def discard(self, request: Request, app: str, id: int) -> Any:
+    async def discard(self, request: Request, app: str, id: int) -> object:
         await self._service.events.failed_one(app, id)
         return await self._service.events.discard(app, [id], by=user_of(request))
 
     @serves(EventOperations.discard_many)
     async def discard_many(
         self, request: Request, app: str, all: bool | None, older_than_s: float | None
-    ) -> Any:
+    ) -> object:
         events = self._service.events
         if older_than_s is not None:
             count = await events.discard_older(app, older_than_s, by=user_of(request))
@@ -89,7 +89,7 @@ class EventRoutes:
         return await events.discard(app, None, by=user_of(request))
 
     @serves(EventOperations.simulate)
-    async def single(self, request: Request) -> Any:
+    async def single(self, request: Request) -> object:
         return await self._send([_event(await json_body(request, BODY_BYTES_MAX))])
 
     @serves(SimulationOperations.feed)
@@ -111,7 +111,7 @@ class EventRoutes:
             )
         return await self._send([_event(value) for value in values])
 
-    async def _send(self, events: list[tuple[str, SimulatedEvent]]) -> Any:
+    async def _send(self, events: list[tuple[str, SimulatedEvent]]) -> object:
         for app in {app for app, _ in events}:
             require(Permission.DATA_WRITE, app)
         sent = 0
@@ -125,7 +125,7 @@ def _app_of(pair: tuple[str, SimulatedEvent]) -> str:
     return pair[0]
 
 
-def _chosen(values: Any) -> tuple[list[int] | None, bytes | None]:
+def _chosen(values: object) -> tuple[list[int] | None, bytes | None]:
     """The body of a replay: entries, None for all; and an event in place of one."""
     match values:
         case {"all": True}:
@@ -142,7 +142,7 @@ def _chosen(values: Any) -> tuple[list[int] | None, bytes | None]:
             raise _not_a_request('{"ids": [..]}, {"all": true} or {"id": .., "event": {..}}')
 
 
-def _is_id(value: Any) -> bool:
+def _is_id(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < ID_MAX
 
 

@@ -43,7 +43,7 @@ class FeedRoutes:
     def __init__(self, service: ManagerService) -> None:
         self._feeds = service.feeds
 
-    async def create(self, request: Request, values: Any) -> Response:
+    async def create(self, request: Request, values: object) -> Response:
         """Store a simulation."""
         _require_for(values)
         try:
@@ -54,8 +54,8 @@ class FeedRoutes:
 
     @serves(SimulationOperations.feeds)
     async def all(self, request: Request) -> Response:
-        active: list[Any] = []
-        inactive: list[Any] = []
+        active = []
+        inactive = []
         for values, reason in await self._feeds.list_all():
             if not all(sees(Permission.APPS_VIEW, app) for app in feed_of(values).apps):
                 continue
@@ -132,12 +132,12 @@ class FeedRoutes:
         return name
 
 
-def _require_for(values: Any) -> None:
+def _require_for(values: object) -> None:
     for app in feed_of(values).apps:
         require(Permission.DATA_WRITE, app)
 
 
-def _said(status: HTTPStatus, message: str, **more: Any) -> Response:
+def _said(status: HTTPStatus, message: str, **more: object) -> Response:
     word = status.phrase.replace(" ", "_").upper()
     return Json({"status": word, "message": message, **more}, status)
 

@@ -11,7 +11,7 @@ the whole token, so no cookie has any rights.  It is sent as ``Authorization: Be
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 from mesh.api.auth import LOGIN, LOGIN_PREFIX, logged
@@ -56,7 +56,7 @@ class LoginRoutes:
                 return _refused(HTTPStatus.BAD_REQUEST, "grantType_not_supported", message)
 
     @serves(OriginalOperations.logout)
-    async def logout(self, request: Request, product: str) -> Any:
+    async def logout(self, request: Request, product: str) -> object:
         name = _name(request)
         if (current.get() or ANYONE).how != LOGIN or name is None:
             raise MeshError(

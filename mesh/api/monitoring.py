@@ -35,7 +35,7 @@ class Monitoring:
         self._service = service
 
     @serves(AppOperations.statistics)
-    async def statistics(self, request: Request) -> Any:
+    async def statistics(self, request: Request) -> object:
         apps = [with_status(app) for app in await visible_apps(self._service)]
         return statistics(apps, self._service.now_ms())
 
@@ -54,7 +54,7 @@ class Monitoring:
         return await self._service.nodes()
 
     @serves(OriginalOperations.managers)
-    async def managers(self, request: Request) -> Any:
+    async def managers(self, request: Request) -> object:
         nodes = values_of(await self._service.nodes())
         return [
             {**n, "haStatus": "Active" if n.get("leads") else "Passive", "groupId": "mesh"}
@@ -63,7 +63,7 @@ class Monitoring:
         ]
 
     @serves(OriginalOperations.is_active)
-    async def is_active(self, request: Request) -> Any:
+    async def is_active(self, request: Request) -> object:
         leadership = await self._service.leadership()
         values = {
             "isActive": leadership.leads,
@@ -73,7 +73,7 @@ class Monitoring:
         return Json(values, HTTPStatus.OK if leadership.leads else HTTPStatus.NOT_FOUND)
 
     @serves(OriginalOperations.parents)
-    async def parents(self, request: Request) -> Any:
+    async def parents(self, request: Request) -> object:
         nodes = await self._by_name()
         return [
             {**_parent(app), "children": _children(app, nodes, self._service.now_ms())}
@@ -81,21 +81,21 @@ class Monitoring:
         ]
 
     @serves(OriginalOperations.children)
-    async def children(self, request: Request, app: str) -> Any:
+    async def children(self, request: Request, app: str) -> object:
         status = values_of(await self._service.status(app))
         texts = {group.name: group.text for group in (await self._service.app(app)).groups}
         children = _children(status, await self._by_name(), self._service.now_ms())
         return [{**one, "siddhiApp": texts.get(one["group"], "")} for one in children]
 
     @serves(OriginalOperations.execution)
-    async def execution(self, request: Request, app: str) -> Any:
+    async def execution(self, request: Request, app: str) -> object:
         spec = await self._service.app(app)
         if "text/plain" in request.headers.get("accept", ""):
             return Response(spec.text, media_type="text/plain")
         return {"content": spec.text}
 
     @serves(OriginalOperations.workers_count)
-    async def workers_count(self, request: Request, details: bool) -> Any:
+    async def workers_count(self, request: Request, details: bool) -> object:
         workers = await self._workers()
         if not details:
             return len(workers)
@@ -103,7 +103,7 @@ class Monitoring:
         return {"clusteredWorkers": len(workers), "ready": ready}
 
     @serves(OriginalOperations.workers)
-    async def workers(self, request: Request) -> Any:
+    async def workers(self, request: Request) -> object:
         return [
             {
                 "nodeId": n["id"],
@@ -116,7 +116,7 @@ class Monitoring:
         ]
 
     @serves(ClusterOperations.overview)
-    async def overview(self, request: Request) -> Any:
+    async def overview(self, request: Request) -> object:
         values = values_of(await self._service.overview())
         return {**values, "flows": await self._service.flows()}
 
@@ -136,7 +136,7 @@ class Monitoring:
         )
 
     @serves(ClusterOperations.metrics)
-    async def metrics(self, request: Request) -> Any:
+    async def metrics(self, request: Request) -> object:
         leadership = await self._service.leadership()
         manager = ManagerValues(leadership.manager, leadership.leads, self._service.telemetry.bytes)
         cluster = None

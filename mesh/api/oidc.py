@@ -209,7 +209,7 @@ class Provider:
             raise _invalid("its key is not among the provider's")
         return key
 
-    def _cached_key(self, key_id: str) -> Any:
+    def _cached_key(self, key_id: str) -> object:
         keys = self._keys.keys if self._keys is not None else ()
         return next((key for key in keys if key.kid == key_id), None)
 

@@ -52,7 +52,7 @@ class OriginalRoutes:
         return any(one.app == app for one in await visible_apps(self._service))
 
     @serves(OriginalOperations.is_active_node)
-    async def is_active_node(self, request: Request) -> Any:
+    async def is_active_node(self, request: Request) -> object:
         return (await self._service.leadership()).leads
 
     @serves(OriginalOperations.all_elements)
@@ -100,25 +100,25 @@ class OriginalRoutes:
         ]
 
     @serves(OriginalOperations.has_role)
-    async def has_role(self, request: Request, suffix: str) -> Any:
+    async def has_role(self, request: Request, suffix: str) -> object:
         # It may be any permission or role of this system, too.
         identity = current.get() or ANYONE
         return any(some <= identity.everywhere for some in named(suffix))
 
     @serves(OriginalOperations.permissions)
-    async def permissions(self, request: Request, product: str) -> Any:
+    async def permissions(self, request: Request, product: str) -> object:
         names = [name for name in SETS if name.startswith(f"{product}.")]
         return [{"permissionID": permission_id(n), "permissionString": n} for n in names]
 
     @serves(OriginalOperations.roles_of)
-    async def roles_of(self, request: Request, permission: str) -> Any:
+    async def roles_of(self, request: Request, permission: str) -> object:
         may = SETS[_permission(permission)]
         return [
             {"id": name, "name": name} for name, permissions in ROLES.items() if may <= permissions
         ]
 
     @serves(OriginalOperations.role_has)
-    async def role_has(self, request: Request, permission: str, role: str) -> Any:
+    async def role_has(self, request: Request, permission: str, role: str) -> object:
         name = _permission(permission)
         if role not in ROLES:
             raise MeshError("MESH-A404", f'role "{role}" does not exist')
@@ -127,7 +127,7 @@ class OriginalRoutes:
         return {"code": 4, "type": "ok", "message": message, "hasPermission": has}
 
     @serves(OriginalOperations.set_statistics, OriginalOperations.set_all_statistics)
-    async def set_statistics(self, request: Request, app: str = "") -> Any:
+    async def set_statistics(self, request: Request, app: str = "") -> object:
         body = await json_body(request, BODY_BYTES_MAX)
         level = level_of(body)
         names = [app] if app else [one.app for one in await visible_apps(self._service)]
@@ -143,7 +143,7 @@ class OriginalRoutes:
         }
 
     @serves(OriginalOperations.delete_revisions)
-    async def delete_revisions(self, request: Request) -> Any:
+    async def delete_revisions(self, request: Request) -> object:
         by, deleted = user_of(request), {}
         for one in await visible_apps(self._service):
             deleted[one.app] = await self._service.backups.delete(one.app, None, by=by)
@@ -174,7 +174,7 @@ class OriginalRoutes:
         }
 
     @serves(OriginalOperations.system_details)
-    async def system_details(self, request: Request) -> Any:
+    async def system_details(self, request: Request) -> object:
         return {
             "osName": platform.system(),
             "osVersion": platform.release(),
@@ -208,7 +208,7 @@ def named(suffix: str) -> list[frozenset[Permission]]:
     return sets or [frozenset({Permission(name)}) for one in Permission if one == name]
 
 
-def level_of(body: Any) -> StatisticsLevel:
+def level_of(body: object) -> StatisticsLevel:
     """The level that a request names; MESH-A400 for another one."""
     match body:
         case {"enabledSiddhiStatLevel": str(name)} | {"enabledStatLevel": str(name)}:

@@ -38,7 +38,7 @@ class PreviewRoutes:
         return await self._service.previews.preview(text, **arguments)
 
 
-def preview_request(values: Any) -> JsonObject:
+def preview_request(values: object) -> JsonObject:
     """The arguments of ``Previews.preview`` from JSON values, with ``name``; MESH-A400."""
     if not isinstance(values, dict):
         raise MeshError("MESH-A400", "a preview is a JSON object")

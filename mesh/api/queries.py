@@ -31,7 +31,7 @@ class QueryRoutes:
         self._service = service
 
     @serves(OriginalOperations.init_aggregation)
-    async def init_aggregation(self, request: Request) -> Any:
+    async def init_aggregation(self, request: Request) -> object:
         # In the system before this one the call loads the values again from a database.
         values = await json_body(request, BODY_BYTES_MAX)
         body = values if isinstance(values, dict) else {}

@@ -47,7 +47,7 @@ class Json(Response):
 
     media_type = "application/json"
 
-    def render(self, content: Any) -> bytes:
+    def render(self, content: object) -> bytes:
         """As JSON, with a newline so that a terminal shows the prompt below it."""
         return orjson.dumps(content) + b"\n"
 

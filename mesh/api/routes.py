@@ -135,7 +135,7 @@ class AppRoutes:
         return await self._service.check(text)
 
     @serves(AppOperations.switch)
-    async def switch(self, request: Request, app: str, active: bool | None) -> Any:
+    async def switch(self, request: Request, app: str, active: bool | None) -> object:
         if active is None:
             state = values_of(await self._service.status(app)).get("state")
             active = state == "paused"
@@ -181,7 +181,7 @@ class AppRoutes:
         return {"app": app, **counts, "findings": findings}
 
     @serves(AppOperations.guarantees)
-    async def guarantees(self, request: Request, app: str) -> Any:
+    async def guarantees(self, request: Request, app: str) -> object:
         return await self._service.guarantees.of_app(app)
 
     @serves(AppOperations.streams)
@@ -207,7 +207,7 @@ class AppRoutes:
         return await self._service.story(app)
 
     @serves(ClusterOperations.health)
-    async def health(self, request: Request) -> Any:
+    async def health(self, request: Request) -> object:
         if self._service.is_live():
             return {"status": "up"}
         return Json({"status": "down"}, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -219,7 +219,7 @@ class AppRoutes:
         return Json(values, HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK)
 
     @serves(ClusterOperations.order_node)
-    async def order_node(self, request: Request, node: str, order: str) -> Any:
+    async def order_node(self, request: Request, node: str, order: str) -> object:
         if order not in ORDERS:
             raise MeshError(
                 "MESH-A404",
@@ -229,7 +229,7 @@ class AppRoutes:
         return await self._service.order_node(node, ORDERS[order], by=user_of(request))
 
     @serves(ClusterOperations.openapi)
-    async def openapi(self, request: Request) -> Any:
+    async def openapi(self, request: Request) -> object:
         return document()
 
 

@@ -39,14 +39,14 @@ class TimeRoutes:
         path: list[str],
         time: list[str],
         until: list[str],
-    ) -> Any:
+    ) -> object:
         inputs = _history(stream, path, time, until)
         done = await self._service.backfills.backfill(text, inputs, by=user_of(request))
         where = {"Location": f"/siddhi-apps/{done.app}"}
         return Json(done, HTTPStatus.CREATED, headers=where)
 
     @serves(TimeOperations.promote)
-    async def promote(self, request: Request, app: str, replaces: str | None) -> Any:
+    async def promote(self, request: Request, app: str, replaces: str | None) -> object:
         calls = self._service.promotions
         require(Permission.APPS_MANAGE, calls.app_of(app))
         return await calls.promote(app, replaces=replaces, by=user_of(request))
@@ -65,7 +65,9 @@ class TimeRoutes:
         return await self._service.past.compare(app, other, stream, key, ignore)
 
     @serves(TimeOperations.why)
-    async def why(self, request: Request, app: str, stream: str, sequence: str, index: int) -> Any:
+    async def why(
+        self, request: Request, app: str, stream: str, sequence: str, index: int
+    ) -> object:
         if not _NUMBER.fullmatch(sequence):
             raise parameter_error("sequence", sequence, "a number")
         return await self._service.past.why(app, stream, int(sequence), index)

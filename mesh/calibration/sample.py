@@ -90,7 +90,7 @@ def hints_of(text: str) -> Hints:
     )
 
 
-def nodes(tree: Any) -> Iterator[Any]:
+def nodes(tree: object) -> Iterator[Any]:
     """A syntax tree's nodes, the root first."""
     if isinstance(tree, tuple):
         for one in tree:
@@ -168,7 +168,7 @@ class Sampler:
             return pa.array(drawn).cast(column_type)
         return pa.array(self._random.uniform(low, high, count)).cast(column_type)
 
-    def _drawn(self, of: int, count: int) -> Any:
+    def _drawn(self, of: int, count: int) -> object:
         return pa.array(self._random.integers(0, of, count))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -185,7 +185,7 @@ def audit(
     _show(output, entries, rows)
 
 
-def _show(output: Output, answer: Any, rows: list[JsonObject]) -> None:
+def _show(output: Output, answer: object, rows: list[JsonObject]) -> None:
     columns = list(rows[0]) if rows else []
     show_rows(output, answer, columns, [list(row.values()) for row in rows])
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Commands(TyperGroup):
     """Command group that prints a ``MeshError`` without a traceback."""
 
-    def invoke(self, ctx: Any) -> Any:
+    def invoke(self, ctx: Any) -> object:
         """Run the command."""
         try:
             return super().invoke(ctx)

@@ -234,7 +234,7 @@ class Demo:
     async def _publish(self, js: JetStreamContext, start: int, end: int) -> float:
         """Publish events at once; returns events per second, first to last acknowledgement."""
         began_s = time.monotonic()
-        pending: set[asyncio.Future[Any]] = set()
+        pending = set()
         for number in range(start, end):
             pending.add(await self._send(js, number))
             if len(pending) >= _WINDOW:

@@ -40,7 +40,7 @@ def manual() -> dict[str, str]:
     return pages
 
 
-def _of_root(root: Any, context: Any, chapters: dict[str, str]) -> Iterator[str]:
+def _of_root(root: Any, context: object, chapters: dict[str, str]) -> Iterator[str]:
     first, _, rest = root.help.partition("\n\n")
     yield from _head("mesh", "a mesh of streaming apps on NATS")
     yield f".SH SYNOPSIS\n.B mesh\n.I COMMAND\n.RI [ OPTIONS ]\n.SH DESCRIPTION\n{_text(first)}\n"
@@ -57,7 +57,9 @@ def _of_root(root: Any, context: Any, chapters: dict[str, str]) -> Iterator[str]
     yield ".SH SEE ALSO\n.B mesh help\nlists the pages of the documentation.\n"
 
 
-def _of_command(name: str, command: Any, context: Any, chapters: dict[str, str]) -> Iterator[str]:
+def _of_command(
+    name: str, command: Any, context: object, chapters: dict[str, str]
+) -> Iterator[str]:
     yield from _head(f"mesh-{name}", _summary(command).rstrip("."))
     sub_context = command.make_context(name, [], context, resilient_parsing=True)
     members = getattr(command, "commands", {})
@@ -87,7 +89,7 @@ def _summary(command: Any) -> str:
     return " ".join((command.help or "").partition("\n\n")[0].split())
 
 
-def _synopsis(name: str, command: Any, context: Any) -> str:
+def _synopsis(name: str, command: Any, context: object) -> str:
     words = [f"\\fB{_plain(name)}\\fP"]
     for one in command.get_params(context):
         if one.param_type_name == "argument":
@@ -96,7 +98,7 @@ def _synopsis(name: str, command: Any, context: Any) -> str:
     return " ".join([*words, "[\\fIOPTIONS\\fP]"]) + "\n.br\n"
 
 
-def _parameters(command: Any, context: Any, heading: str = ".SH") -> Iterator[str]:
+def _parameters(command: Any, context: object, heading: str = ".SH") -> Iterator[str]:
     pairs = [(one, one.get_help_record(context)) for one in command.get_params(context)]
     for kind, title in (("argument", "ARGUMENTS"), ("option", "OPTIONS")):
         records = [record for one, record in pairs if record and one.param_type_name == kind]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -34,7 +34,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("nats-config", rich_help_panel=_PANEL)(nats_config)
 
 
-def _many(flag: str, metavar: str, help: str) -> Any:
+def _many(flag: str, metavar: str, help: str) -> object:
     return typer.Option(flag, metavar=metavar, help=help)
 
 
@@ -114,7 +114,7 @@ def _read(
     from mesh.jetstream.accounts import ClusterServer, NatsUser, TlsFiles
     from mesh.model.nats_roles import NatsRole
 
-    roles: dict[str, Any] = {str(role): NatsUser(str(role), role) for role in NatsRole}
+    roles = {str(role): NatsUser(str(role), role) for role in NatsRole}
     path = folder / _STATE
     if not path.exists():
         del roles[NatsRole.OPERATOR]
@@ -183,7 +183,7 @@ def _grant(users: dict[str, NatsUser], kind: str, text: str) -> None:
     name, rest = _pair(text)
     user = users.get(check_name(name), NatsUser(name, ClientGrant()))
     assert isinstance(user.of, ClientGrant)
-    added: list[Any] = []
+    added = []
     for one in rest.split(","):
         if kind == "query" and one != "*" and not names.is_app_name(one):
             raise MeshError("MESH-U170", f'"{one}" is no name of an app')

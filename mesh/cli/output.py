@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 import typer
@@ -26,12 +26,12 @@ class Output(StrEnum):
     JSON = "json"
 
 
-def show_json(values: Any) -> None:
+def show_json(values: object) -> None:
     """Print values as indented JSON."""
     sys.stdout.write(orjson.dumps(values, option=orjson.OPT_INDENT_2).decode() + "\n")
 
 
-def show(output: Output, values: Any, text: str) -> None:
+def show(output: Output, values: object, text: str) -> None:
     """Print values as JSON, or as text if there is any."""
     if output is Output.JSON:
         show_json(values)
@@ -40,7 +40,7 @@ def show(output: Output, values: Any, text: str) -> None:
 
 
 def show_rows(
-    output: Output, values: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+    output: Output, values: object, columns: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> None:
     """Print values as JSON, or as a table."""
     if output is Output.JSON:
@@ -59,7 +59,7 @@ def counted(count: int, thing: str) -> str:
     return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print rows below headings; None is empty, numbers are right-aligned."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
@@ -137,7 +137,7 @@ def show_error(error: MeshError, text: str | None = None, source: str = "app.sid
     sys.stderr.write(error.render(text, source) + "\n")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):

@@ -6,7 +6,7 @@ import csv
 import sys
 import time
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -95,7 +95,7 @@ def _position(text: str) -> tuple[str, int]:
     return stream, int(sequence)
 
 
-def _cells(row: list[Any]) -> list[str | None]:
+def _cells(row: list[object]) -> list[str | None]:
     """Values as text, numbers with all their digits."""
     return [
         value if value is None or isinstance(value, str) else orjson.dumps(value).decode()

@@ -13,7 +13,7 @@ import webbrowser
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
@@ -221,7 +221,7 @@ class _Answer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Print nothing: the URL has the code."""
 
 

@@ -126,7 +126,7 @@ def find(options: dict[str, Any], file: Path | None = None) -> ClientContext:
     return replace(context, login=str((named or config_path()).parent / LOGINS))
 
 
-def address(**options: Any) -> ClientContext:
+def address(**options: object) -> ClientContext:
     """The context of a program: of ``options``, the environment and the context file; see ``find``.
 
     Values that are None are those of ``MESH_SERVER``, ``MESH_USER``, ``MESH_PASSWORD``,

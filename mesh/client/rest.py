@@ -119,7 +119,7 @@ class _Calls(
         return clone
 
     @abstractmethod
-    def _open(self, **options: Any) -> None:
+    def _open(self, **options: object) -> None:
         """Make the client of httpx."""
 
     def _options(self) -> JsonObject:
@@ -168,7 +168,7 @@ class _Calls(
             hint="Is it running?  --ca or --insecure is for its certificate.",
         )
 
-    def _values(self, answer: httpx.Response) -> Any:
+    def _values(self, answer: httpx.Response) -> object:
         """The values of an answer; its error is raised."""
         kind = answer.headers.get("content-type", "")
         # A picture, or metrics; a page is no answer of a manager.

@@ -316,7 +316,7 @@ def _bool(text: str) -> bool:
         raise ValueError(text) from error
 
 
-_READERS: dict[str, Callable[[str], Any]] = {
+_READERS: dict[str, Callable[[str], object]] = {
     "int": int,
     "long": int,
     "float": float,

@@ -11,7 +11,7 @@ neither is an option.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
@@ -39,7 +39,7 @@ def references_of(path: str) -> Mapping[str, Mapping[str, str]]:
         return {}
     try:
         with open(path, encoding="utf-8") as file:
-            references: Any = yaml.safe_load(file) or {}
+            references = yaml.safe_load(file) or {}
         return {
             str(name): {str(key): _text(value) for key, value in options.items()}
             for name, options in references.items()
@@ -65,7 +65,7 @@ def open_references(
     }
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, list):
         return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -72,7 +72,7 @@ class Board:
         self.clock = clock
         self._seen: tuple[float, Seen] | None = None
         self._turn = asyncio.Lock()
-        self._cache: dict[object, tuple[float, Any]] = {}
+        self._cache: dict[object, tuple[float, object]] = {}
 
     async def see(self) -> Seen:
         """The cluster now, as the user of the request may see it."""

@@ -62,7 +62,7 @@ class Entry:
         """The letter of the code."""
         return self.code[5]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The entry as JSON values."""
         example = self.example
         return {

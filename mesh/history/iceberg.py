@@ -23,6 +23,8 @@ from mesh.plan.history_files import unusable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyiceberg.table import Table
+
     from mesh.history.rows import PastRows
     from mesh.plan.history_iceberg import IcebergPlace
 
@@ -41,7 +43,7 @@ class HistoryIceberg:
     place: IcebergPlace
     schema: pa.Schema
     time: str
-    _cached_table: Any = field(default=None, init=False)
+    _cached_table: Table | None = field(default=None, init=False)
 
     def count(self) -> int:
         """The number of rows; 0 where rows were deleted, which only a read would tell."""
@@ -136,7 +138,7 @@ class HistoryIceberg:
         return self._cached_table
 
 
-def _opened(place: IcebergPlace) -> Any:
+def _opened(place: IcebergPlace) -> Table:
     try:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.table import StaticTable

@@ -20,7 +20,7 @@ from mesh.model import names
 from mesh.plan.history_files import unusable
 from mesh.plan.history_streams import stream_of
 from mesh.spark.instance_io import decoder_of
-from pyspark_nats.arrow import kernels
+from pyspark_nats.arrow import ArrowArray, kernels
 from pyspark_nats.decode import decode_messages
 from pyspark_nats.errors import DataLossError, RefusedError
 from pyspark_nats.protocol.connection import shared
@@ -158,7 +158,7 @@ class HistoryStream:
         """The events of whole messages; the others of them are counted."""
         batch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
         place = int(batch.column("_sequence")[-1].as_py())
-        times: Any = batch.column(self.time) if self.time else _times(batch)
+        times = batch.column(self.time) if self.time else _times(batch)
         is_good = kernels.and_(kernels.is_null(batch.column("_error")), kernels.is_valid(times))
         good = batch.append_column("_time_ms", kernels.cast(times, pa.int64())).filter(is_good)
         return PastRows(
@@ -170,9 +170,12 @@ class HistoryStream:
         )
 
 
-def _times(batch: pa.RecordBatch) -> Any:
+def _times(batch: pa.RecordBatch) -> ArrowArray:
     """The times of live events: the publisher's, or else the server's."""
-    return kernels.coalesce(batch.column("_event_time_ms"), batch.column("_timestamp_ms"))
+    times: ArrowArray = kernels.coalesce(
+        batch.column("_event_time_ms"), batch.column("_timestamp_ms")
+    )
+    return times
 
 
 def _longs(column: Any) -> Any:

@@ -80,7 +80,7 @@ class HistoryTable:
                 for some in result.partitions():
                     yield self._rows(names, some)
 
-    def _rows(self, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> PastRows:
+    def _rows(self, names: Sequence[str], rows: Sequence[Sequence[object]]) -> PastRows:
         try:
             values = zip(*rows, strict=True)
             columns = [self._column(n, list(some)) for n, some in zip(names, values, strict=True)]

@@ -281,7 +281,7 @@ class DirectoryBlobStore:
         stored_ns = self._files.get_file_info(self._path(name)).mtime_ns
         return stored_ns // 1_000_000 if stored_ns is not None else None
 
-    async def _call(self, do: Any, *arguments: Any) -> None:
+    async def _call(self, do: Any, *arguments: object) -> None:
         try:
             await asyncio.to_thread(do, *arguments)
         except FileNotFoundError:

@@ -118,7 +118,7 @@ class TlsClient(Client):
         self.takes_announced = True
         await super()._process_info(self._server_info, initial_connection=True)
 
-    def jetstream(self, **options: Any) -> JetStreamContext:
+    def jetstream(self, **options: object) -> JetStreamContext:
         """The JetStream of the client's domain."""
         if self.js_domain:
             options = {"domain": self.js_domain, **options}

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from nats.js.errors import NotFoundError
 
@@ -107,7 +107,7 @@ class Custody:
                 self._note(JournalEntry(f"made {stream} again", "NATS did not have it any more"))
         self.missing = left
 
-    async def put_back(self, bucket: str, records: Mapping[str, Any]) -> None:
+    async def put_back(self, bucket: str, records: Mapping[str, object]) -> None:
         """Write the records of a bucket that was made again, empty, unless others have."""
         written = 0
         for key, record in records.items():

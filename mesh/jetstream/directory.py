@@ -18,7 +18,7 @@ import hashlib
 import logging
 import secrets
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -170,7 +170,7 @@ class Directory:
     def _take(self, records: dict[str, bytes]) -> None:
         users: dict[str, DirectoryUser] = {}
         tokens: dict[str, ApiToken] = {}
-        resources: dict[tuple[str, str], dict[str, Any]] = {}
+        resources = {}
         setup: tuple[str, ...] = ()
         for key, data in records.items():
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -19,7 +19,7 @@ def stored_manifest(key: str, data: bytes | None) -> JsonObject:
         MeshError: MESH-S112, it is none: another client has written it, or a later version.
     """
     try:
-        content: Any = orjson.loads(data or b"")
+        content = orjson.loads(data or b"")
         kinds = {"epoch": int, "objects": dict, "manifest": dict}
         missing = [name for name, kind in kinds.items() if not isinstance(content[name], kind)]
         reason = f"{missing[0]} has another type" if missing else ""

@@ -7,7 +7,7 @@ which is compared without case: two spellings are one person, also when that per
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -35,7 +35,9 @@ def identity_name(user_name: str) -> str:
     return f"oidc:{user_name}"
 
 
-def provisioned(resources: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[str, Provisioned]:
+def provisioned(
+    resources: Mapping[tuple[str, str], Mapping[str, object]],
+) -> dict[str, Provisioned]:
     """The users of these resources by folded name.
 
     Args:
@@ -57,5 +59,5 @@ def provisioned(resources: Mapping[tuple[str, str], Mapping[str, Any]]) -> dict[
     return users
 
 
-def _objects(value: Any) -> Iterable[JsonMapping]:
+def _objects(value: object) -> Iterable[JsonMapping]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

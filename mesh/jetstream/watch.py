@@ -144,7 +144,7 @@ class ClusterView:
                     await self._changed.wait()
         return self.news
 
-    def took_write(self, bucket: str, key: str, value: Any, revision: int) -> None:
+    def took_write(self, bucket: str, key: str, value: object, revision: int) -> None:
         """Apply our own write at once, so that the next decision sees it before the watch does."""
         self._take(bucket, key, value, revision)
 
@@ -221,7 +221,7 @@ class ClusterView:
                 await subscription.unsubscribe()
 
     async def _take_all(
-        self, bucket: str, records: dict[str, tuple[Any, int]], upto: float
+        self, bucket: str, records: dict[str, tuple[object, int]], upto: float
     ) -> dict[str, tuple[Any, int]] | None:
         """Apply a bucket that was read up to a sequence; returns None."""
         # Before the request: a write that is acknowledged meanwhile is not ahead of the stream.
@@ -251,7 +251,7 @@ class ClusterView:
         await asyncio.sleep(_AGAIN_S)
         return True
 
-    def _record(self, bucket: str, message: Msg) -> tuple[str, Any, int] | None:
+    def _record(self, bucket: str, message: Msg) -> tuple[str, object, int] | None:
         """The key, record and revision of a message; None for a record that can't be read."""
         if bucket == names.CONTROL_BUCKET:
             self._records.hear(self._clock.monotonic_s())
@@ -269,6 +269,6 @@ class ClusterView:
         self.unreadable.pop((bucket, key), None)
         return key, value, message.metadata.sequence.stream
 
-    def _take(self, bucket: str, key: str, value: Any, revision: int) -> None:
+    def _take(self, bucket: str, key: str, value: object, revision: int) -> None:
         if self._records.take(bucket, key, value, revision, self._clock.monotonic_s()):
             self._changed.set()

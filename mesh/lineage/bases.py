@@ -91,5 +91,5 @@ def reached(manifest: Manifest) -> dict[str, int]:
 
 def outputs(manifest: Manifest) -> int:
     """The number of rows that a part has emitted by then."""
-    scalars: Any = subset(State({}, dict(manifest.scalars)), "own").scalars
+    scalars = subset(State({}, dict(manifest.scalars)), "own").scalars
     return int(scalars.get("outputs", 0))

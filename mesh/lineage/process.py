@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def why(
     nats: NatsSettings, record: AppRecord, store: str, stream: str, sequence: int, index: int
-) -> Any:
+) -> object:
     """The lineage of an event, as JSON values; see ``Lineage.why``.  ``store``: of backups."""
 
     async def answer() -> Any:

@@ -63,7 +63,7 @@ def events_of(js_stream: str, channel: Channel, messages: Sequence[LogMessage]) 
     data = pa.array([m.data for m in messages], pa.binary())
     kinds = pa.array([m.headers.get("Content-Type", "") for m in messages], pa.string())
     decoder = decoder_of(channel)
-    parts: list[tuple[pa.RecordBatch, Any, Any, Any, Any]] = []
+    parts = []
     at = 0
     while at < len(messages):
         some = messages[at:]

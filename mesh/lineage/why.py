@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -363,7 +363,7 @@ class Lineage:
         return self._io(group, next(n for n in numbers if partition in group.partitions_of(n)))
 
 
-def _values(events: ReplayedEvents, row: int) -> list[Any]:
+def _values(events: ReplayedEvents, row: int) -> list[object]:
     return [column[row].as_py() for column in events.rows.columns]
 
 

@@ -423,7 +423,7 @@ async def _check_stores(client: Client, spec: AppSpec, snapshot: ClusterSnapshot
     question = orjson.dumps({"text": spec.text, "only": [], "stores": True})
     try:
         answer = await client.request(names.check_subject(min(ready)), question, timeout=_ANSWER_S)
-        reply: Any = orjson.loads(answer.data)
+        reply = orjson.loads(answer.data)
     except (NatsError, TimeoutError, OSError, orjson.JSONDecodeError):
         return
     if isinstance(reply, dict) and reply.get("code"):

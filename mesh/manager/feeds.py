@@ -337,7 +337,7 @@ class Feeds:
         self._changed.set()
 
 
-def _checked(values: Any) -> Feed:
+def _checked(values: object) -> Feed:
     """The feed of a configuration; MESH-A400, MESH-A413."""
     feed = feed_of(values)
     check(feed)

@@ -87,7 +87,7 @@ class LanguageDesk:
 
 def answer_of(
     kind: str, text: str, name: str, types: tuple[tuple[str, str], ...], line: int, column: int
-) -> Any:
+) -> object:
     """See ``LanguageDesk.answer``; ``types``: those of references."""
     return _ANSWERS[kind](_document(text, name, types), line, column)
 

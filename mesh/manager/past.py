@@ -52,7 +52,7 @@ class PastQuestions:
             process or _PROCESS, ANSWER_S, "questions about the past wait"
         )
 
-    async def why(self, app: str, stream: str, sequence: int, index: int) -> Any:
+    async def why(self, app: str, stream: str, sequence: int, index: int) -> object:
         """The lineage of an event of ``app``, as the values of ``mesh.model.lineage.Cause``.
 
         Raises:
@@ -101,5 +101,5 @@ class PastQuestions:
         """The last events of streams in a range, and notes; see ``mesh.lineage.stored``."""
         return await self._ask(f"{_MODULE}:stored", list(streams), last, since, until)
 
-    async def _ask(self, function: str, *arguments: Any) -> Any:
+    async def _ask(self, function: str, *arguments: object) -> Any:
         return await self._questions.ask(function, self._nats, *arguments)

@@ -84,7 +84,7 @@ Previewed = tuple[JsonObject, JsonObject | None, JsonObject | None]
 class PlanningProcess(Protocol):
     """A ``BoundedProcess``."""
 
-    def call(self, limit_s: float, function: Callable[..., T], *arguments: Any) -> T:
+    def call(self, limit_s: float, function: Callable[..., T], *arguments: object) -> T:
         """The result of a function, computed elsewhere."""
         ...
 
@@ -279,7 +279,7 @@ class Planner:
         self,
         key: tuple[str, bytes] | None,
         function: Callable[..., T],
-        *arguments: Any,
+        *arguments: object,
     ) -> T:
         """The result of a function; it is kept, unless ``key`` is None."""
         if key not in self._cache:
@@ -292,7 +292,7 @@ class Planner:
         value: T = self._cache[key]
         return value
 
-    async def _computed(self, key: object, function: Callable[..., T], *arguments: Any) -> T:
+    async def _computed(self, key: object, function: Callable[..., T], *arguments: object) -> T:
         value = await anyio.to_thread.run_sync(
             self._process.call,
             self._limit_s,
@@ -338,7 +338,7 @@ def migrated_of(text: str, name: str) -> Migrated:
     return migrate_app(text, name)
 
 
-def view_of(spec: AppSpec, form: str) -> Any:
+def view_of(spec: AppSpec, form: str) -> object:
     """See ``Planner.view``."""
     match form:
         case "json":

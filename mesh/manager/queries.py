@@ -205,7 +205,7 @@ class Queries:
         with self._bound.turn():
             await self._compute(deadline_s, "check_aggregation", text, aggregation)
 
-    async def _compute(self, deadline_s: float, function: str, *arguments: Any) -> Any:
+    async def _compute(self, deadline_s: float, function: str, *arguments: object) -> Any:
         """The result of a function of ``query_parts``."""
         async with self._turn:
             return await anyio.to_thread.run_sync(

@@ -31,7 +31,7 @@ class FunctionCalls:
         self._limiter = CapacityLimiter(1)
         self._bound = Bound(WAITING_MAX, waiting)
 
-    async def ask(self, function: str, *arguments: Any) -> Any:
+    async def ask(self, function: str, *arguments: object) -> Any:
         """The result of ``module:function``, called with these arguments.
 
         Raises:

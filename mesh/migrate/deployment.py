@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
@@ -77,7 +77,7 @@ def migrate_deployment(text: str) -> MigratedSettings:
         MeshError: MESH-U129 for a text that is no YAML mapping.
     """
     try:
-        loaded: Any = yaml.safe_load(text)
+        loaded = yaml.safe_load(text)
     except yaml.YAMLError as error:
         # The reason of the parser shows lines, which may hold passwords.
         raise _unreadable() from error
@@ -132,7 +132,7 @@ class _Reader:
         line = self._text.count("\n", 0, match.start()) + 1 if match is not None else 0
         self.result.notes.append(Note(kind, line, text))
 
-    def _set(self, section: str, name: str, value: Any, key: str) -> None:
+    def _set(self, section: str, name: str, value: object, key: str) -> None:
         self._settings.setdefault(section, {})[name] = value
         self._note(NoteKind.CHANGED, key, f"{key} is {section}.{name}: {value}")
 
@@ -159,7 +159,7 @@ class _Reader:
             else:
                 self._note(NoteKind.ABSENT, name, f"property {name} is left out")
 
-    def _references(self, values: Any) -> None:
+    def _references(self, values: object) -> None:
         references: dict[str, dict[str, str]] = {}
         for one in _each(values, "ref"):
             name, options = str(one.get("name", "")), one.get("properties")
@@ -173,7 +173,7 @@ class _Reader:
             self.result.files[REFERENCES] = _yaml(references)
             self._settings.setdefault("receiver", {})["refs_file"] = REFERENCES
 
-    def _extensions(self, values: Any) -> None:
+    def _extensions(self, values: object) -> None:
         for one in _each(values, "extension"):
             name = f"{one.get('namespace', '')}:{one.get('name', '')}"
             properties = one.get("properties")
@@ -184,7 +184,7 @@ class _Reader:
             why = "settings of extensions are options of the annotation, or of a reference"
             self._note(NoteKind.ABSENT, "extension", f"extension {name} is left out: {why}")
 
-    def _sources(self, values: Any) -> None:
+    def _sources(self, values: object) -> None:
         listed = values.get("dataSources") if isinstance(values, dict) else values
         sources: dict[str, dict[str, str]] = {}
         for one in listed if isinstance(listed, list) else []:
@@ -229,7 +229,7 @@ class _Reader:
                 text = f"deployment.config.{name} is left out: nodes find each other by NATS"
                 self._note(NoteKind.ABSENT, name, text)
 
-    def _secret(self, value: Any) -> str:
+    def _secret(self, value: object) -> str:
         """A value as text, with aliases of the vault as secrets of mesh."""
         text = str(value).lower() if isinstance(value, bool) else str(value)
         for alias in _ALIAS.findall(text):
@@ -240,7 +240,7 @@ class _Reader:
         return _ALIAS.sub(lambda m: f"${{secret:{re.sub(r'[^A-Za-z0-9_]', '_', m[1])}}}", text)
 
 
-def _each(values: Any, key: str) -> Iterator[JsonMapping]:
+def _each(values: object, key: str) -> Iterator[JsonMapping]:
     """The mappings of a list, each under its key."""
     for one in values if isinstance(values, list) else []:
         entry = one.get(key) if isinstance(one, dict) else None

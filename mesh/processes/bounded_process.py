@@ -21,7 +21,7 @@ import threading
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from mesh.errors import MeshError
 
@@ -49,7 +49,7 @@ class Exceeded(Exception):
 class Process(Protocol):
     """A ``BoundedProcess``."""
 
-    def call(self, limit_s: float, function: Callable[..., T] | str, *arguments: Any) -> T:
+    def call(self, limit_s: float, function: Callable[..., T] | str, *arguments: object) -> T:
         """See ``BoundedProcess.call``."""
         ...
 
@@ -79,7 +79,7 @@ class BoundedProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
 
-    def call(self, limit_s: float, function: Callable[..., T] | str, *arguments: Any) -> T:
+    def call(self, limit_s: float, function: Callable[..., T] | str, *arguments: object) -> T:
         """The result of a function of a module, computed by the process; blocks.
 
         Args:
@@ -184,7 +184,7 @@ def _serve(pipe: Connection, preload: str) -> None:
         pipe.send(result)
 
 
-def _result(function: Callable[..., Any] | str, arguments: tuple[object, ...]) -> Any:
+def _result(function: Callable[..., object] | str, arguments: tuple[object, ...]) -> object:
     """The value in a tuple, or the error."""
     try:
         if isinstance(function, str):

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,7 +146,7 @@ def _redraw(work: Work, ended: threading.Event) -> None:
     from rich.progress import BarColumn, Progress, TextColumn
     from rich.table import Column
 
-    text: Any = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    text = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     with Progress(
         BarColumn(bar_width=16),
         TextColumn("{task.description}", markup=False, table_column=text),

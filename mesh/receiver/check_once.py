@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -61,7 +61,7 @@ def main() -> None:
     config = read_config()
     logs.configure(config.settings.log.level, config.settings.log.style)
     request = orjson.loads(sys.stdin.buffer.read())
-    answer: Any
+    answer: object
     if request.get("stores"):
         from mesh.receiver.store_check import store_problem
 

@@ -181,7 +181,7 @@ SERVERS: Final = HttpServers()
 
 
 def _application(handlers: Mapping[str, Handler]) -> Any:
-    async def application(scope: Any, receive: Any, send: Any) -> None:
+    async def application(scope: Any, receive: object, send: Any) -> None:
         if scope["type"] != "http":
             return
         handler = handlers.get(scope["path"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
     """JSON lines of rows in payloads of at most ``bytes_max``; a longer event stands alone."""
     lines = to_json(rows)
-    as_one: Any = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+    as_one = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
     whole: bytes = kernels.binary_join(as_one, b"\n")[0].as_py()
     # End of each line in the whole, its line feed among it.
     sizes = kernels.binary_length(lines).to_numpy(zero_copy_only=False)

@@ -115,7 +115,7 @@ class Opened:
     ) -> str:
         """The address among the options, without a login and without any value of a secret."""
         options = {**self._references(environment), **self.connector.options, **(overrides or {})}
-        texts: dict[str, Any] = {option.name: option.default for option in self.spec.options}
+        texts = {option.name: option.default for option in self.spec.options}
         for name, text in options.items():
             option = self.spec.option(name)
             texts[option.name if option is not None else name] = without(str(text))

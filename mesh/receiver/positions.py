@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 from nats.js.errors import NotFoundError
@@ -95,7 +95,7 @@ class PositionStore:
             stored = await js.get_last_msg(self.js_stream, self._subject)
         except NotFoundError:
             return SourcePosition()
-        marker: Any = orjson.loads(stored.data or b"{}")
+        marker = orjson.loads(stored.data or b"{}")
         # Epochs of another incarnation, as before a restored backup, do not compare.
         is_ours = marker.get("incarnation") == self.incarnation
         if is_ours and marker["epoch"] > self.epoch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -49,7 +49,7 @@ async def _schema(url: str) -> str:
         async with httpx.AsyncClient(timeout=_CALL_S, trust_env=False) as client:
             answer = await ask(client, "GET", url)
         answer.response.raise_for_status()
-        schema: Any = orjson.loads(answer.content)["schema"]
+        schema = orjson.loads(answer.content)["schema"]
     except httpx.HTTPStatusError as error:
         code = error.response.status_code
         raise UnavailableError(f"the schema registry answered {code}") from None

@@ -8,7 +8,7 @@ its marker; the expected sequence refuses the earlier owner.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.receiver.positions import SourcePosition, commit
 
@@ -55,7 +55,7 @@ class ShardStore:
         whole = (await self._whole.read()).values
         return self._position({"": whole} if whole else {})
 
-    def _position(self, more: Mapping[str, Any] | None = None) -> SourcePosition:
+    def _position(self, more: Mapping[str, object] | None = None) -> SourcePosition:
         values = {shard: at.values for shard, at in self._at.items() if at.number >= 0}
         number = max((at.number for at in self._at.values()), default=-1)
         return SourcePosition(number, {**(more or {}), **values}, is_current=True)

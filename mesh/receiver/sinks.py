@@ -251,7 +251,7 @@ class RoundRobin:
 def _partitioned(key: str, count: int, number: int) -> Callable[[pa.RecordBatch], Any]:
     """A function that marks the rows of destination ``number``, from 0, of ``count``."""
 
-    def choose(rows: pa.RecordBatch) -> Any:
+    def choose(rows: pa.RecordBatch) -> object:
         texts = text_of(rows.column(key)).to_pylist()
         return np.array([destination_of(text, count) == number for text in texts], bool)
 

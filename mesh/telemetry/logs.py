@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 mask: Callable[[str], str] = str
 
 
-def fields(**values: Any) -> dict[str, Any]:
+def fields(**values: object) -> dict[str, Any]:
     """The argument ``extra=`` that makes ``values`` fields of the log line."""
     return {"fields": values}
 
@@ -34,7 +34,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and the traceback below it if there is one."""
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S.%f")[:-3]
-        values: dict[str, Any] = getattr(record, "fields", {})
+        values = getattr(record, "fields", {})
         shown = "".join(f" {name}={value}" for name, value in values.items() if value is not None)
         line = f"{at} {record.levelname:<7} {record.name} {record.getMessage()}{shown}"
         if record.exc_info:
@@ -47,7 +47,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record with its fields on the top level."""
-        values: dict[str, Any] = {
+        values = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
             "logger": record.name,

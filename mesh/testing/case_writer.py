@@ -93,7 +93,7 @@ def _plain(event: Any) -> Any:
     }
 
 
-def _flow(value: Any) -> str:
+def _flow(value: object) -> str:
     """A value in a line of YAML: JSON, where that is YAML of the same value."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     if text.isprintable() and "NaN" not in text and "Infinity" not in text:

@@ -54,7 +54,7 @@ def read(path: Path) -> list[Case]:
         return [Case(**json.loads(line)) for line in lines if line.strip()]
 
 
-def batch(schema: StreamSchema, rows: Sequence[Sequence[Any]]) -> pa.RecordBatch:
+def batch(schema: StreamSchema, rows: Sequence[Sequence[object]]) -> pa.RecordBatch:
     """Rows of values as a record batch of a stream's schema."""
     columns = zip(*rows, strict=True) if rows else [[] for _ in schema.attributes]
     arrays = [
@@ -122,7 +122,7 @@ def run(case: Case) -> dict[str, list[Row]]:
     return {stream: feed.rows.get(stream, []) for stream in case.expect}
 
 
-def same(left: Any, right: Any) -> bool:
+def same(left: object, right: object) -> bool:
     """Whether two values are equal to the last bit; NaN equals itself, -0.0 does not equal 0.0."""
     if isinstance(left, float) and isinstance(right, float):
         if math.isnan(left) or math.isnan(right):

@@ -163,7 +163,7 @@ class Outside:
         )
         self.service = ManagerService(client, view, settings, SystemClock())
 
-    async def until(self, what: str, condition: Callable[[], Any]) -> Any:
+    async def until(self, what: str, condition: Callable[[], object]) -> Any:
         """The value of ``condition`` once it is true; evaluated whenever a record changes."""
         end_s = time.monotonic() + self.deadline_s
         while time.monotonic() < end_s:

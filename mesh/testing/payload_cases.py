@@ -137,7 +137,7 @@ def read(path: Path) -> list[PayloadCase]:
         MeshError: MESH-U120 for a file that can't be read, MESH-U160 for one of another form.
     """
     try:
-        document: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
         if not isinstance(document, dict) or set(document) != {"app", "cases"}:
             raise _wrong(f"{path} has other names than app and cases")
         app = str(document["app"])
@@ -197,7 +197,7 @@ def _compared(what: str, actual: Sequence[str], expected: Sequence[str]) -> list
     return lines
 
 
-def _as(expected: Any, data: bytes | None) -> str:
+def _as(expected: object, data: bytes | None) -> str:
     """A payload as the expected one is shown."""
     if data is None:
         return ""
@@ -209,17 +209,17 @@ def _as(expected: Any, data: bytes | None) -> str:
     return repr(data) if isinstance(expected, bytes) else data.decode(errors="backslashreplace")
 
 
-def _shown(expected: Any) -> str:
+def _shown(expected: object) -> str:
     if isinstance(expected, dict | list):
         return _json(expected)
     return repr(expected) if isinstance(expected, bytes) else str(expected)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else _json(value)
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     # JSON of Python has NaN and infinities; that of orjson makes them null.
     return json.dumps(value, sort_keys=True, default=str, ensure_ascii=False, separators=(",", ":"))
 
@@ -233,7 +233,7 @@ def _plain(one: TimedEvent) -> TimedEvent:
     return replace(one, event=event)
 
 
-def _start(value: Any) -> int:
+def _start(value: object) -> int:
     """The time at which a case begins, which YAML has read; without a zone it is UTC."""
     if value is None:
         return START_MS

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 import pyarrow as pa
@@ -126,7 +126,7 @@ def _outcome(task: AnswerTask, manifest: Manifest | None) -> bytes | None:
 
     It may wait for other inputs although its message is in the state.
     """
-    values: Any = subset(State({}, manifest.scalars), "own").scalars if manifest is not None else {}
+    values = subset(State({}, manifest.scalars), "own").scalars if manifest is not None else {}
     outcome = values.get("changes", {}).get(task.change)
     return None if outcome is None else orjson.dumps(outcome)
 

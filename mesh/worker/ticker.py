@@ -15,7 +15,7 @@ import logging
 import secrets
 import threading
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.js.errors import NotFoundError
@@ -188,7 +188,7 @@ class Ticker:
             stored = await js.get_last_msg(self._channel.js_stream(), self._marker_subject)
         except NotFoundError:
             return _Marker(self._clock.wall_ms())
-        values: Any = orjson.loads(stored.data or b"{}")
+        values = orjson.loads(stored.data or b"{}")
         marker = _Marker(values["start_ms"], values["position"], values["epoch"], stored.seq or 0)
         if marker.epoch > self.io.assignment.epoch:
             self._newer_epoch = marker.epoch

@@ -121,7 +121,7 @@ async def channels_of(board: Board, app: str) -> Any:
     )
 
 
-async def findings_of(board: Board, app: str) -> Any:
+async def findings_of(board: Board, app: str) -> object:
     """Faults and risks of what NATS stores of an app."""
     return await board.cached(
         ("findings", app), FINDINGS_S, lambda: board.service.verification.verify(app)

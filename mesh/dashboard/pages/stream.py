@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
 import orjson
@@ -80,7 +80,7 @@ async def show(board: Board, request: Request) -> PageView:
     )
 
 
-def copied(event: Any) -> str:
+def copied(event: object) -> str:
     """An event as JSON in ASCII, to copy; empty for a long one and for what is no event.
 
     Characters that hide or turn others are codes in it, as on the page.
@@ -122,7 +122,7 @@ async def act(frame: PageFrame, request: Request) -> Response:
     return frame.done(f"/apps/{app}/s/{stream}?{urlencode({'q': form.get('q', ''), 'done': done})}")
 
 
-def _written(form: Mapping[str, str]) -> Any:
+def _written(form: Mapping[str, str]) -> object:
     """The event that a person has written."""
     try:
         return orjson.loads(form.get("event", ""))
@@ -130,7 +130,7 @@ def _written(form: Mapping[str, str]) -> Any:
         raise MeshError("MESH-A400", "the event is not JSON", detail=f"{error}.") from error
 
 
-async def _stored(frame: PageFrame, app: str, stream: str, form: Mapping[str, str]) -> Any:
+async def _stored(frame: PageFrame, app: str, stream: str, form: Mapping[str, str]) -> object:
     """The event of the stream that a form names."""
     sequence, index = form.get("sequence", ""), form.get("index", "0")
     if not (_NUMBER.fullmatch(sequence) and _NUMBER.fullmatch(index)):

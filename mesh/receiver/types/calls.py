@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.errors import Error as NatsError
@@ -127,5 +127,5 @@ class CallResponse:
                 await one.unsubscribe()
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import decimal
 import re
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
@@ -90,7 +90,7 @@ SQLITE_READ: Final = Conversions(
 )
 
 
-def number_of(text: str) -> Any:
+def number_of(text: str) -> object:
     """A number with its digits; the text if JSON has no such number: NaN."""
     match = _NUMBER.match(text)
     return text if match is None else orjson.Fragment(f"{match[1]}{match[2]}")
@@ -112,7 +112,7 @@ def decoded(octets: bytes) -> str | Unreadable:
         return Unreadable("is a text that is not in UTF-8", octets)
 
 
-def pg_value(octets: bytes, kind: int) -> Any:
+def pg_value(octets: bytes, kind: int) -> object:
     """A value of PostgreSQL, of a type that is no domain."""
     text = decoded(octets)
     if isinstance(text, Unreadable):
@@ -122,7 +122,7 @@ def pg_value(octets: bytes, kind: int) -> Any:
     return text == "t" if kind == _PG_BOOL else text
 
 
-def mysql_value(raw: str | bytes, kind: str) -> Any:
+def mysql_value(raw: str | bytes, kind: str) -> object:
     """A value of MySQL or MariaDB, of a type as ``int(10) unsigned``."""
     if match := _BIT.match(kind):
         bits = int(match[1])
@@ -149,7 +149,7 @@ def _mysql_double(value: float) -> str:
     return f"{digits}e{int(exponent)}"
 
 
-def sqlite_value(value: Any) -> Any:
+def sqlite_value(value: object) -> object:
     """A value of SQLite, whose columns have values of any type."""
     if isinstance(value, float):
         text = repr(value).removesuffix(".0")

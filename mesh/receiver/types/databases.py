@@ -41,7 +41,7 @@ def opened(context: Context, url: str) -> tuple[Database, sa.Connection]:
     return database, engine_of(database).connect()
 
 
-def reason_of(error: Any) -> str:
+def reason_of(error: object) -> str:
     """The first line of a driver's error, without statements and values."""
     return causes.reason_of(error)
 
@@ -62,7 +62,7 @@ def is_refusal(error: BaseException) -> bool:
         return not isinstance(error, OSError | UnavailableError)
     if is_by_rule(error):
         return True
-    origin: Any = error.orig
+    origin = error.orig
     if hasattr(origin, "sqlite_errorname") or type(origin).__module__ == "sqlite3":
         return isinstance(error, sa.exc.InterfaceError | sa.exc.ProgrammingError)
     state = getattr(origin, "sqlstate", None)

@@ -254,7 +254,7 @@ def _done(answer: tuple[str, Sequence[Any]]) -> Sequence[Any]:
     return data
 
 
-def answers_of(data: Sequence[Any], uid: int) -> list[tuple[bytes, bytes | None]]:
+def answers_of(data: Sequence[object], uid: int) -> list[tuple[bytes, bytes | None]]:
     """The answers to FETCH about one message: each without its literal, and the literal.
 
     A server may report other messages at any time, as when another program has read one.
@@ -293,7 +293,7 @@ class _Headers:
 
 def parsed(octets: bytes) -> EmailMessage:
     """A message; ValueError for one with too many parts, and errors of many kinds for others."""
-    parser: Any = None
+    parser = None
     part_count = 0
 
     def part(policy: Any = None) -> EmailMessage:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from zlib import crc32
 
 from mesh.connect.contract import Batch, UnavailableError
@@ -127,7 +127,7 @@ class FileSource:
         finally:
             await self.close()
 
-    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+    async def _call(self, call: Callable[..., T], *arguments: object) -> T:
         try:
             if self._system.is_remote:
                 return await in_thread(call, *arguments)

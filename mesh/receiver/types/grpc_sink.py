@@ -113,7 +113,7 @@ class GrpcSink:
         except self._error as error:
             return _outcome(error)
 
-    async def _settled(self, record: Record, answer: bytes, call: Any) -> str | None:
+    async def _settled(self, record: Record, answer: bytes, call: object) -> str | None:
         """The outcome of a record by the answer."""
         return None
 

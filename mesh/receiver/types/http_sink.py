@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -56,7 +56,7 @@ class HttpSink:
         url = str(options["publisher.url"])
         if "{{" not in url:
             self._check(url)
-        verify: Any = client_context(options) or True
+        verify = client_context(options) or True
         if options.get("ssl.verification.disabled"):
             verify = client_context(options) or ssl.create_default_context()
             verify.check_hostname = False

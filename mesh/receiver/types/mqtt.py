@@ -42,7 +42,7 @@ _REFUSED: Final = 0x80
 _PORTS: Final = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883, "tls": 8883}
 
 
-def client_of(context: Context, name: str, **more: Any) -> Client:
+def client_of(context: Context, name: str, **more: object) -> Client:
     """A client of the broker in ``url``, not connected.
 
     Raises:
@@ -122,7 +122,7 @@ class MqttSource:
         self._reading = asyncio.create_task(self._read(client))
         try:
             for topic in words(options["topic"]):
-                granted: Any = await client.subscribe(topic, qos=service)
+                granted = await client.subscribe(topic, qos=service)
                 # Whole numbers with MQTT 3.
                 if any(getattr(code, "value", code) >= _REFUSED for code in granted):
                     raise UnavailableError(f'the broker refuses the topic "{topic}": {granted[0]}')
@@ -176,7 +176,7 @@ class MqttSource:
 
 
 def _payload(message: Message) -> bytes:
-    payload: Any = message.payload
+    payload = message.payload
     return bytes(payload or b"")
 
 
@@ -279,7 +279,7 @@ class MqttSink:
             return reason
         raise UnavailableError(reason)
 
-    def _answered(self, _: Any, __: Any, number: int, code: Any, ___: Any) -> None:
+    def _answered(self, _: object, __: object, number: int, code: object, ___: object) -> None:
         waiting = self._waiting.get(number)
         if waiting is not None and not waiting.done():
             waiting.set_result(code)

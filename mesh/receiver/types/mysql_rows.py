@@ -112,7 +112,7 @@ class Packet(Protocol):
         """The next octets."""
         ...
 
-    def read_binary_json(self, size: int, is_partial: bool) -> Any:
+    def read_binary_json(self, size: int, is_partial: bool) -> object:
         """A document of MySQL's type JSON; its length has ``size`` octets."""
         ...
 
@@ -134,7 +134,7 @@ def images_of(event: Any, columns: Sequence[MysqlColumn | None]) -> list[list[Ev
 
 
 def _image(
-    packet: Packet, logged: Sequence[Any], columns: Sequence[MysqlColumn | None], bitmap: bytes
+    packet: Packet, logged: Sequence[object], columns: Sequence[MysqlColumn | None], bitmap: bytes
 ) -> EventValues:
     indices = [at for at in range(len(logged)) if bitmap[at >> 3] & 1 << (at & 7)]
     nulls = packet.read((len(indices) + 7) // 8)
@@ -151,7 +151,7 @@ def _image(
     return image
 
 
-def value_of(packet: Packet, logged: Any, column: MysqlColumn | None) -> Any:
+def value_of(packet: Packet, logged: object, column: MysqlColumn | None) -> Any:
     """A value for a payload; of a column that is gone it is only read."""
     text = _text(packet, logged, column)
     if column is None or isinstance(text, Unreadable):
@@ -311,7 +311,7 @@ def _old_time(read: Callable[[int], bytes], kind: int, declared: str) -> str | U
     return f"{day[:4]}-{day[4:6]}-{day[6:]} {clock[:2]}:{clock[2:4]}:{clock[4:]}"
 
 
-def _keyed(value: Any) -> Any:
+def _keyed(value: object) -> object:
     """A document of MySQL with texts instead of octets."""
     if isinstance(value, dict):
         return {_keyed(name): _keyed(inner) for name, inner in value.items()}

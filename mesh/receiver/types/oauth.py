@@ -7,7 +7,7 @@ The options decide on the grant, as in the reference engine: ``oauth.username`` 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import httpx
 import orjson
@@ -74,7 +74,7 @@ class OAuth:
             raise UnavailableError(f"token.url gives no token: {said}") from error
         try:
             is_token = answer.response.is_success
-            document: Any = orjson.loads(answer.content) if is_token else {}
+            document = orjson.loads(answer.content) if is_token else {}
             token = document["access_token"]
         except (ValueError, KeyError, TypeError):
             raise UnavailableError(

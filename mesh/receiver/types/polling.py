@@ -63,7 +63,7 @@ class PolledTable(ABC):
         name = name.replace(self.quote, self.quote * 2).replace("%", "%%")
         return f"{self.quote}{name}{self.quote}"
 
-    def find(self, rest: str, *values: Any) -> Sequence[Row]:
+    def find(self, rest: str, *values: object) -> Sequence[Row]:
         """The rows of a query, inside of a transaction; ``values`` are those of its marks."""
         rest, parameters = self._filled(rest, values)
         query = f"select {self.chosen} from {self.name} {rest}"
@@ -86,7 +86,7 @@ class PolledTable(ABC):
         """Whether a column has whole numbers."""
 
     @abstractmethod
-    def value(self, at: int, raw: Any) -> Any:
+    def value(self, at: int, raw: object) -> Any:
         """A value for a payload; ``raw`` is not null."""
 
     def position(self, at: int, raw: Any) -> Any:
@@ -111,7 +111,7 @@ class PgTable(PolledTable):
         if not hasattr(self, "names"):
             super().renew()
 
-    def find(self, rest: str, *values: Any) -> Sequence[Row]:
+    def find(self, rest: str, *values: object) -> Sequence[Row]:
         """See ``PolledTable``; the driver would fail at times that Python does not have."""
         is_ascii = ask_for_octets(self.connection)
         if is_ascii:
@@ -168,7 +168,7 @@ class MySqlTable(PolledTable):
         )
         return [column.name for column in columns]
 
-    def find(self, rest: str, *values: Any) -> Sequence[Row]:
+    def find(self, rest: str, *values: object) -> Sequence[Row]:
         """See ``PolledTable``; the driver would change times, sets and others."""
         pooled: Any = self.connection.connection.driver_connection
         converters, pooled.decoders = pooled.decoders, {}
@@ -218,11 +218,11 @@ class SqliteTable(PolledTable):
         """See ``PolledTable``."""
         return "int" in self._kinds[at]
 
-    def value(self, at: int, raw: Any) -> Any:
+    def value(self, at: int, raw: object) -> Any:
         """See ``PolledTable``."""
         return sqlite_value(raw)
 
-    def position(self, at: int, raw: Any) -> Any:
+    def position(self, at: int, raw: object) -> Any:
         """See ``PolledTable``."""
         return raw
 
@@ -235,7 +235,7 @@ _TABLES: Final[Mapping[str, type[PolledTable]]] = {
 class Polling:
     """Rows with a larger value than the last one of a column; from the present maximum at first."""
 
-    def __init__(self, sa: Any, connection: sqlalchemy.Connection, options: Options) -> None:
+    def __init__(self, sa: object, connection: sqlalchemy.Connection, options: Options) -> None:
         self._connection = connection
         name, column = str(options["table.name"]), options.get("polling.column")
         if not column:
@@ -272,7 +272,7 @@ class Polling:
         """The place of the column."""
         return self._table.names.index(self._name)
 
-    def _position(self, row: Row) -> Any:
+    def _position(self, row: Row) -> object:
         return self._table.position(self._at, row[self._at])
 
     def read(self) -> Batch | None:
@@ -327,13 +327,13 @@ class Polling:
         """See ``ChangeReader``."""
 
 
-def _octets_of(value: Any) -> Any:
+def _octets_of(value: Any) -> object:
     """A text beyond ASCII by its octets; the driver refuses it in a session of SQL_ASCII."""
     is_other = isinstance(value, str) and not value.isascii()
     return Unreadable("", value.encode()) if is_other else value
 
 
-def stored(value: Any) -> Any:
+def stored(value: object) -> Any:
     """A value of a column as a JSON value of the position."""
     if isinstance(value, datetime.datetime):
         return {"time": value.isoformat()}
@@ -346,7 +346,7 @@ def stored(value: Any) -> Any:
     return {"octets": value.hex()} if isinstance(value, bytes) else value
 
 
-def loaded(value: Any) -> Any:
+def loaded(value: object) -> object:
     """The inverse of ``stored``."""
     if not isinstance(value, dict):
         return value

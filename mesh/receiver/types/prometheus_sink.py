@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -96,7 +96,7 @@ class Metric:
         return ("\n".join(lines) + "\n").encode()
 
 
-def _escaped(value: Any) -> str:
+def _escaped(value: object) -> str:
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 

@@ -89,7 +89,7 @@ class RabbitSink:
         self._exchanges.add(key)
         return None
 
-    def _message(self, pika: Any, record: Record) -> Any:
+    def _message(self, pika: object, record: Record) -> Any:
         """The message of a record, or the reason why there is none."""
         options = {**self._options, **record.options}
         try:
@@ -111,7 +111,7 @@ class RabbitSink:
     def _checked(
         self, pika: Any, options: Options, record: Record, headers: dict[str, str],
         priority: int | None, timestamp: float | None,
-    ) -> Any:  # fmt: skip
+    ) -> object:  # fmt: skip
         """The message, once the client can encode it."""
         message = pika.Message(
             record.payload,

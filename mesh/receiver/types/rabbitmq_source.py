@@ -88,7 +88,7 @@ class RabbitSource:
         async def arrived(message: AbstractIncomingMessage) -> None:
             self._arrived.put(message)
 
-        offset: Any = options.get("stream.position")
+        offset = options.get("stream.position")
         if self._offset is not None:
             offset = self._offset + 1
         elif offset is None and _STREAM in arguments_of(options).items():
@@ -125,7 +125,7 @@ class RabbitSource:
             return None
         unique = []
         for message in messages:
-            offset: Any = message.headers.get(_OFFSET)
+            offset = message.headers.get(_OFFSET)
             if isinstance(offset, int):
                 self._offset = max(offset, self._offset or 0)
             key = _digest(message.message_id) if message.message_id else ""
@@ -165,13 +165,13 @@ def arguments_of(options: Options) -> JsonObject:
     return {name: _typed(text) for name, text in options.get("queue.args") or ()}
 
 
-def _typed(text: str) -> Any:
+def _typed(text: str) -> object:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
-def _text(value: Any) -> str | bytes:
+def _text(value: object) -> str | bytes:
     """A header's value as text; bytes that are none stay."""
     if isinstance(value, bytes | bytearray):
         try:

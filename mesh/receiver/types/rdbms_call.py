@@ -218,11 +218,11 @@ def _payloads(rows: Iterable[bytes], room: int) -> Iterator[bytes]:
         yield b"[" + b",".join(held) + b"]"
 
 
-def _values(columns: Sequence[Attribute], row: Sequence[Any]) -> EventValues:
+def _values(columns: Sequence[Attribute], row: Sequence[object]) -> EventValues:
     return {one.name: value_as(one, value) for one, value in zip(columns, row, strict=True)}
 
 
-def value_as(column: Attribute, value: Any) -> Any:
+def value_as(column: Attribute, value: object) -> object:
     """A value of a driver as one of JSON.
 
     Raises:
@@ -246,7 +246,7 @@ def value_as(column: Attribute, value: Any) -> Any:
     raise ValueError(f'column "{column.name}" is {str(value)[:80]!r}, which is no {kind}')
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     """The text of a value; None for octets."""
     match value:
         case str():

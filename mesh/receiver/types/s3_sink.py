@@ -64,7 +64,7 @@ class S3Sink:
         )
         await self._call(self._client.head_bucket, Bucket=options["bucket.name"])
 
-    async def _call(self, method: Any, **arguments: Any) -> Any:
+    async def _call(self, method: Any, **arguments: Any) -> object:
         errors = library("botocore.exceptions", "s3")
         try:
             return await method(**arguments)

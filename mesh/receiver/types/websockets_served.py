@@ -20,8 +20,8 @@ _CONNECTIONS_MAX: Final = 1000
 
 
 async def served(
-    context: Context, role: str, handler: Callable[[Any], Awaitable[None]], *, size_max: int
-) -> Any:
+    context: Context, role: str, handler: Callable[[object], Awaitable[None]], *, size_max: int
+) -> object:
     """A server with the options of ``websocket-server``, which calls ``handler`` for each client.
 
     Args:
@@ -39,7 +39,7 @@ async def served(
     check_listen(context.access, host, port)
     origins = words(options.get("allow.origin"))
 
-    def admit(connection: Any, _: Any) -> Any:
+    def admit(connection: Any, _: object) -> object:
         if len(connection.server.connections) > _CONNECTIONS_MAX:
             return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many clients\n")
         return None

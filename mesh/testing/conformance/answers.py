@@ -74,7 +74,7 @@ def event(
     return {"ts": time_ms, "data": data, "t": "".join(letters), "isExpired": expired}
 
 
-def _letter(value: Any, kind: AttributeType) -> str:
+def _letter(value: object, kind: AttributeType) -> str:
     """The kind of a value; one of type ``object`` may be a plain one."""
     if value is None:
         return "n"
@@ -89,7 +89,7 @@ def _json(value: Any, letter: str) -> Any:
     return int(value) if letter in "il" else _object(value) if letter == "o" else value
 
 
-def _floating(value: float, letter: str) -> Any:
+def _floating(value: float, letter: str) -> object:
     if not math.isfinite(value):
         text = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
         return {"$t": "float" if letter == "f" else "double", "v": text}
@@ -97,7 +97,7 @@ def _floating(value: float, letter: str) -> Any:
     return float(str(np.float32(value))) if letter == "f" else float(value)
 
 
-def _object(value: Any) -> Any:
+def _object(value: object) -> object:
     header: JsonObject = {"$t": "object", "class": objects.java_class(value)}
     match value:
         case objects.ValueSet():
@@ -111,7 +111,7 @@ def _object(value: Any) -> Any:
             return header | {"v": objects.object_text(value)}
 
 
-def _member(value: Any) -> Any:
+def _member(value: object) -> object:
     return _json(value, _letter(value, AttributeType.OBJECT))
 
 
@@ -161,7 +161,7 @@ def compact(answer: JsonMapping) -> JsonObject:
     return parts
 
 
-def _compact_event(one: JsonMapping) -> list[Any]:
+def _compact_event(one: JsonMapping) -> list[object]:
     data = [
         float(np.float32(value)) if letter == "f" and isinstance(value, float) else _masked(value)
         for value, letter in zip(one["data"], one["t"], strict=True)
@@ -173,18 +173,18 @@ def _compact_event(one: JsonMapping) -> list[Any]:
     return [one["ts"], short, one["t"], *([1] if one["isExpired"] else [])]
 
 
-def _compact_rows(query: JsonMapping) -> list[Any] | str:
+def _compact_rows(query: JsonMapping) -> list[object] | str:
     """The rows of an on-demand query; the engine returns null for none."""
     if "error" in query:
         return "error"
     return [_compact_event(one)[1:] for one in query.get("result") or ()]
 
 
-def _compact_events(events: Iterable[JsonMapping] | None) -> list[Any] | None:
+def _compact_events(events: Iterable[JsonMapping] | None) -> list[object] | None:
     return None if events is None else [_compact_event(one) for one in events]
 
 
-def _masked(value: Any) -> Any:
+def _masked(value: object) -> object:
     """Random UUIDs are alike."""
     return _UUID.sub("<uuid>", value) if isinstance(value, str) else value
 
@@ -227,7 +227,7 @@ def telling(answer: JsonMapping) -> JsonObject:
     return {**answer, "queries": queries} if queries else dict(answer)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     # 1 and 1.0 differ as text, and so do 0.0 and -0.0.  The class of Java's list that the engine
     # creates for the events of a count is irrelevant.
     text = json.dumps(value, sort_keys=True)

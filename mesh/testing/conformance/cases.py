@@ -103,7 +103,7 @@ def case(line: JsonMapping) -> ConformanceCase:
 
 
 def _first_time(step: JsonMapping) -> int | None:
-    time: Any = step.get("ts")
+    time = step.get("ts")
     if step.get("events"):
         time = _event(step["events"][0])[0]
     return time if isinstance(time, int) and not isinstance(time, bool) else None
@@ -139,7 +139,9 @@ def sent(step: JsonMapping, clock: CaseClock) -> list[tuple[int | None, list[Any
     return [(clock.time(time), list(data)) for time, data in events]
 
 
-def batch(schema: StreamSchema, rows: Sequence[Sequence[Any]], clock: CaseClock) -> pa.RecordBatch:
+def batch(
+    schema: StreamSchema, rows: Sequence[Sequence[object]], clock: CaseClock
+) -> pa.RecordBatch:
     """Rows of JSON values as a record batch of a stream's schema.
 
     Raises:
@@ -162,7 +164,7 @@ def batch(schema: StreamSchema, rows: Sequence[Sequence[Any]], clock: CaseClock)
     return pa.RecordBatch.from_arrays(arrays, schema=schema.arrow)
 
 
-def _value(value: Any, attribute: Attribute, clock: CaseClock) -> Any:
+def _value(value: Any, attribute: Attribute, clock: CaseClock) -> object:
     kind = attribute.type
     if kind is AttributeType.OBJECT:
         return _boxed(value)
@@ -179,7 +181,7 @@ def _value(value: Any, attribute: Attribute, clock: CaseClock) -> Any:
     return int(value) if kind in _INT_MAX else value
 
 
-def _written_out(value: JsonObject, attribute: Attribute, clock: CaseClock) -> Any:
+def _written_out(value: JsonObject, attribute: Attribute, clock: CaseClock) -> object:
     """The value that a JSON object denotes: a time, or a value with its type."""
     kind = attribute.type
     match value:
@@ -198,7 +200,7 @@ def _written_out(value: JsonObject, attribute: Attribute, clock: CaseClock) -> A
             return value
 
 
-def _boxed(value: Any) -> Any:
+def _boxed(value: object) -> object:
     """A value of type object; one that is written out has the class that its type has in Java."""
     match value:
         case {"$t": "null"}:
@@ -217,7 +219,7 @@ def _boxed(value: Any) -> Any:
             return objects.from_python(value)
 
 
-def _fits(value: Any, kind: AttributeType) -> bool:
+def _fits(value: object, kind: AttributeType) -> bool:
     match kind:
         case AttributeType.STRING:
             return isinstance(value, str)

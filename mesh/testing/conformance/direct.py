@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -316,7 +316,7 @@ def _type(output: BoundOutput) -> AttributeType:
     return output.expression.type or AttributeType.OBJECT
 
 
-def plain_rows(rows: pa.RecordBatch) -> list[list[Any]]:
+def plain_rows(rows: pa.RecordBatch) -> list[list[object]]:
     """The rows of a record batch, each as a list; objects unchanged."""
     columns = [
         list(from_binary(column)) if pa.types.is_binary(column.type) else column.to_pylist()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +66,7 @@ def _calls(query: str, source: SourceEvents) -> Iterator[pa.RecordBatch]:
         row = call_row(
             CallRun(query, call, kind, step_events.clock_ms, step_events.time_ms, step_events.rows)
         )
-        producer: Any = pa.array([str(place)], pa.string())
+        producer = pa.array([str(place)], pa.string())
         yield for_sink(row.set_column(_PRODUCER, SINK_FIELDS.field(_PRODUCER), producer))
 
 

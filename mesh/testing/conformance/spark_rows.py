@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -100,7 +100,7 @@ def typed_rows(place: int, sent: StepCall) -> pa.RecordBatch:
     assert sent.rows is not None
     assert sent.time_ms is not None
     count = sent.rows.num_rows
-    columns: list[Any] = [
+    columns = [
         *sent.rows.columns,
         pa.array([place] * count, pa.int64()),
         pa.array(range(count), pa.int64()),

@@ -102,7 +102,7 @@ class SimulatedNode:
             if ticket == self._tickets.get(work):
                 self._go_on(work, None)
 
-    def _go_on(self, work: Work, result: Any) -> None:
+    def _go_on(self, work: Work, result: object) -> None:
         """Resume ``work``, and arrange its next wait."""
         self._tickets[work] = ticket = self._tickets.get(work, 0) + 1
         records = self.watch.catch_up()
