@@ -19,13 +19,16 @@ from mesh.language_service.proposals import Completion, Proposal, ProposalKind
 from mesh.language_service.statements import defined_attributes, key_before
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mesh.language_service.proposals import ClusterStream
     from mesh.language_service.statements import OpenAnnotation, Piece, Statement
 
 
 def complete_annotation(
-    statement: Statement, open_: list[OpenAnnotation], offset: int
+    statement: Statement, open_: list[OpenAnnotation], offset: int, cluster: Sequence[ClusterStream]
 ) -> Completion:
-    """Proposals inside of the innermost of ``open_``."""
+    """Proposals inside of the innermost of ``open_``; ``cluster``: streams that it has."""
     tokens = statement.tokens
     path = [one.name.lower() for one in open_]
     keys = [type_key(path[: depth + 1]) for depth in range(len(path))]
@@ -34,13 +37,13 @@ def complete_annotation(
     if last.kind is TokenKind.BROKEN and last.text[:1] in "'\"":
         has_key = len(tokens) > 1 and tokens[-2].text == "="
         key = key_before(tokens, len(tokens) - 2) if has_key else ""
-        return _value(statement, path, types, key, last)
+        return _value(statement, path, types, key, last, cluster)
     if last.text == "@" or (len(tokens) > 1 and tokens[-2].text == "@"):
         start = offset if last.text == "@" else last.start
         return Completion(start, tuple(annotation_proposals(path[-1])))
     if last.text == "=":
         key = key_before(tokens, len(tokens) - 1)
-        completion = _value(statement, path, types, key, None)
+        completion = _value(statement, path, types, key, None, cluster)
         quoted = (
             Proposal(f"'{one.label}'", one.kind, one.detail, one.doc)
             for one in completion.proposals
@@ -85,6 +88,25 @@ def complete_annotation(
     return Completion(start, tuple(proposals))
 
 
+def _of_cluster(
+    path: list[str], types: list[str | None], key: str, cluster: Sequence[ClusterStream]
+) -> list[Proposal]:
+    """Subjects and streams of the cluster, as values of an option of NATS."""
+    if types[-1] != "nats" or path[-1] not in ("source", "sink"):
+        return []
+    match key.lower():
+        case "stream":
+            values = [one.js_stream for one in cluster]
+        case "destination":
+            values = [one.subject for one in cluster]
+        case _:
+            values = []
+    return [
+        Proposal(value, ProposalKind.VALUE, f"{one.name} of app {one.app}", one.attributes)
+        for value, one in zip(values, cluster, strict=False)
+    ]
+
+
 def _detail(default: str | None, kind: str, *, is_required: bool) -> str:
     parts = [kind]
     if is_required:
@@ -108,6 +130,7 @@ def _value(
     types: list[str | None],
     key: str,
     text: Piece | None,
+    cluster: Sequence[ClusterStream],
 ) -> Completion:
     """Proposals for the text of an element; ``text``: the part of it that is there."""
     start = text.start + 1 if text is not None else 0
@@ -140,4 +163,4 @@ def _value(
         Proposal(one, ProposalKind.VALUE, "default" if one == option.default else "", option.doc)
         for one in values_of(option)
     ]
-    return Completion(start, tuple(values))
+    return Completion(start, (*_of_cluster(path, types, key, cluster), *values))

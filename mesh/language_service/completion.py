@@ -73,7 +73,7 @@ def complete(
     names = previous.readable.names if previous.readable is not None else None
     open_ = open_annotations(statement.tokens)
     if open_:
-        return complete_annotation(statement, open_, offset)
+        return complete_annotation(statement, open_, offset, cluster)
     start = offset
     tokens = list(statement.tokens)
     if tokens and tokens[-1].kind is TokenKind.NAME and tokens[-1].end == offset:

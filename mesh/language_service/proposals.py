@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from mesh.model import names
+
+if TYPE_CHECKING:
+    from mesh.model.app import AppSpec
 
 
 class ProposalKind(StrEnum):
@@ -50,3 +56,22 @@ class ClusterStream:
     name: str
     #: ``item string, price double``.
     attributes: str
+
+    @property
+    def subject(self) -> str:
+        """The subject to which clients publish its events."""
+        return names.subject(self.app, self.name)
+
+    @property
+    def js_stream(self) -> str:
+        """The JetStream stream that stores them."""
+        return names.js_stream(self.app, self.name)
+
+
+def streams_of(spec: AppSpec) -> list[ClusterStream]:
+    """The streams of an app that are its own, each once."""
+    schemas = {one.stream.name: one.stream for one in spec.channels if not one.foreign}
+    return [
+        ClusterStream(spec.name, name, ", ".join(f"{a.name} {a.type}" for a in schema.attributes))
+        for name, schema in schemas.items()
+    ]

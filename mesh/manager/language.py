@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -11,19 +12,30 @@ from anyio import CapacityLimiter
 from mesh.connect.references import types_of
 from mesh.errors import MeshError
 from mesh.http.bounds import Bound
+from mesh.language.formatting import canonical
 from mesh.language_service.completion import complete
 from mesh.language_service.document import NOT_RUN_YET, Document
+from mesh.language_service.fixes import fixes
 from mesh.language_service.hover import hover
+from mesh.language_service.navigation import definition, renamable, rename
+from mesh.language_service.outline import inferred_types, lenses
 from mesh.plan.typed_references import needs_types, with_types
 from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mesh.errors import Position
+    from mesh.language_service.navigation import TextEdit
+    from mesh.language_service.proposals import ClusterStream
     from mesh.model.values import JsonObject
     from mesh.processes.bounded_process import Process
 
 #: Longest text, and time for one answer.
 TEXT_LENGTH_MAX: Final = 200_000
 TIME_S_MAX: Final = 5.0
+#: Last line, for what is asked of a whole text.
+_LAST_LINE: Final = TEXT_LENGTH_MAX
 #: Requests that wait at most: a page asks again with the next key.
 WAITING_MAX: Final = 16
 
@@ -39,8 +51,26 @@ def _exceeded(detail: str) -> MeshError:
 _PROCESS: Final = BoundedProcess(__name__, _exceeded)
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a text that is being written."""
+
+    #: A name of ``_ANSWERS``.
+    kind: str
+    text: str
+    #: Of the app, if the text has none.
+    name: str = ""
+    #: A place in the text, counted from 1, in characters.
+    line: int = 1
+    column: int = 1
+    #: For ``rename`` the new name.
+    to: str = ""
+    #: For ``completion`` the streams of the cluster.
+    streams: tuple[ClusterStream, ...] = ()
+
+
 class LanguageDesk:
-    """Errors, completion and hover of texts that are being written."""
+    """Answers about texts that are being written."""
 
     def __init__(self, refs_file: str = "", process: Process = _PROCESS) -> None:
         self._refs_file = refs_file
@@ -48,48 +78,31 @@ class LanguageDesk:
         self._waiting = Bound(WAITING_MAX, "answers about texts wait")
         self._limiter = CapacityLimiter(1)
 
-    async def answer(self, kind: str, text: str, name: str, line: int, column: int) -> Any:
-        """The answer about a place of a text, as JSON values.
-
-        Args:
-            kind: ``errors``, ``completion`` or ``hover``.
-            text: SiddhiQL.
-            name: of the app, if the text has none.
-            line: from 1; so is the column, in characters.
-            column: without a meaning for errors.
+    async def answer(self, question: Question) -> object:
+        """The answer, as JSON values.
 
         Raises:
-            MeshError: MESH-A400 for another question, MESH-A413 for a text that is too long or
-                takes too long, MESH-A429 while many wait.
+            MeshError: MESH-A400 for a question of no such kind, MESH-A413 for a text that is too
+                long or takes too long, MESH-A429 while many wait, MESH-U184 for a name that can't
+                be given.
         """
-        if kind not in _ANSWERS:
-            raise MeshError("MESH-A400", f'there is no answer "{kind}" about a text')
+        text = question.text
+        if question.kind not in _ANSWERS:
+            raise MeshError("MESH-A400", f'there is no answer "{question.kind}" about a text')
         if len(text) > TEXT_LENGTH_MAX:
             raise _exceeded(f"It has more than {TEXT_LENGTH_MAX} characters.")
         types = tuple(types_of(self._refs_file).items()) if needs_types(text) else ()
         with self._waiting.turn():
             return await anyio.to_thread.run_sync(
-                partial(
-                    self._process.call,
-                    TIME_S_MAX,
-                    answer_of,
-                    kind,
-                    text,
-                    name,
-                    types,
-                    line,
-                    column,
-                ),
+                partial(self._process.call, TIME_S_MAX, answer_of, question, types),
                 limiter=self._limiter,
                 abandon_on_cancel=True,
             )
 
 
-def answer_of(
-    kind: str, text: str, name: str, types: tuple[tuple[str, str], ...], line: int, column: int
-) -> object:
+def answer_of(question: Question, types: tuple[tuple[str, str], ...]) -> object:
     """See ``LanguageDesk.answer``; ``types``: those of references."""
-    return _ANSWERS[kind](_document(text, name, types), line, column)
+    return _ANSWERS[question.kind](_document(question.text, question.name, types), question)
 
 
 @lru_cache(maxsize=8)
@@ -97,14 +110,23 @@ def _document(text: str, name: str, types: tuple[tuple[str, str], ...]) -> Docum
     return Document(text, name, lambda source: with_types(source, dict(types)) if types else source)
 
 
-def _errors(document: Document, line: int, column: int) -> list[JsonObject]:
+def _errors(document: Document, _: Question) -> list[JsonObject]:
+    by_error: dict[int, list[JsonObject]] = {}
+    for fix in fixes(document, 1, _LAST_LINE):
+        edits = _edits([fix.edit])
+        by_error.setdefault(id(fix.error), []).append({"title": fix.title, "edits": edits})
     return [
-        {**error.to_dict(), "is_warning": error.code == NOT_RUN_YET} for error in document.problems
+        {
+            **error.to_dict(),
+            "is_warning": error.code == NOT_RUN_YET,
+            "fixes": by_error.get(id(error), []),
+        }
+        for error in document.problems
     ]
 
 
-def _completion(document: Document, line: int, column: int) -> JsonObject:
-    completion = complete(document, line, column)
+def _completion(document: Document, question: Question) -> JsonObject:
+    completion = complete(document, question.line, question.column, question.streams)
     start = document.places.of(completion.start, completion.start)
     return {
         "line": start.line,
@@ -122,13 +144,54 @@ def _completion(document: Document, line: int, column: int) -> JsonObject:
     }
 
 
-def _hover(document: Document, line: int, column: int) -> JsonObject | None:
-    info = hover(document, line, column)
+def _hover(document: Document, question: Question) -> JsonObject | None:
+    info = hover(document, question.line, question.column)
     if info is None:
         return None
-    at = info.position
-    position = {"line": at.line, "column": at.column, "length": at.length}
-    return {"code": info.code, "doc": info.doc, "position": position}
+    return {"code": info.code, "doc": info.doc, "position": _place(info.position)}
 
 
-_ANSWERS: Final = {"errors": _errors, "completion": _completion, "hover": _hover}
+def _format(document: Document, _: Question) -> dict[str, str] | None:
+    """The text as ``mesh format`` has it; None for one with syntax errors."""
+    try:
+        return {"text": canonical(document.text)}
+    except MeshError:
+        return None
+
+
+def _definition(document: Document, question: Question) -> dict[str, int] | None:
+    at = definition(document, question.line, question.column)
+    return _place(at) if at is not None else None
+
+
+def _name(document: Document, question: Question) -> JsonObject | None:
+    """The name at a place, if it can be changed."""
+    at = renamable(document, question.line, question.column)
+    return {"name": document.slice(at), "position": _place(at)} if at is not None else None
+
+
+def _rename(document: Document, question: Question) -> list[JsonObject]:
+    return _edits(rename(document, question.line, question.column, question.to))
+
+
+def _notes(document: Document, _: Question) -> JsonObject:
+    """The lines above queries, and the types after selected attributes."""
+    found = {"lenses": lenses(document), "types": inferred_types(document, 1, _LAST_LINE)}
+    return {
+        kind: [{**_place(one.position), "text": one.text} for one in notes]
+        for kind, notes in found.items()
+    }
+
+
+def _place(at: Position) -> dict[str, int]:
+    return {"line": at.line, "column": at.column, "length": at.length}
+
+
+def _edits(edits: Iterable[TextEdit]) -> list[JsonObject]:
+    return [{**_place(one.position), "text": one.text} for one in edits]
+
+
+_ANSWERS: Final = {
+    "errors": _errors, "completion": _completion, "hover": _hover, "format": _format,
+    "definition": _definition, "name": _name, "rename": _rename, "notes": _notes,
+}  # fmt: skip

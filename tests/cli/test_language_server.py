@@ -237,6 +237,7 @@ async def test_an_empty_last_line_is_a_line(tmp_path: Path) -> None:
         )
         # The error has the place of the first definition.
         (error,) = (await session.next_errors()).diagnostics
-        (first,) = error.related_information or ()
+        assert error.related_information is not None
+        (first,) = error.related_information
         assert first.location.range.start == lsp.Position(0, 14)
         assert first.message == "First it is defined in line 1."

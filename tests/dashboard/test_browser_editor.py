@@ -107,6 +107,49 @@ async def _written(page: Page, width: int, theme: str, shot: Path | None) -> Non
     assert "and price" in value.splitlines()[-1]
 
 
+async def _orders(browser: Browser, at: Site) -> None:
+    """Fixes, formatting, definitions, another name, and what stands beside the text."""
+    context = await browser.new_context(
+        viewport={"width": 1440, "height": 900}, permissions=["clipboard-read", "clipboard-write"]
+    )
+    page = await context.new_page()
+    await page.goto(at.url + "/apps/Shop/edit")
+    await _write(page, SHOP)
+    # The group of a query is above it, the types are behind what is selected.
+    lens = page.locator(".cm-lens")
+    await lens.filter(has_text="group default, 1 instance").wait_for(timeout=TIMEOUT_MS)
+    assert await page.locator(".cm-type").all_inner_texts() == [": string", ": double"]
+    field = page.locator("textarea#text")
+    assert await field.input_value() == SHOP
+    # A hint is an edit.
+    await _write(page, SHOP.replace("select item", "select itm"))
+    await page.locator(".cm-lintRange-error").first.hover()
+    await page.get_by_role("button", name="Replace with item").click(timeout=TIMEOUT_MS)
+    await _status(page, "No errors.")
+    assert await field.input_value() == SHOP
+    # From a name to its definition, by key and by button; there it gets another name.
+    await page.locator(".cm-line").filter(has_text="from Orders").click()
+    await page.keyboard.press("Home")
+    for _ in range(SHOP.splitlines()[3].index("Orders") + 1):
+        await page.keyboard.press("ArrowRight")
+    await page.keyboard.press("F12")
+    active = page.locator(".cm-activeLine").filter(has_text="define stream")
+    await active.wait_for(timeout=TIMEOUT_MS)
+    page.on("dialog", lambda dialog: dialog.accept("Sales"))
+    await page.keyboard.press("F2")
+    await page.wait_for_function("() => document.querySelector('#text').value.includes('Sales')")
+    assert await field.input_value() == SHOP.replace("Orders (", "Sales (").replace(
+        "from Orders", "from Sales"
+    )
+    await page.get_by_role("button", name="Format").click()
+    text = "() => document.querySelector('#text').value"
+    await page.wait_for_function(text + r".includes('\ninsert')")
+    # A text that can't be checked says so, and not that it has no error.
+    await _write(page, SHOP + "-- " + "x" * 200_000)
+    await _status(page, "Not checked: the text can't be analysed within its limits.")
+    await context.close()
+
+
 async def _write(page: Page, text: str) -> None:
     """Replace the text, as a person pastes one."""
     await page.get_by_role("textbox", name="SiddhiQL").press("Control+a")
@@ -149,5 +192,6 @@ async def test_a_text_is_written_with_help_and_without_a_script(
         await at.service.deploy(SHOP)
         told = await _with_script(browser, at, rewrite)
         assert told == [], "\n".join(told)
+        await _orders(browser, at)
         await _deployed(browser, at)
         await _without_script(browser, at)

@@ -2,7 +2,7 @@
 export { autocompletion, completionKeymap, closeBrackets, closeBracketsKeymap } from "@codemirror/autocomplete";
 export { defaultKeymap, history, historyKeymap } from "@codemirror/commands";
 export { HighlightStyle, StreamLanguage, bracketMatching, syntaxHighlighting } from "@codemirror/language";
-export { lintKeymap, linter, lintGutter } from "@codemirror/lint";
-export { EditorState } from "@codemirror/state";
-export { EditorView, drawSelection, highlightActiveLine, hoverTooltip, keymap, lineNumbers } from "@codemirror/view";
+export { forceLinting, lintKeymap, linter, lintGutter } from "@codemirror/lint";
+export { EditorSelection, EditorState, StateEffect, StateField } from "@codemirror/state";
+export { Decoration, EditorView, WidgetType, drawSelection, highlightActiveLine, hoverTooltip, keymap, lineNumbers } from "@codemirror/view";
 export { tags } from "@lezer/highlight";

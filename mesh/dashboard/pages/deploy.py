@@ -5,6 +5,7 @@ A panel shows what the text emits on events, beside what the app has emitted.
 
 from __future__ import annotations
 
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -14,15 +15,18 @@ from mesh.dashboard.first_apps import first_app
 from mesh.dashboard.graph import planned_cells
 from mesh.dashboard.guard import fields_of, form_of, identity_of, require, session_of
 from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import status_of
 from mesh.dashboard.source import NO_ERRORS, form_errors
 from mesh.errors import MeshError
 from mesh.language.naming import named
 from mesh.language.tokens import KEYWORDS
+from mesh.language_service.proposals import ClusterStream, streams_of
+from mesh.manager.language import Question
 from mesh.model.access import Permission
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -31,13 +35,15 @@ if TYPE_CHECKING:
     from mesh.model.app import AppSpec
     from mesh.model.values import JsonMapping, JsonObject
 
-START = """@App:name('Shop')
+START = """@App:name('{name}')
 define stream Orders (item string, price double);
 
 @info(name='dear')
 from Orders[price > 100.0] select item, price insert into DearOrders;
 """
 
+#: Streams of the cluster that an editor proposes.
+_STREAMS_MAX: Final = 200
 #: Rows of one table of a preview, and the number of stored events by default.
 _ROWS: Final = 300
 _LAST: Final = "100"
@@ -54,7 +60,7 @@ async def show(board: Board, request: Request) -> PageView:
     """The editor, with the text of an app that is there."""
     app = request.path_params.get("app", "")
     spec = await board.service.app(app) if app else None
-    text = START if spec is None else spec.text
+    text = _start((await board.see()).apps) if spec is None else spec.text
     values = _values(app, text, request.query_params.get("then", ""))
     return PageView("deploy.html", {**values, "streams": _streams_of(spec)})
 
@@ -99,6 +105,12 @@ async def act(frame: PageFrame, request: Request) -> Response:
     view = {"preview": preview, "reset": reset, "mark": _seen(preview)}
     view |= {"drawing": drawing, "cells": planned_cells(drawing, preview.changes)}
     return frame.shown(request, PageView("deploy.html", {**values, **view}))
+
+
+def _start(apps: Collection[str]) -> str:
+    """A text to begin with, whose name no app has."""
+    names = chain(["Shop"], (f"Shop{number}" for number in count(2)))
+    return START.format(name=next(name for name in names if name not in apps))
 
 
 def _streams_of(spec: AppSpec | None) -> list[str]:
@@ -189,7 +201,7 @@ def _rows(result: JsonMapping) -> Iterator[JsonObject]:
 
 
 async def language(frame: PageFrame, request: Request) -> Response:
-    """An answer about the text in the editor, as JSON: errors, completion or hover."""
+    """An answer about the text in the editor, as JSON; an error of a question is one, too."""
     import orjson
     from starlette.responses import Response
 
@@ -197,13 +209,30 @@ async def language(frame: PageFrame, request: Request) -> Response:
     request.scope["mesh.only_reads"] = True
     form = await fields_of(request)
     try:
-        place = [int(form.get(part, "1")) for part in ("line", "column")]
+        line, column = (int(form.get(part, "1")) for part in ("line", "column"))
     except ValueError as error:
         raise MeshError("MESH-A400", "line and column are whole numbers") from error
     text = form.get("text", "").replace("\r\n", "\n")
-    desk = frame.board.service.language
-    answer = await desk.answer(form.get("asked", ""), text, form.get("app", ""), *place)
-    return Response(orjson.dumps(answer), media_type="application/json")
+    asked = form.get("asked", "")
+    streams = await _cluster_streams(frame.board) if asked == "completion" else ()
+    name, to = form.get("app", ""), form.get("new_name", "")
+    question = Question(asked, text, name, line, column, to, streams)
+    try:
+        answer, status = await frame.board.service.language.answer(question), 200
+    except MeshError as error:
+        answer, status = error.to_dict(), status_of(error)
+    return Response(orjson.dumps(answer), status, media_type="application/json")
+
+
+async def _cluster_streams(board: Board) -> tuple[ClusterStream, ...]:
+    """The streams of the apps that the user may see, the first ones."""
+    found: list[ClusterStream] = []
+    for app in sorted((await board.see()).apps):
+        record = board.service.record(app)
+        found += streams_of(record.spec) if record is not None else ()
+        if len(found) >= _STREAMS_MAX:
+            break
+    return tuple(found[:_STREAMS_MAX])
 
 
 def _values(app: str, text: str, then: str) -> JsonObject:

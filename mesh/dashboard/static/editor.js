@@ -4,18 +4,27 @@
 (() => {
   const area = document.querySelector("textarea[data-language]");
   if (!area || typeof CodeMirror === "undefined") return;
-  const { EditorState, EditorView, HighlightStyle, StreamLanguage, tags } = CodeMirror;
+  const { Decoration, EditorState, EditorView, HighlightStyle, StateEffect, StateField, StreamLanguage, WidgetType, tags } = CodeMirror;
+
+  const status = document.createElement("p");
+  status.className = "hint";
+  status.setAttribute("role", "status");
 
   // Questions to the server; a newer one of the same kind ends the one before.
   const running = {};
-  const ask = async (asked, text, line, column) => {
+  const ask = async (asked, text, line = 1, column = 1, to = "") => {
     if (running[asked]) running[asked].abort();
     const control = running[asked] = new AbortController();
-    const body = new URLSearchParams({ asked, text, line, column, app: area.dataset.app, token: area.form.elements.token.value });
+    const body = new URLSearchParams({ asked, text, line, column, new_name: to, app: area.dataset.app, token: area.form.elements.token.value });
     try {
       const answer = await fetch(area.dataset.language, { method: "POST", body, signal: control.signal });
-      return answer.ok ? await answer.json() : null;
-    } catch {
+      if (answer.ok) return await answer.json();
+      const error = await answer.json().catch(() => ({ message: `the manager answers ${answer.status}` }));
+      // What is asked at each key says nothing of its failures, but for the errors.
+      if (!["completion", "hover", "notes"].includes(asked)) status.textContent = [`${asked === "errors" ? "Not checked" : "Not done"}: ${error.message}.`, error.detail, error.hint].filter(Boolean).join(" ");
+      return null;
+    } catch (error) {
+      if (error.name !== "AbortError" && asked === "errors") status.textContent = "Not checked: the manager does not answer.";
       return null;
     }
   };
@@ -84,15 +93,49 @@
     ".cm-completionDetail": { color: "inherit", fontStyle: "normal", marginLeft: "1em" },
     ".cm-diagnostic-error": { borderLeftColor: "var(--bad)" },
     ".cm-diagnostic-warning": { borderLeftColor: "var(--warn)" },
+    ".cm-note": { color: "var(--soft)", fontSize: "0.85em" },
+    ".cm-lens": { padding: "0 6px", whiteSpace: "pre-wrap" },
+    ".cm-diagnosticAction": { backgroundColor: "var(--busy)", color: "var(--card)" },
     ".cm-panels": { color: "var(--ink)", backgroundColor: "var(--ground)" },
   });
 
-  const status = document.createElement("p");
-  status.className = "hint";
-  status.setAttribute("role", "status");
+  // Edits of an answer about a text; none once that text was changed.
+  const change = (view, doc, edits) => {
+    if (!view.state.doc.eq(doc)) return;
+    view.dispatch({ changes: edits.map((one) => ({ from: offset(doc, one.line, one.column), to: offset(doc, one.line, one.column + one.length), insert: one.text })) });
+    view.focus();
+  };
+  // A line above each query with its group and state, and the type after each selected attribute.
+  class Note extends WidgetType {
+    constructor(text, kind) { super(); this.text = text; this.kind = kind; }
+    eq(other) { return other.text === this.text && other.kind === this.kind; }
+    toDOM() {
+      const dom = document.createElement(this.kind === "lens" ? "div" : "span");
+      dom.className = `cm-note cm-${this.kind}`;
+      dom.textContent = this.text;
+      return dom;
+    }
+    ignoreEvent() { return false; }
+  }
+  const noted = StateEffect.define();
+  const notesField = StateField.define({
+    create: () => Decoration.none,
+    update: (value, transaction) => transaction.effects.filter((one) => one.is(noted)).reduce((all, one) => one.value, value.map(transaction.changes)),
+    provide: (field) => EditorView.decorations.from(field),
+  });
+  const note = async (view) => {
+    const { doc } = view.state;
+    const found = await ask("notes", doc.toString());
+    if (!found || !view.state.doc.eq(doc)) return;
+    const lenses = found.lenses.map((one) => Decoration.widget({ widget: new Note(one.text, "lens"), block: true, side: -1 }).range(doc.lineAt(offset(doc, one.line, one.column)).from));
+    const kinds = found.types.map((one) => Decoration.widget({ widget: new Note(one.text, "type"), side: 1 }).range(offset(doc, one.line, one.column)));
+    view.dispatch({ effects: noted.of(Decoration.set([...lenses, ...kinds], true)) });
+  };
   const errors = async (view) => {
-    const found = await ask("errors", view.state.doc.toString(), 1, 1);
+    const { doc } = view.state;
+    const found = await ask("errors", doc.toString());
     if (!found) return [];
+    note(view);
     const wrong = found.filter((one) => !one.is_warning);
     const first = wrong.find((one) => one.position);
     const count = wrong.length === 1 ? "1 error" : `${wrong.length} errors`;
@@ -102,7 +145,8 @@
       const from = Math.min(offset(view.state.doc, at.line, at.column), view.state.doc.length);
       const to = Math.min(offset(view.state.doc, at.line, at.column + at.length), view.state.doc.length);
       const message = [`${one.message} [${one.code}]`, one.detail, one.hint].filter(Boolean).join("\n");
-      return { from, to, severity: one.is_warning ? "warning" : "error", message };
+      const actions = one.fixes.map((fix) => ({ name: fix.title, apply: (there) => change(there, doc, fix.edits) }));
+      return { from, to, severity: one.is_warning ? "warning" : "error", message, actions };
     });
   };
   const kinds = { keyword: "keyword", stream: "class", attribute: "property", function: "function", window: "function", annotation: "namespace", option: "property", value: "enum", type: "type" };
@@ -132,6 +176,34 @@
     return { pos: offset(doc, line, column), end: offset(doc, line, column + length), above: true, create: () => ({ dom }) };
   });
 
+  // Orders with a key and a button each.
+  const atCursor = (view) => place(view.state.doc, view.state.selection.main.head);
+  const format = async (view) => {
+    const { doc } = view.state;
+    const found = await ask("format", doc.toString());
+    if (!found) { status.textContent = "Not formatted: the text has an error."; return; }
+    if (!view.state.doc.eq(doc) || found.text === doc.toString()) return;
+    const head = Math.min(view.state.selection.main.head, found.text.length);
+    view.dispatch({ changes: { from: 0, to: doc.length, insert: found.text }, selection: { anchor: head }, scrollIntoView: true });
+  };
+  const define = async (view) => {
+    const { doc } = view.state;
+    const found = await ask("definition", doc.toString(), ...atCursor(view));
+    if (!found) { status.textContent = "Nothing that has a definition is here."; return; }
+    view.dispatch({ selection: { anchor: offset(doc, found.line, found.column), head: offset(doc, found.line, found.column + found.length) }, scrollIntoView: true });
+    view.focus();
+  };
+  const rename = async (view) => {
+    const { doc } = view.state;
+    const found = await ask("name", doc.toString(), ...atCursor(view));
+    if (!found) { status.textContent = "There is no name to change here."; return; }
+    const to = window.prompt(`New name of ${found.name}, everywhere in the text`, found.name);
+    if (!to || to === found.name) return;
+    const edits = await ask("rename", doc.toString(), found.position.line, found.position.column, to);
+    if (edits) change(view, doc, edits);
+  };
+  const orders = [["Format", "Shift-Alt-f", "Shift+Alt+F", format], ["To the definition", "F12", "F12", define], ["Rename", "F2", "F2", rename]];
+
   // In a shadow root CodeMirror's styles are sheets, which the policy of the page allows.
   const host = document.createElement("div");
   host.className = "editor";
@@ -146,7 +218,8 @@
       extensions: [
         CodeMirror.lineNumbers(), CodeMirror.history(), CodeMirror.drawSelection(), CodeMirror.highlightActiveLine(),
         CodeMirror.bracketMatching(), CodeMirror.closeBrackets(), siddhi, CodeMirror.syntaxHighlighting(colours), look,
-        CodeMirror.autocompletion({ override: [proposals] }), CodeMirror.linter(errors, { delay: 300 }), CodeMirror.lintGutter(), told,
+        CodeMirror.autocompletion({ override: [proposals] }), CodeMirror.linter(errors, { delay: 300 }), CodeMirror.lintGutter(), told, notesField,
+        keymap.of(orders.map(([, key, , run]) => ({ key, run: (there) => { run(there); return true; } }))),
         // The tabulator leaves the editor, as it leaves the field.
         keymap.of([...CodeMirror.closeBracketsKeymap, ...CodeMirror.defaultKeymap, ...CodeMirror.historyKeymap, ...CodeMirror.completionKeymap, ...CodeMirror.lintKeymap]),
         EditorState.tabSize.of(4),
@@ -157,7 +230,17 @@
   });
   area.hidden = true;
   area.required = false;
-  host.after(status);
+  const tools = document.createElement("p");
+  tools.className = "actions tools";
+  for (const [name, , key, run] of orders) {
+    const button = document.createElement("button");
+    Object.assign(button, { type: "button", className: "quiet", textContent: name, title: key });
+    // The cursor stays where it is in the text.
+    button.addEventListener("mousedown", (event) => event.preventDefault());
+    button.addEventListener("click", () => run(view));
+    tools.append(button);
+  }
+  host.after(status, tools);
   const label = document.querySelector(`label[for="${area.id}"]`);
   if (label) {
     label.removeAttribute("for");
