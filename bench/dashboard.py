@@ -69,7 +69,8 @@ _TEXT: Final = """@App:name('{name}')
 define stream Input (k int, v double);
 @dist(execGroup='one', parallel='2') from Input[v > 0] select k, v insert into Positive;
 """
-#: Pages whose weight is measured: the first one, and the one with the editor.
+#: Pages whose weight is measured: the first one, and the one with the editor.  A test measures all
+#: of a small cluster.
 _WEIGHED: Final = ("/", "/deploy")
 #: Paths of the open pages, in turn.
 _OPEN: Final = ("/", "/apps/App0", "/apps/App1?tab=instances", "/nodes", "/apps/App2/s/Input")

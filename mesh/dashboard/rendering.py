@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 import mesh
 from mesh.dashboard import shown
 from mesh.dashboard.words import WORDS, badge_kind
+from mesh.errors import text_lines
 from mesh.model.names import app_of_token
 from mesh.model.values import JsonMapping
 
@@ -51,6 +52,7 @@ def _environment() -> Environment:
         "clock": partial(shown.time_element, has_date=False),
         "moment": partial(shown.time_element, has_date=True),
         "payload": shown.payload,
+        "lines": text_lines,
         "badge": badge_kind,
         "own_name": app_of_token,
     }

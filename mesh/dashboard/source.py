@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from mesh.errors import MeshError, all_errors
+from mesh.errors import MeshError, all_errors, text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ def lines_of(text: str, errors: Sequence[MeshError]) -> list[Line]:
         if error.position is not None:
             by_line.setdefault(error.position.line, []).append(error)
     lines = []
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text_lines(text), 1):
         here = tuple(by_line.get(number, ()))
         first = here[0].position if here else None
         if first is None:

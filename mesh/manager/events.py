@@ -19,6 +19,7 @@ from mesh.jetstream import connector_replay, failed
 from mesh.jetstream.refusals import unreachable
 from mesh.manager.streams import channel_of
 from mesh.model import names
+from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -157,6 +158,26 @@ class AppEvents:
             self._note(JournalEntry(f"discarded {count} failed events", "too old", by=by, app=app))
         return count
 
+    def check(self, app: str, event: SimulatedEvent) -> None:
+        """Refuse an event that no reader of its stream could read.
+
+        Raises:
+            MeshError: MESH-A400 for an attribute that is missing, not known, or of another type.
+        """
+        spec = self._app(app)
+        _payload(spec, event)
+        attributes, data = channel_of(spec, event.stream).stream.attributes, event.data
+        values = data if isinstance(data, list) else [data[one.name] for one in attributes]
+        for one, value in zip(attributes, values, strict=True):
+            if not _is_of(value, one.type):
+                shown = orjson.dumps(value).decode()[:80]
+                article = "an" if one.type[0] in "aeiou" else "a"
+                raise MeshError(
+                    "MESH-A400",
+                    f'attribute "{one.name}" is {shown}, not {article} {one.type}',
+                    hint="Texts have quotes; numbers, true and false have none.",
+                )
+
     async def send(
         self, app: str, events: Sequence[SimulatedEvent], *, keys: Sequence[str] = ()
     ) -> int:
@@ -226,6 +247,25 @@ def _payload(spec: AppSpec, event: SimulatedEvent) -> bytes:
             detail=f"Its attributes are: {', '.join(attributes)}.",
         )
     return orjson.dumps(values)
+
+
+def _is_of(value: object, kind: AttributeType) -> bool:
+    """Whether a value of JSON may be one of an attribute; docs/types.md has the rules."""
+    match value:
+        case None:
+            return True
+        case bool():
+            return kind in (AttributeType.BOOL, AttributeType.OBJECT)
+        case int():
+            bits = {AttributeType.INT: 31, AttributeType.LONG: 63}.get(kind)
+            is_real = kind in (AttributeType.FLOAT, AttributeType.DOUBLE, AttributeType.OBJECT)
+            return is_real or (bits is not None and -(1 << bits) <= value < 1 << bits)
+        case float():
+            return kind in (AttributeType.FLOAT, AttributeType.DOUBLE, AttributeType.OBJECT)
+        case str():
+            return kind in (AttributeType.STRING, AttributeType.OBJECT)
+        case _:
+            return kind is AttributeType.OBJECT
 
 
 def _too_large() -> MeshError:

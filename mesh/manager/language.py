@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 from anyio import CapacityLimiter
@@ -78,7 +78,7 @@ class LanguageDesk:
         self._waiting = Bound(WAITING_MAX, "answers about texts wait")
         self._limiter = CapacityLimiter(1)
 
-    async def answer(self, question: Question) -> object:
+    async def answer(self, question: Question) -> Any:
         """The answer, as JSON values.
 
         Raises:

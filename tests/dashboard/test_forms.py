@@ -99,7 +99,12 @@ async def _events(at: Any, browser: Browser) -> None:
     shown = (await browser.client.get(tap)).text
     assert "&lt;img src=x&gt;" in shown
     assert "<img" not in shown
-    assert (await browser.send(tap, event='{"item": 1}')).status_code == 400
+    # What was written stays in its field, with the error.
+    refused = await browser.send(tap, event='{"item": "<b>", "price": "seven"}')
+    assert refused.status_code == 400
+    assert "&#34;price&#34;: &#34;seven&#34;}</textarea>" in refused.text
+    assert "attribute &#34;price&#34; is &#34;seven&#34;, not a double" in refused.text
+    assert "Publish an event" in refused.text
     await at.js.publish(names.subject("Shop", "Orders"), b"\x00" * 200 + b'x"' * 400_000)
     large = (await browser.client.get(f"{tap}?q=x%22")).text
     assert "characters" in large or "bytes that are no text" in large
@@ -112,14 +117,31 @@ async def _events(at: Any, browser: Browser) -> None:
     assert done.headers["location"] == "/errors?app=Shop&done=1+discarded"
     assert await at.service.events.failed_count("Shop") == 2
     assert (await browser.send(errors, "/errors", app="Shop", do="replay")).status_code == 400
-    form = {"app": "Shop", "id": "1", "do": "replay", "event": "[1]"}
-    assert (await browser.send(errors, "/errors", **form)).status_code == 400
+    form = {"app": "Shop", "id": "1", "do": "replay", "event": '{"item": <}'}
+    for to in ("/errors", "/errors?app=Shop&reason=no+0"):
+        refused = await browser.send(errors, to, **form)
+        assert refused.status_code == 400
+        assert "the corrected event is not JSON" in refused.text
+        field = refused.text.partition('<details id="edit-1" open>')[2].partition("</details>")[0]
+        assert "{&#34;item&#34;: &lt;}</textarea>" in field
+    assert await at.service.events.failed_count("Shop") == 2
     asked = await browser.send(
         "/query?app=Shop", "/query", app="Shop", text="from Nowhere select a"
     )
     assert asked.status_code == 400
     assert "MESH-" in asked.text
     assert "table Known" in (await browser.client.get("/query?app=Shop")).text
+
+
+async def test_a_new_text_has_a_name_that_is_free(nats_server: NatsServer) -> None:
+    async with (
+        site(nats_server) as at,
+        httpx.AsyncClient(base_url=at.url, timeout=60) as client,
+    ):
+        for name in ("Shop", "Shop2", "Shop4"):
+            await at.service.deploy(APP.replace("Shop", name))
+        text = (await client.get("/deploy")).text
+        assert "@App:name(&#39;Shop3&#39;)" in text
 
 
 async def test_a_user_sees_and_does_what_the_permissions_allow(

@@ -47,7 +47,8 @@ async def test_an_event_is_explained_and_two_apps_are_compared(nats_server: Nats
         assert 'href="/apps/Shop/why/Dear/1"' in tapped
         assert "/why/" not in (await client.get("/apps/Shop/s/Orders")).text
         form = (await client.get("/apps/Shop/compare")).text
-        assert "<option>Next</option>" in form
+        assert '<option value="Next">Next</option>' in form
+        assert "mesh compare Shop {with}[ --key {key}]" in form
         assert "Earlier" not in form
         found = (await client.get("/apps/Shop/compare?go=1&with=Next&key=price")).text
         assert "The outputs differ" in found

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from mesh.dashboard.guard import form_of, require, session_of
+from mesh.dashboard.guard import form_of, identity_of, require, session_of
 from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import status_of
 from mesh.errors import MeshError
 from mesh.model import error_entry, names
 from mesh.model.access import Permission, sees
@@ -34,15 +35,24 @@ async def show(board: Board, request: Request) -> PageView:
     """The apps with failed events, or those of one app."""
     seen = await board.see()
     app = request.query_params.get("app", "")
-    values: JsonObject = {
-        "seen": seen,
-        "app": app,
-        "done": request.query_params.get("done", ""),
-    }
     if not app:
         entries = await board.cached("errors", 3.0, lambda: _counts(board))
         counts = [(name, count) for name, count in entries if sees(Permission.DATA_READ, name)]
-        return PageView("errors.html", {**values, "counts": counts})
+        return PageView("errors.html", {"seen": seen, "app": app, "counts": counts})
+    return await _of_app(board, request, app)
+
+
+async def _of_app(
+    board: Board,
+    request: Request,
+    app: str,
+    refused: tuple[MeshError, int | None, str] | None = None,
+) -> PageView:
+    """The failed events of an app; ``refused``: an error, an entry, and the text written for it."""
+    seen = await board.see()
+    values: JsonObject = {"seen": seen, "app": app}
+    values["done"] = request.query_params.get("done", "") if refused is None else ""
+    error, corrected, written = refused or (None, None, "")
     require(request, Permission.DATA_READ, app)
     seen.app(app)
     before = _id(request.query_params.get("before", ""))
@@ -51,16 +61,20 @@ async def show(board: Board, request: Request) -> PageView:
     reason = request.query_params.get("reason", "")
     chosen = [entry for entry in reversed(entries) if reason in ("", kind_of(entry))]
     shown = chosen[:PAGE]
+    texts = {one["id"]: written for one in shown if one["id"] == corrected}
     return PageView(
         "errors.html",
         {
             **values,
+            "error": error,
+            "corrected": corrected if texts else None,
             "reasons": reasons.most_common(),
             "reason": reason,
-            "entries": [(entry, editable(entry)) for entry in shown],
+            "entries": [(e, texts.get(e["id"]) or editable(e)) for e in shown],
             "older": shown[-1]["id"] if len(chosen) > PAGE else None,
             "count": await board.service.events.failed_count(app),
         },
+        status=200 if error is None else status_of(error),
     )
 
 
@@ -110,19 +124,29 @@ async def act(frame: PageFrame, request: Request) -> Response:
     events = frame.board.service.events
     ids = [id_ for text in form.get("id", []) if (id_ := _id(text)) is not None]
     what = form.get("do", [""])[0]
-    match what:
-        case "replay":
-            _some(ids)
-            done = await events.replay(app, ids, _corrected(form, ids), by=by)
-        case "replay-all":
-            done = await events.replay(app, None, None, by=by)
-        case "discard":
-            _some(ids)
-            done = await events.discard(app, ids, by=by)
-        case "discard-all":
-            done = await events.discard(app, None, by=by)
-        case _:
-            raise MeshError("MESH-A400", "the form asks for nothing that is known")
+    try:
+        match what:
+            case "replay":
+                _some(ids)
+                done = await events.replay(app, ids, _corrected(form, ids), by=by)
+            case "replay-all":
+                done = await events.replay(app, None, None, by=by)
+            case "discard":
+                _some(ids)
+                done = await events.discard(app, ids, by=by)
+            case "discard-all":
+                done = await events.discard(app, None, by=by)
+            case _:
+                raise MeshError("MESH-A400", "the form asks for nothing that is known")
+    except MeshError as error:
+        if error.code == "MESH-A403" or not identity_of(request).may(Permission.DATA_READ, app):
+            raise
+        written = form.get("event", [""])[0] if len(ids) == 1 else ""
+        refused = error, ids[0] if written else None, written
+        view = await _of_app(frame.board, request, app, refused)
+        # The audit has what the form needed.
+        require(request, Permission.DATA_WRITE, app)
+        return frame.shown(request, view)
     word = "replayed" if what.startswith("replay") else "discarded"
     return frame.done(f"/errors?app={app}&done={len(done.ids)}+{word}")
 

@@ -12,6 +12,7 @@ import orjson
 from mesh.dashboard.guard import fields_of, identity_of, require
 from mesh.dashboard.pages.app import channels_of
 from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import status_of
 from mesh.errors import MeshError
 from mesh.model.access import Permission
 from mesh.model.events import SimulatedEvent
@@ -45,6 +46,13 @@ _EXAMPLES: Final = {
 
 async def show(board: Board, request: Request) -> PageView:
     """The stream."""
+    return await _view(board, request)
+
+
+async def _view(
+    board: Board, request: Request, written: str = "", error: MeshError | None = None
+) -> PageView:
+    """The stream, with the event that was written and its error."""
     seen = await board.see()
     app, stream = request.path_params["app"], request.path_params["stream"]
     status = seen.app(app)
@@ -75,8 +83,11 @@ async def show(board: Board, request: Request) -> PageView:
             "events": [(one, [copied(event) for event in one.events]) for one in events[:SHOWN]],
             "text": text,
             "example": example_of(channel),
-            "done": request.query_params.get("done", ""),
+            "written": written or example_of(channel),
+            "error": error,
+            "done": request.query_params.get("done", "") if error is None else "",
         },
+        status=200 if error is None else status_of(error),
     )
 
 
@@ -109,15 +120,26 @@ async def act(frame: PageFrame, request: Request) -> Response:
     """Publish an event for a test, or a stored one again."""
     form = await fields_of(request)
     app, stream = request.path_params["app"], request.path_params["stream"]
-    is_replay = form.get("do") == "replay"
+    is_replay, events = form.get("do") == "replay", frame.board.service.events
     if is_replay:
         # A user who publishes a stored event again may read it.
         require(request, Permission.DATA_READ, app)
         require(request, Permission.DATA_WRITE, app)
-    event = await _stored(frame, app, stream, form) if is_replay else _written(form)
-    if not isinstance(event, dict | list):
-        raise MeshError("MESH-A400", "an event is a JSON object, or a list of its values")
-    await frame.board.service.events.send(app, [SimulatedEvent(stream, event, None)])
+    try:
+        event = await _stored(frame, app, stream, form) if is_replay else _written(form)
+        if not isinstance(event, dict | list):
+            raise MeshError("MESH-A400", "an event is a JSON object, or a list of its values")
+        one = SimulatedEvent(stream, event, None)
+        if not is_replay:
+            events.check(app, one)
+        await events.send(app, [one])
+    except MeshError as error:
+        if is_replay or error.code == "MESH-A403":
+            raise
+        view = await _view(frame.board, request, form.get("event", ""), error)
+        # The audit has what the form needed.
+        require(request, Permission.DATA_WRITE, app)
+        return frame.shown(request, view)
     done = "replayed" if is_replay else "published"
     return frame.done(f"/apps/{app}/s/{stream}?{urlencode({'q': form.get('q', ''), 'done': done})}")
 
