@@ -121,6 +121,7 @@ def _element(cursor: Cursor, *expected: str) -> tuple[str | None, str]:
         _equals(cursor)
         return text, _text(cursor)
     if not cursor.sees_name():
+        cursor.refuse_keyword(*expected)
         cursor.fail(*expected)
     key = str(cursor.take().value)
     while cursor.sees(".") or cursor.sees("-") or cursor.sees(":"):

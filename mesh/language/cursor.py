@@ -223,12 +223,12 @@ class Cursor:
             self.fail(what, hint=_TEXT_HINT if is_text else None)
         return str(self.take().value)
 
-    def refuse_keyword(self, what: str) -> None:
+    def refuse_keyword(self, *expected: str) -> None:
         """Refuse a keyword that can't be a name, where a name must be next."""
         token = self.peek()
         if token.kind is TokenKind.NAME and token.text.lower() in KEYWORDS:
             hint = f"'{token.text}' is a keyword; as a name it is in backquotes."
-            self.fail(what, hint=hint)
+            self.fail(*expected, hint=hint)
 
     # Recording the layout
 

@@ -229,6 +229,8 @@ class _Expressions:
         word = following.text.lower()
         if word in UNIT_WORDS:
             self._cursor.fail("a number", hint="Times have no sign: write '0 - 1 sec'.")
+        if (hint := operator_hint(self._cursor)) is not None:
+            self._cursor.fail("an operator", hint=hint)
         if word not in KEYWORDS:
             fail_at_unit(self._cursor)
 

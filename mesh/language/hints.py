@@ -50,7 +50,7 @@ _OPERATORS_MEANT: Final = {
     "is": "'is null' follows a name or a call.",
     "mod": "Write '%'.",
     "div": "Write '/'.",
-    "xor": "Write a != b.",
+    "xor": "Write (a > 1) != (b > 1).",
     "then": "Write ifThenElse(condition, a, b).",
     "when": "Write ifThenElse(condition, a, b).",
 }

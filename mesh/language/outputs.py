@@ -133,8 +133,9 @@ def _into_hint(cursor: Cursor) -> str | None:
 def _events_of_insert(cursor: Cursor) -> EventKind:
     """``all events`` after ``insert``."""
     if cursor.sees_word(*_EVENT_KINDS) and not cursor.sees_word("events", ahead=1):
+        kind = cursor.peek().text.lower()
         cursor.skip()
-        cursor.fail("'events'", hint="Write 'insert all events into ..'.")
+        cursor.fail("'events'", hint=f"Write 'insert {kind} events into ..'.")
     return _events(cursor)
 
 
@@ -162,7 +163,7 @@ def _or_insert(cursor: Cursor) -> bool:
         return False
     cursor.expect_word("or")
     cursor.expect_word("insert")
-    cursor.expect_word("into")
+    cursor.expect_word("into", hint="Write 'update or insert into T on ..'.")
     return True
 
 

@@ -24,6 +24,7 @@ from mesh.language.syntax import (
     Variable,
     WindowHandler,
 )
+from mesh.language.tokens import TokenKind
 
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
@@ -129,6 +130,7 @@ def parse_selector(cursor: Cursor) -> SelectClause:
     if cursor.accept_clause("order"):
         cursor.expect_word("by")
         order_by = cursor.listed(_order)
+        _refuse_computed(cursor, "order by")
     bounds = {}
     for word in ("limit", "offset"):
         if cursor.accept_clause(word):
@@ -159,7 +161,15 @@ def parse_projection(
     if cursor.accept_clause("group"):
         cursor.expect_word("by")
         group_by = cursor.listed(parse_variable)
+        _refuse_computed(cursor, "group by")
     return tuple(attributes), tuple(group_by)
+
+
+def _refuse_computed(cursor: Cursor, clause: str) -> None:
+    """Refuse the rest of an expression where a clause takes attributes only."""
+    if cursor.peek().kind is TokenKind.SYMBOL and not cursor.sees(";"):
+        place = "in 'select'" if clause == "order by" else "with a name in an earlier query"
+        cursor.fail("','", hint=f"'{clause}' takes attributes: compute it {place}.")
 
 
 def _output_attribute(cursor: Cursor) -> OutputAttribute:

@@ -93,7 +93,10 @@ def parse_reference(cursor: Cursor, what: str) -> Variable | EventReference:
     if kind is StreamKind.PLAIN and index is None and function is None:
         return Variable(source, position=start)
     if function is not None or not cursor.sees_word("is"):
-        cursor.fail("'.'", hint="An attribute's name belongs here, or 'is null'.")
+        hint = "An attribute's name belongs here, or 'is null'."
+        if kind is StreamKind.FAULT:
+            hint = "'!' is the mark of a fault stream: write 'not' before a condition."
+        cursor.fail("'.'", hint=hint)
     return EventReference(source, index, kind, position=cursor.since(start))
 
 

@@ -144,7 +144,11 @@ class _States:
             else:
                 break
         if len(self._groups) > 1:
-            cursor.fail("'->'", "','" if self._kind is not StateKind.PATTERN else "'and'", "')'")
+            hint = None
+            if cursor.sees_word("within"):
+                hint = "It follows the brackets: (e1=S -> e2=T) within 1 min."
+            separator = "','" if self._kind is not StateKind.PATTERN else "'and'"
+            cursor.fail("'->'", separator, "')'", hint=hint)
         self._check_kind()
         return self._groups[0].chain
 

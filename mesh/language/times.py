@@ -55,7 +55,11 @@ def expect_time(cursor: Cursor, example: str) -> Literal:
             cursor.skip()
             fail_at_unit(cursor)
         cursor.fail("a time", hint=f"Write it with its unit: {example}.")
-    return parse_time(cursor)
+    time = parse_time(cursor)
+    is_longer = cursor.peek(1).kind is TokenKind.INT and cursor.sees_word(*UNIT_WORDS, ahead=2)
+    if cursor.sees_word("and") and is_longer:
+        cursor.fail("a unit of time", hint="Units follow each other: '1 hour 30 min'.")
+    return time
 
 
 def parse_time(cursor: Cursor) -> Literal:

@@ -64,6 +64,7 @@ _ORDER: Final = (
     BinaryOperator.GREATER,
     BinaryOperator.GREATER_OR_EQUAL,
 )
+_NUMBERS_ONLY: Final = "It takes numbers."
 _COMPARED: Final = (AttributeType.STRING, AttributeType.BOOL)
 
 
@@ -267,11 +268,15 @@ def _binary(expression: Binary, left: BoundExpression, right: BoundExpression) -
     elif operator in _EQUALITY:
         both_numeric = left_type.is_numeric and right_type.is_numeric
         if not both_numeric and (left_type is not right_type or left_type not in _COMPARED):
-            raise _mismatch(f"{left_type} can't be compared with {right_type}", expression.position)
+            message = f"{left_type} can't be compared with {right_type}"
+            raise _mismatch(message, expression.position, hint=_converted(left_type, right_type))
     elif operator in _ORDER:
         if not (left_type.is_numeric and right_type.is_numeric):
             message = f"'{operator}' can't have {left_type} and {right_type}"
-            raise _mismatch(message, expression.position, detail="It takes numbers.")
+            hint = _converted(left_type, right_type)
+            if left_type is right_type is AttributeType.STRING:
+                hint = f"Compare texts by str:strcmp(a, b) {operator} 0."
+            raise _mismatch(message, expression.position, detail=_NUMBERS_ONLY, hint=hint)
     else:
         kind = _arithmetic(expression, left_type, right_type)
     return BinaryExpression(operator, left, right, kind, position=expression.position)
@@ -281,11 +286,11 @@ def _arithmetic(expression: Binary, left: AttributeType, right: AttributeType) -
     """The type of the widest number; operands of other types don't count."""
     numbers = [kind for kind in (left, right) if kind.is_numeric]
     if not numbers:
-        detail = "It takes numbers."
+        detail, hint = _NUMBERS_ONLY, _converted(left, AttributeType.DOUBLE)
         if expression.operator is BinaryOperator.ADD and AttributeType.STRING in (left, right):
-            detail = "Strings can't be joined with '+'."
+            detail, hint = "Strings can't be joined with '+'.", "Write str:concat(a, b)."
         message = f"'{expression.operator}' can't have {left} and {right}"
-        raise _mismatch(message, expression.position, detail=detail)
+        raise _mismatch(message, expression.position, detail=detail, hint=hint)
     return max(numbers, key=NUMERIC.index)
 
 
@@ -301,8 +306,24 @@ def _require_bool(bound: BoundExpression, expression: Expression, where: str) ->
         )
 
 
-def _mismatch(message: str, position: Position, *, detail: str | None = None) -> MeshError:
-    return MeshError("MESH-L207", message, detail=detail, position=position)
+def _converted(left: AttributeType, right: AttributeType) -> str | None:
+    """A hint at the function that gives two operands one type."""
+    kinds = {left, right}
+    if AttributeType.OBJECT in kinds:
+        (other,) = (kinds - {AttributeType.OBJECT}) or {AttributeType.STRING}
+        return f"Give it a type first: cast(x, '{other}')."
+    if AttributeType.BOOL in kinds and AttributeType.STRING not in kinds:
+        return "A bool is a condition by itself: write 'x' or 'not x'."
+    if AttributeType.STRING in kinds and len(kinds) > 1:
+        (other,) = kinds - {AttributeType.STRING}
+        return f"Convert the text: convert(x, '{other}')."
+    return None
+
+
+def _mismatch(
+    message: str, position: Position, *, detail: str | None = None, hint: str | None = None
+) -> MeshError:
+    return MeshError("MESH-L207", message, detail=detail, hint=hint, position=position)
 
 
 def _call(
@@ -318,7 +339,12 @@ def _call(
     resolution = resolve(vocabulary.functions, name, arguments)
     if isinstance(resolution, CallRefusal):
         code = "MESH-L205" if resolution.reason is Reason.UNKNOWN else "MESH-L206"
-        raise refused(resolution, code, call.position, call.arguments)
+        error = refused(resolution, code, call.position, call.arguments)
+        if call.takes_all and isinstance(resolve(vocabulary.functions, name, ()), Resolution):
+            error.hint = f"'*' stands for all attributes: write {name}()."
+        elif name == "eventTimestamp" and resolution.reason is Reason.COUNT:
+            error.hint = "For another event's, select eventTimestamp() as t in an earlier query."
+        raise error
     return _resolved(resolution, tuple(parts), call, name in vocabulary.scripts)
 
 

@@ -59,9 +59,16 @@ def unknown_attribute(variable: Variable, attributes: Iterable[Attribute], of: s
         "MESH-L202",
         f'attribute "{variable.name}" is not defined',
         detail=f"Attributes of {of}: {shown}." if shown else f"There are no attributes of {of}.",
-        hint=nearest(variable.name, [a.name for a in candidates]) or _as_function(variable.name),
+        hint=_as_null(variable.name)
+        or nearest(variable.name, [a.name for a in candidates])
+        or _as_function(variable.name),
         position=variable.position,
     )
+
+
+def _as_null(name: str) -> str | None:
+    """A hint at the test for null, which is no value of its own."""
+    return "Null is not written as a value: test 'a is null'." if name.lower() == "null" else None
 
 
 def _as_function(name: str) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from mesh.errors import MeshError
 from mesh.language.syntax import StreamKind
 from mesh.plan.bound import TABLE_STEP, Column, EventIsNull
 from mesh.plan.name_errors import ambiguous, refuse_doubles, unknown_attribute, unknown_source
@@ -18,7 +19,7 @@ from mesh.plan.name_errors import ambiguous, refuse_doubles, unknown_attribute, 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.errors import MeshError, Position
+    from mesh.errors import Position
     from mesh.language.syntax import Variable
     from mesh.plan.sources import NamedSource, Sources
 
@@ -106,7 +107,11 @@ class InputScope:
             sources = [s for s in sources if s.step == self.preferred] or sources
         if not sources:
             attributes = [a for s in self.sources for a in s.attributes.values()]
-            raise unknown_attribute(variable, attributes, "what the query reads")
+            error = unknown_attribute(variable, attributes, "what the query reads")
+            if self._called(variable.name, variable.kind) and attributes:
+                first = attributes[0].name
+                error.hint = f"It is an input: write {variable.name}.{first}, for instance."
+            raise error
         if len(sources) > 1:
             raise ambiguous(variable, [s.name for s in sources])
         return sources[0].column(variable)
@@ -209,7 +214,12 @@ class OutputScope:
         ):
             hint = "Here are output attributes only, without a prefix."
             raise unknown_source(variable, [], hint)
-        return replace(self.output.column(variable), index=None)
+        try:
+            return replace(self.output.column(variable), index=None)
+        except MeshError as error:
+            if self.input.has(variable.name):
+                error.hint = f"Select it as well: select {variable.name}, .. ."
+            raise
 
     def has(self, name: str) -> bool:
         """Whether this is an attribute here."""

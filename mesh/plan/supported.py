@@ -5,6 +5,7 @@ The supported parts are listed, and all others are refused, so no new part passe
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -57,6 +58,7 @@ from mesh.plan.bound import (
 )
 from mesh.plan.connectors import check_connector, connector_of
 from mesh.plan.dependencies import OF_MODELS, models_of
+from mesh.plan.diagnostics import Diagnostics, TooManyErrors
 from mesh.plan.patterns import check_pattern
 from mesh.plan.stores import stored_table_of
 
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
         BoundPartition,
         BoundQuery,
         BoundScript,
+        BoundTrigger,
     )
     from mesh.plan.dependencies import ModelCall
 
@@ -110,20 +113,23 @@ def check_supported(app: BoundApp) -> None:
     """Refuse parts of ``app`` that don't run yet.
 
     Raises:
-        MeshError: MESH-P900 at the first such part; MESH-P201 for ``@dist`` on a stream; MESH-P214
+        MeshError: all such parts, with MESH-P900; MESH-P201 for ``@dist`` on a stream; MESH-P214
             for the name of a stream that can't be part of a subject.
     """
-    _check_definitions(app)
-    for stream_name, annotation in app.stream_annotations:
-        _check_stream_annotation(annotation, app.stream(stream_name))
-    for query in app.queries:
-        _check_query(query)
-    for partition in app.partitions:
-        _check_partition(partition)
-    _check_models(app)
-    positions = dict(app.stream_positions)
-    for stream in app.streams:
-        _check_stream_name(stream.name, positions.get(stream.name))
+    problems = Diagnostics()
+    with contextlib.suppress(TooManyErrors):
+        _check_definitions(app, problems)
+        for stream_name, annotation in app.stream_annotations:
+            problems.attempt(_check_stream_annotation, annotation, app.stream(stream_name))
+        for query in app.queries:
+            problems.attempt(_check_query, query)
+        for partition in app.partitions:
+            problems.attempt(_check_partition, partition)
+        problems.attempt(_check_models, app)
+        positions = dict(app.stream_positions)
+        for stream in app.streams:
+            problems.attempt(_check_stream_name, stream.name, positions.get(stream.name))
+    problems.raise_any()
 
 
 def _check_models(app: BoundApp) -> None:
@@ -155,25 +161,29 @@ def _features(call: ModelCall) -> int:
     return attributes - 1 if call.trains else attributes
 
 
-def _check_definitions(app: BoundApp) -> None:
+def _check_definitions(app: BoundApp, problems: Diagnostics) -> None:
     for table in app.tables:
-        stored_table_of(table)
+        problems.attempt(stored_table_of, table)
     for window in app.windows:
-        _check_window(window.window)
+        problems.attempt(_check_window, window.window)
     plays_back = find(app.annotations, "app:playback") is not None
     for trigger in app.triggers:
-        if plays_back and (trigger.schedule or "").lower() != "start":
-            raise not_supported(
-                "a trigger by time in playback",
-                trigger.position,
-                hint="The reference engine lets it fire by the wall clock there.",
-            )
-        if trigger.schedule is not None and trigger.schedule.lower() != "start":
-            check_cron(trigger.schedule, trigger.position)
+        problems.attempt(_check_trigger, trigger, plays_back=plays_back)
     for script in app.scripts:
-        _check_script(script)
+        problems.attempt(_check_script, script)
     for aggregation in app.aggregations:
-        _check_aggregation(aggregation)
+        problems.attempt(_check_aggregation, aggregation)
+
+
+def _check_trigger(trigger: BoundTrigger, *, plays_back: bool) -> None:
+    if plays_back and (trigger.schedule or "").lower() != "start":
+        raise not_supported(
+            "a trigger by time in playback",
+            trigger.position,
+            hint="Leave @App:playback out: windows go by the time of events anyway.",
+        )
+    if trigger.schedule is not None and trigger.schedule.lower() != "start":
+        check_cron(trigger.schedule, trigger.position)
 
 
 def _check_aggregation(aggregation: BoundAggregation) -> None:

@@ -25,7 +25,7 @@ def hint_of(text: str) -> str:
         ("from S select a union all insert into T;", "Several queries"),
         ("from S[a between 1 and 2] select a insert into T;", "a >= 1 and a <= 2"),
         ("from S[a mod 2 == 0] select a insert into T;", "Write '%'"),
-        ("from S[a xor b] select a insert into T;", "Write a != b"),
+        ("from S[a xor b] select a insert into T;", "Write (a > 1) != (b > 1)"),
         ("create stream T (a int);", "define stream"),
         ("select a from S;", "A query starts with 'from'"),
         ("insert into T select a from S;", "ends with 'insert into'"),

@@ -24,6 +24,10 @@ _SCRIPT: Final = (
 )
 
 _VARIABLE: Final = "Write ${NAME} in the text: its value is that of --var, or of the environment."
+_PLACE_OF_ADDRESS: Final = (
+    "Use http-call with the address of a service; or a table of places, which is joined."
+)
+_USER_AGENT: Final = "Use regex:group on the header: regex:group('(Firefox|Chrome)', agent, 1)."
 #: By role and name of a source, sink, mapper or store, a sentence.
 _KINDS: Final = {
     "source jms": "ActiveMQ and Artemis speak MQTT as well: use mqtt. RabbitMQ: use rabbitmq.",
@@ -112,6 +116,17 @@ _NAMESPACES: Final = {
 #: By full name, where the namespace has others that run.
 _NAMES: Final = {
     "env:getSystemProperty": _VARIABLE,
+    "env:getUserAgentProperty": _USER_AGENT,
+    "env:getOSFromUserAgent": _USER_AGENT,
+    "env:getBrowserFromUserAgent": _USER_AGENT,
+    "geo:ip": _PLACE_OF_ADDRESS,
+    "geo:findCityFromIP": _PLACE_OF_ADDRESS,
+    "geo:findCountryFromIP": _PLACE_OF_ADDRESS,
+    "geo:getLatitudeByIP": _PLACE_OF_ADDRESS,
+    "geo:getLongitudeByIP": _PLACE_OF_ADDRESS,
+    "geo:geocode": _PLACE_OF_ADDRESS,
+    "geo:reversegeocode": _PLACE_OF_ADDRESS,
+    "ip:geo": _PLACE_OF_ADDRESS,
     "streamingml:clusTree": "Use streamingml:kMeansIncremental or kMeansMiniBatch.",
     "evalScript": _SCRIPT,
     "hopping": "Use time with 'output snapshot every ..', or timeBatch.",
@@ -125,6 +140,15 @@ def instead_of_kind(role: str, name: str) -> str | None:
     lower = name.lower()
     spellings = (name, lower, lower.replace("-", ""))
     return next((_KINDS[key] for one in spellings if (key := f"{role} {one}") in _KINDS), None)
+
+
+def instead_of_extension(namespace: str, *, is_value: bool) -> str:
+    """The hint for a call of an extension that is known nowhere.
+
+    ``is_value``: whether the call is a function, which a script can be.
+    """
+    way = _SCRIPT if is_value else _OUTSIDE
+    return f'No extension "{namespace}" runs here; docs/siddhiql.md lists what runs.  {way}'
 
 
 def instead_of_call(name: str) -> str | None:

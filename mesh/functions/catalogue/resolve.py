@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Final
 
-from mesh.functions.catalogue.absent import instead_of_call
+from mesh.functions.catalogue.absent import instead_of_call, instead_of_extension
 from mesh.functions.catalogue.documented import (
     DOCUMENTED_FUNCTIONS,
     DOCUMENTED_STREAM_FUNCTIONS,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
+_ATTRIBUTE: Final = frozenset({ArgumentForm.ATTRIBUTE})
 #: All names, by the place where they are written.
 _PLACES: Final[tuple[tuple[Mapping[str, Signature], str], ...]] = (
     (WINDOWS | DOCUMENTED_WINDOWS, "#window.{}(..)"),
@@ -100,7 +101,7 @@ def unknown(table: Mapping[str, Signature], name: str) -> CallRefusal:
         has_namespace = any(
             one.startswith(f"{namespace}:") for names, _ in _PLACES for one in names
         )
-        hint = f'No extension "{namespace}" runs here; docs/siddhiql.md lists what runs.'
+        hint = instead_of_extension(namespace, is_value=kind is NameKind.SCALAR)
         if has_namespace:
             hint = f'docs/siddhiql.md lists what "{namespace}" has.'
     return CallRefusal(Reason.UNKNOWN, f'{kind.noun} "{name}" is not defined', hint=hint)
@@ -163,10 +164,11 @@ def _object_to(
     where = f"its {ordinal(index)} argument"
     if argument.type not in parameter.types:
         what = f"can't have {argument.type} as {where}"
-        return Objection(Reason.TYPE, what, index, _another_literal(argument, parameter))
+        return Objection(Reason.TYPE, what, index, _another_type(argument, parameter))
     if argument.form not in parameter.forms:
         expected = "a constant" if parameter.forms == CONSTANT else _forms(parameter)
-        return Objection(Reason.FORM, f"takes {expected} as {where}", index)
+        hint = _as_attribute(parameter)
+        return Objection(Reason.FORM, f"takes {expected} as {where}", index, hint)
     if parameter.same_as is not None:
         other = arguments[parameter.same_as].type
         if argument.type is not other:
@@ -190,8 +192,20 @@ def _parameter_at(overload: Overload, index: int) -> Parameter:
     return parameter
 
 
-def _another_literal(argument: Argument, parameter: Parameter) -> str | None:
-    """The notation of a number that would give it the required type."""
+def _as_attribute(parameter: Parameter) -> str | None:
+    """The way from an expression to an attribute, for a parameter that takes attributes only."""
+    if parameter.forms != _ATTRIBUTE:
+        return None
+    return "Compute it in an earlier query: from S select .. as x insert into M."
+
+
+def _another_type(argument: Argument, parameter: Parameter) -> str | None:
+    """The expression that would give an argument the required type."""
+    if parameter.forms == _ATTRIBUTE and len(parameter.types) == 1:
+        (kind,) = parameter.types
+        return f"Convert it in an earlier query: select convert(a, '{kind}') as x insert into M."
+    if argument.type is AttributeType.STRING and parameter.types == NUMBER:
+        return "Convert it: convert(x, 'double')."
     if argument.form is not ArgumentForm.CONSTANT or argument.type not in NUMBER:
         return None
     number = argument.value
@@ -206,6 +220,8 @@ def _another_literal(argument: Argument, parameter: Parameter) -> str | None:
 
 def _one_type(arguments: tuple[Argument, ...]) -> str:
     together = "These arguments have one type"
+    if any(argument.type is AttributeType.STRING for argument in arguments):
+        return f"{together}: convert(x, 'string') makes a text of another."
     if any(argument.form is ArgumentForm.CONSTANT for argument in arguments):
         return f"{together}: write 1L, 1.0f or 1.0 for 1."
     return f"{together}: convert(x, 'double') makes one of another."

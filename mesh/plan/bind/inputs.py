@@ -206,6 +206,8 @@ def _refuse_second_window(written: StreamInput) -> None:
                 "MESH-L213",
                 f'window "{written.stream}" can\'t have another window after it',
                 detail="It is a named window, with a window of its own.",
+                hint=f"Insert its events into a stream first: from {written.stream} select * "
+                "insert into M; and read that one with the second window.",
                 position=handler.position,
             )
 

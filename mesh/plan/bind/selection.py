@@ -14,6 +14,8 @@ from mesh.plan.scopes import InputScope, OutputScope
 from mesh.plan.sources import output_source
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from mesh.errors import Position
     from mesh.language.syntax import Expression, OutputAttribute, SelectClause
     from mesh.plan.bound import BoundExpression, Column
@@ -66,7 +68,8 @@ def bind_selection(
         at = selector.position if selector.position.line else position
         columns = problems.attempt(scope.spread, at)
         outputs = None if columns is None else tuple(BoundOutput(c.name, c) for c in columns)
-    group_by = [problems.attempt(scope.column, variable) for variable in selector.group_by]
+    aliases = frozenset(one.name for one in outputs or ())
+    group_by = [problems.attempt(_key, v, scope, aliases) for v in selector.group_by]
     limit = problems.attempt(_constant, selector.limit, "limit")
     offset = problems.attempt(_constant, selector.offset, "offset")
     if outputs is None:
@@ -90,6 +93,16 @@ def bind_selection(
         limit,
         offset,
     )
+
+
+def _key(variable: Variable, scope: InputScope, aliases: Collection[str]) -> Column:
+    """A column of ``group by``; ``aliases``: the names of the query's output."""
+    try:
+        return scope.column(variable)
+    except MeshError as error:
+        if variable.source is None and variable.name in aliases:
+            error.hint = "'group by' takes attributes of the input: compute it in an earlier query."
+        raise
 
 
 def _outputs(
