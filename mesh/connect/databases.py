@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.connect.parts import SINK, SOURCE, ignored, required, secret
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
+from mesh.model.column_types import backend_of
 from mesh.model.statements import columns_in, places
 from mesh.model.stored import name_problem
 
@@ -22,10 +23,26 @@ _NEEDS: Final = "it needs jdbc.url, or datasource"
 _LOGIN: Final = (Option("username", doc="User of the login."), secret("password", "Password."))
 
 
+def without_driver(url: str) -> str | None:
+    """The kind of the database of an address, if it has no driver here."""
+    # A secret is known to the worker only.
+    if not url or url.startswith("${") or backend_of(url) is not None:
+        return None
+    return url.removeprefix("jdbc:").partition(":")[0]
+
+
+def _driver_objection(url: str) -> str | None:
+    kind = without_driver(url)
+    if kind is None:
+        return None
+    return f'a database of kind "{kind}" has no driver here; use PostgreSQL, MySQL, MariaDB, SQLite'
+
+
 def _sink_objection(options: Mapping[str, str]) -> str | None:
     if not options.get("datasource") and not options.get("jdbc.url"):
         return _NEEDS
-    return name_problem(options.get("table.name", ""))
+    objection = _driver_objection(options.get("jdbc.url", ""))
+    return objection or name_problem(options.get("table.name", ""))
 
 
 def _cdc_objection(options: Mapping[str, str]) -> str | None:
@@ -38,6 +55,8 @@ def _cdc_objection(options: Mapping[str, str]) -> str | None:
     url = options.get("url", "")
     if not url and not options.get("datasource.name"):
         return "it needs url, or datasource.name"
+    if (objection := _driver_objection(url)) is not None:
+        return objection
     if not is_polling and url.startswith("jdbc:") and not url.startswith(_LOGGED):
         return (
             "mode='listening' is for PostgreSQL, MySQL and MariaDB; "
@@ -50,6 +69,8 @@ def _cdc_objection(options: Mapping[str, str]) -> str | None:
 def _call_objection(options: Mapping[str, str]) -> str | None:
     if not options.get("datasource") and not options.get("jdbc.url"):
         return _NEEDS
+    if (objection := _driver_objection(options.get("jdbc.url", ""))) is not None:
+        return objection
     named = [one for one in options.get("parameters", "").split(",") if one.strip()]
     place_count = places(options.get("statement", ""))
     if len(named) != place_count:

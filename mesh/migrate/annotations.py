@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import registry
+from mesh.connect.databases import without_driver
 from mesh.connect.files import is_followed
 from mesh.connect.spec import Role as Connector
 from mesh.errors import MeshError, Position
@@ -15,9 +16,12 @@ from mesh.model.stored import StoreKind
 from mesh.plan.jdbc import database_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from mesh.language.written import WrittenAnnotation
     from mesh.migrate.draft import Draft
 
+_OF_DATABASES: Final = ("cdc", "rdbms")
 _NOT_SUPPORTED: Final = "MESH-P900"
 #: The original's default hosts of source and sink email.
 _MAIL_HOSTS: Final = {"source": "imap.gmail.com", "sink": "smtp.gmail.com"}
@@ -40,12 +44,13 @@ _HTTP: Final = (
 _PLAYBACK: Final = "@App:playback: time is that of the events; a trigger by time is refused in it"
 
 
-def rewrite_annotations(draft: Draft, subject: str) -> None:
+def rewrite_annotations(draft: Draft, subject: str, types: Mapping[str, str] | None = None) -> None:
     """Replace or comment out what doesn't run here, with a note for each.
 
     Args:
         draft: the text, in the words of Siddhi 5.
         subject: that of a stream, ``{}`` for its name.
+        types: types of references, by name.
     """
     definitions = Definitions.of(draft.text)
     unstored: set[str] = set()
@@ -55,7 +60,7 @@ def rewrite_annotations(draft: Draft, subject: str) -> None:
         kind, defined = definitions.after(annotation.stop)
         if name in ("source", "sink"):
             _connector(draft, annotation, defined, subject.format(defined))
-        elif name == "store" and _store(draft, annotation, kind, defined):
+        elif name == "store" and _store(draft, annotation, kind, defined, types or {}):
             unstored.add(defined)
         elif name == "app:async":
             draft.comment_out(annotation, "@App:async has no effect: write @Async before a stream")
@@ -90,6 +95,12 @@ def _connector(draft: Draft, annotation: WrittenAnnotation, stream: str, subject
         draft.comment_out(
             annotation, f'{role} "{kind}" of stream "{stream}": {verb} {subject}{more}'
         )
+        return
+    database = without_driver(annotation.get("url") or annotation.get("jdbc.url") or "")
+    if kind in _OF_DATABASES and database is not None:
+        verb = "publish JSON to" if is_source else "subscribe to"
+        what = f'{role} "{kind}" of stream "{stream}", in a database of kind {database}'
+        draft.comment_out(annotation, f"{what}: {verb} {subject}")
         return
     mapper = annotation.first("map")
     if mapper is not None:
@@ -156,13 +167,21 @@ def _file(draft: Draft, annotation: WrittenAnnotation) -> None:
 # Stores and tables
 
 
-def _store(draft: Draft, annotation: WrittenAnnotation, kind: str, defined: str) -> bool:
+def _store(
+    draft: Draft, annotation: WrittenAnnotation, kind: str, defined: str, types: Mapping[str, str]
+) -> bool:
     """Comment out a store that doesn't run here; whether it was."""
-    store = annotation.get("type") or ""
+    store, reference = annotation.get("type") or "", annotation.get("ref")
+    if not store and reference is not None and annotation.opened is not None:
+        store, opened = types.get(reference, StoreKind.RDBMS), annotation.opened
+        if store in set(StoreKind):
+            why = f'reference "{reference}" of a store is a data source of stores.sources_file'
+            draft.change(opened, opened, f"type='{store}', ", why)
     extension = find_extension(ExtensionRole.STORE, store)
     if not isinstance(extension, Extension) or not extension.runs:
         _unstore(draft, annotation, f'store "{store}"', kind, defined)
         return True
+    _store_errors(draft, annotation)
     if store == StoreKind.REDIS:
         is_cluster = (annotation.get("cluster.mode") or "").lower() == "true"
         if is_cluster or kind == "aggregation":
@@ -170,7 +189,7 @@ def _store(draft: Draft, annotation: WrittenAnnotation, kind: str, defined: str)
             _unstore(draft, annotation, what, kind, defined)
         return is_cluster or kind == "aggregation"
     url = annotation.get("jdbc.url") or ""
-    if "${" in url or not url or annotation.get("datasource") is not None:
+    if "${" in url or not url or annotation.get("datasource") is not None or reference:
         return False
     try:
         database_of(url, annotation.get("username"), annotation.get("password"), Position(1, 1))
@@ -180,6 +199,15 @@ def _store(draft: Draft, annotation: WrittenAnnotation, kind: str, defined: str)
             _unstore(draft, annotation, what, kind, defined)
             return True
     return False
+
+
+def _store_errors(draft: Draft, annotation: WrittenAnnotation) -> None:
+    """``on.error='STORE'`` of rows that the mesh has as well: they wait for the database."""
+    written = annotation.element("on.error")
+    if written is None or written.text.upper() != "STORE" or annotation.get("kept") is not None:
+        return
+    why = "a store waits for its database, so on.error='STORE' is RETRY"
+    draft.set_text(written, "RETRY", why)
 
 
 def _unstore(

@@ -66,7 +66,7 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
         rewrite_siddhi3(draft, subject)
         text, notes = draft.result, draft.notes
     draft = Draft(text)
-    rewrite_annotations(draft, subject)
+    rewrite_annotations(draft, subject, types)
     _note_calls(draft)
     text, notes = draft.result, [*notes, *draft.notes]
     draft = Draft(text)

@@ -18,7 +18,9 @@ import yaml
 
 from mesh.errors import MeshError
 from mesh.migrate.draft import Note, NoteKind
+from mesh.model.stored import StoreKind
 from mesh.plan.jdbc import database_of
+from mesh.plan.redis_stores import redis_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -104,6 +106,7 @@ class _Reader:
         self._text = text
         self._values = values
         self._settings: dict[str, JsonObject] = {}
+        self._data_sources: dict[str, dict[str, str]] = {}
         self.result = MigratedSettings()
 
     def read(self) -> None:
@@ -125,6 +128,9 @@ class _Reader:
                 case _:
                     kind, why = _INSTEAD.get(name, (NoteKind.ABSENT, "it has no counterpart"))
                     self._note(kind, name, f"{name} is left out: {why}")
+        if self._data_sources:
+            self.result.files[SOURCES] = _yaml(self._data_sources)
+            self._settings.setdefault("stores", {})["sources_file"] = SOURCES
         self.result.files[SETTINGS] = _yaml(self._settings) if self._settings else "{}\n"
 
     def _note(self, kind: NoteKind, key: str, text: str) -> None:
@@ -163,6 +169,10 @@ class _Reader:
         references: dict[str, dict[str, str]] = {}
         for one in _each(values, "ref"):
             name, options = str(one.get("name", "")), one.get("properties")
+            if one.get("type") in set(StoreKind):
+                self.result.types[name] = str(one["type"])
+                self._source(name, dict(options or {}), "ref")
+                continue
             entry = {str(k): self._secret(v) for k, v in (options or {}).items()}
             if one.get("type"):
                 self.result.types[name] = str(one["type"])
@@ -186,27 +196,31 @@ class _Reader:
 
     def _sources(self, values: object) -> None:
         listed = values.get("dataSources") if isinstance(values, dict) else values
-        sources: dict[str, dict[str, str]] = {}
         for one in listed if isinstance(listed, list) else []:
             if not isinstance(one, dict):
                 continue
-            name = str(one.get("name", ""))
             config = ((one.get("definition") or {}).get("configuration")) or {}
-            url = str(config.get("jdbcUrl") or config.get("url") or "")
-            source = {"url": url}
-            source |= {k: self._secret(config[k]) for k in ("username", "password") if k in config}
-            try:
+            self._source(str(one.get("name", "")), config, "dataSources")
+
+    def _source(self, name: str, config: JsonMapping, key: str) -> None:
+        """A data source, of the list of them or of a reference of ``@store``."""
+        nodes = str(config.get("nodes") or "")
+        url = str(config.get("jdbcUrl") or config.get("jdbc.url") or config.get("url") or "")
+        source = {"url": url}
+        source |= {k: self._secret(config[k]) for k in ("username", "password") if k in config}
+        try:
+            if nodes:
+                host, _, password = nodes.partition("@")
+                source = {"url": f"redis://{host}", "password": self._secret(password)}
+                redis_of(source["url"], None, source["password"])
+            else:
                 database_of(url, source.get("username"), source.get("password"))
-            except MeshError as error:
-                what = error.message.removeprefix("not supported yet: ")
-                text = f'data source "{name}" is left out: {what}'
-                self._note(NoteKind.ABSENT, "dataSources", text)
-                continue
-            sources[name] = source
-            self._note(NoteKind.CHANGED, "dataSources", f'data source "{name}" is in {SOURCES}')
-        if sources:
-            self.result.files[SOURCES] = _yaml(sources)
-            self._settings.setdefault("stores", {})["sources_file"] = SOURCES
+        except MeshError as error:
+            what = error.message.removeprefix("not supported yet: ")
+            self._note(NoteKind.ABSENT, key, f'data source "{name}" is left out: {what}')
+            return
+        self._data_sources[name] = source
+        self._note(NoteKind.CHANGED, key, f'data source "{name}" is in {SOURCES}')
 
     def _persistence(self, values: JsonMapping) -> None:
         if "revisionsToKeep" in values:

@@ -39,6 +39,21 @@ class Backend(StrEnum):
     REDIS = "redis"
 
 
+_BACKENDS: Final = {
+    "sqlite": Backend.SQLITE,
+    "postgresql": Backend.POSTGRESQL,
+    "postgres": Backend.POSTGRESQL,
+    "mysql": Backend.MYSQL,
+    "mariadb": Backend.MYSQL,
+}
+
+
+def backend_of(url: str) -> Backend | None:
+    """The database of ``jdbc:mysql:..`` or ``mysql+driver:..``; None for one without a driver."""
+    kind = url.removeprefix("jdbc:").partition(":")[0]
+    return _BACKENDS.get(kind.partition("+")[0].lower())
+
+
 class Kind(StrEnum):
     """Kinds of column types, over all databases."""
 

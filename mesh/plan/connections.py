@@ -96,10 +96,12 @@ def _extension(annotation: Annotation, role: ExtensionRole, key: str = "type") -
             "type in the file of receiver.refs_file of each manager.",
         )
     if name is None:
+        of_reference = f", ref='{reference}'" if reference is not None else ""
+        kind = "rdbms" if role is ExtensionRole.STORE else ".."
         raise wrong(
             annotation,
             f'@{annotation.name} has no element "{key}"',
-            f"Write @{annotation.name}({key}='..').",
+            f"Write @{annotation.name}({key}='{kind}'{of_reference}).",
         )
     extension = find_extension(role, name)
     if isinstance(extension, CallRefusal):

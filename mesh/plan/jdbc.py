@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from mesh.errors import MeshError, not_supported
-from mesh.model.stored import Backend, Database
+from mesh.model.column_types import Backend, backend_of
+from mesh.model.stored import Database
 
 if TYPE_CHECKING:
     from mesh.errors import Position
 
-_BACKENDS: Final = {
-    "sqlite": Backend.SQLITE,
-    "postgresql": Backend.POSTGRESQL,
-    "postgres": Backend.POSTGRESQL,
-    "mysql": Backend.MYSQL,
-    "mariadb": Backend.MYSQL,
-}
 #: Parameters that a driver takes under the same name.
 _PARAMETERS: Final = {
     Backend.POSTGRESQL: ("sslmode", "sslrootcert", "application_name", "options"),
@@ -47,9 +41,8 @@ def database_of(
             be read.
     """
     is_jdbc = url.startswith(_JDBC)
-    rest = url.removeprefix(_JDBC)
-    kind, _, address = rest.partition(":")
-    backend = _BACKENDS.get(kind.partition("+")[0].lower())
+    kind, _, address = url.removeprefix(_JDBC).partition(":")
+    backend = backend_of(url)
     if backend is None:
         raise not_supported(
             f"a store in a database of kind {kind or 'without a name'}",

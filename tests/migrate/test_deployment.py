@@ -44,3 +44,38 @@ def test_every_section_of_a_deployment_has_a_note() -> None:
         with pytest.raises(MeshError, match="can't be read") as raised:
             migrate_deployment(text)
         assert "hunter2" not in raised.value.render()
+
+
+def test_a_reference_of_a_store_becomes_a_data_source() -> None:
+    made = migrate_deployment(
+        """siddhi:
+          refs:
+            - ref:
+                name: warehouse
+                type: rdbms
+                properties:
+                  jdbc.url: jdbc:mysql://db:3306/stock
+                  username: stock
+                  password: ${sec:stock.pw}
+                  jdbc.driver.name: com.mysql.jdbc.Driver
+            - ref:
+                name: counts
+                type: redis
+                properties: {nodes: 'r1:6379@hunter2'}
+            - ref:
+                name: old
+                type: rdbms
+                properties: {jdbc.url: 'jdbc:oracle:thin:@h:1521:x'}
+        """
+    )
+    assert made.types == {"warehouse": "rdbms", "counts": "redis", "old": "rdbms"}
+    assert yaml.safe_load(made.files["sources.yaml"]) == {
+        "warehouse": {
+            "url": "jdbc:mysql://db:3306/stock",
+            "username": "stock",
+            "password": "${secret:stock_pw}",
+        },
+        "counts": {"url": "redis://r1:6379", "password": "hunter2"},
+    }
+    assert yaml.safe_load(made.files["mesh.yaml"]) == {"stores": {"sources_file": "sources.yaml"}}
+    assert any('"old" is left out' in note.text for note in made.notes)
