@@ -1,8 +1,10 @@
-"""``mesh check``: opens the sources and sinks of an app where they would run."""
+"""``mesh check``: opens the sources, sinks and stores of an app where they would be used."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +16,7 @@ from mesh.cli.variables import VarOption, filled, parse_variables
 from mesh.processes.progress import working
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from mesh.client import ClientContext
@@ -37,7 +40,7 @@ def check(
     at: ClientContext,
     output: OutputOption = Output.TEXT,
 ) -> None:
-    """Open each source and sink of an app where it would run, and read a sample.
+    """Open each source, sink and store of an app where it would run, and read a sample.
 
     In a cluster its workers do so. Without one, with `--local` or with `--config`, this machine
     does: with a worker's settings, whose files, addresses and references are then that worker's.
@@ -51,7 +54,7 @@ def check(
     if output is Output.JSON:
         show_json(outcomes)
     elif not outcomes:
-        typer.echo("the app has no source and no sink")
+        typer.echo("the app has no source, no sink and no store")
     else:
         _show(outcomes)
     if any(one["problem"] for one in outcomes):
@@ -61,20 +64,39 @@ def check(
 def _outcomes(text: str, at: ClientContext, local: bool, config: Path | None) -> list[JsonObject]:
     """The checks of a cluster's workers, or of this machine."""
     if at.server and not local and config is None:
-        with working("workers open sources and sinks"), CommandClient(at) as client:
+        with working("workers open sources, sinks and stores"), CommandClient(at) as client:
             return client.check(text)
     from mesh import settings
     from mesh.receiver.check_once import results
+    from mesh.worker import store_secrets
     from mesh.worker.protocol import SessionConfig
 
     session = SessionConfig("mesh-check", "", settings.load(config))
-    with working("sources and sinks are opened, one after the other"):
+    with (
+        working("sources, sinks and stores are opened, one after the other"),
+        _environment(store_secrets.variables(session.settings)),
+    ):
         return asyncio.run(results(session, text))
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """The environment that the processes of a worker have."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _show(outcomes: list[JsonObject]) -> None:
     show_table(
-        ("stream", "source or sink", "address", "worker", "result"),
+        ("stream or table", "part", "address", "worker", "result"),
         [
             (one["stream"], one["name"], one["endpoint"] or None, one.get("worker") or None,
              _result(one))

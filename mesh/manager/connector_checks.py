@@ -1,4 +1,4 @@
-"""``mesh check`` in a cluster: each source and sink is opened by a worker that would run it."""
+"""``mesh check`` in a cluster: workers open the sources, sinks and stores that they would use."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from mesh.model.cluster import NodeRole as NodeRole
 from mesh.plan.bind import bind
 from mesh.plan.connectors import connector_of
 from mesh.plan.outside_calls import with_calls
+from mesh.plan.stores import stored_definitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +39,7 @@ _ANSWER_S: Final = 200.0
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """A source or sink of the app, and the worker that is to open it; empty for none."""
+    """A source, sink or store of the app, and the worker that is to open it; empty for none."""
 
     number: int
     stream: str
@@ -47,11 +48,11 @@ class CheckRequest:
 
 
 def check_requests(spec: AppSpec, snapshot: ClusterSnapshot) -> list[CheckRequest]:
-    """The sources and sinks of an app, each with the worker that runs it, or would."""
+    """The sources, sinks and stores of an app, each with the worker that uses it, or would."""
     app = spec.name
     placed = {a.value.instance: a.value.worker for a in snapshot.assignments if not a.value.stop}
     nodes = [n.value for n in snapshot.nodes if n.value.role is NodeRole.WORKER]
-    return [
+    requests = [
         CheckRequest(
             number,
             stream,
@@ -59,6 +60,12 @@ def check_requests(spec: AppSpec, snapshot: ClusterSnapshot) -> list[CheckReques
             placed.get(names.instance_name(app, group, 1)) or _able(nodes, connector),
         )
         for number, (stream, connector, group) in enumerate(_connectors(spec.text))
+    ]
+    ready = min((node.id for node in nodes if node.ready), default="")
+    stores = stored_definitions(bind(parse(spec.text)))
+    return requests + [
+        CheckRequest(number, name, f"store {options.kind}", ready)
+        for number, (name, options) in enumerate(stores, len(requests))
     ]
 
 
@@ -88,7 +95,7 @@ def _able(nodes: list[NodeRecord], connector: Connector) -> str:
 
 
 async def check(client: Client, spec: AppSpec, snapshot: ClusterSnapshot) -> list[JsonObject]:
-    """Have the workers open the sources and sinks of an app, with what its author may read.
+    """Have the workers open the sources, sinks and stores of an app, with what its author may read.
 
     Returns:
         Results in the order written, with ``worker`` and else as a
@@ -124,7 +131,7 @@ def addresses_of(app: str, snapshot: ClusterSnapshot) -> set[tuple[str, str]]:
 async def _ask(
     client: Client, worker: str, spec: AppSpec, some: list[CheckRequest]
 ) -> list[JsonObject]:
-    said: Any = {"problem": "no worker that is ready has this connector"}
+    said: Any = {"problem": "no worker that is ready has it"}
     if worker:
         reads = [stream for group in spec.groups for stream in group.reads or ()]
         question = {"text": spec.text, "only": [one.number for one in some], "reads": reads}

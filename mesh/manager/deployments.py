@@ -29,6 +29,7 @@ from mesh.model.cluster import AppRecord, NodeRole, Retired
 from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain_changes import changes_to_values, explain_changes
 from mesh.plan.reads import with_reads
+from mesh.store.sources import OF_SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -411,8 +412,11 @@ async def _check_stores(client: Client, spec: AppSpec, snapshot: ClusterSnapshot
 
     Without a worker that answers, or a database that does, the group compares them when it starts.
 
+    What depends on the settings of a node is an error if every worker has it.
+
     Raises:
-        MeshError: MESH-S142, a column is missing; MESH-S146, a column has another type.
+        MeshError: MESH-S142, a column is missing; MESH-S145, no worker knows the data source;
+            MESH-S146, a column has another type; MESH-C132, the database is open on no worker.
     """
     if _STORE.search(spec.text) is None:
         return
@@ -421,11 +425,15 @@ async def _check_stores(client: Client, spec: AppSpec, snapshot: ClusterSnapshot
     if not ready:
         return
     question = orjson.dumps({"text": spec.text, "only": [], "stores": True})
-    try:
-        answer = await client.request(names.check_subject(min(ready)), question, timeout=_ANSWER_S)
-        reply = orjson.loads(answer.data)
-    except (NatsError, TimeoutError, OSError, orjson.JSONDecodeError):
-        return
+    reply: object = None
+    for worker in sorted(ready):
+        try:
+            answer = await client.request(names.check_subject(worker), question, timeout=_ANSWER_S)
+            reply = orjson.loads(answer.data)
+        except (NatsError, TimeoutError, OSError, orjson.JSONDecodeError):
+            return
+        if not isinstance(reply, dict) or reply.get("code") not in OF_SETTINGS:
+            break
     if isinstance(reply, dict) and reply.get("code"):
         raise MeshError(
             reply["code"], reply["message"], detail=reply.get("detail"), hint=reply.get("hint")

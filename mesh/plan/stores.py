@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mesh.language.syntax import Annotation
-    from mesh.plan.bound import BoundAggregation, BoundTable
+    from mesh.plan.bound import BoundAggregation, BoundApp, BoundTable
 
 #: Options that are taken, most of them without an effect: each database is used as it has to be.
 _OPTIONS: Final = frozenset(
@@ -164,6 +164,17 @@ def stored_table_of(table: BoundTable) -> StoreOptions | None:
     if any(attribute.type is AttributeType.OBJECT for attribute in table.schema.attributes):
         raise not_supported("an object of a table in a store", position)
     return store
+
+
+def stored_definitions(app: BoundApp) -> list[tuple[str, StoreOptions]]:
+    """Name and store of each table and aggregation with one; tables are first.
+
+    Raises:
+        MeshError: see ``store_of``.
+    """
+    stores = [(one.schema.name, stored_table_of(one)) for one in app.tables]
+    stores += [(one.schema.name, stored_in(one)) for one in app.aggregations]
+    return [(name, options) for name, options in stores if options is not None]
 
 
 def is_lookup_table(table: BoundTable) -> bool:

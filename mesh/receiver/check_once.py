@@ -30,20 +30,21 @@ async def results(
     only: Collection[int] | None = None,
     reads: Collection[str] | None = None,
 ) -> list[JsonObject]:
-    """The results for an app, each with its ``number`` among the app's sources and sinks.
+    """The results for an app, each with its ``number`` among its sources and sinks, then stores.
 
     Args:
         config: of the worker.
         text: the app's.
-        only: numbers of the sources and sinks to check; None for all.
+        only: numbers of those to check; None for all.
         reads: as ``check_app`` takes them.
 
     Raises:
         MeshError: the text is invalid; NatsError, OSError.
     """
     from mesh.jetstream.connection import close, connect
-    from mesh.receiver.checking import check_app
+    from mesh.receiver.checking import check_app, connectors_in
     from mesh.receiver.host import environment_of, nats_of
+    from mesh.receiver.store_check import store_checks
 
     client = await connect(nats_of(config.settings), f"mesh check {config.worker}")
     try:
@@ -51,6 +52,10 @@ async def results(
         checks = await check_app(text, environment, only, reads)
     finally:
         await close(client)
+    count = len(connectors_in(text))
+    if only is None or any(number >= count for number in only):
+        stores = await asyncio.to_thread(store_checks, text, count)
+        checks += [one for one in stores if only is None or one.number in only]
     return [asdict(one) for one in checks]
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from mesh.connect.contract import Batch
+    from mesh.language.syntax import Annotation
+    from mesh.plan.bound import BoundApp
     from mesh.receiver.environment import HostEnvironment
 
 #: Time for one source or sink, and for its sample; events of a sample.
@@ -75,9 +77,7 @@ async def check_app(
     """
     bound = bind(with_calls(parse(text)))
     checks = []
-    all_connectors = [
-        d for d in bound.stream_annotations if d[1].name.lower() in ("source", "sink")
-    ]
+    all_connectors = _connectors(bound)
     if reads is None:
         reads = [
             name
@@ -98,6 +98,15 @@ async def check_app(
             name = connector.kind + (f" {number}" if len(connector.destinations) > 1 else "")
             checks.append(await _checked(bound.name, place, name, opened, options, environment))
     return checks
+
+
+def connectors_in(text: str) -> list[tuple[str, Annotation]]:
+    """Stream and annotation of each source and sink, in the order of their numbers."""
+    return _connectors(bind(with_calls(parse(text))))
+
+
+def _connectors(app: BoundApp) -> list[tuple[str, Annotation]]:
+    return [one for one in app.stream_annotations if one[1].name.lower() in ("source", "sink")]
 
 
 async def _checked(
@@ -125,7 +134,7 @@ async def _checked(
             batch = await _opened(environment.make(opened.spec), opened, context)
     # A connector is code of others.
     except Exception as error:
-        return ConnectorCheck(place, stream, name, endpoint, _problem(error))
+        return ConnectorCheck(place, stream, name, endpoint, problem_of(error))
     if batch is None or not batch.payloads:
         return ConnectorCheck(place, stream, name, endpoint)
     few = replace(
@@ -141,7 +150,7 @@ async def _checked(
     return ConnectorCheck(place, stream, name, endpoint, sample=sample, refused=reasons)
 
 
-def _problem(error: Exception) -> str:
+def problem_of(error: Exception) -> str:
     """An error with its detail and its hint, or else its class."""
     if not isinstance(error, MeshError):
         return str(error) or type(error).__name__

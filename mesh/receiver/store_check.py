@@ -18,9 +18,10 @@ from mesh.operators.executor import Executor
 from mesh.operators.tables.written import stored_form
 from mesh.plan.bind import bind
 from mesh.plan.bound import AnswerOutput
-from mesh.plan.stores import stored_in, stored_table_of
+from mesh.plan.stores import stored_definitions
+from mesh.receiver.checking import ConnectorCheck, problem_of
 from mesh.store.backends import existing
-from mesh.store.sources import database, shard
+from mesh.store.sources import OF_SETTINGS, database, shard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +29,34 @@ if TYPE_CHECKING:
     from mesh.model.stored import StoredTable
     from mesh.plan.bound import BoundApp
 
-#: Errors that the app has wherever it runs.
-_REFUSED: Final = ("MESH-S142", "MESH-S146")
+#: Errors that the app has wherever it runs, and those of a worker's settings.
+_REFUSED: Final = ("MESH-S142", "MESH-S146", *OF_SETTINGS)
+
+
+def store_checks(text: str, first: int = 0) -> list[ConnectorCheck]:
+    """The result for the database of each table and aggregation in a store.
+
+    Args:
+        text: the app's.
+        first: the number of the first result.
+
+    Raises:
+        MeshError: the text is invalid.
+    """
+    app = bind(parse(text))
+    written, checks = _written(app), []
+    for number, (target, name) in enumerate(_targets(app), first):
+        endpoint = problem = ""
+        try:
+            where = database(target.options, app.name)
+            endpoint = str(where)
+            _check(target, app.name, is_written=name in written)
+        except MeshError as error:
+            problem = problem_of(error)
+        checks.append(
+            ConnectorCheck(number, name, f"store {target.options.kind}", endpoint, problem)
+        )
+    return checks
 
 
 def store_problem(text: str) -> MeshError | None:
@@ -51,14 +78,15 @@ def store_problem(text: str) -> MeshError | None:
 
 def _targets(app: BoundApp) -> Iterator[tuple[StoreTarget, str]]:
     """The tables of each definition with a store, and its name."""
-    for table in app.tables:
-        options = stored_table_of(table)
-        if options is not None:
-            yield StoreTarget(options, (stored_form(table, options),)), table.schema.name
-    if any(stored_in(one) is not None for one in app.aggregations):
-        alone = replace(app, queries=(), partitions=(), tables=())
+    for name, options in stored_definitions(app):
+        tables = [one for one in app.tables if one.schema.name == name]
+        if tables:
+            yield StoreTarget(options, (stored_form(tables[0], options),)), name
+            continue
+        aggregations = tuple(one for one in app.aggregations if one.schema.name == name)
+        alone = replace(app, queries=(), partitions=(), tables=(), aggregations=aggregations)
         for target in Executor(alone, (), shard=shard()).stores:
-            yield target, ""
+            yield target, name
 
 
 def _written(app: BoundApp) -> frozenset[str]:

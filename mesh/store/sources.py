@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SHARD_VARIABLE: Final = "MESH_STORES_SHARD_ID"
 SOURCES_VARIABLE: Final = "MESH_STORES_SOURCES_FILE"
 SECRETS_VARIABLE: Final = "MESH_STORES_SECRETS"
+#: Errors about a data source that a node does not know, or a database that is not open to it.
+OF_SETTINGS: Final = ("MESH-S145", "MESH-C132")
 #: What apps may use of this node, as JSON; missing in processes that are no node's.
 ACCESS_VARIABLE: Final = "MESH_STORES_ACCESS"
 

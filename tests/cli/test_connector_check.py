@@ -31,7 +31,11 @@ define stream S (k string, n int);
       @destination(publisher.url='http://h/{{{{k}}}}')))
 @sink(type='file', file.uri='/etc/x', @map(type='csv'))
 define stream T (k string, n int);
+@store(type='rdbms', jdbc.url='jdbc:sqlite:{directory}/kept.db') @PrimaryKey('k')
+define table Kept (k string, n int);
+@store(type='rdbms', datasource='SHOP') @PrimaryKey('k') define table Lost (k string, n int);
 from S select k, n insert into T;
+from S select k, n insert into Kept;
 """
 
 
@@ -51,9 +55,13 @@ def test_each_is_opened_and_nothing_is_changed(nats_server: NatsServer, tmp_path
     problems = [(one["name"], one["problem"]) for one in found]
     assert [name for name, problem in problems if not problem] == [
         "source file", "source http", "source inMemory", "sink file", "sink http 1", "sink http 2",
+        "store rdbms",
     ]  # fmt: skip
-    assert [name for name, problem in problems if problem] == ["sink http", "sink file"]
-    assert "is not open to connectors" in problems[-1][1]
+    failing = ["sink http", "sink file", "store rdbms"]
+    assert [name for name, problem in problems if problem] == failing
+    assert "is not open to connectors" in problems[-3][1]
+    assert (found[-2]["stream"], found[-1]["stream"]) == ("Kept", "Lost")
+    assert 'there is no data source "SHOP"' in problems[-1][1]
     assert found[0]["sample"] == [{"k": "a", "n": 1}]
     assert len(found[0]["refused"]) == 1
     assert (tmp_path / "out.csv").read_text() == "kept\n"

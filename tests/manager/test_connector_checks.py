@@ -74,7 +74,7 @@ async def test_workers_open_what_they_would_run(
 
     async with looking(cluster) as eye:
         nowhere = await eye.service.check(text)
-        assert {one["problem"] for one in nowhere} == {"no worker that is ready has this connector"}
+        assert {one["problem"] for one in nowhere} == {"no worker that is ready has it"}
         # Only the worker has the directory open, and only w2 takes sources.
         cluster.worker(
             "w1", MESH_RECEIVER_FILE_ROOTS=str(tmp_path), MESH_WORKER_TAKES_RECEIVERS="false"

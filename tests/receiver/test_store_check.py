@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.errors import MeshError
-from mesh.receiver.store_check import store_problem
+from mesh.receiver.store_check import store_checks, store_problem
+from mesh.store.sources import ACCESS_VARIABLE, SOURCES_VARIABLE
 from tests.support import databases
 from tests.support.agents import looking
 
@@ -106,4 +107,50 @@ async def test_a_deploy_is_refused_by_what_a_worker_finds(
         with pytest.raises(MeshError, match="MESH-S146") as caught:
             await eye.service.deploy(text)
         assert "fitting: string" in (caught.value.detail or "")
+        assert not eye.view.snapshot().apps
+
+
+def test_a_data_source_that_no_settings_name_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SOURCES_VARIABLE, raising=False)
+    text = APP.format(store="@store(type='rdbms', datasource='SHOP')", type="int", query=READ)
+    found = store_problem(text)
+    assert found is not None
+    assert found.code == "MESH-S145"
+    assert "stores.sources_file" in (found.hint or "")
+
+
+def test_each_store_has_a_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "sources.yaml"
+    file.write_text(f"SHOP: {{url: 'jdbc:sqlite:{tmp_path}/shop.db'}}\n")
+    monkeypatch.setenv(SOURCES_VARIABLE, str(file))
+    monkeypatch.delenv(ACCESS_VARIABLE, raising=False)
+    text = """@App:name('Stored')
+        define stream S (k string, v int);
+        @store(type='rdbms', datasource='SHOP') @PrimaryKey('k') define table T (k string, v int);
+        @store(type='rdbms', datasource='shop') @PrimaryKey('k') define table U (k string, v int);
+        define table Plain (k string, v int);
+        @store(type='rdbms', datasource='SHOP')
+        define aggregation A from S select k, sum(v) as t group by k aggregate every min, hour;
+        from S insert into T;
+        """
+    found = store_checks(text, first=4)
+    assert [(one.number, one.stream, one.name) for one in found] == [
+        (4, "T", "store rdbms"),
+        (5, "U", "store rdbms"),
+        (6, "A", "store rdbms"),
+    ]
+    assert [bool(one.problem) for one in found] == [False, True, False]
+    assert 'there is no data source "shop"' in found[1].problem
+    assert "Known here: SHOP" in found[1].problem
+    assert found[0].endpoint == f"sqlite:{tmp_path}/shop.db"
+
+
+@pytest.mark.nats
+async def test_a_deploy_with_an_unknown_data_source_is_refused(cluster: Cluster) -> None:
+    text = APP.format(store="@store(type='rdbms', datasource='SHOP')", type="int", query=WRITE)
+    async with looking(cluster) as eye:
+        cluster.worker("w1")
+        await eye.until("a worker", lambda: "w1" in set(eye.ready()), 40)
+        with pytest.raises(MeshError, match="MESH-S145"):
+            await eye.service.deploy(text)
         assert not eye.view.snapshot().apps
