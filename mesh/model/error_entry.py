@@ -110,7 +110,7 @@ def of_unreadable(
     if attempts:
         entry["attempts"] = attempts
     if options:
-        entry["options"] = dict(options)
+        entry["options"] = {name: _readable(text) for name, text in options.items()}
     if event and len(event) <= _BEGINNING_BYTES:
         entry["event"] = event.decode(errors="replace")
     return _with_data(entry, data)
@@ -118,7 +118,7 @@ def of_unreadable(
 
 def _with_data(entry: ErrorEntry, data: bytes | None) -> bytes:
     # The reason may be the text of any exception of a function of the app.
-    entry["reason"] = entry["reason"][:_REASON_MAX].encode(errors="replace").decode()
+    entry["reason"] = _readable(entry["reason"][:_REASON_MAX])
     whole = orjson.dumps(entry | _stored(data))
     if data is None or len(whole) <= _ENTRY_BYTES_MAX:
         return whole
@@ -126,6 +126,11 @@ def _with_data(entry: ErrorEntry, data: bytes | None) -> bytes:
     if len(orjson.dumps(entry.get("options"))) > _BEGINNING_BYTES:
         del entry["options"]
     return orjson.dumps(entry | _stored(data[:_BEGINNING_BYTES]))
+
+
+def _readable(text: str) -> str:
+    """A text without lone surrogates, as the names of files may have."""
+    return text.encode(errors="replace").decode()
 
 
 def _stored(data: bytes | None) -> ErrorEntry:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.model.error_entry import event_of
+from mesh.model.error_entry import event_of, from_json, of_unreadable
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,11 @@ def test_the_event_of_an_entry_is_the_one_that_failed(data: str, index: int, eve
 
 def test_bytes_that_are_no_text_hold_no_event_that_is_known() -> None:
     assert event_of({"data_base64": "AAAA"}) is None
+
+
+def test_texts_that_have_no_encoding_are_stored_with_question_marks() -> None:
+    entry = of_unreadable(
+        "S", 1, 0, 0, None, "g", "bad \udce9", b"x", options={"file.name": "caf\udce9.csv"}
+    )
+    assert from_json(entry)["reason"] == "bad ?"
+    assert from_json(entry)["options"] == {"file.name": "caf?.csv"}

@@ -106,3 +106,22 @@ def test_properties_of_a_message() -> None:
     assert found.timestamp.timestamp() == 1.5
     assert (found.priority, found.message_id, found.content_type) == (7, "key", "text/csv")
     assert "invalid literal" in sink._message(aio_pika, Record("k", b"x", {"timestamp": "now"}))
+
+
+@pytest.mark.nats
+@pytest.mark.extended
+async def test_headers_larger_than_a_frame_are_those_of_one_event(
+    nats_server: NatsServer, rabbitmq: str
+) -> None:
+    text = (
+        "@App:name('Large') define stream S (k string); "
+        f"@sink(type='rabbitmq', uri='{rabbitmq}', exchange.name='large', exchange.type='topic', "
+        "routing.key='a', headers=\"'K:{{k}}'\", @map(type='json')) "
+        "define stream T (k string); from S select k insert into T;"
+    )
+    async with staged(nats_server, text) as stage:
+        await stage.publish("T", {"k": "a"}, {"k": "x" * 200_000}, {"k": "b"})
+        instance = stage.start("sink-T")
+        (entry,) = await stage.until("the refused one", stage.errors)
+        assert "frame" in entry["reason"]
+        await stage.until("the others", lambda: instance._counts()["events_out"] == 2)

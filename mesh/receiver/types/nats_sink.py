@@ -32,10 +32,16 @@ _SUBJECT_MAX: Final = 2048
 _TOKEN: Final = re.compile(r"[^.]*\{\{[^.]*")
 _NO_SUBJECT: Final = re.compile(r"[\x00-\x20\x7f*>]")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+#: Name of a header.
+_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 #: Bytes of a message's headers besides them.
 _HEAD: Final = 64
-#: Error code: the message is larger than the stream takes.
-_TOO_LARGE: Final = 10054
+#: Error codes: the message is larger than the stream takes; its headers are larger than 64 KiB.
+_TOO_LARGE: Final = (10054, 10097)
+#: Status of a message that the stream refuses, and the code of one with it that will pass: the
+#: account is full.
+_REFUSED: Final = 400
+_FULL: Final = 10002
 _FAILURES: Final = (NatsError, JetStreamError, OSError, TimeoutError)
 
 
@@ -95,8 +101,11 @@ class NatsSink:
         self, record: Record, answer: BaseException, *, is_stored: bool
     ) -> str | BaseException:
         """The outcome of a record by its answer; ``is_stored``: streams have other subjects."""
-        if isinstance(answer, APIError) and answer.err_code == _TOO_LARGE:
-            return f"{self._subject(record)}: {answer.description}"
+        if isinstance(answer, APIError):
+            is_refused = answer.code == _REFUSED and answer.err_code != _FULL
+            # What the text of the app gives to all events the operator may correct.
+            if answer.err_code in _TOO_LARGE or (record.options and is_refused):
+                return f"{self._subject(record)}: {answer.description}"
         if not isinstance(answer, NoStreamResponseError):
             return answer
         reason = "no stream stores the subject; acks='false' sends without one"
@@ -131,8 +140,8 @@ class NatsSink:
         if any(_CONTROL.search(text) for pair in pairs for text in pair):
             # A line break would end the header block, or begin another header.
             return "a header holds a line break, or another control character"
-        if any(not name.isascii() or " " in name for name, _ in pairs):
-            return "the name of a header has a blank or a sign beyond ASCII"
+        if not all(_NAME.fullmatch(name) for name, _ in pairs):
+            return "the name of a header has a sign that names don't have, such as a blank or (=)"
         headers = {"Content-Type": self._type, **dict(pairs), "Nats-Msg-Id": record.key}
         headers |= traces.outgoing(pairs)
         size = sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())

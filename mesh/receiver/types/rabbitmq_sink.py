@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from mesh.connect.contract import Context, Record
     from mesh.model.values import JsonMapping
 
+#: Octets of a frame besides its content, and of a content's head besides its properties.
+_FRAME: Final = 8
+_HEAD: Final = 12
 #: Options of an exchange.
 _EXCHANGE: Final = ("exchange.name", "exchange.type", "exchange.durable.enabled",
                     "exchange.autodelete.enabled")  # fmt: skip
@@ -133,8 +136,17 @@ class RabbitSink:
             exchange=options.get("exchange.name") or "",
             routing_key=options.get("routing.key") or "",
         ).marshal()
-        message.properties.marshal()
+        # Properties are not divided: the server closes the connection at those above a frame.
+        size, frame_max = len(message.properties.marshal()) + _HEAD + _FRAME, self._frame_max()
+        if 0 < frame_max < size:
+            raise ValueError(f"its properties need {size} bytes, and a frame has {frame_max}")
         return message
+
+    def _frame_max(self) -> int:
+        """Octets of a frame as agreed with the server; 0 for any number."""
+        # The client has no public name for them.
+        transport: Any = getattr(self._connection, "transport", None)
+        return int(transport.connection.connection_tune.frame_max) if transport is not None else 0
 
     async def _publish(self, record: Record, message: Any) -> None:
         options = {**self._options, **record.options}
