@@ -13,6 +13,7 @@ from mesh.connect.contract import Batch, Context, NodeAccess
 from mesh.connect.spec import Role
 from mesh.errors import MeshError
 from mesh.plan.build import plan
+from mesh.receiver.types import file_parts
 from mesh.receiver.types.file_source import FileSource
 from mesh.testing.connectors import ConnectorScenario, Stage, conform
 
@@ -60,6 +61,36 @@ def stored(source: FileSource) -> Batch:
 def inbox(tmp_path: Path) -> Path:
     (tmp_path / "in").mkdir()
     return tmp_path / "in"
+
+
+def test_a_position_forgets_files_that_are_gone_once_it_is_full(
+    tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_parts, "POSITION_BYTES_MAX", 3 * (len(str(inbox)) + 70))
+    source = source_of(tmp_path, None)
+
+    def lines() -> list[bytes]:
+        found: list[bytes] = []
+        while (batch := read(source)) is not None:
+            asyncio.run(source.committed(batch.position))
+            found += batch.payloads
+        return found
+
+    for name in "abcd":
+        (inbox / name).write_text(f"{name}\n")
+    assert lines() == [b"a", b"b", b"c", b"d"]
+    (inbox / "a").rename(tmp_path / "a")
+    # It has room for one that comes back, unless there is none for another one.
+    (tmp_path / "a").rename(inbox / "a")
+    assert lines() == []
+    (inbox / "e").write_text("e\n")
+    with (inbox / "b").open("a") as file:
+        file.write("b2\n")
+    assert lines() == [b"b2"]
+    assert "more files than a position holds, 4" in str(source.problem)
+    (inbox / "a").unlink()
+    assert lines() == [b"e"]
+    assert source.problem is None
 
 
 @pytest.mark.parametrize("mode", ["text.full", "binary.full"])

@@ -16,6 +16,7 @@ from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.files import listener_objection
 from mesh.errors import MeshError
 from mesh.receiver.access import words
+from mesh.receiver.types.file_parts import POSITION_BYTES_MAX, STATE_BYTES
 from mesh.receiver.types.file_systems import LocalFiles
 from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from mesh.connect.contract import Context
     from mesh.model.values import JsonMapping
 
-#: Bytes of a position, which has each file, and is one message; and of a file without its name.
-_BYTES_MAX: Final = 700_000
-_STATE_BYTES: Final = 60
 #: Events of a batch.
 _TOGETHER: Final = 1000
 
@@ -104,8 +102,8 @@ class FileEventSource:
                 continue
             if state is not None:
                 now[name] = state
-                size += len(orjson.dumps(name)) + _STATE_BYTES
-        if size > _BYTES_MAX:
+                size += len(orjson.dumps(name)) + STATE_BYTES
+        if size > POSITION_BYTES_MAX:
             raise UnavailableError(f"{self._root} has too many files for one position: {len(now)}")
         self.problem = problem
         changes = differences(self._states, now, unknown)[:_TOGETHER]

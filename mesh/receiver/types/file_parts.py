@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from mesh.receiver.types.file_systems import Files
 
 
+#: Bytes of a position, which is one message, and of a file's state in it besides its name.
+POSITION_BYTES_MAX: Final = 700_000
+STATE_BYTES: Final = 60
 #: Most bytes of a line that continues in the next ones, and of these.
 _JOINED_MAX: Final = 64 << 10
 

@@ -14,6 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 from zlib import crc32
 
+import orjson
+
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.files import (
     SERVERS,
@@ -24,6 +26,7 @@ from mesh.connect.files import (
     scheme_of,
 )
 from mesh.errors import MeshError
+from mesh.receiver.types import file_parts
 from mesh.receiver.types.file_parts import After, LineNames, Matches, joined
 from mesh.receiver.types.file_servers import remote_files
 from mesh.receiver.types.file_systems import LocalFiles, Unpacked, is_packed
@@ -142,9 +145,11 @@ class FileSource:
 
     def _next(self) -> Batch | None:
         problem: str | None = None
-        for path in self._paths():
+        paths = self._paths()
+        is_full = self._is_directory and not self._has_room(paths)
+        for path in paths:
             try:
-                batch = self._next_of(path)
+                batch = self._next_of(path, is_full=is_full)
             except (OSError, MeshError, UnavailableError) as error:
                 self._pass_over(error)
                 problem = problem or _reason(error)
@@ -160,9 +165,32 @@ class FileSource:
         if not self._is_directory or (self._system.is_remote and not is_of_file):
             raise error
 
-    def _next_of(self, candidate: str) -> Batch | None:
-        """The next payloads of a file."""
+    def _has_room(self, paths: Collection[str]) -> bool:
+        """Whether the position has room for another file, perhaps in place of some that are gone.
+
+        While there is room it keeps these: they may come back, as when a volume is mounted again.
+        """
+        if self._size() <= file_parts.POSITION_BYTES_MAX:
+            return True
+        gone = self._at.keys() - set(paths)
+        for path in [path for path in gone if self._system.find(path) is None]:
+            del self._at[path]
+            self._failed.discard(path)
+        return self._size() <= file_parts.POSITION_BYTES_MAX
+
+    def _size(self) -> int:
+        """Bytes of the position, about."""
+        names = [*self._at, *self._renamed, *self._failed]
+        return len(orjson.dumps(names)) + file_parts.STATE_BYTES * len(self._at)
+
+    def _next_of(self, candidate: str, *, is_full: bool) -> Batch | None:
+        """The next payloads of a file; ``is_full``: the position has no room for another one."""
         path = self._system.checked(candidate)
+        if is_full and path not in self._at:
+            raise UnavailableError(
+                f"{self._root} has more files than a position holds, {len(self._at)}: delete or "
+                "move those that were read"
+            )
         # One that is deleted or moved is awaited again.
         is_awaited = self._is_directory or not self._keeps_files
         if is_awaited and self._system.find(path) is None:
