@@ -114,9 +114,9 @@ class ChannelReader:
         while self._arrived and len(messages) < limit and not self._is_lost:
             message = self._arrived.popleft()
             headers = message.headers or {}
-            status = headers.get("Status")
-            if status is not None and not message.data:
-                self._ended(status, headers.get("Description", ""))
+            # A message of the stream has its own subject, and any headers that its publisher likes.
+            if message.subject == self._inbox:
+                self._ended(headers.get("Status", ""), headers.get("Description", ""))
                 continue
             words = message.reply.split(".")
             at = 7 if len(words) >= 11 else 5

@@ -103,6 +103,24 @@ class TlsClient(Client):
         self._err = error
         await self._error_cb(error)
 
+    async def _process_headers(self, headers: bytes) -> dict[str, str] | None:
+        """The headers of a message; none where a publisher's octets are no headers.
+
+        nats-py stops reading its socket at an error here, and takes itself for connected.
+        """
+        try:
+            return await super()._process_headers(headers)
+        except Exception as error:
+            log.debug("headers of a message can't be read", extra=fields(error=error))
+            return None
+
+    async def _read_loop(self) -> None:
+        """Read the socket; an error that nats-py does not expect ends the connection."""
+        await super()._read_loop()
+        task = asyncio.current_task()
+        if self.is_connected and not (task is not None and task.cancelling()):
+            await self._process_op_err(NatsError("what the server sent can't be read"))
+
     async def _attempt_reconnect(self) -> None:
         """Connect again without limit; an error that nats-py does not expect closes for good."""
         try:

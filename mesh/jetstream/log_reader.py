@@ -154,6 +154,10 @@ async def direct_get(
             except TimeoutError as error:
                 raise NatsTimeoutError from error
             headers = message.headers or {}
+            # A message has a sequence, whatever other headers its publisher gave it.
+            if "Nats-Sequence" in headers:
+                messages.append(message)
+                continue
             if headers.get("Status") == "503":
                 # As while a server starts: what it has not told is not known to be missing.
                 raise NoRespondersError

@@ -10,6 +10,7 @@ import pytest
 from mesh.jetstream.channel_reader import ChannelReader
 from mesh.jetstream.connection import close, connect
 from mesh.settings import NatsSettings
+from tests.support.odd_headers import HEADS, publish_odd
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
@@ -61,6 +62,24 @@ async def test_a_wake_before_the_wait_ends_it(nats_server: NatsServer) -> None:
         await client.publish("a", b"one")
         async with asyncio.timeout(20):
             assert [message.data for message in await waiting] == [b"one"]
+        await reader.close()
+    finally:
+        await close(client)
+
+
+async def test_messages_with_odd_headers_are_messages(nats_server: NatsServer) -> None:
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    try:
+        await client.jetstream().add_stream(name="A", subjects=["a"])
+        await publish_odd(nats_server.url, "a", *HEADS)
+        await client.publish("a", b"good")
+        reader = ChannelReader(client, "A", "a", 0)
+        found: list[bytes] = []
+        async with asyncio.timeout(20):
+            while len(found) <= len(HEADS):
+                found += [message.data for message in await reader.next(100, 1.0)]
+        assert found == [b""] * len(HEADS) + [b"good"]
+        assert reader.generation == 1
         await reader.close()
     finally:
         await close(client)

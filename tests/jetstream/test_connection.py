@@ -13,8 +13,11 @@ from mesh.errors import MeshError
 from mesh.jetstream import connection, server
 from mesh.jetstream.connection import close, connect
 from mesh.settings import NatsSettings
+from tests.support.odd_headers import HEADS, publish_odd
 
 if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
     from mesh.jetstream.server import NatsServer
 
 pytestmark = pytest.mark.nats
@@ -94,3 +97,44 @@ async def test_a_cancelled_wait_for_the_end_of_a_socket_does_not_cancel_its_clos
     # As by the attempt to reconnect that waited for it.
     writer._protocol._closed.cancel()
     await close(client)
+
+
+async def test_no_headers_of_a_publisher_end_the_reading(nats_server: NatsServer) -> None:
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    try:
+        arrived: asyncio.Queue[bytes] = asyncio.Queue()
+
+        async def received(message: Msg) -> None:
+            await arrived.put(message.data)
+
+        await client.subscribe("s", cb=received)
+        await client.flush()
+        await publish_odd(nats_server.url, "s", *HEADS)
+        await client.publish("s", b"good")
+        async with asyncio.timeout(10):
+            found = [await arrived.get() for _ in range(len(HEADS) + 1)]
+        assert found == [b""] * len(HEADS) + [b"good"]
+    finally:
+        await close(client)
+
+
+async def test_a_client_that_can_not_read_connects_again(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = NatsSettings(url=nats_server.url, ping_interval_s=60.0)
+    client = await connect(settings, "test")
+    try:
+        is_back = asyncio.Event()
+        connection.listen(client, lambda is_up: is_back.set() if is_up else None)
+
+        async def fail(*_: object) -> None:
+            monkeypatch.undo()
+            raise ValueError("unforeseen")
+
+        monkeypatch.setattr(client, "_process_msg", fail)
+        await client.subscribe("s")
+        await client.publish("s", b"")
+        async with asyncio.timeout(10):
+            await is_back.wait()
+    finally:
+        await close(client)

@@ -15,6 +15,7 @@ from mesh.jetstream.audit import Audit
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
 from mesh.settings import NatsSettings
+from tests.support.odd_headers import HEADS, publish_odd
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -119,5 +120,20 @@ async def test_an_entry_of_the_audit_that_a_copy_lacks_is_asked_of_the_leader(
 
         await client.subscribe(f"$JS.API.DIRECT.GET.{names.AUDIT_STREAM}", cb=lacks)
         assert await Audit(client).last(5) == [{"id": 1, "a": 1}]
+    finally:
+        await close(client)
+
+
+async def test_messages_with_odd_headers_are_read(nats_server: NatsServer) -> None:
+    client = await connect(NatsSettings(url=nats_server.url), "test")
+    try:
+        await client.jetstream().add_stream(name="A", subjects=["a"], allow_direct=True)
+        await publish_odd(nats_server.url, "a", *HEADS)
+        await client.publish("a", b"good")
+        await client.flush()
+        last = len(HEADS) + 1
+        found = [one async for one in log_reader.read(client, "A", 1, last)]
+        assert [one.sequence for one in found] == list(range(1, last + 1))
+        assert found[-1].data == b"good"
     finally:
         await close(client)

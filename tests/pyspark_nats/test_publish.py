@@ -168,32 +168,32 @@ def test_a_message_too_large_for_the_server_is_refused(broker: Any, publisher: M
         publisher(broker.url).write(done)
 
 
+def to_subjects(*subjects: str) -> pa.RecordBatch:
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b"x"] * len(subjects), pa.binary()), pa.array(subjects, pa.string())],
+        names=["data", "subject"],
+    )
+    return messages_out.with_schema_columns(
+        batch, stream="S", subject="", producer="p", first_position=0
+    )
+
+
 @pytest.mark.parametrize("guarantee", sink_options.GUARANTEES)
 @pytest.mark.parametrize("count", [1, 100])
 def test_a_subject_too_long_for_the_server_is_refused(
     broker: Any, publisher: Make, guarantee: str, count: int
 ) -> None:
     broker.create("S", "ev.>")
-    subjects = ["ev.a"] * count + [f"ev.{'x' * messages_out.SUBJECT_MAX}"]
-    batch = pa.record_batch(
-        {"data": pa.array([b"x"] * len(subjects), pa.binary()), "subject": subjects}
-    )
-    done = messages_out.with_schema_columns(
-        batch, stream="S", subject="", producer="p", first_position=0
-    )
+    batch = to_subjects(*["ev.a"] * count, f"ev.{'x' * messages_out.SUBJECT_MAX}")
     with pytest.raises(RefusedError, match="a subject of 3843 bytes is longer than"):
-        publisher(broker.url, deliveryGuarantee=guarantee).write(done)
+        publisher(broker.url, deliveryGuarantee=guarantee).write(batch)
 
 
 def test_the_longest_subject_is_published(broker: Any, publisher: Make) -> None:
     broker.create("S", "ev.>")
     subject = f"ev.{'x' * (messages_out.SUBJECT_MAX - 3)}"
-    batch = pa.record_batch({"data": pa.array([b"1"], pa.binary()), "subject": [subject]})
-    done = messages_out.with_schema_columns(
-        batch, stream="S", subject="", producer="p", first_position=0
-    )
-    publisher(broker.url).write(done)
-    assert broker.payloads("S", subject) == [b"1"]
+    publisher(broker.url).write(to_subjects(subject))
+    assert broker.payloads("S", subject) == [b"x"]
 
 
 class Cutter:
