@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+#: A JSON value: text, number, truth value, null, list or object.
+Json: TypeAlias = Any
 #: A JSON object.
 JsonObject: TypeAlias = dict[str, Any]
 #: A JSON object that the code only reads.

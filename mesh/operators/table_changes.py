@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse_on_demand_query
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from mesh.model.values import JsonMapping
     from mesh.operators.environment import Environment
     from mesh.plan.bound import BoundApp
 
@@ -40,7 +41,7 @@ class TableChanges:
         self._app = app
         self._environment = environment
         #: By id, the oldest first.
-        self.outcomes: dict[str, Mapping[str, Any]] = {}
+        self.outcomes: dict[str, JsonMapping] = {}
 
     def perform(self, row: pa.RecordBatch, now_ms: int) -> None:
         """Make the change of one row of ``merge.CHANGE_SCHEMA``, unless it has been made."""
@@ -51,7 +52,7 @@ class TableChanges:
         while len(self.outcomes) > OUTCOMES_MAX:
             del self.outcomes[next(iter(self.outcomes))]
 
-    def _outcome(self, values: Mapping[str, Any], now_ms: int) -> Mapping[str, object]:
+    def _outcome(self, values: JsonMapping, now_ms: int) -> Mapping[str, object]:
         try:
             if values["refusal"] is not None:
                 raise MeshError("MESH-O111", values["refusal"])

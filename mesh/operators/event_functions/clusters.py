@@ -12,12 +12,12 @@ Sculley, "Web-scale k-means clustering" (2010).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.operators.event_functions.model import Form, finite
 
 if TYPE_CHECKING:
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.event_functions.model import Added
 
     Point = list[float]
@@ -72,11 +72,11 @@ class Clusters:
                 self._move(place, [math.fsum(column) / len(points) for column in columns])
         self._points = []
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._centroids, self._points]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._centroids, self._points = state
 

@@ -9,13 +9,13 @@ filtering and prediction problems" (1960).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.operators.base import CURRENT
 from mesh.operators.event_functions.model import Form, finite
 
 if TYPE_CHECKING:
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.event_functions.model import Added
 
 #: Variance of the estimate before the first event.
@@ -45,11 +45,11 @@ class StillFilter:
             self._variance = (1 - gain) * self._variance
         return (self._estimate,)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._noise, self._estimate, self._variance]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._noise, self._estimate, self._variance = state
 
@@ -93,11 +93,11 @@ class MovingFilter:
         )
         return (self._value,)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._before_ms, self._value, self._rate, self._covariance]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._before_ms, self._value, self._rate, (p, q, r) = state
         self._covariance = (p, q, r)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mesh.operators.environment import current
 from mesh.operators.event_functions.model import Form, all_finite, finite
@@ -20,7 +20,7 @@ from mesh.operators.event_functions.model import Form, all_finite, finite
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.event_functions.model import Added
 
     Features = Sequence[float]
@@ -41,7 +41,7 @@ class Learner(Protocol):
         """The attributes of a prediction; None before the first event of training."""
         ...
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         ...
 
@@ -75,7 +75,7 @@ class Training:
         target = features.pop(self._target)
         return self._learner.learn(features, target)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """The model."""
         return self._learner.dump()
 
@@ -96,7 +96,7 @@ class Asking:
         learner = self._slot.learner
         return (learner.predict(values) if learner is not None else None) or self._nothing
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Nothing."""
         return None
 
@@ -161,11 +161,11 @@ class Perceptron:
         """The probability of the class ``true``, for a bias of 0."""
         return (self.probability(features, 0.0),)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """The weights."""
         return self.weights
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore the weights."""
         self.weights = list(state)
 
@@ -249,11 +249,11 @@ class BayesianRegression:
     def _mean(self, x: Features) -> float:
         return _dot(self._spread(x), self._moment)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """The posterior."""
         return [self._covariance, self._moment]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore the posterior."""
         self._covariance, self._moment = state
 

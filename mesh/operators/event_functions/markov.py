@@ -5,13 +5,13 @@ Source: API documentation of siddhi-execution-markov 5.0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.operators.base import CURRENT
 from mesh.operators.event_functions.model import Form
 
 if TYPE_CHECKING:
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.event_functions.model import Added
 
 #: Different states of a chain.
@@ -62,11 +62,11 @@ class MarkovChain:
             return None
         return before, probability, before is not None and probability <= self._threshold
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._came, [[k, *one] for k, one in self._last.items()], self._counts]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._came, last, self._counts = state
         self._last = {key: (last_state, time_ms) for key, last_state, time_ms in last}

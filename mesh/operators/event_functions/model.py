@@ -59,7 +59,7 @@ class Model(Protocol):
         """
         ...
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         ...
 

@@ -16,7 +16,7 @@ from mesh.operators.base import CURRENT
 from mesh.operators.event_functions.model import Form
 
 if TYPE_CHECKING:
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.event_functions.model import Added
 
 
@@ -65,11 +65,11 @@ class Ranks:
         # A new value comes after those of the same count.
         return self._sign * count > worst or (self._sign * count == worst and count == 1)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [list(self._counts), list(self._counts.values()), self._before]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         values, counts, before = state
         self._counts = dict(zip(map(_one_nan, values), counts, strict=True))

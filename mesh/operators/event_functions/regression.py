@@ -23,7 +23,7 @@ from mesh.operators.event_functions.model import Form, finite
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.event_functions.model import Added
 
 #: A number of events that stands for all: they are not held.
@@ -159,13 +159,13 @@ class Regression:
             for _, one in held:
                 self._moments.add(one)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         moments = self._moments
         summary = [moments.count, moments.means, moments.products]
         return [self._came, self._left, self._before, summary, list(self._held)]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._came, self._left, self._before, (count, means, products), held = state
         self._moments = Moments(self._moments.size, count, means, products)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from hashlib import blake2b
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.event_functions.model import Added
 
 #: Bits of a hash that decide a rank.  So the sum of all registers is a whole number of 64 bits, and
@@ -86,11 +86,11 @@ class ValueCount:
         count = max(0, count)
         return count, max(0, math.floor(count - self._total * self._error)), count
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._total, list(self._cells), list(self._cells.values())]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._total, cells, counts = state
         self._cells = dict(zip(cells, counts, strict=True))
@@ -145,14 +145,14 @@ class DistinctValues:
         spread = estimate * self._error
         return count, max(0, round(estimate - spread)), round(estimate + spread)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         counts = [list(self._counts), list(self._counts.values())]
         # Without counts the highest rank alone matters.
         ranks = [mask.bit_length() - 1 for mask in self._ranks.values()]
         return [counts] if self._forgets else [counts, list(self._ranks), ranks]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         (cells, counts), *highest = state
         self._counts = dict(zip(cells, counts, strict=True))

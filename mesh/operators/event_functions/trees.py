@@ -19,7 +19,7 @@ from mesh.errors import MeshError
 from mesh.operators.event_functions.model import all_finite, finite
 
 if TYPE_CHECKING:
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.event_functions.learners import Features
     from mesh.operators.event_functions.model import Added
 
@@ -87,7 +87,7 @@ class _RiverModel:
             raise ValueError(f"the model has {self._features} features, and not {len(features)}")
         return {f"f{place}": one for place, one in enumerate(finite(features))}
 
-    def _dump(self) -> list[Any]:
+    def _dump(self) -> object:
         version = library("river", "ml").__version__
         written = pickle.dumps(self._model, 4)
         return [version, base64.b85encode(written).decode(), self._seen]
@@ -157,11 +157,11 @@ class HoeffdingTree(_RiverModel):
         best = max(probabilities, key=lambda one: (probabilities[one], one))
         return best, probabilities[best] / total if total else 0.0
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """The tree, and its counts."""
         return [self._dump(), self._right, self._features]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         tree, self._right, self._features = state
         self._load_dump(*tree)
@@ -215,11 +215,11 @@ class RulesRegressor(_RiverModel):
             return None
         return float(self._model.predict_one(self._read(features))), self._squares / self._seen
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """The rules, and their error."""
         return [self._dump(), self._squares, self._features]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         rules, self._squares, self._features = state
         self._load_dump(*rules)

@@ -12,7 +12,7 @@ when ``enroll`` is called: without snapshots nothing is written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,7 @@ from mesh.operators.state.range_pieces import NUMBER, named
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mesh.model.values import JsonMapping
     from mesh.operators.base import Longs
     from mesh.operators.patterns.events import EventStore
     from mesh.operators.patterns.memory import Array
@@ -118,7 +119,7 @@ class MatchLog:
         self,
         empty: PatternMemory,
         pieces: Mapping[str, pa.RecordBatch],
-        scalars: Mapping[str, Any],
+        scalars: JsonMapping,
         events: EventStore,
     ) -> PatternMemory:
         """The memory from ``snapshot``; ``events`` gets the events of its matches."""

@@ -20,6 +20,7 @@ from pyspark_nats.few_rows import FewRows, joined
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from mesh.model.values import Json
     from pyspark_nats.arrow import ArrowArray
 
 #: Rows up to which small chunks are merged.
@@ -246,7 +247,7 @@ class RowStore:
         self._join_few()
         return [self.came, [[c.first, c.last, c.name] for c in self._chunks]]
 
-    def restore(self, pieces: Mapping[str, pa.RecordBatch], scalars: Any) -> None:
+    def restore(self, pieces: Mapping[str, pa.RecordBatch], scalars: Json) -> None:
         """Restore from ``pieces`` and ``scalars``."""
         self._few = []
         self.came, chunks = scalars

@@ -21,7 +21,7 @@ from mesh.operators.state.range_pieces import cut, stored, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
 
     Pieces = Mapping[str, pa.RecordBatch]
     Lists = Mapping[int, list[tuple[int, int]]]
@@ -128,7 +128,7 @@ class BoundedContents(ABC):
         """Nothing follows the events of a chunk."""
 
     @abstractmethod
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
 
     @abstractmethod
@@ -169,7 +169,7 @@ def unpack(
     events = stored(_LISTS, pieces)
     if events is not None:
         _fill(lists, events)
-    parts: defaultdict[int, dict[int, Any]] = defaultdict(dict)
+    parts: defaultdict[int, dict[int, Json]] = defaultdict(dict)
     for instance, number, text in _decoded(stored(_PARTS, pieces)):
         parts[instance][number] = json.loads(text)
     contents = {}

@@ -8,7 +8,7 @@ Source: observed on Siddhi 5.1.7, live.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.operators.base import CURRENT, EXPIRED
 from mesh.operators.windows.contents import encoded
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mesh.functions.cron import Cron
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
 
 
@@ -72,7 +72,7 @@ class CronBatch:
         return [(0, encoded(self._batch))]
 
     def load(
-        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+        self, parts: Mapping[int, Json], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
         """Restore what ``parts`` and ``lists`` returned."""
         self._batch = parts[0]

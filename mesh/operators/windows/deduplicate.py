@@ -5,7 +5,7 @@ Source: API documentation of siddhi-execution-unique 5.0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.functions.objects import object_text
 from mesh.operators.base import CURRENT
@@ -14,7 +14,7 @@ from mesh.operators.windows.contents import encoded
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
 
 
@@ -69,7 +69,7 @@ class Deduplicate:
             yield number, text
 
     def load(
-        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+        self, parts: Mapping[int, Json], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
         """Restore the values of ``parts``."""
         self._came = parts[0]

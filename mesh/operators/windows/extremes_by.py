@@ -22,18 +22,20 @@ from mesh.operators.windows.sort import key_of, plain_key, sort_keys
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
 
     #: Key, row, time and number of arrival.
     _Event = tuple[Any, int, int, int]
 
 
-def extreme_keys(name: str, *, largest: bool) -> Callable[[pa.RecordBatch], Sequence[list[Any]]]:
+def extreme_keys(
+    name: str, *, largest: bool
+) -> Callable[[pa.RecordBatch], Sequence[Sequence[object]]]:
     """For each event a key, the greatest for the extreme value; None for an event without one."""
     keys = sort_keys([(name, not largest)])
 
-    def of_rows(rows: pa.RecordBatch) -> Sequence[list[object]]:
+    def of_rows(rows: pa.RecordBatch) -> Sequence[Sequence[object]]:
         (row_keys,) = keys(rows)
         missing = rows.column(name).is_null().to_pylist()
         return [[None if m else key for key, m in zip(row_keys, missing, strict=True)]]
@@ -105,12 +107,12 @@ class ExtremeByLength(_Sliding):
         """The row that a join finds: the extreme event."""
         return [] if self._shown is None else [self._shown[1:3]]
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         shown = None if self._shown is None else _stored(self._shown)
         return [self._came, [_stored(one) for one in self._held], shown]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._came, held, shown = state
         self._held = [_event(one) for one in held]
@@ -171,12 +173,12 @@ class ExtremeByTime(_Sliding):
         """The rows that a join finds: those that were emitted and have not expired."""
         return [one[1:3] for one in self._shown]
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         events = [[_stored(one) for one in part] for part in (self._held, self._shown)]
         return [self._came, self._last, self._latest_ms, *events]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._came, self._last, self._latest_ms, held, shown = state
         self._held = [_event(one) for one in held]
@@ -212,12 +214,12 @@ class _ExtremeBatch(BoundedContents):
         """The row that a join finds: the event that was emitted last."""
         return [] if self._expires is None else [self._expires[1:3]]
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         events = (self._best, self._expires)
         return [self._emitted_ms, *(None if one is None else _stored(one) for one in events)]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._emitted_ms, *events = state
         self._best, self._expires = (None if one is None else _event(one) for one in events)
@@ -243,11 +245,11 @@ class ExtremeByLengthBatch(_ExtremeBatch):
             self._emit(now_ms, to)
             to.end_chunk()
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._count, super().dump()]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._count, batch = state
         super().load_dump(batch)
@@ -277,11 +279,11 @@ class ExtremeByTimeBatch(_ExtremeBatch):
         if ends_ms is not None:
             self._emit(ends_ms, to)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._periods.dump(), super().dump()]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         periods, batch = state
         self._periods.load_dump(periods)

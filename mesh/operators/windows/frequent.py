@@ -27,7 +27,7 @@ from mesh.operators.windows.java_hash_order import spread, table_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
     from pyspark_nats.arrow import ArrowArray
 
@@ -55,11 +55,11 @@ class _Counts(BoundedContents):
         """The rows that a join finds: the latest event of each key."""
         return [(self._keys[key][2], self._keys[key][3]) for key in self._in_order()]
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._table, list(self._keys.items())]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._table, keys = state
         self._keys = {key: list(entry) for key, entry in keys}
@@ -124,11 +124,11 @@ class LossyFrequent(_Counts):
                     del self._keys[other]
                     to.emit(its_row, EXPIRED, now_ms)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._total, super().dump()]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._total, counts = state
         super().load_dump(counts)

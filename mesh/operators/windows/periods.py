@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from mesh.model.values import Json
     from mesh.operators.windows.contents import Emitter
 
 
@@ -42,10 +43,10 @@ class Periods:
         ends_ms, self._ends_ms = self._ends_ms, None
         return ends_ms
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state between chunks, as JSON."""
         return self._due_ms
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._due_ms = state

@@ -20,7 +20,7 @@ from mesh.operators.windows.ranked import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
 
 
@@ -89,12 +89,12 @@ class Priorities(BoundedContents):
         """No join reads it."""
         return ()
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         held = [[one.key, one.row, one.since_ms, one.priority] for one in self._held.values()]
         return [self._due_ms, held]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._due_ms, held = state
         self._held = {identity(one[0]): _Held(*one) for one in held}

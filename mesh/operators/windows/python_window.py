@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +53,7 @@ class PythonWindow:
     def __init__(
         self,
         make: Callable[[], WindowContents],
-        columns: Callable[[pa.RecordBatch], Sequence[list[Any]]],
+        columns: Callable[[pa.RecordBatch], Sequence[Sequence[object]]],
         context: WindowContext,
         adds: Sequence[Attribute] = (),
     ) -> None:

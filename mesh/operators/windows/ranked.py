@@ -19,7 +19,7 @@ from mesh.operators.windows.periods import Periods
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
 
 
@@ -58,12 +58,12 @@ class _Ranked(BoundedContents):
         """No join reads it."""
         return ()
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         counts = [[plain(value), count] for value, count in self._counts.values()]
         return [counts, self._at, self._before]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         counts, at, self._before = state
         self._counts = {identity(value): [value, count] for value, count in counts}
@@ -92,11 +92,11 @@ class RankedLengthBatch(_Ranked):
             self._emit(to)
             to.end_chunk()
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._came, super().dump()]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._came, batch = state
         super().load_dump(batch)
@@ -123,11 +123,11 @@ class RankedTimeBatch(_Ranked):
         if self._periods.end() is not None:
             self._emit(to)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._periods.dump(), super().dump()]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         periods, batch = state
         self._periods.load_dump(periods)

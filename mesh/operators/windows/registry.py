@@ -6,7 +6,7 @@ To add a window: write its operator, add one entry to ``WINDOWS``, and declare i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.functions import catalogue
@@ -234,11 +234,11 @@ def _unique(make: Callable[[Window], Callable[[], WindowContents]], keys: slice)
 
 def _unique_keys(
     names: list[str], is_by_value: bool
-) -> Callable[[pa.RecordBatch], Sequence[list[Any]]]:
+) -> Callable[[pa.RecordBatch], Sequence[Sequence[object]]]:
     """Each event's key as text, and the code that decides its order in the original's map."""
     texts = keys_of(names)
 
-    def keys(rows: pa.RecordBatch) -> Sequence[list[Any]]:
+    def keys(rows: pa.RecordBatch) -> Sequence[Sequence[object]]:
         (key_texts,) = texts(rows)
         codes = places(rows.column(names[0])) if is_by_value else map(spread, key_texts)
         return [key_texts, list(codes)]
@@ -286,7 +286,7 @@ def _unique_external_time_batch(window: Window, context: WindowContext) -> Windo
     )
     keys, time = _unique_keys([_column(window, 0)], is_by_value=True), _column(window, 1)
 
-    def columns(rows: pa.RecordBatch) -> Sequence[list[Any]]:
+    def columns(rows: pa.RecordBatch) -> Sequence[Sequence[object]]:
         return [*keys(rows), rows.column(time).to_pylist()]
 
     return PythonWindow(

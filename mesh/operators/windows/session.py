@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.operators.base import CURRENT, EXPIRED
 from mesh.operators.windows.contents import encoded
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
 
 #: The key of all events where none is named.
@@ -64,7 +64,7 @@ class _Session:
         self.events[at:at] = events
         self.cursor = at + len(events)
 
-    def dump(self) -> list[Any]:
+    def dump(self) -> object:
         return [self.cursor, self.start, self.end, self.late_until_ms]
 
 
@@ -279,7 +279,7 @@ class Sessions:
             yield key.number + 1, key.text
 
     def load(
-        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+        self, parts: Mapping[int, Json], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
         """Restore what ``parts`` and ``lists`` returned."""
         self._table, self._came = parts[0]
@@ -297,10 +297,10 @@ class Sessions:
             self._follow(which, key)
 
 
-def session_keys(name: str | None) -> Callable[[pa.RecordBatch], Sequence[list[Any]]]:
+def session_keys(name: str | None) -> Callable[[pa.RecordBatch], Sequence[Sequence[object]]]:
     """The sessions' keys."""
 
-    def keys(rows: pa.RecordBatch) -> Sequence[list[Any]]:
+    def keys(rows: pa.RecordBatch) -> Sequence[Sequence[object]]:
         if name is None:
             return []
         return [["null" if key is None else key for key in rows.column(name).to_pylist()]]

@@ -18,7 +18,7 @@ from bisect import insort
 from dataclasses import dataclass
 from operator import itemgetter
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.operators.base import CURRENT
 from mesh.operators.windows.contents import BoundedContents
@@ -26,7 +26,7 @@ from mesh.operators.windows.contents import BoundedContents
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
 
 
@@ -105,12 +105,12 @@ class Slack(BoundedContents):
         """No join reads it."""
         return ()
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         times = [self._slack, self._greatest, self._sent, self._least, self._due_ms]
         return [self._came, self._waiting, times]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._came, waiting, times = state
         self._waiting = [(at, number, row, time_ms) for at, number, row, time_ms in waiting]
@@ -199,11 +199,11 @@ class AdaptiveSlack(Slack):
     def _tolerated(self, late: int) -> int:
         return math.floor(late * self._alpha + 0.5)
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [super().dump(), self._alpha, self._before, self._awaited, self._batch]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         base, self._alpha, (alpha, error), self._awaited, batch = state
         super().load_dump(base)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.operators.base import CURRENT
 from mesh.operators.windows.contents import BoundedContents
@@ -20,7 +20,7 @@ from mesh.operators.windows.contents import BoundedContents
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
 
 #: Extremes that are remembered, so that none is emitted twice.
@@ -97,11 +97,11 @@ class _Smoothed(BoundedContents):
         """No join reads it."""
         return ()
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._came, list(self._held), list(self._recent)]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._came, held, recent = state
         self._held = deque((number, row, time, value) for number, row, time, value in held)

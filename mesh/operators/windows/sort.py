@@ -20,7 +20,7 @@ from mesh.operators.windows.contents import BoundedContents
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
     from pyspark_nats.arrow import ArrowArray
 
@@ -59,11 +59,11 @@ class SortWindow(BoundedContents):
         """The rows that a join finds, in the engine's order."""
         return [(row, time) for _, row, time in self._held]
 
-    def dump(self) -> Any:
+    def dump(self) -> object:
         """Its state as JSON."""
         return [self._sorted, [[plain_key(key), row, time] for key, row, time in self._held]]
 
-    def load_dump(self, state: Any) -> None:
+    def load_dump(self, state: Json) -> None:
         """Restore what ``dump`` returned."""
         self._sorted, held = state
         self._held = [(key_of(key), row, time) for key, row, time in held]
@@ -116,10 +116,10 @@ def key_of(key: list[object]) -> Row:
 
 def sort_keys(
     by: Sequence[tuple[str, bool]],
-) -> Callable[[pa.RecordBatch], Sequence[list[Any]]]:
+) -> Callable[[pa.RecordBatch], Sequence[Sequence[object]]]:
     """For each attribute, with whether it is sorted from high to low, values that sort so."""
 
-    def keys(rows: pa.RecordBatch) -> Sequence[list[Any]]:
+    def keys(rows: pa.RecordBatch) -> Sequence[Sequence[object]]:
         return [_sortable(rows.column(name), falls) for name, falls in by]
 
     return keys

@@ -14,7 +14,7 @@ Source: API documentation of siddhi-execution-unique 5.0; with keys that never r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.operators.base import CURRENT, EXPIRED, RESET
 from mesh.operators.windows.contents import encoded
@@ -24,7 +24,7 @@ from mesh.operators.windows.periods import Periods
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mesh.model.values import Row
+    from mesh.model.values import Json, Row
     from mesh.operators.windows.contents import Emitter
 
 #: The part of a state that belongs to no key; keys are numbered from 1.
@@ -98,7 +98,7 @@ class _Keyed:
         return ()
 
     def load(
-        self, parts: Mapping[int, Any], lists: Mapping[int, Sequence[tuple[int, int]]]
+        self, parts: Mapping[int, Json], lists: Mapping[int, Sequence[tuple[int, int]]]
     ) -> None:
         """Restore the values of ``parts``."""
         self._came, self._table, state = parts[_COMMON]
@@ -200,7 +200,7 @@ class UniqueTime(_Keyed):
     def _dump(self) -> object:
         return self._latest_ms
 
-    def _load_dump(self, state: Any) -> None:
+    def _load_dump(self, state: Json) -> None:
         self._latest_ms = state
 
 
@@ -242,7 +242,7 @@ class _UniqueBatch(_Keyed):
     def _dump(self) -> object:
         return [self._expires, self._emitted_ms]
 
-    def _load_dump(self, state: Any) -> None:
+    def _load_dump(self, state: Json) -> None:
         self._expires, self._emitted_ms = state
 
 
@@ -286,7 +286,7 @@ class UniqueTimeBatch(_UniqueBatch):
     def _dump(self) -> object:
         return [self._periods.dump(), super()._dump()]
 
-    def _load_dump(self, state: Any) -> None:
+    def _load_dump(self, state: Json) -> None:
         periods, batch = state
         self._periods.load_dump(periods)
         super()._load_dump(batch)
@@ -372,6 +372,6 @@ class UniqueExternalTimeBatch(_UniqueBatch):
     def _dump(self) -> object:
         return [self._end_ms, self._latest_ms, self._late_ms, self._due_ms, super()._dump()]
 
-    def _load_dump(self, state: Any) -> None:
+    def _load_dump(self, state: Json) -> None:
         self._end_ms, self._latest_ms, self._late_ms, self._due_ms, batch = state
         super()._load_dump(batch)
