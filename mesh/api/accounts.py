@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.api.account_service import AccountService
 from mesh.api.responses import Json, json_body
@@ -70,7 +70,7 @@ class AccountRoutes:
         return {"token": token, "message": "the token is revoked"}
 
     @serves(AccountOperations.audit)
-    async def audit(self, request: Request, limit: int, **criteria: str) -> Any:
+    async def audit(self, request: Request, limit: int, **criteria: str) -> object:
         return await self._accounts.audit(filter_of(criteria), limit)
 
     @serves(AccountOperations.provider)

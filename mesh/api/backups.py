@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.api.responses import Json, user_of
 from mesh.api.routing import serves
@@ -26,7 +26,7 @@ class BackupRoutes:
         self._service = service
 
     @serves(BackupOperations.backup)
-    async def make(self, request: Request, app: str) -> Any:
+    async def make(self, request: Request, app: str) -> object:
         backup = await self._service.backups.make(app, by=user_of(request))
         where = f"/siddhi-apps/{app}/revisions/{backup.revision}"
         return Json(backup, HTTPStatus.CREATED, headers={"Location": where})
@@ -36,7 +36,7 @@ class BackupRoutes:
         return await self._service.backups.list_all(app)
 
     @serves(BackupOperations.delete_backup, BackupOperations.delete_backups)
-    async def delete(self, request: Request, app: str, revision: str | None = None) -> Any:
+    async def delete(self, request: Request, app: str, revision: str | None = None) -> object:
         count = await self._service.backups.delete(app, revision, by=user_of(request))
         return {"app": app, "deleted": count}
 

@@ -6,7 +6,7 @@ an entry of that id.  As in the original, replayed events go to all readers of t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -36,7 +36,7 @@ class ErrorEntryRoutes:
         self._service = service
 
     @serves(OriginalOperations.entries_count)
-    async def count(self, request: Request, app: str) -> Any:
+    async def count(self, request: Request, app: str) -> object:
         apps = await self._apps(app, Permission.DATA_READ)
         counts = [await self._service.events.failed_count(one) for one in apps]
         return {"entriesCount": sum(counts)}
@@ -44,7 +44,7 @@ class ErrorEntryRoutes:
     @serves(OriginalOperations.entries)
     async def some(
         self, request: Request, app: str, limit: int, offset: int, descriptive: bool
-    ) -> Any:
+    ) -> object:
         _check_app(app)
         require(Permission.DATA_READ, app)
         entries = await self._service.events.failed(app, limit + offset)
@@ -52,7 +52,7 @@ class ErrorEntryRoutes:
         return [described(app, entry, is_whole=descriptive) for entry in page]
 
     @serves(OriginalOperations.entry)
-    async def one(self, request: Request, id: int, app: str) -> Any:
+    async def one(self, request: Request, id: int, app: str) -> object:
         name, entry = await self._find_entry(id, app, Permission.DATA_READ)
         return described(name, entry, is_whole=True)
 
@@ -70,7 +70,7 @@ class ErrorEntryRoutes:
         return {"message": f"{sum(counts)} entries are deleted"}
 
     @serves(OriginalOperations.replay_entries)
-    async def replay(self, request: Request) -> Any:
+    async def replay(self, request: Request) -> object:
         body = await json_body(request, _BODY_BYTES_MAX)
         entries = body if isinstance(body, list) else [body]
         for entry in entries:

@@ -44,7 +44,7 @@ class EventRoutes:
         self._feeds = FeedRoutes(service)
 
     @serves(EventOperations.failed_counts)
-    async def counts(self, request: Request) -> Any:
+    async def counts(self, request: Request) -> object:
         apps = [status.app for status in await visible_apps(self._service)]
         count = self._service.events.failed_count
         return [{"app": app, "count": await count(app)} for app in apps]
@@ -52,15 +52,15 @@ class EventRoutes:
     @serves(EventOperations.failed, EventOperations.errors)
     async def failed(
         self, request: Request, app: str, limit: int, before: int | None = None
-    ) -> Any:
+    ) -> object:
         return await self._service.events.failed(app, limit, before or None)
 
     @serves(EventOperations.failed_one)
-    async def one(self, request: Request, app: str, id: int) -> Any:
+    async def one(self, request: Request, app: str, id: int) -> object:
         return await self._service.events.failed_one(app, id)
 
     @serves(EventOperations.replay)
-    async def replay(self, request: Request, app: str) -> Any:
+    async def replay(self, request: Request, app: str) -> object:
         values = await json_body(request, BODY_BYTES_MAX)
         ids, data = _chosen(values)
         to = values.get("to", "connector")
@@ -93,7 +93,7 @@ class EventRoutes:
         return await self._send([_event(await json_body(request, BODY_BYTES_MAX))])
 
     @serves(SimulationOperations.feed)
-    async def feed(self, request: Request) -> Any:
+    async def feed(self, request: Request) -> object:
         values = await json_body(request, BODY_BYTES_MAX)
         if "action" in request.query_params:
             raise MeshError(

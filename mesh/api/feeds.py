@@ -10,7 +10,7 @@ import re
 from email.parser import BytesParser
 from email.policy import HTTP
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -102,7 +102,7 @@ class FeedRoutes:
         return _said(HTTPStatus.OK, str(feed_state.state), **more)
 
     @serves(SimulationOperations.files)
-    async def files(self, request: Request) -> Any:
+    async def files(self, request: Request) -> object:
         return await self._feeds.files()
 
     @serves(SimulationOperations.upload, SimulationOperations.replace_file)

@@ -40,17 +40,17 @@ class Monitoring:
         return statistics(apps, self._service.now_ms())
 
     @serves(AppOperations.elements)
-    async def elements(self, request: Request, app: str) -> Any:
+    async def elements(self, request: Request, app: str) -> object:
         return await self._service.plan_view(app, "elements")
 
     @serves(AppOperations.groups)
-    async def groups(self, request: Request, app: str, output: str) -> Any:
+    async def groups(self, request: Request, app: str, output: str) -> object:
         view = await self._service.plan_view(app, output)
         kind = _PICTURES.get(output)
         return view if kind is None else Response(view, media_type=kind)
 
     @serves(ClusterOperations.nodes)
-    async def nodes(self, request: Request) -> Any:
+    async def nodes(self, request: Request) -> object:
         return await self._service.nodes()
 
     @serves(OriginalOperations.managers)

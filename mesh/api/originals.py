@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import mesh
 from mesh.api.responses import json_body, user_of, values_of
@@ -44,11 +44,11 @@ class OriginalRoutes:
         self._service = service
 
     @serves(OriginalOperations.count)
-    async def count(self, request: Request) -> Any:
+    async def count(self, request: Request) -> object:
         return len(await visible_apps(self._service))
 
     @serves(OriginalOperations.exists)
-    async def exists(self, request: Request, app: str) -> Any:
+    async def exists(self, request: Request, app: str) -> object:
         return any(one.app == app for one in await visible_apps(self._service))
 
     @serves(OriginalOperations.is_active_node)
@@ -56,7 +56,7 @@ class OriginalRoutes:
         return (await self._service.leadership()).leads
 
     @serves(OriginalOperations.all_elements)
-    async def elements(self, request: Request) -> Any:
+    async def elements(self, request: Request) -> object:
         kind = _ELEMENTS[request.url.path.rpartition("/")[2]]
         entries = []
         for one in await visible_apps(self._service):
@@ -69,7 +69,7 @@ class OriginalRoutes:
         return entries
 
     @serves(OriginalOperations.sources)
-    async def connectors(self, request: Request) -> Any:
+    async def connectors(self, request: Request) -> object:
         is_source = request.url.path.endswith("sources")
         entries = []
         for one in await visible_apps(self._service):
@@ -87,7 +87,7 @@ class OriginalRoutes:
         return entries
 
     @serves(OriginalOperations.subjects)
-    async def subjects(self, request: Request, app: str) -> Any:
+    async def subjects(self, request: Request, app: str) -> object:
         spec = await self._service.app(app)
         return [
             {
@@ -154,7 +154,7 @@ class OriginalRoutes:
         }
 
     @serves(OriginalOperations.load)
-    async def load(self, request: Request) -> Any:
+    async def load(self, request: Request) -> object:
         leadership = await self._service.leadership()
         nodes: list[JsonObject] = values_of(await self._service.nodes())
         manager = next(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.api.responses import json_body
 from mesh.api.routing import serves
@@ -31,7 +31,7 @@ class PreviewRoutes:
         self._service = service
 
     @serves(AppOperations.preview)
-    async def preview(self, request: Request) -> Any:
+    async def preview(self, request: Request) -> object:
         arguments = preview_request(await json_body(request, BODY_BYTES_MAX))
         text = named(arguments.pop("text"), arguments.pop("name"))
         await require_for_text(self._service, Permission.APPS_MANAGE, text)

@@ -5,7 +5,7 @@ A query that changes a table needs the permission ``data.write``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mesh.api.responses import json_body
 from mesh.api.routing import serves
@@ -43,7 +43,7 @@ class QueryRoutes:
         return {"status": "success"}
 
     @serves(QueryOperations.query)
-    async def query(self, request: Request) -> Any:
+    async def query(self, request: Request) -> object:
         values = await json_body(request, BODY_BYTES_MAX)
         spec = request_of(values)
         app = values.get("appName")

@@ -121,17 +121,17 @@ class AppRoutes:
         return _deployed(done)
 
     @serves(AppOperations.plan)
-    async def plan(self, request: Request, text: str, reset: list[str]) -> Any:
+    async def plan(self, request: Request, text: str, reset: list[str]) -> object:
         return await self._service.preview(text, reset=reset)
 
     @serves(AppOperations.what_if)
     async def what_if(
         self, request: Request, text: str, at_rate: list[str], keys: int, cores: int
-    ) -> Any:
+    ) -> object:
         return await self._service.what_ifs.what_if(text, at_rate, keys, cores)
 
     @serves(AppOperations.check)
-    async def check(self, request: Request, text: str) -> Any:
+    async def check(self, request: Request, text: str) -> object:
         return await self._service.check(text)
 
     @serves(AppOperations.switch)
@@ -143,23 +143,23 @@ class AppRoutes:
         return with_status(await order(app, by=user_of(request)))
 
     @serves(AppOperations.scale)
-    async def scale(self, request: Request, app: str, group: str, parallel: int) -> Any:
+    async def scale(self, request: Request, app: str, group: str, parallel: int) -> object:
         return with_status(await self._service.scale(app, group, parallel, by=user_of(request)))
 
     @serves(AppOperations.undeploy)
-    async def undeploy(self, request: Request, app: str) -> Any:
+    async def undeploy(self, request: Request, app: str) -> object:
         await self._service.undeploy(app, by=user_of(request))
         return {"app": app, "type": "success", "message": f'app "{app}" is being removed'}
 
     @serves(AppOperations.apps)
-    async def apps(self, request: Request, details: bool, is_active: bool | None) -> Any:
+    async def apps(self, request: Request, details: bool, is_active: bool | None) -> object:
         statuses = [with_status(app) for app in await visible_apps(self._service)]
         if details:
             return statuses
         return [app["app"] for app in statuses if is_active in (None, app["status"] == "active")]
 
     @serves(AppOperations.app)
-    async def app(self, request: Request, app: str) -> Any:
+    async def app(self, request: Request, app: str) -> object:
         spec = await self._service.app(app)
         streams = {
             channel.stream.name: {a.name: a.type for a in channel.stream.attributes}
@@ -168,13 +168,15 @@ class AppRoutes:
         return {"content": spec.text, "streams": streams}
 
     @serves(AppOperations.status)
-    async def status(self, request: Request, app: str, wait: str | None, timeout_s: float) -> Any:
+    async def status(
+        self, request: Request, app: str, wait: str | None, timeout_s: float
+    ) -> object:
         if wait is None:
             return with_status(await self._service.status(app))
         return with_status(await self._service.wait_running(app, timeout_s))
 
     @serves(AppOperations.verify)
-    async def verification(self, request: Request, app: str) -> Any:
+    async def verification(self, request: Request, app: str) -> object:
         findings = values_of(await self._service.verification.verify(app))
         faults = sum(one["severity"] == "fault" for one in findings)
         counts = {"faults": faults, "risks": len(findings) - faults}
@@ -185,7 +187,7 @@ class AppRoutes:
         return await self._service.guarantees.of_app(app)
 
     @serves(AppOperations.streams)
-    async def streams(self, request: Request, app: str) -> Any:
+    async def streams(self, request: Request, app: str) -> object:
         spec = await self._service.app(app)
         states = {one.subject: values_of(one) for one in await self._service.streams.states(app)}
         # A stream that is divided by key and is also whole has several channels.
@@ -203,7 +205,7 @@ class AppRoutes:
         ]
 
     @serves(AppOperations.story)
-    async def story(self, request: Request, app: str) -> Any:
+    async def story(self, request: Request, app: str) -> object:
         return await self._service.story(app)
 
     @serves(ClusterOperations.health)
@@ -213,7 +215,7 @@ class AppRoutes:
         return Json({"status": "down"}, HTTPStatus.SERVICE_UNAVAILABLE)
 
     @serves(ClusterOperations.ready)
-    async def ready(self, request: Request) -> Any:
+    async def ready(self, request: Request) -> object:
         reasons = self._service.unready_reasons()
         values = {"status": "not ready" if reasons else "ready", "reasons": list(reasons)}
         return Json(values, HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK)

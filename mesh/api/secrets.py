@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mesh.api.routing import serves
 from mesh.errors import MeshError
@@ -27,12 +27,12 @@ class SecretRoutes:
         self._access = access
 
     @serves(AccountOperations.secrets)
-    async def names(self, request: Request) -> Any:
+    async def names(self, request: Request) -> object:
         by_name = await self._store.apps()
         return [{"name": name, "apps": apps or "*"} for name, apps in by_name.items()]
 
     @serves(AccountOperations.put_secret)
-    async def put(self, request: Request, secret: str, apps: str) -> Any:
+    async def put(self, request: Request, secret: str, apps: str) -> object:
         name = _checked(secret)
         patterns = [one.strip() for one in apps.split(",") if one.strip()]
         if not all(map(is_pattern, patterns)):
@@ -47,7 +47,7 @@ class SecretRoutes:
         return {"name": name}
 
     @serves(AccountOperations.delete_secret)
-    async def delete(self, request: Request, secret: str) -> Any:
+    async def delete(self, request: Request, secret: str) -> object:
         name = _checked(secret)
         if not await self._store.delete(name):
             raise MeshError("MESH-A404", f'secret "{name}" does not exist')

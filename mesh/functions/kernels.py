@@ -24,7 +24,9 @@ from mesh.model.types import NUMERIC, AttributeType
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Array = np.ndarray[Any, np.dtype[Any]]
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
 
 
 def cast(vector: Vector, type: AttributeType) -> Vector:

@@ -21,7 +21,9 @@ from mesh.model.types import AttributeType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    Array = np.ndarray[Any, np.dtype[Any]]
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
 
 RADIANS = 0.017453292519943295
 _DEGREES = 57.29577951308232

@@ -29,9 +29,11 @@ from mesh.functions.texts import java_text
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    import numpy.typing as npt
+
     from pyspark_nats.arrow import ArrowArray
 
-    Objects = np.ndarray[Any, np.dtype[np.object_]]
+    Objects = npt.NDArray[np.object_]
 
 #: Java's Integer and Float; the stubs would have parameters for them.
 INTEGER: Final[type[Any]] = np.int32

@@ -93,16 +93,17 @@ class Pattern:
         """Whether there is a match that begins at ``start`` or after it."""
         return self._engine(text, _Use.EXISTS).search(text, start) is not None
 
-    def search(self, text: str) -> Any:
+    def search(self, text: str) -> re.Match[str] | None:
         """The first match, with its groups; None without one."""
-        return self._engine(text, _Use.PLACE).search(text)
+        found: re.Match[str] | None = self._engine(text, _Use.PLACE).search(text)
+        return found
 
-    def finditer(self, text: str) -> Iterator[Any]:
+    def finditer(self, text: str) -> Iterator[re.Match[str]]:
         """The matches, from left to right."""
-        matches: Iterator[Any] = self._engine(text, _Use.PLACE).finditer(text)
+        matches: Iterator[re.Match[str]] = self._engine(text, _Use.PLACE).finditer(text)
         return matches
 
-    def sub(self, expand: Callable[[Any], str], text: str, count: int) -> str:
+    def sub(self, expand: Callable[[re.Match[str]], str], text: str, count: int) -> str:
         """The text with its first ``count`` matches replaced, 0 for all."""
         return str(self._engine(text, _Use.PLACE).sub(expand, text, count=count))
 
@@ -308,7 +309,7 @@ def replaced(pattern: str, replacement: str, text: str, *, count: int = 0) -> st
     r"""Replace the matches in ``text``; ``$1``, ``${name}`` and ``\`` have Java's meaning."""
     total = 0
 
-    def expand(match: Any) -> str:
+    def expand(match: re.Match[str]) -> str:
         nonlocal total
         inside = 0
 
@@ -335,7 +336,7 @@ def replaced(pattern: str, replacement: str, text: str, *, count: int = 0) -> st
     return compiled(pattern).sub(expand, text, count)
 
 
-def _group(match: Any, digits: str) -> str:
+def _group(match: re.Match[str], digits: str) -> str:
     """The group of ``$12``: group 12 if it exists, else group 1 followed by a 2."""
     for stop in range(len(digits), 0, -1):
         if int(digits[:stop]) <= (match.re.groups or 0):

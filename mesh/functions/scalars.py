@@ -22,10 +22,12 @@ from mesh.model.types import AttributeType
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy.typing as npt
+
     Function = Callable[[Sequence[Vector], AttributeType], Vector]
 
 
-def choose(condition: np.ndarray[Any, Any], yes: Vector, no: Vector) -> Vector:
+def choose(condition: npt.NDArray[Any], yes: Vector, no: Vector) -> Vector:
     """``yes`` where ``condition`` (bool, length n or 1), else ``no``; both of one type."""
     length = next((n for n in (len(condition), len(yes), len(no)) if n != 1), 1)
     if yes.type is AttributeType.STRING:

@@ -17,11 +17,13 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    import grpc.aio
+
     from mesh.connect.contract import NodeAccess
     from mesh.receiver.tls import Pems
 
     #: From the messages of a call and its context to the only message of the answer.
-    Handler = Callable[[AsyncIterator[bytes], Any], Awaitable[bytes]]
+    Handler = Callable[[AsyncIterator[bytes], grpc.aio.ServicerContext], Awaitable[bytes]]
 
 
 def modules() -> tuple[Any, Any]:
@@ -179,7 +181,9 @@ class _Methods:
         if handler is None:
             return None
 
-        async def bounded(messages: AsyncIterator[bytes], context: Any) -> bytes:
+        async def bounded(
+            messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+        ) -> bytes:
             client, calls = context.peer().rpartition(":")[0], self._running.calls
             if calls[client] >= self._most:
                 code = self._grpc.StatusCode.RESOURCE_EXHAUSTED

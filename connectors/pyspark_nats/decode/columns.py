@@ -19,6 +19,8 @@ from pyspark_nats.decode.values import WrongValueError, reader_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy.typing as npt
+
     from pyspark_nats.arrow import Array, DataType
 
     #: A value for an attribute of a type, of the value that a parser gave; the same one if none.
@@ -129,13 +131,13 @@ def _nested(values: list[Any], classes: set[type], kind: DataType, missing: str)
     )
 
 
-def _validity(is_null: np.ndarray[Any, Any]) -> pa.Buffer | None:
+def _validity(is_null: npt.NDArray[Any]) -> pa.Buffer | None:
     if not is_null.any():
         return None
     return pa.py_buffer(np.packbits(~is_null, bitorder="little").tobytes())
 
 
-def _spread(children: list[Array], is_null: np.ndarray[Any, Any]) -> list[Array]:
+def _spread(children: list[Array], is_null: npt.NDArray[Any]) -> list[Array]:
     """Columns of the rows that are not null, moved to their row numbers."""
     places = np.cumsum(~is_null) - 1
     at = pa.array(np.where(is_null, 0, places), mask=is_null)

@@ -15,6 +15,8 @@ from pyspark_nats.arrow import kernels
 from pyspark_nats.decode.values import DAYS_MAX, DAYS_MIN, TIMES_MAX, TIMES_MIN
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from pyspark_nats.arrow import Array
 
 
@@ -60,7 +62,7 @@ _PAD = 64
 _WRONG = 255
 
 
-def _alphabet() -> np.ndarray[Any, Any]:
+def _alphabet() -> npt.NDArray[Any]:
     table = np.full(256, _WRONG, np.uint8)
     letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
     table[np.frombuffer(letters, np.uint8)] = np.arange(64, dtype=np.uint8)

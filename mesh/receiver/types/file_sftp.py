@@ -16,6 +16,8 @@ from mesh.receiver.types.file_systems import FileState, checked_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    import paramiko
+
     from mesh.connect.contract import NodeAccess, Options
     from mesh.model.values import JsonObject
 
@@ -45,7 +47,7 @@ class SftpFiles:
             "passphrase": options.get("ssh.key.password") or None,
         }
         self._client: Any = None
-        self._files: Any = None
+        self._files: paramiko.SFTPClient = None
 
     def path(self, uri: str) -> str:
         """See ``Files``."""
@@ -81,7 +83,7 @@ class SftpFiles:
             raise FileNotFoundError(2, "there is no such file", path)
 
         def read(size: int, offset: int) -> bytes:
-            def part(files: Any) -> bytes:
+            def part(files: paramiko.SFTPClient) -> bytes:
                 with files.open(path, "rb") as file:
                     file.seek(offset)
                     data: bytes = file.read(size)
@@ -98,7 +100,7 @@ class SftpFiles:
     def move(self, path: str, target: str) -> None:
         """See ``Files``."""
 
-        def moved(files: Any) -> None:
+        def moved(files: paramiko.SFTPClient) -> None:
             _make_directory(files, target)
             files.posix_rename(path, target)
 
@@ -107,7 +109,7 @@ class SftpFiles:
     def append(self, path: str, data: bytes) -> None:
         """See ``RemoteFiles``."""
 
-        def appended(files: Any) -> None:
+        def appended(files: paramiko.SFTPClient) -> None:
             _make_directory(files, path)
             with files.open(path, "ab") as file:
                 file.write(data)
@@ -119,7 +121,7 @@ class SftpFiles:
         directory, name = posixpath.split(path)
         part = posixpath.join(directory, f".{name}.part")
 
-        def replaced(files: Any) -> None:
+        def replaced(files: paramiko.SFTPClient) -> None:
             _make_directory(files, path)
             with files.open(part, "wb") as file:
                 file.write(data)
@@ -127,7 +129,7 @@ class SftpFiles:
 
         self._call(path, replaced)
 
-    def _call(self, path: str, call: Callable[[Any], T]) -> T:
+    def _call(self, path: str, call: Callable[[paramiko.SFTPClient], T]) -> T:
         try:
             return call(self._connected())
         except (FileNotFoundError, PermissionError) as error:
@@ -147,7 +149,7 @@ class SftpFiles:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         return OSError(0, reason, path)
 
-    def _connected(self) -> Any:
+    def _connected(self) -> paramiko.SFTPClient:
         if self._files is None:
             client = self._client = self._ssh.SSHClient()
             client.set_missing_host_key_policy(self._ssh.RejectPolicy())
@@ -169,7 +171,7 @@ class SftpFiles:
             client.close()
 
 
-def _names(files: Any, directory: str) -> list[str]:
+def _names(files: paramiko.SFTPClient, directory: str) -> list[str]:
     """Names of the files in a directory; the library reads those only that are UTF-8.
 
     A name has surrogates for other bytes, as names of the worker have.
@@ -192,7 +194,7 @@ def _names(files: Any, directory: str) -> list[str]:
     return names
 
 
-def _make_directory(files: Any, path: str) -> None:
+def _make_directory(files: paramiko.SFTPClient, path: str) -> None:
     """Make the directories of a path that are missing."""
     directory = ""
     for part in posixpath.dirname(path).split("/"):

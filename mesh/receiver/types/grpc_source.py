@@ -18,6 +18,8 @@ from mesh.receiver.types.grpc_events import KEY, Envelope, checked, method, open
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
+    import grpc.aio
+
     from mesh.connect.contract import Context
     from mesh.receiver.tls import Pems
 
@@ -79,7 +81,9 @@ class GrpcSource:
             self._ending.set_result(None)
             await SERVERS.close(*at, self._grace_s)
 
-    async def _answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
+    async def _answer(
+        self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+    ) -> bytes:
         """Store the messages of a call in their order, and answer an empty message."""
         stream = self._messages(messages, context)
         reading: asyncio.Future[_Message | None] | None = asyncio.ensure_future(anext(stream, None))
@@ -138,7 +142,7 @@ class GrpcSource:
             self._places.release()
 
     async def _messages(
-        self, messages: AsyncIterator[bytes], context: Any
+        self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[_Message]:
         """The messages of a call; the first one has to come in time."""
         metadata = properties_of(context.invocation_metadata())
@@ -165,7 +169,9 @@ class GrpcSource:
             yield _Message(payload, {**metadata, **properties}, key)
             number += 1
 
-    async def _refuse(self, context: Any, error: Exception, stored: int) -> None:
+    async def _refuse(
+        self, context: grpc.aio.ServicerContext, error: Exception, stored: int
+    ) -> None:
         """End a call with the status of an error."""
         beginning = f"after {stored} stored messages: " if stored else ""
         if isinstance(error, UnavailableError):
@@ -202,7 +208,9 @@ class GrpcServiceSource(GrpcSource):
             raise RefusedPayloadError("the method takes one message a call")
         return message
 
-    async def _answer(self, messages: AsyncIterator[bytes], context: Any) -> bytes:
+    async def _answer(
+        self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+    ) -> bytes:
         """Store the only message of a call, and wait for the event that answers it."""
         with self._waiting.request() as (request_id, waiting):
             try:

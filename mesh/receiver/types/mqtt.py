@@ -193,7 +193,7 @@ class MqttSink:
         mqtt = library("aiomqtt", "mqtt")
         self._options = context.options
         self._is_5 = self._options.get("mqtt.version") != "3.1.1"
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._waiting: dict[int, asyncio.Future[object]] = {}
         self._packet_max = 0
         self._timeout_s = int(context.options.get("connection.timeout") or 30_000) / 1000
         client = client_of(
