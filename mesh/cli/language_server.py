@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 PAUSE_S: Final = 0.15
 #: Age after which the streams of the cluster are read again.
 _STREAMS_S: Final = 30.0
+#: Time between two looks at the rates of an app whose text is open.
+RATES_S: Final = 10.0
 
 
 class _Text(TextDocument):
@@ -83,6 +85,16 @@ class _Opened:
     pause: asyncio.Task[None] | None = None
 
 
+@dataclass(slots=True, eq=False)
+class _Rates:
+    """The rates of the groups of a document's app, read while it is open."""
+
+    app: str
+    groups: tuple[str, ...]
+    task: asyncio.Task[None] | None = None
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class _Cluster:
     """The streams of the cluster, read in the background."""
@@ -97,9 +109,14 @@ class MeshServer(LanguageServer):
     """The server of one editor."""
 
     def __init__(
-        self, variables: Mapping[str, str], streams: Callable[[], list[ClusterStream]]
+        self,
+        variables: Mapping[str, str],
+        streams: Callable[[], list[ClusterStream]],
+        rates: Callable[[str, Sequence[str]], Mapping[str, float]],
     ) -> None:
         super().__init__("mesh", mesh.__version__)
+        self._read_rates = rates
+        self._rates: dict[str, _Rates] = {}
         self._variables = variables
         self._cluster = _Cluster(streams)
         self._opened: dict[str, _Opened] = {}
@@ -121,6 +138,7 @@ class MeshServer(LanguageServer):
     def forget(self, uri: str) -> None:
         """Forget a document that was closed, with its errors."""
         opened = self._opened.pop(uri, None)
+        self._end_rates(uri)
         if opened is not None and opened.pause is not None:
             opened.pause.cancel()
         self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri, []))
@@ -199,6 +217,35 @@ class MeshServer(LanguageServer):
         cluster.read_at_s = asyncio.get_running_loop().time()
         cluster.task = None
 
+    def rates(self, uri: str, document: Document) -> Mapping[str, float]:
+        """The rates of a document's groups that were read last; they are read while it is open."""
+        app_plan = document.plan
+        if app_plan is None:
+            return {}
+        groups = tuple(group.name for group in app_plan.spec.groups)
+        followed = self._rates.get(uri)
+        if followed is None or (followed.app, followed.groups) != (app_plan.spec.name, groups):
+            self._end_rates(uri)
+            followed = self._rates[uri] = _Rates(app_plan.spec.name, groups)
+            followed.task = asyncio.create_task(self._follow_rates(followed))
+        return followed.values
+
+    async def _follow_rates(self, followed: _Rates) -> None:
+        while True:
+            values = await asyncio.to_thread(self._read_rates, followed.app, followed.groups)
+            if values != followed.values:
+                followed.values = values
+                workspace = self.client_capabilities.workspace
+                lens = workspace.code_lens if workspace is not None else None
+                if lens is not None and lens.refresh_support:
+                    await self.workspace_code_lens_refresh_async(None)
+            await asyncio.sleep(RATES_S)
+
+    def _end_rates(self, uri: str) -> None:
+        followed = self._rates.pop(uri, None)
+        if followed is not None and followed.task is not None:
+            followed.task.cancel()
+
 
 def collect_rarely() -> None:
     """Let Python look for cycles of objects less often: trees have none, and many objects.
@@ -209,18 +256,24 @@ def collect_rarely() -> None:
     gc.set_threshold(100_000, 20, 50)
 
 
-def serve(variables: Mapping[str, str], streams: Callable[[], list[ClusterStream]]) -> None:
+def serve(
+    variables: Mapping[str, str],
+    streams: Callable[[], list[ClusterStream]],
+    rates: Callable[[str, Sequence[str]], Mapping[str, float]],
+) -> None:
     """Serve an editor over standard input and output, until it ends."""
-    server = make_server(variables, streams)
+    server = make_server(variables, streams, rates)
     collect_rarely()
     server.start_io()
 
 
 def make_server(
-    variables: Mapping[str, str], streams: Callable[[], list[ClusterStream]]
+    variables: Mapping[str, str],
+    streams: Callable[[], list[ClusterStream]],
+    rates: Callable[[str, Sequence[str]], Mapping[str, float]],
 ) -> MeshServer:
     """A server with all features."""
-    server = MeshServer(variables, streams)
+    server = MeshServer(variables, streams, rates)
     _add_documents(server)
     _add_completion(server)
     _add_changes(server)
@@ -404,7 +457,7 @@ def _add_whole_text(server: MeshServer) -> None:
         document = await server.analysed(uri)
         return [
             lsp.CodeLens(server.range(uri, one.position), command=lsp.Command(one.text, ""))
-            for one in lenses(document)
+            for one in lenses(document, server.rates(uri, document))
         ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,15 @@ from mesh.cli.variables import VarOption, parse_variables
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mesh.client.context import ClientContext
     from mesh.language_service.proposals import ClusterStream
 
 #: Apps of the cluster whose streams are proposed.
 _APPS_MAX = 50
+#: Time of the history in which the present rate is looked for.
+_RATE_S = 60.0
 
 
 def add_to(app: typer.Typer) -> None:
@@ -42,7 +47,7 @@ def lsp(*, at: ClientContext, var: VarOption = None) -> None:
         )
     from mesh.cli.language_server import serve
 
-    serve(parse_variables(var), lambda: streams_of(at))
+    serve(parse_variables(var), lambda: streams_of(at), partial(rates_of, at))
 
 
 def streams_of(context: ClientContext) -> list[ClusterStream]:
@@ -62,3 +67,22 @@ def streams_of(context: ClientContext) -> list[ClusterStream]:
             return streams
     except (MeshError, httpx.HTTPError):
         return []
+
+
+def rates_of(context: ClientContext, app: str, groups: Iterable[str]) -> dict[str, float]:
+    """Events a second that groups of an app read now; none of an app that does not run there."""
+    import httpx
+
+    from mesh.client import Client
+
+    rates: dict[str, float] = {}
+    try:
+        with Client(context) as client:
+            for group in groups:
+                past = client.history(app=app, group=group, seconds=_RATE_S, step=_RATE_S / 6)
+                known = [one for one in past["values"].get("events_in", ()) if one is not None]
+                if known:
+                    rates[group] = known[-1]
+    except (MeshError, httpx.HTTPError):
+        pass
+    return rates

@@ -18,7 +18,7 @@ from mesh.language.tokens import TokenKind
 from mesh.language_service.symbols import queries_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mesh.language.syntax import Element
     from mesh.language_service.document import Document
@@ -102,9 +102,17 @@ def inferred_types(document: Document, first: int, last: int) -> list[InlayNote]
     return notes
 
 
-def lenses(document: Document) -> list[InlayNote]:
-    """A line above each query: its group, how that is divided, and the state that it keeps."""
-    return [InlayNote(document.in_text(one.position), one.line) for one in document.planned_queries]
+def lenses(document: Document, rates: Mapping[str, float] | None = None) -> list[InlayNote]:
+    """A line above each query: its group, how that is divided, and the state that it keeps.
+
+    ``rates``: events a second that groups read, where the app runs.
+    """
+    notes = []
+    for one in document.planned_queries:
+        rate = (rates or {}).get(one.group.name)
+        line = one.line if rate is None else f"{one.line} | {rate:,.1f} events/s in"
+        notes.append(InlayNote(document.in_text(one.position), line))
+    return notes
 
 
 class _Numbers:

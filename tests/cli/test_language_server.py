@@ -16,10 +16,12 @@ from pygls.exceptions import JsonRpcContentModified, JsonRpcInvalidParams
 from pygls.lsp.client import LanguageClient
 
 from mesh.cli.language_server import make_server
+from mesh.language_service.outline import lenses
 from tests.support import paths
+from tests.support.load import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from pathlib import Path
 
 
@@ -150,7 +152,7 @@ async def _started(directory: Path) -> AsyncIterator[_Session]:
 
 
 async def test_an_answer_about_a_version_that_was_typed_over_is_given_up() -> None:
-    server = make_server({}, list)
+    server = make_server({}, list, lambda *_: {})
     try:
         # Another text is analysed meanwhile.
         async with server._turn:
@@ -241,3 +243,36 @@ async def test_an_empty_last_line_is_a_line(tmp_path: Path) -> None:
         (first,) = error.related_information
         assert first.location.range.start == lsp.Position(0, 14)
         assert first.message == "First it is defined in line 1."
+
+
+async def test_a_lens_has_the_rate_of_an_app_that_runs() -> None:
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def rates(app: str, groups: Sequence[str]) -> dict[str, float]:
+        asked.append((app, tuple(groups)))
+        return {"dear": 1250.0}
+
+    server = make_server({}, list, rates)
+    server.protocol.client_capabilities = lsp.ClientCapabilities()
+    try:
+        server.put(URI, TEXT.replace("totl", "total"), 1)
+        document = await server.analysed(URI)
+        assert server.rates(URI, document) == {}
+
+        async def is_known() -> bool:
+            return bool(server.rates(URI, document))
+
+        await until(is_known)
+        first, second = lenses(document, server.rates(URI, document))
+        assert first.text.endswith(" | no state | 1,250.0 events/s in")
+        assert second.text.endswith(" | no state")
+        assert asked == [("Shop", ("dear", "default"))]
+    finally:
+        pause, task = server.present(URI).pause, server._rates[URI].task
+        assert pause is not None
+        assert task is not None
+        pause.cancel()
+        server._end_rates(URI)
+        await asyncio.wait([task])
+        assert task.cancelled()
+        server._analyst.shutdown()
