@@ -37,6 +37,18 @@ def lines_of(rows: pa.RecordBatch, bytes_max: int) -> Iterator[bytes]:
         first, start = last, end
 
 
+def payloads_of(
+    rows: pa.RecordBatch, bytes_usual: int, bytes_max: int, count_max: int
+) -> list[bytes]:
+    """JSON lines of rows in payloads of the usual size; in fewer, larger ones if need be.
+
+    An atomic batch takes a number of messages: a source that has read more of them could store
+    nothing, and would read the same again.
+    """
+    payloads = list(lines_of(rows, min(bytes_usual, bytes_max)))
+    return payloads if len(payloads) <= count_max else list(lines_of(rows, bytes_max))
+
+
 def without_larger(result: DecodeResult, bytes_max: int) -> DecodeResult:
     """The result without events that need more bytes as JSON; each of them is an error."""
     sizes = kernels.binary_length(to_json(result.rows)).to_numpy(zero_copy_only=False)

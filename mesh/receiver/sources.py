@@ -24,7 +24,7 @@ from mesh.model.cluster import ConnectorStatus, InstanceState
 from mesh.receiver.decoding import decoded, decoded_batch
 from mesh.receiver.faults import write_fault
 from mesh.receiver.instance import ConnectorInstance
-from mesh.receiver.lines import lines_of, messages_with_traces, without_larger
+from mesh.receiver.lines import lines_of, messages_with_traces, payloads_of, without_larger
 from mesh.receiver.positions import BATCH_MAX, initial
 from mesh.receiver.publisher import Publisher
 from mesh.receiver.shards import ShardStore, fence_of, token_of
@@ -192,10 +192,11 @@ class PullInstance(_SourceInstance):
     ) -> SourcePosition:
         """Store the events of a batch with its position, and record what can't be read."""
         number = at.number + 1
-        payloads = list(lines_of(result.rows, min(_MESSAGE_BYTES, self._room)))
+        sizes = _MESSAGE_BYTES, self._room, BATCH_MAX - len(batch.position)
+        payloads = payloads_of(result.rows, *sizes)
         if max(map(len, payloads), default=0) > self._room:
             result = without_larger(result, self._room)
-            payloads = list(lines_of(result.rows, min(_MESSAGE_BYTES, self._room)))
+            payloads = payloads_of(result.rows, *sizes)
         for message, index, reason in result.errors:
             name = batch.names[message] if batch.names is not None else f"{number}.{message}"
             properties = batch.properties[message] if batch.properties is not None else {}

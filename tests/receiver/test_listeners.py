@@ -113,5 +113,27 @@ async def test_a_listener_that_does_not_keep_up_is_ended_and_the_others_are_not(
     assert quick.get_nowait() == ("last", b"y")
 
 
+async def test_large_payloads_wait_for_no_listener_beyond_their_bytes() -> None:
+    audience = Audience(1000)
+    slow, quick = audience.join(), audience.join()
+    assert slow is not None
+    assert quick is not None
+    payload = b"x" * (1 << 20)
+    for number in range(40):
+        audience.publish([(str(number), payload)])
+        while not quick.empty():
+            assert quick.get_nowait() == (str(number), payload)
+    assert quick.size == 0
+    assert (slow.qsize(), slow.size) == (1, 0)
+    # One that comes back gets as many of the last ones.
+    late = audience.join("30")
+    assert late is not None
+    assert late.qsize() == 9
+    for last, count in (("10", 16), ("39", 0), ("", 0), ("9.x", 0), ("9" * 50, 0)):
+        other = audience.join(last)
+        assert other is not None
+        assert other.qsize() == count
+
+
 def test_a_payload_of_several_lines_is_one_event() -> None:
     assert sse_event("7.0", b"a\r\nb\rc") == b"id: 7.0\ndata: a\ndata: b\ndata: c\n\n"

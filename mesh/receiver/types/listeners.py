@@ -25,29 +25,49 @@ if TYPE_CHECKING:
     from mesh.model.values import JsonMapping
     from mesh.receiver.http_server import Request
 
-#: Payloads that wait for one listener, and listeners of one sink.
+#: Payloads that wait for one listener, their bytes, and listeners of one sink.
 _WAITING: Final = 10_000
+_WAITING_BYTES: Final = 32 << 20
 _LISTENERS: Final = 1000
+#: Bytes of the last payloads that a sink keeps.
+_KEPT_BYTES: Final = 16 << 20
 #: Interval of signs of life, seconds.
 _ALIVE_S: Final = 15.0
 
 
-#: Ids and payloads for one listener; None ends it.
-Queue = asyncio.Queue[tuple[str, bytes] | None]
+class Queue(asyncio.Queue[tuple[str, bytes] | None]):
+    """Ids and payloads for one listener; None ends it."""
+
+    #: Bytes of the payloads.
+    size = 0
+
+    def _put(self, item: tuple[str, bytes] | None) -> None:
+        self.size += len(item[1]) if item is not None else 0
+        super()._put(item)
+
+    def _get(self) -> tuple[str, bytes] | None:
+        item = super()._get()
+        self.size -= len(item[1]) if item is not None else 0
+        return item
 
 
 class Audience:
     """Queues of those that listen, and the last payloads by id."""
 
     def __init__(self, history_max: int) -> None:
-        self._history: deque[tuple[str, bytes]] = deque(maxlen=max(0, history_max))
+        self._history_max = max(0, history_max)
+        self._history: deque[tuple[str, bytes]] = deque()
+        self._history_size = 0
         self._queues: set[Queue] = set()
 
     def publish(self, items: Sequence[tuple[str, bytes]]) -> None:
         """Give payloads to all; one whose queue is full gets the end instead."""
         self._history.extend(items)
+        self._history_size += sum(len(payload) for _, payload in items)
+        while len(self._history) > self._history_max or self._history_size > _KEPT_BYTES:
+            self._history_size -= len(self._history.popleft()[1])
         for queue in list(self._queues):
-            if queue.qsize() + len(items) > _WAITING:
+            if queue.qsize() + len(items) > _WAITING or queue.size > _WAITING_BYTES:
                 self._end(queue)
             else:
                 for item in items:
@@ -60,14 +80,17 @@ class Audience:
         queue.put_nowait(None)
 
     def join(self, last: str = "") -> Queue | None:
-        """Queue of a new listener with the kept ones after id ``last``; None for one too many."""
+        """Queue of a new listener with the kept ones after id ``last``; None for one too many.
+
+        They are after it also where it is not kept any more itself.
+        """
         if len(self._queues) >= _LISTENERS:
             return None
-        queue: Queue = asyncio.Queue()
-        history = list(self._history)
-        at = next((n for n, (name, _) in enumerate(history) if name == last), None)
-        for item in history[at + 1 :] if at is not None else ():
-            queue.put_nowait(item)
+        queue = Queue()
+        if (place := _place(last)) is not None:
+            for item in self._history:
+                if (_place(item[0]) or ()) > place:
+                    queue.put_nowait(item)
         self._queues.add(queue)
         return queue
 
@@ -79,6 +102,14 @@ class Audience:
         """End all."""
         for queue in list(self._queues):
             self._end(queue)
+
+
+def _place(name: str) -> tuple[int, ...] | None:
+    """The sequence and index that an id has; None for another text, as a client may send."""
+    parts = name.split(".")
+    if len(name) > 40 or not all(part.isdecimal() for part in parts):
+        return None
+    return tuple(map(int, parts))
 
 
 def _name(record: Record) -> str:
