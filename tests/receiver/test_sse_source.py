@@ -48,6 +48,36 @@ def test_fields_comments_and_ids_are_those_of_the_standard() -> None:
     assert read(stream) == [(b"{\n 1\n}", "7"), (b"", "7"), (b"last", ""), (b"x:y", "")]
 
 
+def test_an_id_that_no_request_could_have_is_none() -> None:
+    for odd in (b"a\x01b", b"a\tb", b" a", b"a ", b"x" * 1001, b"\x7f", b"\x00"):
+        assert read(b"id: 7\ndata: a\n\nid: %b\ndata: b\n\n" % odd) == [(b"a", "7"), (b"b", "7")]
+    for usual in ("", "a b", "\u00e9\u4e2d", "x" * 1000, "-"):
+        assert read(f"id: {usual}\ndata: a\n\n".encode()) == [(b"a", usual)]
+
+
+async def test_a_source_continues_after_an_id_beyond_ascii() -> None:
+    asked: asyncio.Queue[str] = asyncio.Queue()
+
+    async def stream() -> AsyncGenerator[bytes]:
+        yield sse_event("\u00e9-2", b"{}")
+        await asyncio.Event().wait()
+
+    async def answer(request: Request) -> Response:
+        asked.put_nowait(request.headers.get("last-event-id", ""))
+        return Response(200, b"", (KIND,), stream())
+
+    async with serving(answer) as url:
+        source = SseSource()
+        try:
+            await source.open(Context("A", "S", {"event.source.url": url}), {"id": "\u00e9-1"})
+            batch = await source.read()
+        finally:
+            await source.close()
+    assert (await asked.get()).encode("latin-1").decode() == "\u00e9-1"
+    assert batch is not None
+    assert batch.position["id"] == "\u00e9-2"
+
+
 PAYLOAD = st.text("ab:\n é", max_size=6).map(str.encode)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -32,6 +33,8 @@ _CALL_S: Final = 10.0
 #: Bytes of one event.
 _EVENT_MAX: Final = 16 << 20
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+#: An id that the header Last-Event-ID may have: of 1,000 octets, without control characters.
+_ID: Final = re.compile(rb"([^\x00-\x20\x7f]([^\x00-\x1f\x7f]{0,998}[^\x00-\x20\x7f])?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class EventStream:
     """Parser of a ``text/event-stream``, as HTML's standard has it; no I/O.
 
     Lines end by CR, LF or both.  An event ends by an empty line; what follows the last one is
-    no event.  Only its data and id are of use: ``event``, ``retry`` and comments are skipped.
+    no event.  Only its data and id are of use: ``event``, ``retry`` and comments are skipped, and
+    so is an id that no request could ask for.
     """
 
     def __init__(self, last_id: str = "") -> None:
@@ -113,7 +117,7 @@ class EventStream:
             self._size += len(value) + 1
             if self._size > _EVENT_MAX:
                 raise ValueError(f"an event has more than {_EVENT_MAX >> 20} MB")
-        elif name == b"id" and b"\0" not in value:
+        elif name == b"id" and _ID.fullmatch(value):
             if self._before is None:
                 self._before = self._id
             self._id = value.decode(errors="replace")
@@ -150,7 +154,7 @@ class SseSource:
         headers = [*(options.get("headers") or ()), ("Accept", "text/event-stream")]
         headers += [("Accept-Encoding", "identity"), ("Cache-Control", "no-store")]
         if self._last:
-            headers.append(("Last-Event-ID", self._last))
+            headers.append(("Last-Event-ID", self._last.encode()))
         try:
             async with asyncio.timeout(_CALL_S):
                 method = str(options.get("method") or "GET").upper()
