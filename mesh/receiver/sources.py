@@ -48,6 +48,8 @@ log = logging.getLogger(__name__)
 _HEAD_ROOM: Final = 4096
 #: Bytes of events in a message: many events a message cost the broker little.
 _MESSAGE_BYTES: Final = 256 << 10
+#: Characters of a name of a payload in the id of its entry.
+_NAME_MAX: Final = 200
 _RENEW_S: Final = 600.0
 #: Time to delete what a source has created elsewhere.
 _REMOVE_S: Final = 4.0
@@ -59,6 +61,13 @@ def _decoded(
     opened: Opened, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None
 ) -> DecodeResult:
     return decoded(opened.mapper, opened.stream.arrow, payloads, properties)
+
+
+def token_of_name(name: str) -> str:
+    """A payload's name as it may be in a header; a long or odd one, of others, by its digest."""
+    if len(name) <= _NAME_MAX and name.isprintable():
+        return name
+    return hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
 
 
 class _SourceInstance(ConnectorInstance):
@@ -218,7 +227,8 @@ class PullInstance(_SourceInstance):
     ) -> None:
         self._bad += 1
         assignment = self.assignment
-        key = f"{assignment.app}/{assignment.app_incarnation}/{self.group.name}/{name}.{index}"
+        whose = f"{assignment.app}/{assignment.app_incarnation}/{self.group.name}"
+        key = f"{whose}/{token_of_name(name)}.{index}"
         channel, *faults = self.group.outputs
         client = self.environment.client
         if self._on_error == "LOG":

@@ -12,6 +12,7 @@ from mesh.connect.access import access_of
 from mesh.connect.contract import Context, NodeAccess
 from mesh.errors import MeshError
 from mesh.receiver.access import check_listen, path_of
+from mesh.receiver.sources import token_of_name
 from mesh.receiver.types.file_source import FileSource
 from mesh.settings import Settings
 from tests.support.connectors import staged
@@ -41,6 +42,14 @@ def test_addresses_and_files_are_closed_unless_a_setting_opens_them(tmp_path: Pa
     for path in (f"{inside}/../x", f"{inside}/link/passwd", f"{inside}x"):
         with pytest.raises(MeshError, match="not open"):
             path_of(opened, path)
+
+
+def test_names_of_payloads_fit_into_a_header() -> None:
+    assert token_of_name("17-é/x y") == "17-é/x y"
+    odd = ["x" * 70_000, "x" * 70_001, "a\r\nNats-Rollup: all", "caf\udce9", "caf\udcea", "a\x00"]
+    tokens = {token_of_name(name) for name in odd}
+    assert len(tokens) == len(odd)
+    assert all(len(token.encode()) == 64 for token in tokens)
 
 
 async def test_lines_of_a_file_are_read_once_and_followed(
