@@ -1,8 +1,10 @@
-"""Authentication and authorisation of requests to the REST API.
+"""Authentication and authorisation of requests to the REST API, and limits of their rates.
 
-Every request but those of ``OPEN_PATHS`` needs a user with the permission for it
-(``mesh.api.permissions``), unless access is anonymous.  A user is recognised by name and password
-(HTTP Basic), or by a token (Bearer).  Each refusal, change and reading of payloads is audited.
+Every request but those of ``OPEN_PATHS`` needs a user with the permission for it, unless access is
+anonymous.  The table of operations has the permission of each route (``ROUTES``); a route that is
+not there is reached by no user: the guard answers 404 before it, and a test names it.  A user is
+recognised by name and password (HTTP Basic), or by a token (Bearer).  Each refusal, change and
+reading of payloads is audited.
 
 Anonymous access is possible on a loopback address only, and then ``Host`` has to be a loopback
 name, so that no web page reaches the API by a name of its own (DNS rebinding).  A request that a
@@ -12,37 +14,30 @@ across sites without a preflight.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from mesh.api.hosts import hostname, is_loopback, netloc
-from mesh.api.permissions import OPEN_PATHS, SIGN_IN, has_route, needed
-from mesh.api.rates import RateLimits
 from mesh.api.responses import refusal_of
 from mesh.api.users import LoginCredentials, parse_basic
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream.audit_entries import AuditEntry
 from mesh.jetstream.directory import PREFIX
-from mesh.model.access import (
-    ANYONE,
-    Grant,
-    Identity,
-    Permission,
-    current,
-    lacking,
-    within,
-)
+from mesh.model.access import ANYONE, Grant, Identity, Permission, current, lacking, within
 from mesh.model.access import needed as permission_needed
-from mesh.model.operation import ANY_USER
+from mesh.model.operation import ANY_USER, About, Public
+from mesh.model.operations import OPERATIONS
 from mesh.model.values import JsonObject
 from mesh.telemetry.logs import fields
 
@@ -51,7 +46,6 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from mesh.api.permissions import Needed
     from mesh.api.sign_in import SignIn
     from mesh.api.users import Users
     from mesh.clock import Clock
@@ -59,6 +53,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.secret_store import SecretStore
     from mesh.jetstream.sessions import UserSessions
     from mesh.settings import OidcSettings
+
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +83,83 @@ SECURITY_HEADERS: Final = (
     (b"x-frame-options", b"DENY"),
 )
 _HSTS: Final = (b"strict-transport-security", b"max-age=31536000")
+
+_BY_ROUTE: Final = {key: one for one in OPERATIONS for key in one.keys}
+#: Probes, and the identity provider to sign in at; they need no user and say nothing of apps and
+#: nodes.
+OPEN_PATHS: Final = frozenset(
+    path for one in OPERATIONS if one.permission is Public.OPEN for path in one.paths
+)
+#: The route that makes a user known: it is reached without one.
+(SIGN_IN,) = (key for key, one in _BY_ROUTE.items() if one.permission is Public.SIGN_IN)
+#: Permissions of all routes that need a user, and of the sign-in.
+ROUTES: Final[dict[str, Permission | None]] = {
+    key: ANY_USER if isinstance(one.permission, Public) else one.permission
+    for key, one in _BY_ROUTE.items()
+    if one.permission is not Public.OPEN
+}
+#: Their paths as patterns; those of words come before those with parameters.
+_PATTERNS: Final = [
+    (key, re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]*)", re.escape(key.partition(" ")[2]))))
+    for key in sorted(ROUTES, key=lambda key: key.count("{"))
+]
+
+#: Names of which the newest are kept: an attacker with many addresses takes no memory.
+_NAMES_MAX: Final = 4096
+
+
+@dataclass(slots=True)
+class RateLimits:
+    """Requests of each name: ``rate`` a second, and ``burst`` at once; a rate of 0 is no limit."""
+
+    rate: float = 0.0
+    burst: float = 0.0
+    #: By name: what is left, and when that was.
+    _left: dict[str, tuple[float, float]] = field(default_factory=dict, repr=False)
+
+    def has(self, name: str, now_s: float) -> bool:
+        """Whether a name might ask once more now; takes nothing."""
+        left, then_s = self._left.get(name, (self.burst, now_s))
+        return not self.rate or min(self.burst, left + (now_s - then_s) * self.rate) >= 1.0
+
+    def admit(self, name: str, now_s: float) -> bool:
+        """Whether a name may ask once more now."""
+        if not self.rate:
+            return True
+        left, then_s = self._left.pop(name, (self.burst, now_s))
+        left = min(self.burst, left + (now_s - then_s) * self.rate)
+        if len(self._left) >= _NAMES_MAX:
+            # The oldest: a name is put at the end each time it asks.
+            del self._left[next(iter(self._left))]
+        self._left[name] = (left - 1.0 if left >= 1.0 else left), now_s
+        return left >= 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Permission that a request needs, and the app that it is about."""
+
+    route: str
+    permission: Permission | None
+    #: The app of the path.
+    app: str | None = None
+    #: Whether the handler checks the app, and the permission for any app is enough before it.
+    is_any_app: bool = False
+
+
+def needed(method: str, path: str) -> Needed | None:
+    """Permission and app of a request; None if no route of the table has this method and path."""
+    verb = "GET" if method == "HEAD" else method
+    for route, pattern in _PATTERNS:
+        if route.startswith(f"{verb} ") and (fits := pattern.fullmatch(path)):
+            is_any_app = _BY_ROUTE[route].about is not About.PATH
+            return Needed(route, ROUTES[route], fits.groupdict().get("app"), is_any_app)
+    return None
+
+
+def has_route(path: str) -> bool:
+    """Whether the table has the path with any method."""
+    return any(pattern.fullmatch(path) for _, pattern in _PATTERNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,3 +464,29 @@ def _permitted(request: _ApiRequest) -> Response | None:
 def logged(text: str, most: int = NAME_MAX) -> str:
     """A text of a client as it may be in a line of the log: short, and without line ends."""
     return text[:most].encode("unicode_escape").decode()[:most]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether ``host``, a name or an address, is this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def netloc(origin: str) -> str | None:
+    """Host and port of an origin; None for text that is no URL, like ``http://[``."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
+
+
+def hostname(host: str) -> str:
+    """The name or address of a ``Host`` header; empty for text that is none."""
+    try:
+        return urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        return ""

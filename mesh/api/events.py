@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.api.feeds import FeedRoutes
-from mesh.api.responses import json_body, user_of
+from mesh.api.responses import json_body, user_of, visible_apps
 from mesh.api.routing import serves
-from mesh.api.visible import visible_apps
 from mesh.errors import MeshError
 from mesh.model.access import Permission, require
 from mesh.model.events import SimulatedEvent

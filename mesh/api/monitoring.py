@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 
 from mesh.api.metrics import CONTENT_TYPE, ClusterValues, ManagerValues, exposition, statistics
-from mesh.api.responses import Json, values_of, with_status
+from mesh.api.responses import Json, values_of, visible_apps, with_status
 from mesh.api.routing import serves
-from mesh.api.visible import visible_apps
 from mesh.model.foreign_operations import OriginalOperations
 from mesh.model.operation import parameter_error
 from mesh.model.operations import AppOperations, ClusterOperations

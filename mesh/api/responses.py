@@ -1,4 +1,7 @@
-"""Request bodies, parameters and their refusals, and JSON responses."""
+"""Request bodies, parameters and their refusals, and JSON responses.
+
+Apps that the user of a request may see, and texts that it may deploy.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,15 @@ from starlette.responses import Response
 from mesh.errors import MeshError
 from mesh.http.request_body import read_body
 from mesh.language.naming import named
+from mesh.model.access import Permission, current, needed, require
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from starlette.requests import Request
 
+    from mesh.control.lifecycle import AppStatus
+    from mesh.manager.service import ManagerService
     from mesh.model.values import JsonObject
 
 
@@ -100,3 +108,28 @@ def user_of(request: Request) -> str:
     """The name of the user; empty for an API without users."""
     user: str = request.scope.get("mesh.user", "")
     return user
+
+
+async def visible_apps(service: ManagerService) -> Sequence[AppStatus]:
+    """The apps that the user has the permission of the route for, else any permission.
+
+    Each list of the API is made from these; a test finds handlers that ask the service itself.
+    """
+    apps = await service.apps()
+    identity, permission = current.get(), needed.get()
+    if identity is None:
+        return apps
+    grants = [one for one in identity.grants if permission is None or permission in one.may]
+    return [app for app in apps if any(one.covers(app.app) for one in grants)]
+
+
+async def require_for_text(service: ManagerService, permission: object, text: str) -> None:
+    """Refuse a text whose app the user has no permission for: MESH-A403.
+
+    A user with the permission for every app needs no look at the text here.
+    """
+    assert isinstance(permission, Permission), "a text is deployed with a permission"
+    identity = current.get()
+    if identity is None or identity.may(permission, None):
+        return
+    require(permission, await service.name_of(text))

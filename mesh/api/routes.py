@@ -15,24 +15,19 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
-from mesh.api.accounts import AccountRoutes
+from mesh.api.accounts import AccountRoutes, SecretRoutes
 from mesh.api.auth import SECURITY_HEADERS, ApiGuard
-from mesh.api.backups import BackupRoutes
-from mesh.api.error_entries import ErrorEntryRoutes
 from mesh.api.events import EventRoutes
 from mesh.api.feeds import FeedRoutes
 from mesh.api.logins import LoginRoutes
 from mesh.api.monitoring import Monitoring
 from mesh.api.openapi import document
-from mesh.api.originals import OriginalRoutes
-from mesh.api.previews import PreviewRoutes
-from mesh.api.queries import QueryRoutes
-from mesh.api.responses import Json, error_type, user_of, values_of, with_status
+from mesh.api.originals import ErrorEntryRoutes, OriginalRoutes
+from mesh.api.queries import PreviewRoutes, QueryRoutes
+from mesh.api.responses import Json, error_type, user_of, values_of, visible_apps, with_status
 from mesh.api.routing import routes_of, serves
 from mesh.api.scim import ScimRoutes
-from mesh.api.secrets import SecretRoutes
-from mesh.api.timeline import TimeRoutes
-from mesh.api.visible import visible_apps
+from mesh.api.timeline import BackupRoutes, TimeRoutes
 from mesh.errors import MeshError, MeshErrors
 from mesh.jetstream.refusals import NATS_ERRORS, unreachable
 from mesh.model.begin import parse_start_position

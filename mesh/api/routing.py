@@ -25,8 +25,7 @@ from starlette.convertors import IntegerConvertor, StringConvertor, register_url
 from starlette.responses import Response
 from starlette.routing import Route
 
-from mesh.api.responses import Json, app_text
-from mesh.api.visible import require_for_text
+from mesh.api.responses import Json, app_text, require_for_text
 from mesh.model import names
 from mesh.model.operation import About
 

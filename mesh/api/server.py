@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from mesh.api.auth import Access
-from mesh.api.hosts import is_loopback
+from mesh.api.auth import Access, RateLimits, is_loopback
 from mesh.api.oidc import read_roles
 from mesh.api.page_access import PageAccess
-from mesh.api.rates import RateLimits
 from mesh.api.responses import Json, error_type
 from mesh.api.routes import make_app
 from mesh.api.sign_in import make_sign_in

@@ -1,8 +1,9 @@
-"""Handlers of forks, comparisons, lineage and past events."""
+"""Handlers of an app's past: backups, forks, comparisons, lineage and past events."""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ from mesh.model import names
 from mesh.model.access import Permission, require
 from mesh.model.history import HistoryInput
 from mesh.model.operation import parameter_error
-from mesh.model.operations import TimeOperations
+from mesh.model.operations import BackupOperations, TimeOperations
 from mesh.plan.history_streams import is_stream
 
 if TYPE_CHECKING:
@@ -22,6 +23,59 @@ if TYPE_CHECKING:
 
 
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
+
+
+class BackupRoutes:
+    """Handlers of backups."""
+
+    def __init__(self, service: ManagerService) -> None:
+        self._service = service
+
+    @serves(BackupOperations.backup)
+    async def make(self, request: Request, app: str) -> object:
+        backup = await self._service.backups.make(app, by=user_of(request))
+        where = f"/siddhi-apps/{app}/revisions/{backup.revision}"
+        return Json(backup, HTTPStatus.CREATED, headers={"Location": where})
+
+    @serves(BackupOperations.backups)
+    async def list_all(self, request: Request, app: str) -> object:
+        return await self._service.backups.list_all(app)
+
+    @serves(BackupOperations.delete_backup, BackupOperations.delete_backups)
+    async def delete(self, request: Request, app: str, revision: str | None = None) -> object:
+        count = await self._service.backups.delete(app, revision, by=user_of(request))
+        return {"app": app, "deleted": count}
+
+    @serves(BackupOperations.restore)
+    async def restore(
+        self,
+        request: Request,
+        app: str,
+        revision: str | None,
+        before: str | None,
+        other: str | None,
+        replay: bool,
+    ) -> object:
+        if other is not None:
+            other = names.app_token(other)
+            require(Permission.APPS_MANAGE, other)
+        return await self._service.backups.restore(
+            app,
+            revision=revision,
+            before_ms=None if before is None else _time_ms(before),
+            other=other,
+            replay=replay,
+            by=user_of(request),
+        )
+
+
+def _time_ms(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+        # Without a zone it is UTC, as revisions are.
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise parameter_error("before", text, "a time like 2026-11-21T20:30:00Z") from error
 
 
 class TimeRoutes:

@@ -8,7 +8,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard import shown
-from mesh.dashboard.words import badge_kind
+from mesh.dashboard.shown import badge_kind
 from mesh.manager.overview import BACKLOG_MIN
 from mesh.manager.problems import failing_connectors
 from mesh.manager.rates import total

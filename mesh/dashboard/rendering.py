@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import mesh
 from mesh.dashboard import shown
-from mesh.dashboard.words import WORDS, badge_kind
+from mesh.dashboard.shown import WORDS, badge_kind
 from mesh.errors import text_lines
 from mesh.model.names import app_of_token
 from mesh.model.values import JsonMapping

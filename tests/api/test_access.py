@@ -8,8 +8,7 @@ import anyio
 import httpx
 import pytest
 
-from mesh.api.auth import Access
-from mesh.api.permissions import ROUTES, SIGN_IN
+from mesh.api.auth import ROUTES, SIGN_IN, Access
 from mesh.model.access import ALL, ROLES, Grant, Permission
 from mesh.model.operation import ANY_USER
 from tests.support.accessed import routes

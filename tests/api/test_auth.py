@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from mesh.api.auth import Access
-from mesh.api.rates import RateLimits
+from mesh.api import auth
+from mesh.api.auth import ROUTES, Access, RateLimits
 from mesh.api.users import Users
 from mesh.model.access import ALL, Grant
-from tests.support.accessed import directories
+from tests.support.accessed import directories, routes
 from tests.support.api_users import access_of, client_of
 
 if TYPE_CHECKING:
@@ -99,3 +100,38 @@ async def test_managers_that_start_together_log_tokens_that_are_all_valid(
         assert last is not None
         assert one.is_setup(last)
         assert not any(map(one.is_setup, tokens))
+
+
+def test_every_route_has_a_permission() -> None:
+    missing = set(routes()) - set(ROUTES)
+    assert not missing, f"give these a permission in mesh/model/operations.py: {missing}"
+
+
+def test_a_route_without_a_permission_is_reached_by_no_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    others = [one for one in auth._PATTERNS if one[0] != "GET /nodes"]
+    monkeypatch.setattr(auth, "_PATTERNS", others)
+
+    async def run() -> int:
+        async with client_of(Access(None), base="http://localhost") as client:
+            return (await client.get("/nodes")).status_code
+
+    assert anyio.run(run) == 404
+
+
+def test_no_handler_lists_apps_without_the_filter_of_grants() -> None:
+    api = Path(auth.__file__).parent
+    found = {path.name for path in api.glob("*.py") if "service.apps()" in path.read_text("utf-8")}
+    assert found == {"responses.py"}
+
+
+def test_rates_are_of_each_name_and_fill_with_time() -> None:
+    limits = RateLimits(rate=2.0, burst=3.0)
+    assert [limits.admit("a", 0.0) for _ in range(4)] == [True, True, True, False]
+    assert limits.admit("b", 0.0)
+    assert not limits.admit("a", 0.4)
+    assert limits.admit("a", 0.6)
+    for number in range(10_000):
+        limits.admit(str(number), 1.0)
+    assert len(limits._left) <= 4096

@@ -9,8 +9,7 @@ import httpx
 import pytest
 
 from mesh.api import users
-from mesh.api.auth import Access
-from mesh.api.rates import RateLimits
+from mesh.api.auth import Access, RateLimits
 from mesh.api.routes import make_app
 from mesh.api.server import ApiServer, listen
 from mesh.model.access import Grant, Identity, Permission

@@ -15,9 +15,8 @@ import pytest
 import yaml
 
 from mesh.api import users
-from mesh.api.auth import LOGIN_PREFIX, Access
+from mesh.api.auth import LOGIN_PREFIX, Access, RateLimits
 from mesh.api.page_access import PageAccess
-from mesh.api.rates import RateLimits
 from mesh.api.routes import make_app
 from mesh.api.users import Users
 from mesh.dashboard.server import is_for_page

@@ -11,9 +11,8 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from starlette.routing import Route
 
-from mesh.api.auth import Access
+from mesh.api.auth import ROUTES, Access
 from mesh.api.openapi import document
-from mesh.api.permissions import ROUTES
 from mesh.api.routes import make_app
 from mesh.model.operation import ANY_USER
 from mesh.model.operations import OPERATIONS

@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from mesh.api import users
-from mesh.api.auth import Access
-from mesh.api.rates import RateLimits
+from mesh.api.auth import Access, RateLimits
 from mesh.jetstream.audit import TEXT_MAX, Audit
 from mesh.jetstream.audit_entries import AuditEntry
 from mesh.jetstream.connection import close, connect

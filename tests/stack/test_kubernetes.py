@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from mesh.api.permissions import OPEN_PATHS
+from mesh.api.auth import OPEN_PATHS
 from mesh.errors import MeshError
 from mesh.jetstream import server
 from mesh.jetstream.connection import close, connect

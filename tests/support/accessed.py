@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 from starlette.routing import Route
 
-from mesh.api.auth import Access
-from mesh.api.permissions import OPEN_PATHS
+from mesh.api.auth import OPEN_PATHS, Access
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import Directory
 from mesh.settings import NatsSettings

@@ -17,7 +17,7 @@ from nats.js.errors import NotFoundError
 from typer.testing import CliRunner
 
 from mesh.api import users
-from mesh.api.permissions import ROUTES
+from mesh.api.auth import ROUTES
 from mesh.cli.commands import app
 
 if TYPE_CHECKING:
