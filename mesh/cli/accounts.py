@@ -1,7 +1,13 @@
-"""``mesh user``, ``mesh token`` and ``mesh audit``: users of the REST API and their requests."""
+"""``mesh user``, ``mesh token`` and ``mesh audit``: users of the REST API and their requests.
+
+``mesh login`` and ``mesh logout``, without the HTTP client until they run.
+
+``mesh secret``: values that texts refer to as ``${secret:name}``.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,11 +16,12 @@ import typer
 
 from mesh.cli.client import CommandClient
 from mesh.cli.options import OutputOption, takes_cluster
-from mesh.cli.output import Output, show_rows
+from mesh.cli.output import Output, show, show_rows
 
 if TYPE_CHECKING:
     from mesh.client import ClientContext
     from mesh.model.values import JsonObject
+
 
 _PANEL = "Users"
 
@@ -33,6 +40,19 @@ _AppsOption = Annotated[
     str, typer.Option(metavar="PATTERN", help="Apps that they hold for, as in 'Shop*'.")
 ]
 
+secret_commands = typer.Typer(no_args_is_help=True, help="Secrets of apps.")
+
+_NameArgument = Annotated[str, typer.Argument(help="Name of the secret.")]
+
+_SecretAppsOption = Annotated[
+    str,
+    typer.Option(
+        "--apps",
+        metavar="PATTERNS",
+        help="Apps that may use it, comma-separated, with `*`; every app without it.",
+    ),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
@@ -45,6 +65,12 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(user_commands, name="user", rich_help_panel=_PANEL)
     app.add_typer(token_commands, name="token", rich_help_panel=_PANEL)
     app.command(rich_help_panel=_PANEL)(audit)
+    app.command(rich_help_panel="Users")(login)
+    app.command(rich_help_panel="Users")(logout)
+    secret_commands.command("set")(set_secret)
+    secret_commands.command("list")(list_secrets)
+    secret_commands.command("rm")(remove_secret)
+    app.add_typer(secret_commands, name="secret", rich_help_panel="Users")
 
 
 @takes_cluster
@@ -199,3 +225,63 @@ def _shown(grants: list[JsonObject]) -> dict[str, str]:
 
 def _time(at_ms: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))
+
+
+@takes_cluster
+def login(
+    *,
+    browser: Annotated[
+        bool, typer.Option("--browser", help="Use this machine's browser, not a device code.")
+    ] = False,
+    at: ClientContext,
+) -> None:
+    """Sign in by the identity provider of the cluster; other commands use the token until logout.
+
+    The tokens are in a file that its owner alone may read, beside the context file.
+
+    Example: `mesh login --server https://mesh.example:9543`
+    """
+    from mesh.cli.signing_in import sign_in
+
+    sign_in(at, browser=browser)
+
+
+@takes_cluster
+def logout(*, at: ClientContext) -> None:
+    """Forget the tokens of `mesh login` for the cluster, and withdraw them at the provider."""
+    from mesh.cli.signing_in import sign_out
+
+    sign_out(at)
+
+
+@takes_cluster
+def set_secret(name: _NameArgument, *, apps: _SecretAppsOption = "", at: ClientContext) -> None:
+    """Store a secret; its value is asked for, or read from standard input.
+
+    Sources and sinks get it for `${secret:NAME}` in an option when they start.
+
+    Example: `mesh secret set broker.password --apps 'Shop*' < password.txt`
+    """
+    if sys.stdin.isatty():
+        value = typer.prompt("Value", hide_input=True, confirmation_prompt=True)
+    else:
+        value = sys.stdin.read().removesuffix("\n")
+    with CommandClient(at) as client:
+        client.put_secret(name, value, apps=apps)
+    typer.echo(f'secret "{name}" is stored')
+
+
+@takes_cluster
+def list_secrets(*, output: OutputOption = Output.TEXT, at: ClientContext) -> None:
+    """List the names of secrets, with their apps; values are shown to no user."""
+    with CommandClient(at) as client:
+        entries = client.secrets()
+    show(output, entries, "\n".join(f"{one['name']}  {one['apps']}" for one in entries))
+
+
+@takes_cluster
+def remove_secret(name: _NameArgument, *, at: ClientContext) -> None:
+    """Remove a secret; instances that run keep theirs until they start again."""
+    with CommandClient(at) as client:
+        client.delete_secret(name)
+    typer.echo(f'secret "{name}" is removed')

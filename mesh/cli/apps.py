@@ -19,11 +19,20 @@ from mesh.cli.backfill import (
     inputs_of_deploy,
 )
 from mesh.cli.client import CommandClient
-from mesh.cli.deploy_outcome import describe_deploy, describe_guarantees
-from mesh.cli.options import AppArgument, FilesArgument, OutputOption, takes_cluster
+from mesh.cli.options import (
+    AppArgument,
+    FilesArgument,
+    NameOption,
+    OutputOption,
+    VarOption,
+    filled,
+    parse_variables,
+    takes_cluster,
+)
 from mesh.cli.output import (
     Output,
     because,
+    counted,
     read_source,
     refusal,
     show,
@@ -33,8 +42,8 @@ from mesh.cli.output import (
     show_table,
     shown_path,
 )
-from mesh.cli.variables import NameOption, VarOption, filled, parse_variables
 from mesh.errors import MeshError, all_errors
+from mesh.model import names
 from mesh.model.names import app_of_token
 
 if TYPE_CHECKING:
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
     from mesh.client import ClientContext
     from mesh.model.answers import InstanceAnswer
     from mesh.model.values import JsonObject
+
 
 _PANEL = "Apps of a cluster"
 #: Longest wait for a manager on this machine that is starting, seconds.
@@ -353,3 +363,58 @@ def _standby(instance: InstanceAnswer) -> str | None:
         return instance.get("standby_reason")
     megabytes = instance.get("standby_bytes", 0) / 1e6
     return f"{instance['standby']} holds {megabytes:.1f} MB"
+
+
+def describe_deploy(done: JsonObject) -> str:
+    """The outcome of ``deploy_and_wait``, a sentence, its warnings."""
+    warnings = [f"\n  warning: {one}" for one in done.get("warnings") or ()]
+    return "".join([_outcome(done), *warnings])
+
+
+def describe_guarantees(done: JsonObject) -> str:
+    """Lines of what holds, and of each thing that does not, to follow the outcome."""
+    first, *others = done.get("guarantees") or [""]
+    if others:
+        others.append("'mesh plan FILE --on-cluster' tells what to change")
+    return "".join([f"\n  {first}" if first else "", *(f"\n    {line}" for line in others)])
+
+
+def _outcome(done: JsonObject) -> str:
+    name, status, seconds = names.app_of_token(done["app"]), done["status"], done["seconds"]
+    again = "" if done.get("is_new", True) else " (the same text was deployed already)"
+    if done.get("replaced"):
+        again = " (it replaced another app)"
+    if done.get("edited"):
+        again = f"\n{_describe_edit(done['changes'])}"
+    if done.get("past"):
+        again += f"\n{describe(done['past'])}"
+    if done["running"]:
+        count = counted(len(status["instances"]), "instance")
+        failing = [
+            f"\n  {connector['name']} fails: {connector['error']}"
+            for instance in status["instances"]
+            for connector in instance.get("connectors") or ()
+            if connector.get("error")
+        ]
+        ran = f'app "{name}" runs after {seconds:.1f} s: {count}{again}'
+        return ran + "".join(failing)
+    if status is None:
+        return f'app "{name}" is deployed{again}'
+    reason = status.get("reason") or "see 'mesh status'"
+    if status.get("cure"):
+        reason += f"\n  hint: {status['cure']}"
+    return f'app "{name}" is deployed, but {status["state"]} after {seconds:.1f} s: {reason}{again}'
+
+
+def _describe_edit(edit: JsonObject) -> str:
+    """One line per group that restarts, starts or stops, with its reasons."""
+    lines = []
+    for group in edit["groups"]:
+        if group["change"] != "same":
+            reasons = f": {'; '.join(group['reasons'])}" if group["reasons"] else ""
+            lines.append(f"  group {group['name']} is {group['change']}{reasons}")
+            lines += [
+                f"    {state['kind']} {state['name']} is {state['change']}"
+                for state in group["states"]
+            ]
+    return "\n".join(lines)

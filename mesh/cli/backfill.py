@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from mesh.cli.client import CommandClient, with_status
-from mesh.cli.options import OutputOption, takes_cluster
+from mesh.cli.options import (
+    NameOption,
+    OutputOption,
+    VarOption,
+    filled,
+    parse_variables,
+    takes_cluster,
+)
 from mesh.cli.output import Output, because, pointing_at, read_source, show
 from mesh.cli.timeline import PANEL
-from mesh.cli.variables import NameOption, VarOption, filled, parse_variables
 from mesh.errors import MeshError
 from mesh.model.history import HistoryInput
 from mesh.processes.progress import working

@@ -75,9 +75,9 @@ def _root(
 #: Modules of commands, in the order of ``--help``.
 PARTS: Final = (
     "dev", "contexts", "connector_check", "demo", "doctor", "help", "texts", "migrate", "plans",
-    "preview", "testing", "init", "lsp", "connectors", "explain", "apps", "backups", "timeline",
-    "backfill", "failed", "query", "events", "cluster", "debug", "nodes", "dashboard", "trace",
-    "nats_config", "install", "datacenters", "pack", "top", "verify", "accounts", "login", "secret",
+    "preview", "testing", "lsp", "connectors", "apps", "timeline", "backfill", "failed", "events",
+    "cluster", "nodes", "trace", "nats_config", "install", "datacenters", "pack", "top", "verify",
+    "accounts",
 )  # fmt: skip
 for part in PARTS:
     importlib.import_module(f"mesh.cli.{part}").add_to(app)

@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mesh.cli.client import CommandClient
-from mesh.cli.options import ConfigOption, FileArgument, OutputOption, takes_cluster
+from mesh.cli.options import (
+    ConfigOption,
+    FileArgument,
+    OutputOption,
+    VarOption,
+    filled,
+    parse_variables,
+    takes_cluster,
+)
 from mesh.cli.output import Output, pointing_at, read_source, show_json, show_table
-from mesh.cli.variables import VarOption, filled, parse_variables
 from mesh.processes.progress import working
 
 if TYPE_CHECKING:

@@ -65,7 +65,7 @@ def promote(file: FileArgument, config: ConfigOption = None) -> None:
 
 def _run(file: Path, config: Path | None, work: Work) -> list[FollowedStream]:
     from mesh import settings
-    from mesh.cli.variables import stem_of
+    from mesh.cli.options import stem_of
     from mesh.jetstream.connection import close, connect
     from mesh.language.naming import named
     from mesh.plan.build import plan

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from mesh.cli.apps import describe_deploy
 from mesh.cli.client import CommandClient
 from mesh.cli.demo_view import StreamTally
-from mesh.cli.deploy_outcome import describe_deploy
 from mesh.cli.dev import wait_until_up
 from mesh.client import wire
 from mesh.errors import MeshError

@@ -22,22 +22,17 @@ from pygls.lsp.server import LanguageServer
 from pygls.workspace import TextDocument
 
 import mesh
-from mesh.cli.lsp_values import (
-    COMPLETION_KINDS,
-    SYMBOL_KINDS,
-    diagnostics_of,
-    markdown,
-)
-from mesh.client.references import typed
+from mesh.client.checking import typed
 from mesh.errors import MeshError, Position
 from mesh.language.formatting import canonical
 from mesh.language.substitution import substitute, variables_for
 from mesh.language_service.completion import complete
-from mesh.language_service.document import Document
+from mesh.language_service.document import NOT_RUN_YET, Document
 from mesh.language_service.fixes import fixes
 from mesh.language_service.hover import hover
 from mesh.language_service.navigation import definition, references, renamable, rename
-from mesh.language_service.outline import inferred_types, lenses, outline
+from mesh.language_service.outline import PartKind, inferred_types, lenses, outline
+from mesh.language_service.proposals import ProposalKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,12 +40,36 @@ if TYPE_CHECKING:
     from mesh.language_service.outline import OutlinePart
     from mesh.language_service.proposals import ClusterStream
 
+
 #: Pause of typing after which errors are shown.
 PAUSE_S: Final = 0.15
 #: Age after which the streams of the cluster are read again.
 _STREAMS_S: Final = 30.0
 #: Time between two looks at the rates of an app whose text is open.
 RATES_S: Final = 10.0
+
+COMPLETION_KINDS: Final[Mapping[ProposalKind, lsp.CompletionItemKind]] = {
+    ProposalKind.KEYWORD: lsp.CompletionItemKind.Keyword,
+    ProposalKind.STREAM: lsp.CompletionItemKind.Struct,
+    ProposalKind.ATTRIBUTE: lsp.CompletionItemKind.Field,
+    ProposalKind.FUNCTION: lsp.CompletionItemKind.Function,
+    ProposalKind.WINDOW: lsp.CompletionItemKind.Function,
+    ProposalKind.ANNOTATION: lsp.CompletionItemKind.Module,
+    ProposalKind.OPTION: lsp.CompletionItemKind.Property,
+    ProposalKind.VALUE: lsp.CompletionItemKind.Value,
+    ProposalKind.TYPE: lsp.CompletionItemKind.TypeParameter,
+}
+SYMBOL_KINDS: Final[Mapping[PartKind, lsp.SymbolKind]] = {
+    PartKind.STREAM: lsp.SymbolKind.Struct,
+    PartKind.TABLE: lsp.SymbolKind.Array,
+    PartKind.WINDOW: lsp.SymbolKind.Array,
+    PartKind.TRIGGER: lsp.SymbolKind.Event,
+    PartKind.FUNCTION: lsp.SymbolKind.Function,
+    PartKind.AGGREGATION: lsp.SymbolKind.Class,
+    PartKind.QUERY: lsp.SymbolKind.Method,
+    PartKind.PARTITION: lsp.SymbolKind.Namespace,
+    PartKind.ATTRIBUTE: lsp.SymbolKind.Field,
+}
 
 
 class _Text(TextDocument):
@@ -474,3 +493,47 @@ def _symbol(server: MeshServer, uri: str, part: OutlinePart) -> lsp.DocumentSymb
         detail=part.detail or None,
         children=[_symbol(server, uri, one) for one in part.parts],
     )
+
+
+def markdown(text: str) -> lsp.MarkupContent:
+    """A text that the editor renders."""
+    return lsp.MarkupContent(lsp.MarkupKind.Markdown, text)
+
+
+def _related(
+    uri: str, error: MeshError, to_range: Callable[[Position], lsp.Range]
+) -> list[lsp.DiagnosticRelatedInformation] | None:
+    """The place of the other thing that an error is about."""
+    if error.related is None:
+        return None
+    location = lsp.Location(uri, to_range(error.related))
+    return [lsp.DiagnosticRelatedInformation(location, error.detail or error.message)]
+
+
+def diagnostics_of(
+    uri: str, document: Document, to_range: Callable[[Position], lsp.Range]
+) -> list[lsp.Diagnostic]:
+    """The errors and warnings of a document, with detail and hint; its notes in the first line."""
+    diagnostics = [
+        lsp.Diagnostic(
+            range=to_range(error.position or Position(1, 1)),
+            message="\n".join(filter(None, (error.message, error.detail, error.hint))),
+            severity=lsp.DiagnosticSeverity.Warning
+            if error.code == NOT_RUN_YET
+            else lsp.DiagnosticSeverity.Error,
+            code=error.code,
+            source="mesh",
+            related_information=_related(uri, error, to_range),
+        )
+        for error in document.problems
+    ]
+    diagnostics += [
+        lsp.Diagnostic(
+            range=to_range(Position(1, 1)),
+            message=note,
+            severity=lsp.DiagnosticSeverity.Information,
+            source="mesh",
+        )
+        for note in document.notes
+    ]
+    return diagnostics

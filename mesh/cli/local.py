@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh import mesh_name
-from mesh.cli import dev_state, local_nats
+from mesh.cli import local_nats
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.files.private_files import write_private
@@ -151,9 +151,9 @@ def start(plan: LocalPlan) -> LocalCluster:
     directory = plan.directory.absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = _lock(directory)
-    mine = dev_state.read(directory)
-    nats_port, nats_note = _port("NATS", plan.nats_port, mine.nats_port, dev_state.NATS_PORT)
-    api_port, api_note = _port("the REST API", plan.api_port, mine.api_port, dev_state.API_PORT)
+    mine = local_nats.read(directory)
+    nats_port, nats_note = _port("NATS", plan.nats_port, mine.nats_port, local_nats.NATS_PORT)
+    api_port, api_note = _port("the REST API", plan.api_port, mine.api_port, local_nats.API_PORT)
     keys = local_nats.make(directory / "nats", mine)
     nats = server.start(
         directory / "nats", port=nats_port, arguments=["-c", str(keys.configuration)]
@@ -211,7 +211,7 @@ def _port(name: str, requested: int | None, last: int, default: int) -> tuple[in
     """The port of a start, 0 for a free one; and a remark if it is not that of the last start."""
     if requested is not None:
         return requested, ""
-    if dev_state.is_free(last or default):
+    if local_nats.is_free(last or default):
         return last or default, ""
     if not last:
         return 0, ""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mesh.cli.options import takes_cluster
-from mesh.cli.variables import VarOption, parse_variables
+from mesh.cli.options import VarOption, parse_variables, takes_cluster
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:

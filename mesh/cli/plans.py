@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 # typer reads the annotations when the command line is built.
-from mesh.cli.options import FileArgument, OutputOption, takes_cluster
+from mesh.cli.options import (
+    FileArgument,
+    NameOption,
+    OutputOption,
+    VarOption,
+    filled,
+    parse_variables,
+    stem_of,
+    takes_cluster,
+)
 from mesh.cli.output import Output, pointing_at, read_source, show, show_error, show_json
-from mesh.cli.variables import NameOption, VarOption, filled, parse_variables, stem_of
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:

@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
-from mesh.cli.options import FileArgument, OutputOption, app_token, takes_cluster
+from mesh.cli.options import (
+    FileArgument,
+    NameOption,
+    OutputOption,
+    VarOption,
+    app_token,
+    filled,
+    parse_variables,
+    takes_cluster,
+)
 from mesh.cli.output import Output, counted, pointing_at, read_source, show, shown_path, writes
-from mesh.cli.variables import NameOption, VarOption, filled, parse_variables
 from mesh.processes.progress import working
 
 if TYPE_CHECKING:

@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 # typer reads the annotations when the command line is built.
-from mesh.cli.options import FilesArgument, OutputOption  # noqa: TC001
+from mesh.cli.options import (  # noqa: TC001
+    FilesArgument,
+    NameOption,
+    OutputOption,
+    VarOption,
+    parse_variables,
+    stem_of,
+)
 from mesh.cli.output import Output, read_source, show_error, show_json, shown_path, writes
-from mesh.cli.variables import NameOption, VarOption, parse_variables, stem_of
 from mesh.errors import MeshError, all_errors
 
 if TYPE_CHECKING:

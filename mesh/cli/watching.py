@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from mesh.cli.apps import deploy_and_wait
+from mesh.cli.apps import deploy_and_wait, describe_deploy
 from mesh.cli.client import CommandClient
-from mesh.cli.deploy_outcome import describe_deploy
+from mesh.cli.options import filled
 from mesh.cli.output import show_error
-from mesh.cli.variables import filled
 from mesh.errors import MeshError, all_errors
 from mesh.plan.build import plan
 

@@ -30,7 +30,7 @@ def measured_here(
         MeshError: MESH-L*, MESH-P* of the text; MESH-C170 for an app that can't be calibrated;
             MESH-C171 for rates or keys that can't be used; MESH-U160 for another file of events.
     """
-    from mesh.calibration.what_if import answer
+    from mesh.calibration.measure import answer
     from mesh.plan.build import plan
 
     samples = _samples(events) if events is not None else {}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from mesh.client.references import typed
+from mesh import settings
+from mesh.connect.references import types_of
 from mesh.language.substitution import substitute
 from mesh.language_service.document import NOT_RUN_YET, Document
 from mesh.plan.diagnostics import place_of
+from mesh.plan.typed_references import needs_types, with_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,3 +58,14 @@ def check(text: str, variables: Mapping[str, str], name: str = "") -> Checked:
         tuple(error for error in document.problems if error.code == NOT_RUN_YET),
         document.notes,
     )
+
+
+def typed(text: str) -> str:
+    """A text with the types of its references, if this process has their file.
+
+    Raises:
+        MeshError: MESH-C131 for a file that can't be read.
+    """
+    if not needs_types(text):
+        return text
+    return with_types(text, types_of(settings.load().receiver.refs_file))

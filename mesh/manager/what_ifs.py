@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ANSWER_S: Final = 240.0
 #: Batches of fewer messages cost more for each than those of a busy instance.
 BATCH_MIN: Final = 500
-_MODULE: Final = "mesh.calibration.what_if"
+_MODULE: Final = "mesh.calibration.measure"
 
 
 def _exceeded(detail: str) -> MeshError:
@@ -52,7 +52,7 @@ class WhatIfs:
         self._questions = FunctionCalls(process or _PROCESS, ANSWER_S, "questions about rates wait")
 
     async def what_if(self, text: str, at_rate: Sequence[str], keys: int, cores: int) -> Any:
-        """The needs of an app at a rate; see ``mesh.calibration.what_if.answer``.
+        """The needs of an app at a rate; see ``mesh.calibration.measure.answer``.
 
         Raises:
             MeshError: MESH-L*, MESH-P* for faults of the text; MESH-C170 for an app that can't be

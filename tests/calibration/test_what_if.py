@@ -8,8 +8,8 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from mesh.calibration import groups, what_if
-from mesh.calibration.what_if import answer, rates_of
+from mesh.calibration import groups, measure
+from mesh.calibration.measure import answer, rates_of
 from mesh.cli.commands import app
 from mesh.errors import MeshError
 from mesh.manager.what_ifs import running_rates
@@ -60,7 +60,7 @@ def test_groups_are_measured_one_after_the_other(monkeypatch: pytest.MonkeyPatch
 def test_the_command_shows_them_and_takes_events_of_a_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(what_if, "EVENTS", EVENTS)
+    monkeypatch.setattr(measure, "EVENTS", EVENTS)
     (tmp_path / "shop.siddhi").write_text(TEXT)
     line = {"time": 1, "stream": "Orders", "event": {"k": "a", "v": 0.5}}
     (tmp_path / "events.jsonl").write_bytes(orjson.dumps(line) + b"\n")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
-from mesh.cli.apps import deploy_and_wait
+from mesh.cli.apps import deploy_and_wait, describe_deploy
 from mesh.cli.client import CommandClient
 from mesh.cli.commands import app
 from mesh.client import ClientContext
@@ -63,3 +63,13 @@ def test_a_wait_for_an_app_shows_its_reason_and_how_many_instances_run(
         'app "Shop" is starting: no session (1 of 2,  ...',
         'app "Shop" is waiting: no worker has connector "x" ( ...',
     ]
+
+
+def test_a_deploy_shows_them() -> None:
+    done = {
+        "app": "A", "status": None, "seconds": 0.0, "running": False,
+        "warnings": ["source http is not opened"],
+    }  # fmt: skip
+    assert describe_deploy(done).splitlines() == [
+        'app "A" is deployed', "  warning: source http is not opened",
+    ]  # fmt: skip

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.cli import dev_state, local_nats
+from mesh.cli import local_nats
 from mesh.client import ClientContext, wire
 from mesh.errors import MeshError
 from mesh.jetstream import server
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.nats
 def test_nats_of_mesh_dev_takes_its_users_only(tmp_path: Path) -> None:
-    keys = local_nats.make(tmp_path / "nats", dev_state.DevState())
+    keys = local_nats.make(tmp_path / "nats", local_nats.DevState())
     nats = server.start(tmp_path / "nats", arguments=["-c", str(keys.configuration)])
     for path in (keys.configuration, *keys.seeds.values()):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -53,3 +54,24 @@ def test_nats_of_mesh_dev_takes_its_users_only(tmp_path: Path) -> None:
             assert "Authorization" in detail
     finally:
         nats.stop()
+
+
+def test_what_is_kept_is_its_owners_and_another_file_counts_as_none(tmp_path: Path) -> None:
+    mine = local_nats.DevState(1, 2)
+    password = mine.password("dev")
+    mine.write(tmp_path)
+    assert stat.S_IMODE((tmp_path / "kept.json").stat().st_mode) == 0o600
+    assert local_nats.read(tmp_path).password("dev") == password
+    assert local_nats.read(tmp_path) == mine
+    for text in ("", "[1]", '{"other": 1}', '{"nats_port": "x"}'):
+        (tmp_path / "kept.json").write_text(text)
+        assert local_nats.read(tmp_path) == local_nats.DevState()
+
+
+def test_a_port_is_free_unless_a_program_listens_on_it() -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+        one.listen()
+        assert not local_nats.is_free(port)
+    assert local_nats.is_free(port)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from mesh.cli import machine_files
+from mesh.cli import install as machine_files
 from mesh.cli.commands import app
-from mesh.cli.machine_files import MachineRole
+from mesh.cli.install import MachineRole
 from mesh.errors import MeshError
 from mesh.settings import Settings, load
 from tests.support.paths import ROOT
