@@ -34,7 +34,7 @@ from mesh.dashboard.server import make_pages
 from mesh.jetstream import kv, server
 from mesh.jetstream.channels import ensure_buckets
 from mesh.jetstream.connection import close, connect
-from mesh.manager.observer import observing
+from mesh.manager.service import observing
 from mesh.model import codec, names
 from mesh.model.cluster import (
     AppRecord,

@@ -158,7 +158,7 @@ async def _serve(settings: Settings) -> None:
     from mesh.jetstream.audit import Audit
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.sessions import UserSessions
-    from mesh.manager.observer import observing
+    from mesh.manager.service import observing
     from mesh.manager.supervision import Restarting
     from mesh.processes.signals import end, signalled
 

@@ -20,7 +20,7 @@ from mesh.errors import MeshError
 from mesh.files import scratch
 from mesh.jetstream import stream_positions
 from mesh.jetstream.adopted import AdoptedStates
-from mesh.manager.waiting import until
+from mesh.manager.desired_state import until
 from mesh.model import names
 
 if TYPE_CHECKING:

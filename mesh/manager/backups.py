@@ -20,7 +20,7 @@ from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import backups, channels, kv, snapshots, stream_positions
 from mesh.jetstream.refusals import refusals
-from mesh.manager.waiting import until, until_removed
+from mesh.manager.desired_state import until, until_removed
 from mesh.model import names
 from mesh.model.backup import RestoreResult
 from mesh.plan.edits import still_retired

@@ -19,10 +19,9 @@ from nats.errors import Error as NatsError
 from mesh.errors import MeshError
 from mesh.jetstream import channels, start_positions
 from mesh.jetstream.refusals import refusals
-from mesh.manager.deployed import Deployed, Preview
-from mesh.manager.edit_refusals import refuse_edit, refuse_lost_input
+from mesh.manager.deployed import Deployed, Preview, refuse_edit, refuse_lost_input
+from mesh.manager.desired_state import until, until_removed
 from mesh.manager.guarantees import GuaranteeAudit
-from mesh.manager.waiting import until, until_removed
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import AppRecord, NodeRole, Retired

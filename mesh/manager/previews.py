@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
 from mesh.functions.script_switch import OF_MANAGERS
-from mesh.manager.questions import FunctionCalls
+from mesh.manager.past import FunctionCalls
 from mesh.manager.streams import channel_of
 from mesh.model import names
 from mesh.model.access import Permission, require

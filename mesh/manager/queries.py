@@ -3,6 +3,14 @@
     client ──▶ manager ──plan──▶ mesh._ask.{worker} ──▶ stored state ──▶ rows ──▶ JSON
 
 A part that can't answer makes the answer an error, or with ``partial`` one that names the part.
+
+On-demand changes of tables: a message in the log of the table's group, and its outcome.
+
+    client ──▶ manager ──publish──▶ JetStream stream of an input ──▶ instance ──▶ stored state
+                  └──────────────── question with the id ◀── outcome ────────────────┘
+
+The message has its place among the events that the group reads, and is replayed with them.  An
+answer is given once the state that includes the message is stored.
 """
 
 from __future__ import annotations
@@ -17,13 +25,13 @@ from uuid import uuid4
 import anyio.to_thread
 import orjson
 from anyio import CapacityLimiter
+from nats.js.errors import APIError, NoStreamResponseError
 
 from mesh.errors import MeshError, error_of, not_supported
 from mesh.functions.script_switch import OF_MANAGERS
 from mesh.http.bounds import Bound
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.refusals import unreachable
-from mesh.manager import table_changes
 from mesh.model import codec, names
 from mesh.model.question import Answer, Question, from_message, is_inbox, query_of
 from mesh.processes.bounded_process import BoundedProcess
@@ -47,6 +55,7 @@ if TYPE_CHECKING:
     from mesh.processes.bounded_process import Process
     from mesh.settings import Settings
 
+
 log = logging.getLogger(__name__)
 
 #: Longest text of a query, characters.
@@ -58,6 +67,9 @@ _PARTS: Final = "mesh.manager.query_parts"
 _WORKERS_SHARE: Final = 0.9
 #: Codes of a part that can't answer now.
 _AWAY: Final = ("MESH-A503", "MESH-A504")
+
+#: Header by which JetStream drops a message that it has stored already.
+_ID_HEADER: Final = "Nats-Msg-Id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +293,7 @@ class Queries:
             away = MeshError("MESH-A503", "it is not placed on a worker now")
             raise _missing({instance: away}, 0.0)
         left_s = deadline_s - self._clock.monotonic_s()
-        js_stream, sequence = await table_changes.publish(self._client, group, query, id_, left_s)
+        js_stream, sequence = await publish(self._client, group, query, id_, left_s)
         assignment = self._placed(record).get(instance)
         reached = {js_stream: sequence}
         try:
@@ -423,3 +435,49 @@ def _exceeded(detail: str) -> MeshError:
         detail=detail,
         hint="Ask for less with 'on' or 'limit'.  queries.timeout_s sets the time.",
     )
+
+
+def log_of(group: GroupSpec) -> str:
+    """The JetStream stream that takes the changes of a group's tables.
+
+    Raises:
+        MeshError: MESH-P900, the group reads streams of others only.
+    """
+    for one in group.inputs:
+        if not one.channel.foreign and not one.channel.is_keyed:
+            return one.channel.js_stream()
+    raise not_supported(
+        f'on-demand changes of tables of group "{group.name}", which has no stream of the mesh '
+        "with all events",
+        hint="Send an event to a stream of which a query changes the table.",
+    )
+
+
+async def publish(
+    client: Client, group: GroupSpec, query: str, id_: str, limit_s: float
+) -> tuple[str, int]:
+    """Append a change to the log of a group; the JetStream stream and the message's sequence.
+
+    A change whose id is in the log already is not appended again.
+
+    Raises:
+        MeshError: MESH-A503, the stream is not there or does not answer in time.
+    """
+    js_stream = log_of(group)
+    subject = names.change_subject(js_stream, group.name)
+    data = orjson.dumps({"id": id_, "query": query})
+    try:
+        async with asyncio.timeout(limit_s):
+            stored = await client.jetstream().publish(
+                subject, data, timeout=limit_s, stream=js_stream, headers={_ID_HEADER: id_}
+            )
+    except (TimeoutError, NoStreamResponseError, APIError) as error:
+        raise MeshError(
+            "MESH-A503",
+            f"JetStream stream {js_stream} does not take the change",
+            detail=f"{error!r}.",
+            hint=f'Send it again with "id": "{id_}": it is made once.',
+        ) from error
+    except UNREACHABLE as error:
+        raise unreachable(error) from error
+    return js_stream, stored.seq

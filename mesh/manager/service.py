@@ -1,14 +1,20 @@
 """Calls that any manager serves for clients: writes of desired state, and views of the cluster.
 
 The leader acts on what is written; a manager that doesn't lead serves all the same.
+
+The service of a manager without a manager: it sees the cluster, and leads nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.clock import SystemClock
 from mesh.control import election
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry, story
@@ -16,18 +22,21 @@ from mesh.control.lifecycle import AppState, AppStatus, app_status, app_statuses
 from mesh.control.readiness import manager_reasons
 from mesh.errors import MeshError
 from mesh.http.bounds import Bound
-from mesh.jetstream import custody, journal
+from mesh.jetstream import channels, custody, journal
 from mesh.jetstream.blob_store import open_blob_store
-from mesh.jetstream.connection import connector_options
+from mesh.jetstream.connection import close, connect, connector_options
 from mesh.jetstream.feed_store import FeedStore
+from mesh.jetstream.history_store import MetricsHistoryStore
+from mesh.jetstream.journal import Journal
 from mesh.jetstream.refusals import refusals
+from mesh.jetstream.watch import ClusterView
 from mesh.manager import connector_checks
 from mesh.manager.adoptions import Adoptions
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
+from mesh.manager.deployed import paused_error
 from mesh.manager.deployments import UNDEPLOY_S, Deployments
-from mesh.manager.desired_state import DesiredState
-from mesh.manager.edit_refusals import paused_error
+from mesh.manager.desired_state import DesiredState, until
 from mesh.manager.events import AppEvents
 from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
@@ -40,10 +49,10 @@ from mesh.manager.previews import Previews
 from mesh.manager.promotions import Promotions
 from mesh.manager.queries import Queries
 from mesh.manager.streams import Streams
+from mesh.manager.supervision import Restarting, supervised
 from mesh.manager.telemetry import Telemetry
 from mesh.manager.tracing import Tracer
 from mesh.manager.verifying import Verification
-from mesh.manager.waiting import until
 from mesh.manager.what_ifs import WhatIfs
 from mesh.model import names
 from mesh.model.begin import EARLIEST
@@ -51,14 +60,12 @@ from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.plan.scale import as_scaled, scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from nats.aio.client import Client
 
     from mesh.clock import Clock
     from mesh.control.cluster_state import ClusterState
-    from mesh.jetstream.journal import Journal
-    from mesh.jetstream.watch import ClusterView
     from mesh.manager.deployed import Deployed, Preview
     from mesh.manager.rates import Flow
     from mesh.migrate import Migrated
@@ -68,6 +75,7 @@ if TYPE_CHECKING:
     from mesh.model.values import JsonObject
     from mesh.plan.picture import Drawing
     from mesh.settings import Settings
+
 
 #: Time for which a write of an order or a width is retried while others write the key.
 RETRY_S: Final = 5.0
@@ -408,3 +416,36 @@ class ManagerService:
     def _status(self, app: str) -> AppStatus:
         record = self._desired.get(app).value
         return app_status(cluster_state_of(self._view.snapshot(), self._settings), record)
+
+
+@asynccontextmanager
+async def observing(settings: Settings) -> AsyncIterator[ManagerService]:
+    """A service on a view of its own.
+
+    Raises:
+        MeshError: MESH-N1* when NATS can't be reached.
+    """
+    clock = SystemClock()
+    async with contextlib.AsyncExitStack() as ends:
+        client = await connect(settings.nats, "mesh dashboard")
+        ends.push_async_callback(close, client)
+        await channels.ensure_buckets(client.jetstream(), settings.channels)
+        view = ClusterView(client, clock, quiet_s=settings.worker.ttl_s / 2)
+        ends.push_async_callback(view.stop)
+        await view.start()
+        journal = Journal(client, "dashboard", clock)
+        journal.start()
+        ends.push_async_callback(journal.stop)
+        service = ManagerService(client, view, settings, clock, notes=journal)
+        # Questions of NATS clients are answered by managers.
+        ends.push_async_callback(service.queries.stop)
+        stored = MetricsHistoryStore(client, settings.channels.replicas, 0)
+        keeper = partial(service.telemetry.keep, stored, lambda: False)
+        works = {
+            one.name: one
+            for one in (
+                Restarting("history", service.telemetry.run), Restarting("stored history", keeper)
+            )
+        }  # fmt: skip
+        async with supervised(works, {**view.tasks, **journal.tasks}):
+            yield service

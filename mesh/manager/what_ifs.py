@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.errors import MeshError
 from mesh.functions.script_switch import OF_MANAGERS
-from mesh.manager.questions import FunctionCalls
+from mesh.manager.past import FunctionCalls
 from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:

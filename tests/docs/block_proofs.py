@@ -254,7 +254,7 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
     ),
     ("docs/operators.md", "python -m mesh.testing"): Not("files and a program of the developer's"),
     ("docs/queries.md", "mesh query Shop \"select 'pen'"): By(
-        "tests/manager/test_table_changes.py::test_a_client_of_nats_needs_the_subject_of_changes"
+        "tests/manager/test_queries.py::test_a_client_of_nats_needs_the_subject_of_changes"
     ),
     ("docs/queries.md", "define "): Around(f"@App:name('A') {_ORDERS} {{}}"),
     ("docs/security.md", "MESH_TOKEN"): By(

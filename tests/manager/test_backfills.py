@@ -12,7 +12,7 @@ import pytest
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.manager import deployments
-from mesh.manager.waiting import until
+from mesh.manager.desired_state import until
 from mesh.model.history import HistoryInput
 from tests.support.history import CHAIN, FOREIGN, METER, backfills, events, parquet, publish
 from tests.support.played import played, playing

@@ -13,9 +13,8 @@ from mesh.control.manager_state import FIRST_REST_S, LONGEST_REST_S, FailedActio
 from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.errors import MeshError
 from mesh.jetstream.watch import ClusterView
-from mesh.manager.manager import running
+from mesh.manager.manager import Presence, running
 from mesh.manager.nodes import node_views
-from mesh.manager.presence import Presence
 from mesh.model import names
 from mesh.model.cluster import AppRecord, LeaseRecord, NodeRecord, NodeRole
 from mesh.plan.build import plan
