@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.control import agent_events as events
 from mesh.control import membership, standby, worker_reconcile
-from mesh.control.agent_phases import HeartbeatPhase, Membership, SessionPhase, Stopping
+from mesh.control.agent_events import HeartbeatPhase, Membership, SessionPhase, Stopping
 from mesh.control.heartbeat import EARLY_S, HeartbeatCycle
 from mesh.control.journal import JournalEntry, of_report
 from mesh.model.cluster import InstanceState, InstanceStatus

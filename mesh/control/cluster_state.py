@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mesh.control.candidates import candidates, ready
 from mesh.control.group_revisions import StopOutcome, instances_to_catch_up
-from mesh.control.placement import Admits, Need, Placement, Waiting, place
+from mesh.control.placement import Admits, Need, Placement, Waiting, candidates, place, ready
 from mesh.model.app import GroupKind
 from mesh.model.cluster import GroupForm, InstanceState, NodeRole
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import InitVar, dataclass
 from typing import Final
 
-from mesh.control.agent_phases import HeartbeatPhase
+from mesh.control.agent_events import HeartbeatPhase
 from mesh.control.membership import BEATS_PER_TERM
 
 #: Longest extension of a term while servers elect a leader of the records, seconds: an election

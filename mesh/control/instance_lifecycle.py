@@ -21,16 +21,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from mesh.control import instance_events as events
 from mesh.control.isolation import IsolationPeriod, IsolationReason
 from mesh.model.cluster import InstanceState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.control.instance_events import Event, Instruction
     from mesh.control.retries import Retries
     from mesh.model.cluster import InstanceStatus
+
 
 #: An instance is isolated if a stream does not answer twice within this time, seconds.
 UNANSWERED_S: Final = 120.0
@@ -39,6 +38,178 @@ _ERROR_MAX: Final = 500
 _BEYOND: Final = (
     "output exists beyond the last committed input position; restore a backup or reset the group"
 )
+
+
+# --- events
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The instance is to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The instance is to end; ``drains`` if it may first reach a point where others continue."""
+
+    drains: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """``Restore`` is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """All of its input is being read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """It reads no more: ``Leave`` is done, or it has reached ``until``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """``Settle`` is done; the drained position by JetStream stream, None if it did not drain."""
+
+    position: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Some output stems from later input.
+
+    ``until`` is where to read to, by JetStream stream; None if there is nothing more to read.
+    """
+
+    until: Mapping[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The present activity has failed, and has ended."""
+
+    reason: str
+    #: It failed for lack of an answer, after a timeout.
+    has_waited: bool = False
+    #: A stream did not answer, though the server did.
+    is_unanswered: bool = False
+    #: It was at work when the query of many instances failed.
+    is_suspect: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QueryLost:
+    """The query that ran it has ended, and not because of this instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """A newer epoch has taken over; ``has_ended`` if it reads no more."""
+
+    reason: str
+    has_ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsolatedReported:
+    """Report of its dedicated query; the last one says ``STOPPED``."""
+
+    status: InstanceStatus
+
+
+Event = (
+    Started
+    | StopRequested
+    | Restored
+    | Up
+    | Left
+    | Settled
+    | Unsettled
+    | Failed
+    | QueryLost
+    | Replaced
+    | Ticked
+    | IsolatedReported
+)
+
+
+# --- instructions
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Fetch the last snapshot; answer ``Restored``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Read and process input; answer ``Up``, and ``Left`` when ``until`` is reached.
+
+    ``continues`` if it was ``Unsettled``: from its present position, not from the snapshot's.
+    """
+
+    until: Mapping[str, int] | None
+    continues: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Read no more; answer ``Left``, and ``at_once`` without waiting for a common position."""
+
+    at_once: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Store the state; answer ``Settled``.
+
+    If it ``drains``, compare its position with its output first, and answer ``Unsettled`` if there
+    is output beyond it.
+    """
+
+    drains: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Isolate:
+    """Run it in a dedicated query; answer with that query's reports."""
+
+    why: IsolationReason
+
+
+@dataclass(frozen=True, slots=True)
+class StopIsolated:
+    """Stop its dedicated query."""
+
+    drains: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Report what its dedicated query reported."""
+
+    status: InstanceStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ReportState:
+    """Report the state, error, drained position and rest, as they are now."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Delete what only this run needed, and report ``STOPPED``."""
+
+
+Instruction = Restore | Run | Leave | Settle | Isolate | StopIsolated | Relay | ReportState | End
 
 
 class Phase(Enum):
@@ -120,62 +291,62 @@ class InstanceLifecycle:
     def _take(self, event: Event, now_s: float) -> None:
         match event, self.phase:
             # First, as it comes four times a second, for each instance that is not at rest.
-            case events.Ticked(), _:
+            case Ticked(), _:
                 self._tick(now_s)
-            case events.Started(), Phase.NEW:
+            case Started(), Phase.NEW:
                 self._report(InstanceState.STARTING)
                 self._restore()
-            case events.StopRequested(), _:
+            case StopRequested(), _:
                 self._stop(event, now_s)
-            case events.Restored(), Phase.RESTORING:
+            case Restored(), Phase.RESTORING:
                 if self._stopping and (self._until is None or not self._may_settle(now_s)):
                     # An instance that has never run has nothing to drain.
                     self._end()
                 else:
                     self._was_up = False
                     self._run()
-            case events.Up(), Phase.JOINING:
+            case Up(), Phase.JOINING:
                 self._was_up = True
                 self.phase = Phase.RUNNING
                 self._retries = self._retries.running(now_s)
                 self._report(InstanceState.RUNNING)
-            case events.Up(), Phase.RUNNING | Phase.LEAVING:
+            case Up(), Phase.RUNNING | Phase.LEAVING:
                 self._was_up = True
-            case events.Left(), Phase.JOINING | Phase.RUNNING | Phase.LEAVING:
+            case Left(), Phase.JOINING | Phase.RUNNING | Phase.LEAVING:
                 ends = self._stopping or self._until is not None
                 self.phase = Phase.SETTLING
-                self._do(events.Settle(ends and self._was_up and self._may_settle(now_s)))
-            case events.Settled(), Phase.SETTLING:
+                self._do(Settle(ends and self._was_up and self._may_settle(now_s)))
+            case Settled(), Phase.SETTLING:
                 self.settled = event.position
                 if self._stopping or event.position is not None:
                     self._end()
                 else:
                     self._restore()
-            case events.Unsettled(), Phase.SETTLING:
+            case Unsettled(), Phase.SETTLING:
                 if event.until is None:
-                    self._fail(events.Failed(_BEYOND), now_s)
+                    self._fail(Failed(_BEYOND), now_s)
                 elif not self._may_settle(now_s):
                     self._end()
                 else:
                     self._until = event.until
                     self._run(continues=True)
-            case events.Failed(), phase if phase in _WORKS:
+            case Failed(), phase if phase in _WORKS:
                 self._fail(event, now_s)
-            case events.QueryLost(), phase if phase in _READS:
+            case QueryLost(), phase if phase in _READS:
                 self._restore_or_end()
-            case events.Replaced(), phase if phase is not Phase.STOPPED:
+            case Replaced(), phase if phase is not Phase.STOPPED:
                 self._replace(event)
-            case events.IsolatedReported(), Phase.ISOLATED:
+            case IsolatedReported(), Phase.ISOLATED:
                 self._hear(event.status, now_s)
             # A stop that came first, or a query that fails while none of its input is read.
-            case (events.Started() | events.Replaced(), Phase.STOPPED) | (events.QueryLost(), _):
+            case (Started() | Replaced(), Phase.STOPPED) | (QueryLost(), _):
                 pass
             case _:
                 raise RuntimeError(f"{event} in {self}")
 
     # --- events
 
-    def _stop(self, event: events.StopRequested, now_s: float) -> None:
+    def _stop(self, event: StopRequested, now_s: float) -> None:
         self._stopping = True
         limit_s = now_s + self._settle_s if event.drains else 0.0
         self._settles_until_s = min(self._settles_until_s, limit_s)
@@ -188,13 +359,13 @@ class InstanceLifecycle:
                 if not (event.drains and drains_already):
                     self._leave(at_once=not (event.drains and self._was_up))
             case Phase.ISOLATED:
-                self._do(events.StopIsolated(event.drains))
+                self._do(StopIsolated(event.drains))
             case Phase.STOPPED:
                 self._report(InstanceState.STOPPED)
             case Phase.RESTORING | Phase.SETTLING:
                 pass
 
-    def _fail(self, event: events.Failed, now_s: float) -> None:
+    def _fail(self, event: Failed, now_s: float) -> None:
         if self._is_replaced:
             # Why it failed does not matter.
             self._end()
@@ -216,7 +387,7 @@ class InstanceLifecycle:
         self._retry_at_s = now_s + self._retries.rest_s
         self._report(InstanceState.RETRYING, self._retries.rest_s)
 
-    def _replace(self, event: events.Replaced) -> None:
+    def _replace(self, event: Replaced) -> None:
         """End for good.  What the instance does now ends with an event of its own."""
         if self.phase is Phase.ISOLATED:
             # An earlier run in the shared query says so; its dedicated query finds out by itself.
@@ -252,43 +423,43 @@ class InstanceLifecycle:
             return
         if status.state is InstanceState.RUNNING:
             self._retries = self._retries.running(now_s)
-        self._do(events.Relay(status))
+        self._do(Relay(status))
         if self._term is not None and self._term.is_over(status, now_s):
             self._term = None
             # The drain stores the state, so that little is processed again.
-            self._do(events.StopIsolated(drains=True))
+            self._do(StopIsolated(drains=True))
 
     # --- phases
 
     def _restore(self) -> None:
         self.phase = Phase.RESTORING
-        self._do(events.Restore())
+        self._do(Restore())
 
     def _restore_or_end(self) -> None:
         if self._stopping:
             self._end()
         elif self._term is not None:
             self.phase = Phase.ISOLATED
-            self._do(events.Isolate(self._term.why))
+            self._do(Isolate(self._term.why))
         else:
             self._restore()
 
     def _run(self, *, continues: bool = False) -> None:
         self.phase = Phase.JOINING
-        self._do(events.Run(self._until, continues))
+        self._do(Run(self._until, continues))
 
     def _leave(self, *, at_once: bool) -> None:
         self.phase = Phase.LEAVING
-        self._do(events.Leave(at_once))
+        self._do(Leave(at_once))
 
     def _end(self) -> None:
         self.phase = Phase.STOPPED
         self.state, self.rest_s = InstanceState.STOPPED, None
-        self._do(events.End())
+        self._do(End())
 
     def _report(self, state: InstanceState, rest_s: float | None = None) -> None:
         self.state, self.rest_s = state, rest_s
-        self._do(events.ReportState())
+        self._do(ReportState())
 
     def _do(self, instruction: Instruction) -> None:
         self._instructions.append(instruction)

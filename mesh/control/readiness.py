@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.control.agent_phases import Membership, SessionPhase
+from mesh.control.agent_events import Membership, SessionPhase
 
 if TYPE_CHECKING:
     from mesh.control.agent_state import AgentState

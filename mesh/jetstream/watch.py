@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nats.js.errors import NotFoundError
 
-from mesh.control.records import Records, kind_of
+from mesh.control.snapshot import Records, kind_of
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.kv import OPERATION, is_at_end, subject

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mesh.control import election
-from mesh.control.candidates import candidates
 from mesh.control.membership import heartbeat_status
+from mesh.control.placement import candidates
 from mesh.errors import MeshError
 from mesh.model.cluster import NodeRole
 

@@ -29,11 +29,13 @@ from mesh.control.agent_events import (
     Instruction,
     KillSession,
     LeaveCluster,
+    Membership,
     ReadRecord,
     RecordRead,
     Reject,
     ReportWritten,
     SessionEnded,
+    SessionPhase,
     SessionReady,
     StartSession,
     TimeReached,
@@ -42,7 +44,6 @@ from mesh.control.agent_events import (
     WriteHeartbeat,
     WriteReport,
 )
-from mesh.control.agent_phases import Membership, SessionPhase
 from mesh.control.agent_state import AgentState
 from mesh.control.journal import JournalEntry
 from mesh.control.readiness import worker_reasons

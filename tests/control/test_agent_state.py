@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.control import agent_events as events
-from mesh.control.agent_phases import Membership
+from mesh.control.agent_events import Membership
 from mesh.control.agent_state import AgentState
 from mesh.control.journal import JournalEntry
 from mesh.control.standby import Hold, Release

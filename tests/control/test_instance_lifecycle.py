@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mesh.control import instance_events as events
+from mesh.control import instance_lifecycle as events
 from mesh.control.instance_lifecycle import UNANSWERED_S, InstanceLifecycle, Phase
 from mesh.control.isolation import IsolationReason
 from mesh.control.retries import Retries

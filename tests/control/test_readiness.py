@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 from mesh.control.agent_events import (
     AgentView,
     HeartbeatStored,
+    Membership,
     SessionEnded,
     SessionReady,
     TimeReached,
     WorkerStopRequested,
 )
-from mesh.control.agent_phases import Membership
 from mesh.control.agent_state import AgentState
 from mesh.control.readiness import manager_reasons, worker_reasons
-from mesh.control.records import Records
-from mesh.control.snapshot import ClusterSnapshot
+from mesh.control.snapshot import ClusterSnapshot, Records
 from mesh.model.cluster import NodeRecord, NodeRole
 from mesh.settings import Settings
 

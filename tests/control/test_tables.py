@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.control.candidates import candidates
 from mesh.control.cluster_state import cluster_state_of
 from mesh.control.lifecycle import AppState, app_status
 from mesh.control.membership import HeartbeatStatus, heartbeat_status
-from mesh.control.placement import Admits
+from mesh.control.placement import Admits, candidates
 from tests.support.cluster_lines import MARGIN_S, SETTINGS, TTL_S, node, snapshot
 from tests.support.paths import ROOT
 

@@ -11,7 +11,7 @@ import pytest
 from mesh.control import membership, reconcile
 from mesh.control.cluster_state import ClusterState
 from mesh.control.manager_state import ManagerState
-from mesh.control.records import Records
+from mesh.control.snapshot import Records
 from mesh.testing.simulator import run
 from mesh.testing.simulator.scenario import draw, read
 from mesh.testing.simulator.store import Store
@@ -104,5 +104,5 @@ def test_workers_given_up_too_early_are_noticed(monkeypatch: pytest.MonkeyPatch)
     ) -> membership.HeartbeatStatus:
         return true(node, now_s, ttl_s / 8, margin_s / 8)  # type: ignore[arg-type]  # a node
 
-    monkeypatch.setattr("mesh.control.candidates.heartbeat_status", hasty)
+    monkeypatch.setattr("mesh.control.placement.heartbeat_status", hasty)
     assert _first_failure(range(1, 20)).violation

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from mesh.control import instance_events as events
+from mesh.control import instance_lifecycle as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.spark import backlog, drain, input_check, snapshot_migration
 from mesh.spark.dedicated_query import observing, query
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from mesh.control.instance_events import Event, Instruction
+    from mesh.control.instance_lifecycle import Event, Instruction
     from mesh.spark.dedicated_query.observing import Samples
     from mesh.spark.instance_context import InstanceContext
 

@@ -18,7 +18,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.control import instance_events as events
+from mesh.control import instance_lifecycle as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.model.cluster import InstanceState
 from mesh.spark import backlog
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Executor
 
-    from mesh.control.instance_events import Event, Instruction
+    from mesh.control.instance_lifecycle import Event, Instruction
     from mesh.model.cluster import InstanceStatus
     from mesh.spark.instance_context import InstanceContext
     from mesh.spark.shared_query.members import Member, Offsets

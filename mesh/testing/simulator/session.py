@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
-from mesh.control import instance_events as events
+from mesh.control import instance_lifecycle as events
 from mesh.control.agent_events import Event, InstanceReported, SessionEnded, SessionReady
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.control.retries import Retries

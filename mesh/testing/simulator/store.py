@@ -7,7 +7,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mesh.control.records import Records
+from mesh.control.snapshot import Records
 from mesh.model import names
 from mesh.model.cluster import NodeRecord
 from mesh.testing.simulator.world import SimulatedLink, SimulatedProcess, Write

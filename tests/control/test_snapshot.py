@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mesh.control.records import Records, kind_of
+from mesh.control.snapshot import Records, kind_of
 from mesh.model import names
 from mesh.model.cluster import LeaseRecord, NodeOrder
 
