@@ -28,7 +28,7 @@ from mesh.model.cluster import Assignment
 from mesh.model.partition import partitions
 from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.settings import NatsSettings, QuerySettings, Settings
 from mesh.spark.local_state import InputPosition, LocalState

@@ -14,7 +14,7 @@ import numpy as np
 
 from bench.chaos import totals
 from mesh.operators.executor import Executor, InputRun
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.testing.cases import batch, collect
 

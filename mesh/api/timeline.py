@@ -14,7 +14,7 @@ from mesh.model.access import Permission, require
 from mesh.model.history import HistoryInput
 from mesh.model.operation import parameter_error
 from mesh.model.operations import BackupOperations, TimeOperations
-from mesh.plan.history_streams import is_stream
+from mesh.plan.history_addresses import is_stream
 
 if TYPE_CHECKING:
     from starlette.requests import Request

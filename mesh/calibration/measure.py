@@ -30,7 +30,7 @@ from mesh.model.app import GroupKind
 from mesh.model.cost import CalibrationTask, StateCost
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.capacity import capacity
 from mesh.spark.live_partition import LivePartition
 from mesh.spark.stream_clock import StreamClock

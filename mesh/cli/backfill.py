@@ -146,7 +146,7 @@ def inputs_of(
     pairs: Iterable[tuple[str, str]], columns: Sequence[str], ends: Sequence[str]
 ) -> list[HistoryInput]:
     """The past events of streams, by stream and path, with ``--time`` and ``--until``."""
-    from mesh.plan.history_streams import is_stream
+    from mesh.plan.history_addresses import is_stream
 
     paths = dict(pairs)
     times, untils = _by_stream("--time", columns, paths), _by_stream("--until", ends, paths)

@@ -9,8 +9,8 @@ from mesh import settings
 from mesh.connect.references import types_of
 from mesh.language.substitution import substitute
 from mesh.language_service.document import NOT_RUN_YET, Document
+from mesh.plan.connectors import needs_types, with_types
 from mesh.plan.diagnostics import place_of
-from mesh.plan.typed_references import needs_types, with_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from mesh.manager.streams import ChannelState
     from mesh.model.values import JsonMapping
     from mesh.plan.picture import Drawing
-    from mesh.plan.picture.drawing import DrawnNode
     from mesh.plan.picture.places import Box
+    from mesh.plan.picture.svg import DrawnNode
 
 #: Seconds of backlog from which a group is the place where events wait.
 LAG_MIN_S: Final = 5.0

@@ -12,8 +12,8 @@ import pyarrow as pa
 from pyarrow import csv, dataset
 
 from mesh.history.rows import rows_of
-from mesh.plan import history_files
-from mesh.plan.history_files import PARQUET, unusable
+from mesh.plan import history_addresses
+from mesh.plan.history_addresses import PARQUET, unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ class HistoryFiles:
 
     def __init__(self, root: str, path: str, schema: pa.Schema, time: str) -> None:
         self._schema, self._time = schema, time
-        self.paths = history_files.files_of(root, path)
+        self.paths = history_addresses.files_of(root, path)
 
     def count(self) -> int:
         """The number of rows, as far as files tell without being read; 0 if one doesn't."""

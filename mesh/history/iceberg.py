@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from mesh.errors import MeshError
 from mesh.history.rows import rows_of
-from mesh.plan.history_files import unusable
+from mesh.plan.history_addresses import unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from mesh.history.rows import PastRows
-    from mesh.plan.history_iceberg import IcebergPlace
+    from mesh.plan.history_addresses import IcebergPlace
 
 #: Rows of one batch.
 BATCH_ROWS = 65_536

@@ -8,7 +8,7 @@ from mesh.history.files import HistoryFiles
 from mesh.history.iceberg import HistoryIceberg
 from mesh.history.streams import history_stream
 from mesh.history.tables import HistoryTable
-from mesh.plan import history_iceberg, history_streams, history_tables
+from mesh.plan import history_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -41,16 +41,16 @@ class PastReader(Protocol):
 
 def reader_of(task: HistoryTask, entry: HistoryInput, channels: Sequence[Channel]) -> PastReader:
     """The reader of an input, whose events enter by ``channels``; MESH-C161 for what is none."""
-    if history_streams.is_stream(entry.path):
+    if history_addresses.is_stream(entry.path):
         return history_stream(task, entry, channels)
     return table_reader(task.root, entry, channels[0].stream.arrow, task.spec.name)
 
 
 def table_reader(root: str, entry: HistoryInput, schema: pa.Schema, app: str = "") -> PastReader:
     """The reader of files or a table with these columns; MESH-C161 for what is none."""
-    if history_iceberg.is_iceberg(entry.path):
-        return HistoryIceberg(history_iceberg.iceberg_of(root, entry.path), schema, entry.time)
-    if history_tables.is_table(entry.path):
-        place = history_tables.table_of(root, entry.path)
+    if history_addresses.is_iceberg(entry.path):
+        return HistoryIceberg(history_addresses.iceberg_of(root, entry.path), schema, entry.time)
+    if history_addresses.is_table(entry.path):
+        place = history_addresses.table_of(root, entry.path)
         return HistoryTable(place, schema, entry.time, app)
     return HistoryFiles(root, entry.path, schema, entry.time)

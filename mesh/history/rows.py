@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.plan.history_files import unusable
+from mesh.plan.history_addresses import unusable
 from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:

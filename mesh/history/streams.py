@@ -17,8 +17,7 @@ import pyarrow as pa
 from mesh.history.files import BATCH_ROWS
 from mesh.history.rows import PastRows
 from mesh.model import names
-from mesh.plan.history_files import unusable
-from mesh.plan.history_streams import stream_of
+from mesh.plan.history_addresses import stream_of, unusable
 from mesh.spark.instance_io import decoder_of
 from pyspark_nats.arrow import ArrowArray, kernels
 from pyspark_nats.decode import decode_messages
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import Channel
     from mesh.model.history import HistoryInput, HistoryTask
-    from mesh.plan.history_streams import StreamPlace
+    from mesh.plan.history_addresses import StreamPlace
     from pyspark_nats.protocol.jetstream import StreamInfo
     from pyspark_nats.source.source_options import SourceOptions
 

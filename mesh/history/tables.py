@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mesh.history.rows import rows_of
 from mesh.model.stored import Backend, StoreOptions
-from mesh.plan.history_files import unusable
+from mesh.plan.history_addresses import unusable
 from mesh.store import sources
 from mesh.store.engine import database_errors, engine_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mesh.history.rows import PastRows
     from mesh.model.stored import Database
-    from mesh.plan.history_tables import TablePlace
+    from mesh.plan.history_addresses import TablePlace
 
 #: Rows of one batch.
 BATCH_ROWS: Final = 65_536

@@ -28,8 +28,7 @@ from mesh.plan.bound import BoundQuery
 from mesh.plan.build import plan, plan_bound
 from mesh.plan.diagnostics import place_of
 from mesh.plan.groups import app_name
-from mesh.plan.misspelt import misspelt_annotations
-from mesh.plan.notes import noted_options, unread_sources
+from mesh.plan.notes import misspelt_annotations, noted_options, unread_sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -18,7 +18,7 @@ from mesh.model.app import Format
 from mesh.model.values import Row
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.spark.idle_time import IdleTime
 from mesh.spark.instance_io import decoder_of
 from mesh.spark.live_partition import LivePartition, executor_of

@@ -24,7 +24,7 @@ from mesh.model.access import Permission, require
 from mesh.model.addresses import split_list
 from mesh.model.begin import StartPosition, StartPositionKind, parse_start_position
 from mesh.model.history import Backfilled, HistoryTask
-from mesh.plan import history_files, history_iceberg, history_streams, history_tables
+from mesh.plan import history_addresses
 from mesh.plan.history import entrances
 from mesh.store import sources
 
@@ -138,7 +138,7 @@ class Backfills:
             raise MeshError("MESH-A422", "a stream has two histories", detail="It may have one.")
         groups = await self._planner.history(spec, streams)
         for one in inputs:
-            if history_streams.is_stream(one.path):
+            if history_addresses.is_stream(one.path):
                 await self._check_stream(spec, one)
             else:
                 await asyncio.to_thread(self._check, one.path)
@@ -184,12 +184,12 @@ class Backfills:
     def _check(self, path: str) -> None:
         """Refuse what is no history, before there is an app."""
         if path.startswith("iceberg:"):
-            iceberg = history_iceberg.iceberg_of(os.devnull, path)
-            history_iceberg.check_catalog(iceberg, self._catalogs)
+            iceberg = history_addresses.iceberg_of(os.devnull, path)
+            history_addresses.check_catalog(iceberg, self._catalogs)
             return
-        if history_tables.is_table(path):
-            place = history_tables.table_of(self._root or os.devnull, path)
-            history_tables.check_address(place, self._databases)
+        if history_addresses.is_table(path):
+            place = history_addresses.table_of(self._root or os.devnull, path)
+            history_addresses.check_address(place, self._databases)
             return
         if not self._root:
             raise MeshError(
@@ -198,10 +198,10 @@ class Backfills:
                 detail="Its manager.history_dir is empty.",
                 hint="Set it to a directory of the manager's machine, and put the files there.",
             )
-        if history_iceberg.is_iceberg(path):
-            history_iceberg.iceberg_of(self._root, path)
+        if history_addresses.is_iceberg(path):
+            history_addresses.iceberg_of(self._root, path)
             return
-        history_files.files_of(self._root, path)
+        history_addresses.files_of(self._root, path)
 
     async def _check_stream(self, spec: AppSpec, history: HistoryInput) -> None:
         """Refuse a stream that is not there, and one of an app whose events the user may not read.
@@ -209,12 +209,14 @@ class Backfills:
         Raises:
             MeshError: MESH-C161, MESH-A403.
         """
-        place = history_streams.stream_of(history.path)
-        history_streams.check_time(place, history.time, entrances(spec, history.stream)[0].stream)
+        place = history_addresses.stream_of(history.path)
+        history_addresses.check_time(place, history.time, entrances(spec, history.stream)[0].stream)
         if place.app is not None:
             require(Permission.DATA_READ, place.app)
         if await stream_positions.state(self._client, place.js_stream) is None:
-            raise history_files.unusable(f"there is no {place}", "It is on the mesh's own servers.")
+            raise history_addresses.unusable(
+                f"there is no {place}", "It is on the mesh's own servers."
+            )
 
     @staticmethod
     def _add(cuts: dict[str, int], more: Mapping[str, int]) -> None:
@@ -241,8 +243,8 @@ class Backfills:
         """
         channels = entrances(spec, history.stream)
         streams = [stream for channel in channels for stream in channel.js_streams]
-        past = history.path if history_streams.is_stream(history.path) else None
-        is_of_input = past is not None and history_streams.stream_of(past).js_stream in streams
+        past = history.path if history_addresses.is_stream(history.path) else None
+        is_of_input = past is not None and history_addresses.stream_of(past).js_stream in streams
         if end is None and not is_of_input:
             return dict.fromkeys(streams, 0), False
         for one in streams:

@@ -19,7 +19,7 @@ from mesh.language_service.fixes import fixes
 from mesh.language_service.hover import hover
 from mesh.language_service.navigation import definition, renamable, rename
 from mesh.language_service.outline import inferred_types, lenses
-from mesh.plan.typed_references import needs_types, with_types
+from mesh.plan.connectors import needs_types, with_types
 from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from mesh.plan.app_elements import elements
 from mesh.plan.bind import bind
 from mesh.plan.build import AppPlan, plan
 from mesh.plan.changes import changes_between
+from mesh.plan.connectors import needs_types, with_types
 from mesh.plan.edits import Edit, edit_app, obstacles
 from mesh.plan.explain import to_values
 from mesh.plan.explain_changes import changes_to_values
@@ -44,7 +45,6 @@ from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.reads import may_read_by_connectors, reads_of, with_reads
 from mesh.plan.rename import renamed
 from mesh.plan.scale import as_scaled
-from mesh.plan.typed_references import needs_types, with_types
 from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:

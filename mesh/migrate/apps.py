@@ -18,7 +18,7 @@ from mesh.migrate.draft import Draft, Migrated, MigrationState, Note, NoteKind
 from mesh.migrate.siddhi3 import rewrite_siddhi3
 from mesh.model import names
 from mesh.plan.build import plan
-from mesh.plan.typed_references import with_types
+from mesh.plan.connectors import with_types
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

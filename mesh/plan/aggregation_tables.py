@@ -6,26 +6,44 @@ A row is that of a bucket that is over, and a group:
     [AGG_LAST_EVENT_TIMESTAMP], base values
 
 The columns in brackets are there with ``aggregate by``, the second one if there are latest values.
+
+Durations of aggregations: seconds, minutes, .. years, and their names in texts.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
+from mesh.language.syntax import TimeUnit
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.plan.bound import AggregateCall, Column, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mesh.language.syntax import TimeUnit
     from mesh.plan.bound import BoundAggregation
+
 
 TIMESTAMP: Final = "AGG_TIMESTAMP"
 EVENT_TIMESTAMP: Final = "AGG_EVENT_TIMESTAMP"
 LAST_EVENT_TIMESTAMP: Final = "AGG_LAST_EVENT_TIMESTAMP"
 COUNT: Final = "AGG_COUNT"
 _WHOLE: Final = (AttributeType.INT, AttributeType.LONG)
+
+#: From short to long.
+DURATIONS: Final = (
+    TimeUnit.SECOND,
+    TimeUnit.MINUTE,
+    TimeUnit.HOUR,
+    TimeUnit.DAY,
+    TimeUnit.MONTH,
+    TimeUnit.YEAR,
+)
+
+_NAMED: Final = re.compile(
+    r"(sec|seconds?|min|minutes?|h|hours?|days?|months?|years?)\Z", re.IGNORECASE
+)
 
 
 def table_name(aggregation: str, duration: TimeUnit) -> str:
@@ -92,3 +110,12 @@ def base_columns(call: AggregateCall) -> dict[str, AttributeType]:
     total = AttributeType.LONG if value.type in _WHOLE else AttributeType.DOUBLE
     columns = {f"AGG_SUM_{value.name}": total}
     return columns | ({COUNT: AttributeType.LONG} if name == "avg" else {})
+
+
+def duration_of(text: str) -> TimeUnit | None:
+    """The duration that a text names, ``day``, ``DAYS``; None if it names none."""
+    if not _NAMED.match(text):
+        return None
+    if text.lower() == "h":
+        return TimeUnit.HOUR
+    return next(unit for unit in DURATIONS if text.lower().startswith(unit))

@@ -12,8 +12,8 @@ from zoneinfo import available_timezones
 from mesh.errors import MeshError
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, TimeUnit, Variable, find
+from mesh.plan.aggregation_tables import DURATIONS, duration_of
 from mesh.plan.connections import check_sink, check_source, check_store, wrong
-from mesh.plan.durations import DURATIONS, duration_of
 from mesh.plan.name_errors import nearest, unknown_attribute
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mesh.language.parser import parse
 from mesh.language.printer import print_query
 from mesh.plan.bind import bind
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.bound import Insert, SourceKind, TableCheck, walk
 from mesh.plan.dependencies import expressions
 

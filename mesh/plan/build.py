@@ -35,10 +35,10 @@ from mesh.plan.channels import (
     trigger_group,
 )
 from mesh.plan.connectors import address_of, connector_of
-from mesh.plan.deployable import check_deployable
 from mesh.plan.groups import Element, Group, app_name, split_app, with_token
 from mesh.plan.guarantees import check_guarantee
 from mesh.plan.history_source import check_history
+from mesh.plan.limits import check_deployable
 from mesh.plan.outside_calls import with_calls
 from mesh.plan.scale import with_instances
 from mesh.plan.supported import check_supported

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from mesh.errors import MeshError
 from mesh.model.app import GroupMode, Strategy
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.states import (
     StateChange,
     StateFate,

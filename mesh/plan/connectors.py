@@ -4,6 +4,11 @@
           @distribution(strategy='partitioned', partitionKey='a', @destination(..), ..))
 
 The planner checks a connector, and the connector host opens it; both read it here.
+
+Types of sources and sinks that a reference has: ``@source(ref='orders', @map(..))``.
+
+The type decides about the options, the mapper and the worker, so it is put into the text before
+that becomes an app.  The other options stay where they are, in the file of the node.
 """
 
 from __future__ import annotations
@@ -18,7 +23,9 @@ from mesh.connect.spec import PROPERTY, Option, Role, Spec
 from mesh.errors import MeshError, not_supported
 from mesh.functions.cron import check_cron
 from mesh.functions.patterns import compiled
+from mesh.language.substitution import replaced
 from mesh.language.syntax import find
+from mesh.language.written import annotations_of
 from mesh.plan.name_errors import nearest
 from mesh.plan.nats_source import check_names
 
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import Annotation
     from mesh.model.types import StreamSchema
 
+
 #: Source of JetStream streams and subjects; query groups may read a stream themselves.
 NATS: Final = "nats"
 #: Begins the names of sources and sinks whose messages a service defines.
@@ -38,6 +46,8 @@ _PASS_THROUGH: Final = "passThrough"
 _NAMES: Final = "names attribute"
 #: Option of a server: requests need a login.
 _LOGIN: Final = "basic.auth.enabled"
+
+_ROLES: Final = ("source", "sink")
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,3 +411,30 @@ def _check_either(
             hint=f"Leave {other} out, or {one}." if count else None,
             position=position,
         )
+
+
+def needs_types(text: str) -> bool:
+    """Whether a text may have a reference without a type; most have no reference."""
+    return "ref" in text.lower() and any(_names(text))
+
+
+def with_types(text: str, types: Mapping[str, str]) -> str:
+    """The text with the type of each reference that has one in ``types``, by name."""
+    edits = [
+        (opened, opened, f"type='{types[name]}', ")
+        for opened, name in (_names(text) if "ref" in text.lower() else ())
+        if types.get(name)
+    ]
+    return replaced(text, edits) if edits else text
+
+
+def _names(text: str) -> list[tuple[int, str]]:
+    """Place and name of each reference without a type."""
+    return [
+        (one.opened, name)
+        for one in annotations_of(text)
+        if one.name.lower() in _ROLES
+        and one.opened is not None
+        and one.get("type") is None
+        and (name := one.get("ref")) is not None
+    ]

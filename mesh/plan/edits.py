@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from mesh.errors import MeshError
 from mesh.model.app import GroupKind
 from mesh.model.cluster import Retired
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.changes import Changes, ChannelFate, GroupFate, changes_between, merge_specs
 from mesh.plan.states import StateFate, division_changed, without_numbers
 

@@ -17,7 +17,7 @@ from mesh.language.printer import print_app
 from mesh.language.syntax import Annotation, StreamDefinition, find
 from mesh.model.app import GroupKind
 from mesh.plan.annotations import playback_times
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.plan.changes import GroupFate, changes_between
 from mesh.plan.channels import PARTITIONS

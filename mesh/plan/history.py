@@ -15,7 +15,7 @@ from mesh.errors import MeshError
 from mesh.language.syntax import find
 from mesh.model.app import GroupKind
 from mesh.plan.annotations import playback_times
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable

@@ -19,7 +19,7 @@ from mesh.language.syntax import find
 from mesh.model.begin import StartPositionKind, parse_start_position
 from mesh.model.history import HistoryInput
 from mesh.plan.connectors import check_options, connector_of
-from mesh.plan.history_streams import is_stream
+from mesh.plan.history_addresses import is_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

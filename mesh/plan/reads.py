@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mesh.connect.spec import Role
 from mesh.model.permits import streams_of_others
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.connectors import NATS, connector_of
 
 if TYPE_CHECKING:

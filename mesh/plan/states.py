@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.language.syntax import find
 from mesh.model.app import Strategy
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.bound import BoundTable, SourceKind
 
 if TYPE_CHECKING:

@@ -34,7 +34,6 @@ from mesh.language.memo import memoized
 from mesh.language.syntax import BinaryOperator, EventKind, RateKind, find
 from mesh.model import names
 from mesh.model.types import AttributeType
-from mesh.plan.aggregations import check_aggregation
 from mesh.plan.bound import (
     AggregateCall,
     BinaryExpression,
@@ -59,7 +58,7 @@ from mesh.plan.bound import (
 from mesh.plan.connectors import check_connector, connector_of
 from mesh.plan.dependencies import OF_MODELS, models_of
 from mesh.plan.diagnostics import Diagnostics, TooManyErrors
-from mesh.plan.patterns import check_pattern
+from mesh.plan.limits import check_aggregation, check_pattern
 from mesh.plan.stores import stored_table_of
 
 if TYPE_CHECKING:

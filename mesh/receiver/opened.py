@@ -10,7 +10,7 @@ from mesh.connect import registry
 from mesh.connect.references import TYPE
 from mesh.errors import MeshError
 from mesh.model.secrets import filled, names_in, without
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.connectors import connector_of, make_mapper
 from mesh.receiver.access import path_of
 

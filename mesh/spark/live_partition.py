@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.spark.partitioning import restrict_to_partition
 from mesh.spark.stream_clock import StreamClock
 

@@ -26,7 +26,7 @@ from mesh.model import names
 from mesh.model.app import Format
 from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failures import FAILED
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.spark import change_messages, sink_rows
 from mesh.spark.idle_time import IdleTime
 from mesh.spark.instance_io import InstanceIO, decoder_of

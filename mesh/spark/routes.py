@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mesh.model.app import Channel, GroupKind
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,7 +25,7 @@ from mesh.operators.dataflow.build import make_query
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import failure_events
 from mesh.operators.query.stream import StreamQuery
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.spark import sink_rows
 from mesh.spark.instance_io import METADATA, POSITIONS_PER_MESSAGE, InstanceIO, js_stream_of
 from mesh.spark.partition_task import without_skipped

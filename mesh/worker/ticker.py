@@ -25,7 +25,7 @@ from mesh.jetstream.connection import UNREACHABLE
 from mesh.model import names
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.operators.dataflow.trigger import TriggerSchedule
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from mesh.model import names
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.testing.cases import batch, values
 from tests.support.events import events, publish, row_values

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mesh.operators.executor import Executor, InputRun
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.testing.cases import batch, collect
 from tests.support.events import events, publish, row_values

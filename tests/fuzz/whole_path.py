@@ -33,7 +33,7 @@ from mesh.jetstream.channels import js_streams
 from mesh.model import error_entry, names
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED as FAILED_EVENTS
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.spark.shared_query.work import FAILED
 from mesh.spark.stream_clock import StreamClock
 from pyspark_nats import decode

@@ -14,7 +14,7 @@ from mesh.errors import MeshError
 from mesh.history.iceberg import HistoryIceberg
 from mesh.history.reader import table_reader
 from mesh.model.history import HistoryInput
-from mesh.plan.history_iceberg import check_catalog, iceberg_of
+from mesh.plan.history_addresses import check_catalog, iceberg_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.history.streams import HistoryStream
 from mesh.jetstream import connection
-from mesh.plan.history_streams import stream_of
+from mesh.plan.history_addresses import stream_of
 from mesh.settings import NatsSettings
 from pyspark_nats.protocol.connection import close_shared
 

@@ -74,7 +74,7 @@ def replay_of(group: GroupSpec, some: list[tuple[str, LogMessage]]) -> GroupRepl
 
 def stepped(group: GroupSpec, some: list[tuple[str, LogMessage]]) -> list[str]:
     """The rows of events that arrive one by one, in the mode that defines the semantics."""
-    from mesh.plan.bind.group import bind_group
+    from mesh.plan.bind.apps import bind_group
 
     app = bind_group(group)
     read = [i.channel.stream.name for i in group.inputs]

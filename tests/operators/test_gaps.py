@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mesh.operators import executor, gaps
 from mesh.operators.executor import Executor, InputRun
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.testing.cases import batch, values
 

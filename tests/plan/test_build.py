@@ -12,7 +12,7 @@ from mesh.language.parser import parse
 from mesh.model import codec
 from mesh.model.app import AppSpec, Format, GroupKind, GroupSpec, Strategy
 from mesh.model.types import AttributeType
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.bound import BoundPattern, BoundQuery, BoundStream, Column, Constant
 from mesh.plan.build import AppPlan, plan
 from tests.support import case_files, paths

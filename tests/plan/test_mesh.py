@@ -17,7 +17,7 @@ import pytest
 from mesh.model.app import AppSpec, Channel, GroupKind, GroupSpec, Strategy
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.executor import Executor, InputRun
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.spark.partitioning import restrict_to_partition, split_by_partition
 

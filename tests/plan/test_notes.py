@@ -6,11 +6,10 @@ import pytest
 
 from mesh.language.parser import parse_app
 from mesh.language_service import annotations as declared
-from mesh.plan import misspelt
+from mesh.plan import notes
 from mesh.plan.bind import bind
 from mesh.plan.build import plan
-from mesh.plan.misspelt import misspelt_annotations
-from mesh.plan.notes import noted_options, unread_sources, warnings_of
+from mesh.plan.notes import misspelt_annotations, noted_options, unread_sources, warnings_of
 
 HTTP = "@source(type='http', @map(type='json')) define stream {} (a int);"
 NATS = "@source(type='nats', stream='o', @map(type='json')) define stream {} (a int);"
@@ -83,9 +82,9 @@ def test_annotations_of_others_and_those_with_a_meaning_are_not() -> None:
 
 def test_the_names_are_those_that_editors_complete() -> None:
     names = {
-        declared.APP: misspelt.APP, declared.STREAM: misspelt.STREAM,
-        declared.TABLE: misspelt.TABLE, declared.AGGREGATION: misspelt.AGGREGATION,
-        declared.QUERY: misspelt.QUERY, declared.PARTITION: misspelt.PARTITION,
+        declared.APP: notes.APP, declared.STREAM: notes.STREAM,
+        declared.TABLE: notes.TABLE, declared.AGGREGATION: notes.AGGREGATION,
+        declared.QUERY: notes.QUERY, declared.PARTITION: notes.PARTITION,
     }  # fmt: skip
     for place, known in names.items():
         assert {kind.name for kind in declared.kinds_at(place)} <= set(known)

@@ -13,7 +13,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.bind import bind
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from tests.support.plans import triggered
 from tests.support.reference import HEADER, ROWS, runs

@@ -6,7 +6,7 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.plan.build import plan
-from mesh.plan.history_tables import table_of
+from mesh.plan.history_addresses import table_of
 
 TEXT = """@App:name('A')
 define stream S (k string, a int);

@@ -9,7 +9,7 @@ import pytest
 
 from mesh.model.cluster import InstanceState
 from mesh.operators.executor import Executor
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.spark.dedicated_query.instance import DedicatedInstance
 from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.shared_query.work import FAILED, REMOVED, WORK

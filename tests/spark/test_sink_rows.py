@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.model.app import Channel, Format
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.spark import sink_rows
 from pyspark_nats import decode

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.model.cluster import Assignment
 from mesh.operators.executor import Executor, InputRun
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.spark import snapshot_migration
 from mesh.spark.instance_io import InstanceIO

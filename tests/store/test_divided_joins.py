@@ -13,7 +13,7 @@ import pytest
 
 from mesh.model.app import Strategy
 from mesh.model.partition import partitions
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.spark.partitioning import restrict_to_partition
 from tests.store.test_bucket_reads import Event, Life, events_of

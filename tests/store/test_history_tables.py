@@ -13,7 +13,7 @@ from mesh.errors import MeshError
 from mesh.history.reader import table_reader
 from mesh.history.tables import HistoryTable
 from mesh.model.history import HistoryInput
-from mesh.plan.history_tables import TablePlace, check_address, is_table, table_of
+from mesh.plan.history_addresses import TablePlace, check_address, is_table, table_of
 from mesh.settings import Settings, StoreSettings
 from mesh.store import sources
 from mesh.store.engine import engine_of

@@ -12,7 +12,7 @@ from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.model.cluster import AppRecord, Assignment
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.spark.local_state import InputPosition, LocalState
 

@@ -10,7 +10,7 @@ from mesh.dashboard.source import NO_ERRORS, form_errors
 from mesh.errors import MeshError
 from mesh.model.access import Permission
 from mesh.model.history import HistoryInput
-from mesh.plan.history_streams import is_stream
+from mesh.plan.history_addresses import is_stream
 
 if TYPE_CHECKING:
     from starlette.requests import Request

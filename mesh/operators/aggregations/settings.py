@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from mesh.language.parser import parse_expression
 from mesh.language.syntax import Literal, find
 from mesh.operators.aggregations.rollup import PURGE_INTERVAL_MS, RETENTION_MS, Purging
-from mesh.plan.durations import duration_of
+from mesh.plan.aggregation_tables import duration_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

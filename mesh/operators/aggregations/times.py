@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from mesh.plan.durations import DURATIONS, duration_of
+from mesh.plan.aggregation_tables import DURATIONS, duration_of
 
 if TYPE_CHECKING:
     from mesh.functions.vectors import Vector

@@ -5,8 +5,8 @@
 ``mesh.plan.supported`` refuses them.
 """
 
+from mesh.plan.bind.apps import Readable as Readable
 from mesh.plan.bind.apps import bind as bind
+from mesh.plan.bind.apps import bind_readable as bind_readable
+from mesh.plan.bind.apps import parse_bindable as parse_bindable
 from mesh.plan.bind.on_demand import bind_on_demand as bind_on_demand
-from mesh.plan.bind.readable import Readable as Readable
-from mesh.plan.bind.readable import bind_readable as bind_readable
-from mesh.plan.bind.readable import parse_bindable as parse_bindable

@@ -14,9 +14,8 @@ from mesh.functions.catalogue import (
 )
 from mesh.language.syntax import Call, StreamKind, Variable
 from mesh.model.types import Attribute, AttributeType, StreamSchema
-from mesh.plan.aggregation_tables import table_name
+from mesh.plan.aggregation_tables import DURATIONS, duration_of, table_name
 from mesh.plan.bound import BoundWithin, Constant
-from mesh.plan.durations import DURATIONS, duration_of
 from mesh.plan.expressions import bind_expression, type_of
 from mesh.plan.name_errors import nearest, unknown_source
 

@@ -2,25 +2,133 @@
 
 A stream without a definition gets its attributes from the first query that inserts into it; so it
 is known to the queries after that one, as in the reference engine.
+
+Binding of partitions: the keys of their streams, and the queries inside with their streams.
+
+Binding of a text that can't be read in full: a syntax error hides no error of another statement.
+
+A statement with a syntax error may define names and create streams.  These are known to exist, as
+those of a statement with an error of its names or types are, so nothing is reported about them.
 """
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, assert_never
 
-from mesh.errors import MeshError
-from mesh.language.syntax import Partition, Query
-from mesh.plan.annotations import check_app
+from mesh.errors import MeshError, MeshErrors, Position
+from mesh.language.parser import parse, read_app
+from mesh.language.syntax import Partition, Query, RangePartition, ValuePartition
+from mesh.language.tokens import Token, TokenKind
+from mesh.plan.annotations import check_app, check_partition, refuse_second
 from mesh.plan.bind.definitions import bind_definitions
-from mesh.plan.bind.names import AppNames
-from mesh.plan.bind.partitions import bind_partition
+from mesh.plan.bind.names import EVENTS, AppNames, NamedDefinition
 from mesh.plan.bind.queries import bind_query
-from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
-from mesh.plan.diagnostics import Diagnostics, TooManyErrors
+from mesh.plan.bound import BoundApp, BoundKey, BoundPartition, BoundQuery, BoundRange, SourceKind
+from mesh.plan.diagnostics import Diagnostics, TooManyErrors, place_of
+from mesh.plan.expressions import bind_expression, bind_test
+from mesh.plan.scopes import InputScope
+from mesh.plan.sources import NamedSource, Sources, by_name
 
 if TYPE_CHECKING:
-    from mesh.language.syntax import App
+    from collections.abc import Iterator, Sequence
+
+    from mesh.language.parser import PartialParse
+    from mesh.language.syntax import App, PartitionKey
+    from mesh.language.tokens import Tokens
+    from mesh.model.app import GroupSpec
+
+
+_UNKNOWN_NAME: Final = ("MESH-L205", "MESH-L217")
+_MARKS: Final = ("#", "!")
+
+
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """The parts of an app that can be read, with the errors of all its parts."""
+
+    reading: PartialParse
+    #: The parts without an error; None after too many errors.
+    bound: BoundApp | None
+    names: AppNames
+    #: In the order of the text.
+    errors: tuple[MeshError, ...]
+
+
+def bind_readable(text: str, cut: Tokens | None = None) -> Readable:
+    """Parse ``text``, and bind the statements that can be parsed; ``cut``: see ``read_app``."""
+    reading = read_app(text, cut)
+    names, problems = AppNames(), Diagnostics()
+    unread = list(_named(reading))
+    for kind, name, position in unread:
+        _declare(names, kind, name, position)
+    bound = None
+    with contextlib.suppress(TooManyErrors):
+        bound = bind_app(reading.app, names, problems)
+    # Functions and tables have one name each, which their errors quote.
+    quoted = [f'"{name}"' for _, name, _ in unread]
+    of_names = [
+        error
+        for error in problems.errors
+        if not (error.code in _UNKNOWN_NAME and any(name in error.message for name in quoted))
+    ]
+    errors = sorted((*reading.errors, *of_names), key=place_of)
+    return Readable(reading, bound, names, tuple(errors))
+
+
+def parse_bindable(text: str) -> App:
+    """The syntax tree of a text.
+
+    Raises:
+        MeshErrors: MESH-L1xx for statements that are not SiddhiQL, together with the MESH-L2xx of
+            the others.
+    """
+    reading = read_app(text)
+    if reading.errors:
+        raise MeshErrors(bind_readable(text).errors)
+    return reading.app
+
+
+def _named(reading: PartialParse) -> Iterator[tuple[str, str, Position]]:
+    """Kind, name with its mark and position of what the unread statements may define."""
+    for tokens in reading.unread:
+        padded = (*tokens, Token(TokenKind.END, "", 0))
+        has_fault = any(token.text.lower() == "onerror" for token in tokens)
+        for at, (before, token) in enumerate(pairwise(padded)):
+            word = before.text.lower() if before.kind is TokenKind.NAME else ""
+            if word == "define":
+                after = padded[min(at + 2, len(padded) - 1)]
+                if _is_name(after):
+                    yield token.text.lower(), str(after.value), reading.cursor.place(after)
+                    if has_fault:
+                        yield "stream", f"!{after.value}", reading.cursor.place(after)
+            elif word == "into":
+                mark = token.text if token.text in _MARKS else ""
+                target = padded[min(at + 2, len(padded) - 1)] if mark else token
+                if _is_name(target):
+                    yield "stream", f"{mark}{target.value}", reading.cursor.place(target)
+
+
+def _is_name(token: Token) -> bool:
+    return token.kind in (TokenKind.NAME, TokenKind.QUOTED)
+
+
+def _declare(names: AppNames, kind: str, name: str, position: Position) -> None:
+    """Declare a name whose definition has an error."""
+    match kind:
+        case "table":
+            names.tables[name] = NamedDefinition(SourceKind.TABLE, None, position)
+        case "window":
+            names.windows[name] = NamedDefinition(SourceKind.WINDOW, None, position)
+        case "aggregation":
+            names.aggregations[name] = NamedDefinition(SourceKind.AGGREGATION, None, position)
+        case "stream" | "trigger":
+            names.streams.setdefault(name, NamedDefinition(SourceKind.STREAM, None, position))
+        case _:
+            pass
 
 
 def bind(app: App) -> BoundApp:
@@ -112,3 +220,78 @@ class QueryNames:
                 )
             self._taken.add(name)
         return query_name
+
+
+def bind_partition(
+    written: Partition, query_names: Sequence[str], names: AppNames, problems: Diagnostics
+) -> BoundPartition | None:
+    """A partition; None if something in it has an error, which is reported."""
+    failures = problems.failures
+    refuse_second(written.annotations, ("purge",), problems)
+    for annotation in written.annotations:
+        problems.attempt(check_partition, annotation)
+    keys: dict[str, BoundKey | None] = {}
+    for key in written.keys:
+        if key.stream.name in keys:
+            problems.add(_duplicate_key(key))
+            continue
+        keys[key.stream.name] = problems.attempt(_key, key, names, problems)
+    outside, names.inner = names.inner, {}
+    queries = [
+        bind_query(query, name, names, problems)
+        for query, name in zip(written.queries, query_names, strict=True)
+    ]
+    inner, names.inner = names.inner, outside
+    if problems.failures != failures:
+        return None
+    return BoundPartition(
+        tuple(key for key in keys.values() if key is not None),
+        tuple(query for query in queries if query is not None),
+        tuple(stream.schema for stream in inner.values() if stream.schema is not None),
+        written.annotations,
+        position=written.position,
+    )
+
+
+def _key(key: PartitionKey, names: AppNames, problems: Diagnostics) -> BoundKey | None:
+    _, schema = names.readable(key.stream, EVENTS)
+    scope = InputScope(
+        Sources([NamedSource(schema.name, by_name(schema.attributes))]), names.is_defined
+    )
+    match key:
+        case ValuePartition():
+            return BoundKey(schema.name, bind_expression(key.expression, scope, names.vocabulary))
+        case RangePartition():
+            ranges = []
+            for one in key.ranges:
+                condition = problems.attempt(
+                    bind_test, one.condition, scope, names.vocabulary, "a partition's range"
+                )
+                if condition is not None:
+                    ranges.append(BoundRange(condition, one.label))
+            return BoundKey(schema.name, None, tuple(ranges))
+        case _:
+            assert_never(key)
+
+
+def _duplicate_key(key: PartitionKey) -> MeshError:
+    return MeshError(
+        "MESH-L227",
+        f'stream "{key.stream}" is divided twice in one partition',
+        hint="Give one expression for it, or write another partition.",
+        position=key.stream.position,
+    )
+
+
+def bind_group(spec: GroupSpec) -> BoundApp:
+    """The part of an app that a worker runs for ``spec``: its text, parsed and bound.
+
+    A partitioner has no queries; it copies its input to its output.
+    """
+    return _bound(spec.text)
+
+
+@lru_cache(maxsize=64)
+def _bound(text: str) -> BoundApp:
+    """A bound text; it stays when its group is scaled, and is the same for each of its parts."""
+    return bind(parse(text))

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position
 from mesh.language.syntax import InsertInto, ReturnEvents
-from mesh.plan.aggregation_tables import duration_in, tables_of
+from mesh.plan.aggregation_tables import duration_in, duration_of, tables_of
 from mesh.plan.bind.aggregations import bind_per, bind_within
 from mesh.plan.bind.names import AppNames, NamedDefinition
-from mesh.plan.bind.outputs import bind_action
-from mesh.plan.bind.selection import Selection, bind_selection
+from mesh.plan.bind.selection import Selection, bind_action, bind_selection
 from mesh.plan.bound import (
     AnswerOutput,
     BoundOnDemandQuery,
@@ -21,7 +20,6 @@ from mesh.plan.bound import (
     SourceKind,
 )
 from mesh.plan.diagnostics import Diagnostics, TooManyErrors
-from mesh.plan.durations import duration_of
 from mesh.plan.expressions import bind_condition
 from mesh.plan.name_errors import nearest, shortened
 from mesh.plan.scopes import InputScope

@@ -19,8 +19,7 @@ from mesh.language.syntax import (
 )
 from mesh.model.types import Attribute
 from mesh.plan.bind.inputs import bind_join, bind_stream
-from mesh.plan.bind.outputs import bind_action
-from mesh.plan.bind.selection import bind_selection
+from mesh.plan.bind.selection import bind_action, bind_selection
 from mesh.plan.bind.states import bind_pattern
 from mesh.plan.bound import (
     BinaryExpression,

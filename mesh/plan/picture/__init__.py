@@ -6,7 +6,7 @@ AppPlan --graph--> nodes and edges --layout--> places --svg--> text
 --dot--> text
 """
 
-from mesh.plan.picture.dot import to_dot as to_dot
-from mesh.plan.picture.drawing import Drawing as Drawing
-from mesh.plan.picture.drawing import drawing_of as drawing_of
+from mesh.plan.picture.graph import to_dot as to_dot
+from mesh.plan.picture.svg import Drawing as Drawing
+from mesh.plan.picture.svg import drawing_of as drawing_of
 from mesh.plan.picture.svg import to_svg as to_svg

@@ -22,7 +22,7 @@ from mesh.operators.executor import CallRun, Executor
 from mesh.operators.on_demand import answer
 from mesh.operators.stored import stores_of
 from mesh.plan.bind import bind_on_demand
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.bound import AnswerOutput
 from mesh.spark.local_state import InputPosition
 from mesh.spark.partition_task import PartitionRun, PartitionTask

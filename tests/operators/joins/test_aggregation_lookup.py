@@ -7,7 +7,7 @@ import pytest
 
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.spark.partitioning import restrict_to_partition
 from mesh.testing.cases import batch

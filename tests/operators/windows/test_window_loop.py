@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.operators.executor import Executor, InputRun
-from mesh.plan.bind.group import bind_group
+from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.testing.cases import batch, values
 from tests.support.examples import examples

@@ -7,7 +7,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.language.substitution import substitute
 from mesh.plan.build import plan
-from mesh.plan.typed_references import needs_types, with_types
+from mesh.plan.connectors import needs_types, with_types
 
 TEXT = """@App:name('A')
 -- ref='x' of a comment
