@@ -16,7 +16,7 @@ from mesh.api.responses import json_body, user_of, visible_apps
 from mesh.api.routing import serves
 from mesh.errors import MeshError
 from mesh.model.access import Permission, require
-from mesh.model.events import SimulatedEvent
+from mesh.model.error_entry import SimulatedEvent
 from mesh.model.foreign_operations import SimulationOperations
 from mesh.model.operation import parameter_error
 from mesh.model.operations import EventOperations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.model.app import AppSpec
-    from mesh.model.events import SimulatedEvent
+    from mesh.model.error_entry import SimulatedEvent
     from mesh.model.values import JsonObject
 
 log = logging.getLogger(__name__)

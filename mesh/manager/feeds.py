@@ -25,7 +25,7 @@ from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.feed_store import FeedRecord, SentEvents
 from mesh.jetstream.kv import RevisionConflict
 from mesh.jetstream.refusals import refusals
-from mesh.model.events import SimulatedEvent
+from mesh.model.error_entry import SimulatedEvent
 from mesh.model.simulation import BYTES_MAX, Feed, FeedState, feed_of, invalid
 from mesh.processes.signals import end
 from mesh.telemetry.logs import fields

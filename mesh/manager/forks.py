@@ -24,8 +24,7 @@ from mesh.jetstream.refusals import refusals
 from mesh.manager.deployments import MAKING
 from mesh.model.backup import StreamCut
 from mesh.model.begin import StartPosition, StartPositionKind, parse_start_position
-from mesh.model.cluster import AppRecord, Skip
-from mesh.model.fork import Forked, ForkOrigin
+from mesh.model.cluster import AppRecord, Forked, ForkOrigin, Skip
 from mesh.plan.edits import with_start_positions
 from mesh.plan.fork import read_streams
 

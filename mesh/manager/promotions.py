@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
-from mesh.model.fork import Promoted
+from mesh.model.cluster import Promoted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from mesh.manager.deployments import Deployments
     from mesh.manager.desired_state import DesiredState
     from mesh.manager.planning import Planner
-    from mesh.model.cluster import AppRecord
-    from mesh.model.fork import ForkOrigin
+    from mesh.model.cluster import AppRecord, ForkOrigin
 
 
 @dataclass(eq=False, repr=False)

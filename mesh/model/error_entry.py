@@ -8,19 +8,24 @@ An example of the first kind::
 
     {"stream": "S", "sequence": 7, "index": 0, "time_ms": 1570442400000, "group": "default",
      "reason": "attribute \"n\" is missing", "data": "{\"s\":\"x\"}"}
+
+Events as people hand them to a manager.
 """
 
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Final, TypedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import orjson
+
+from mesh.model.values import JsonObject
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mesh.model.values import JsonMapping, JsonObject
+    from mesh.model.values import JsonMapping
 
 
 #: Size of an entry whose data is stored whole: NATS accepts messages of 1 MB by default.
@@ -31,6 +36,17 @@ _TIME_REFUSED: Final = "event time "
 _REASON_MAX: Final = 2000
 #: Of larger data this is stored; as JSON each byte is at most six.
 _BEGINNING_BYTES: Final = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedEvent:
+    """An event to send for a test."""
+
+    stream: str
+    #: Values in the order of the definition, or by name.
+    data: list[Any] | JsonObject
+    #: Its own time, milliseconds since 1970; None for the broker's.
+    time_ms: int | None = None
 
 
 class ErrorEntry(TypedDict, total=False):

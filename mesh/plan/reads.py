@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mesh.connect.spec import Role
-from mesh.model.permits import streams_of_others
+from mesh.model.access import streams_of_others
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.connectors import NATS, connector_of
 

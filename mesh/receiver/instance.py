@@ -12,8 +12,8 @@ from nats.errors import Error as NatsError
 
 from mesh.connect.contract import UnavailableError
 from mesh.errors import MeshError
+from mesh.model.access import check_inputs
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.model.permits import check_inputs
 from mesh.model.secrets import masked
 from mesh.processes.signals import end
 from mesh.receiver.opened import Opened

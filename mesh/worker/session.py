@@ -26,9 +26,9 @@ from mesh.jetstream.connection import close, connect, connector_options, while_o
 from mesh.jetstream.mirror import Mirror
 from mesh.jetstream.snapshots import JetStreamSnapshots, ensure_buckets
 from mesh.jetstream.task_store import JetStreamTaskStore
+from mesh.model.access import check_inputs
 from mesh.model.app import GroupKind, GroupMode
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
-from mesh.model.permits import check_inputs
 from mesh.processes.signals import end
 from mesh.spark import cluster
 from mesh.spark import session as spark_session

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mesh.model.events import SimulatedEvent
+from mesh.model.error_entry import SimulatedEvent
 from tests.support.api import TEXT, FakeService
 from tests.support.api_asked import ask
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from mesh.model.events import SimulatedEvent
+from mesh.model.error_entry import SimulatedEvent
 from tests.support.dashboard import site
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from mesh.lineage.why import Lineage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from mesh.model.cluster import AppRecord
-    from mesh.model.fork import Promoted
+    from mesh.model.cluster import AppRecord, Promoted
     from mesh.testing.cluster import MeshClusterView
 
 pytestmark = [

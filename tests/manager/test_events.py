@@ -17,7 +17,7 @@ from mesh.jetstream import journal
 from mesh.manager import service as service_module
 from mesh.manager.manager import running
 from mesh.model import names
-from mesh.model.events import SimulatedEvent
+from mesh.model.error_entry import SimulatedEvent
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mesh.errors import MeshError
-from mesh.model.permits import check_inputs
+from mesh.model.access import check_inputs
 from mesh.plan.reads import reads_of, with_reads
 from tests.support.reading_groups import OTHERS, spec_of
 

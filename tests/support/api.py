@@ -20,7 +20,7 @@ from mesh.manager.rates import Flow
 from mesh.manager.telemetry import Past
 from mesh.model.app import AppSpec, Channel
 from mesh.model.backup import BackupRecord, RestoreResult
-from mesh.model.fork import Forked, Promoted
+from mesh.model.cluster import Forked, Promoted
 from mesh.model.history import Backfilled
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import ManagerSettings
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mesh.manager.service import ManagerService
     from mesh.model.begin import StartPosition
     from mesh.model.cluster import StatisticsLevel
-    from mesh.model.events import SimulatedEvent
+    from mesh.model.error_entry import SimulatedEvent
     from mesh.model.history import HistoryInput
 
 TEXT = "@App:name('Shop') define stream Orders (item string, count int);"

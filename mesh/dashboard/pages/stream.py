@@ -15,7 +15,7 @@ from mesh.dashboard.rendering import PageView
 from mesh.dashboard.responses import status_of
 from mesh.errors import MeshError
 from mesh.model.access import Permission
-from mesh.model.events import SimulatedEvent
+from mesh.model.error_entry import SimulatedEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

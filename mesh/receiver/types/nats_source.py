@@ -17,7 +17,7 @@ from nats.errors import Error as NatsError
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.jetstream.channel_reader import ChannelReader
 from mesh.jetstream.connection import api_subject
-from mesh.model.permits import check_stream
+from mesh.model.access import check_stream
 from mesh.receiver.nats_server import connect
 
 if TYPE_CHECKING:

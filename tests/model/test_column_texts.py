@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.model.column_times import date_form, interval_form, time_form, timestamp_form
+from mesh.model.column_texts import date_form, interval_form, time_form, timestamp_form
 from mesh.model.column_types import ColumnType, Kind, NoFormError
 from mesh.model.stored import Backend
 
