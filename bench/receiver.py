@@ -38,8 +38,7 @@ from mesh.mapping import sink_mapper, source_mapper
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.settings import NatsSettings, ReceiverSettings, Settings
 from mesh.testing.connectors import staged
-from mesh.worker.child import SessionProcess
-from mesh.worker.children import HOST
+from mesh.worker.children import HOST, SessionProcess
 from mesh.worker.protocol import SessionConfig
 
 if TYPE_CHECKING:

@@ -27,6 +27,7 @@ from mesh.telemetry import logs, traces
 from mesh.telemetry.logs import fields
 from mesh.worker.protocol import (
     Ready,
+    Replies,
     Report,
     SessionConfig,
     StartInstance,
@@ -34,7 +35,6 @@ from mesh.worker.protocol import (
     from_line,
     read_config,
 )
-from mesh.worker.replies import Replies
 
 if TYPE_CHECKING:
     from collections.abc import Callable

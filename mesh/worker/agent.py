@@ -59,7 +59,7 @@ from mesh.model.cluster import InstanceStatus, NodeRecord, NodeRole, StandbyStat
 from mesh.processes import machine
 from mesh.processes.signals import end
 from mesh.telemetry.logs import fields
-from mesh.worker.child import SessionProcess
+from mesh.worker.children import SessionProcess
 from mesh.worker.metrics import Placed, WorkerValues
 from mesh.worker.protocol import (
     Figures,

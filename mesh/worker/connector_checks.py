@@ -17,7 +17,7 @@ from mesh.model.question import is_inbox
 from mesh.processes.child_process import die_with_parent
 from mesh.processes.signals import end
 from mesh.telemetry.logs import fields
-from mesh.worker.child import environment_of, inherited
+from mesh.worker.children import environment_of, inherited
 from mesh.worker.protocol import config_line
 
 if TYPE_CHECKING:

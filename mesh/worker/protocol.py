@@ -7,6 +7,7 @@ standard output (its logs go to standard error).  End of file on standard input 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import get_args
@@ -18,6 +19,20 @@ from mesh.model import codec
 from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment, InstanceStatus, Standby, StandbyStatus
 from mesh.settings import Settings
+
+
+class Replies:
+    """Standard output, reserved for replies: all other prints go to standard error."""
+
+    def __init__(self) -> None:
+        self._out = os.fdopen(os.dup(1), "wb", buffering=0)
+        os.dup2(2, 1)
+        self._lock = threading.Lock()
+
+    def send(self, reply: Reply) -> None:
+        """Write one reply; from any thread."""
+        with self._lock:
+            self._out.write(to_line(reply))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from mesh.worker.protocol import (
     HoldState,
     Ready,
     ReleaseState,
+    Replies,
     Report,
     SessionConfig,
     StandbyReport,
@@ -50,7 +51,6 @@ from mesh.worker.protocol import (
     StopInstance,
     from_line,
 )
-from mesh.worker.replies import Replies
 from mesh.worker.ticker import Ticker
 from pyspark_nats.decode.limits import MessageLimits
 from pyspark_nats.protocol.connection_options import connection_options

@@ -44,7 +44,7 @@ def main() -> None:
             spark_session.start, settings.spark, f"mesh {config.worker}", directory / "spark"
         )
         from mesh.worker import session
-        from mesh.worker.replies import Replies
+        from mesh.worker.protocol import Replies
 
         if start_daemon is not None:
             start_daemon()

@@ -1,21 +1,31 @@
-"""Steps of a session's start: native loops, the shared query, the warm-up."""
+"""Steps of a session's start: native loops, the shared query, the warm-up.
+
+Channels of warm-up apps: their names, and the removal of those that killed sessions left.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import secrets
 import sys
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
+
+from nats.js.errors import BucketNotFoundError, KeyNotFoundError, NotFoundError
 
 from mesh.clock import SystemClock
 from mesh.jetstream import channels
+from mesh.jetstream.connection import UNREACHABLE, api_call
+from mesh.model import names
 from mesh.operators import loop_cache
 from mesh.processes.child_process import die_with_parent
 from mesh.spark import cluster, warmup
 from mesh.spark import session as spark_session
 from mesh.spark.shared_query.query import SCRIPTS, SHARED, SharedQuery
 from mesh.telemetry.logs import fields
-from mesh.worker import warmup_channels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +39,15 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.slot_network import Address
     from mesh.worker.protocol import SessionConfig
 
+
 log = logging.getLogger(__name__)
 
 #: Interval of looks at the loops that are compiled.
 _LOOK_S: Final = 0.2
+
+_APP: Final = re.compile(rf"{names.ROOT}-(warmup-[0-9a-f]{{16}})-\w+-?\Z")
+#: No warm-up takes as long; an older channel belongs to a session that was killed.
+_LONGEST: Final = timedelta(hours=1)
 
 
 def start_shared_query(
@@ -135,8 +150,8 @@ async def warm_up(
     directory: Path,
 ) -> None:
     """Run an app through the session, and remove all traces of it."""
-    await warmup_channels.delete_left_over(client)
-    app = warmup.app(warmup_channels.app_name())
+    await delete_left_over(client)
+    app = warmup.app(app_name())
     js = client.jetstream()
     await channels.ensure_channels(client, app, config.settings.channels)
     try:
@@ -159,3 +174,69 @@ def _end_planners(spark: SparkSession) -> None:
     # It saves memory, and nothing else needs it.
     except Exception:
         log.exception("planners not ended")
+
+
+def app_name() -> str:
+    """A new name for a warm-up app; it does not depend on the worker's name."""
+    return f"warmup-{secrets.token_hex(8)}"
+
+
+def app_of(js_stream: str) -> str | None:
+    """The warm-up app that made a JetStream stream; None for any other stream."""
+    match = _APP.match(js_stream)
+    return match[1] if match else None
+
+
+def is_left_over(created: str, now: str, longest: timedelta = _LONGEST) -> bool:
+    """Whether a warm-up's stream is older than any warm-up takes.
+
+    Args:
+        created: the server's time when it made the stream, RFC 3339.
+        now: the server's present time.
+        longest: time that no warm-up takes.
+    """
+    return datetime.fromisoformat(now) - datetime.fromisoformat(created) > longest
+
+
+async def delete_left_over(client: Client, longest: timedelta = _LONGEST) -> None:
+    """Delete the streams of warm-ups whose sessions were killed.
+
+    Without an answer from NATS it deletes nothing; the next session tries again.
+    """
+    try:
+        await _delete_left_over(client, longest)
+    except UNREACHABLE as error:
+        log.debug("channels of earlier warm-ups not deleted", extra=fields(error=error))
+
+
+async def _delete_left_over(client: Client, longest: timedelta) -> None:
+    js = client.jetstream()
+    for name in await _stream_names(client):
+        app = app_of(name)
+        if app is None:
+            continue
+        info = await api_call(client, f"STREAM.INFO.{name}", {})
+        if "error" in info or not is_left_over(info["created"], info["ts"], longest):
+            continue
+        if not await _is_deployed(client, app):
+            with suppress(NotFoundError):
+                await js.delete_stream(name)
+
+
+async def _stream_names(client: Client) -> list[str]:
+    streams: list[str] = []
+    while True:
+        page = await api_call(client, "STREAM.NAMES", {"offset": len(streams)})
+        streams += page.get("streams") or []
+        if not page.get("streams") or len(streams) >= page["total"]:
+            return streams
+
+
+async def _is_deployed(client: Client, app: str) -> bool:
+    """Whether a user deployed an app of this name."""
+    try:
+        apps = await client.jetstream().key_value(names.APPS_BUCKET)
+        await apps.get(names.app_key(app))
+    except (BucketNotFoundError, KeyNotFoundError, NotFoundError):
+        return False
+    return True

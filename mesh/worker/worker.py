@@ -19,8 +19,7 @@ from mesh.processes import java, machine, notify
 from mesh.processes.signals import end, signalled
 from mesh.worker import probes, state_directory
 from mesh.worker.agent import Agent
-from mesh.worker.child import SessionProcess
-from mesh.worker.children import HOST, Children
+from mesh.worker.children import HOST, Children, SessionProcess
 from mesh.worker.connector_checks import ConnectorChecks
 from mesh.worker.protocol import SessionConfig
 from mesh.worker.questions import Questions

@@ -12,7 +12,7 @@ import pytest
 
 from mesh.files import scratch
 from mesh.settings import Settings
-from mesh.worker.child import SessionProcess
+from mesh.worker.children import SessionProcess
 from mesh.worker.protocol import Ready, SessionConfig
 from tests.support.scratch import inside, owner, system
 

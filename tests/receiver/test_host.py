@@ -17,8 +17,7 @@ from mesh.plan.build import plan
 from mesh.processes.signals import end
 from mesh.settings import NatsSettings, ReceiverSettings, Settings
 from mesh.testing.connectors import DEADLINE_S
-from mesh.worker.child import SessionProcess
-from mesh.worker.children import HOST, Children
+from mesh.worker.children import HOST, Children, SessionProcess
 from mesh.worker.protocol import (
     Figures,
     Ready,

@@ -16,7 +16,7 @@ from mesh.errors import MeshError
 from mesh.functions import script_switch
 from mesh.settings import Settings
 from mesh.worker import state_directory
-from mesh.worker.child import SessionProcess
+from mesh.worker.children import SessionProcess
 from mesh.worker.protocol import Ready, SessionConfig
 
 OWNER = """

@@ -7,7 +7,7 @@ from pathlib import Path
 from mesh.functions import script_switch
 from mesh.settings import FunctionSettings, NatsSettings, Settings
 from mesh.worker import store_secrets
-from mesh.worker.child import environment_of
+from mesh.worker.children import environment_of
 from mesh.worker.protocol import SessionConfig
 
 
