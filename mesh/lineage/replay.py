@@ -19,10 +19,9 @@ from mesh.model.values import Row
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
-from mesh.spark.idle_time import IdleTime
 from mesh.spark.instance_io import decoder_of
 from mesh.spark.live_partition import LivePartition, executor_of
-from mesh.spark.stream_clock import StreamClock
+from mesh.spark.stream_clock import IdleTime, StreamClock
 from pyspark_nats import decode
 from pyspark_nats.decode.limits import USUAL
 

@@ -1,7 +1,16 @@
-"""Counters of an instance, and its reports to the worker."""
+"""Counters of an instance, and its reports to the worker.
+
+Errors of an instance: the reason for users, and the cause that the life cycle asks for.
+
+Number of messages that wait for an instance: what the server has after what was read.
+
+Only the server's count is whole.  A reader does not know of messages that are on their way to it,
+and not of those that come while it is stuck.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 import statistics
 from dataclasses import replace
@@ -9,17 +18,27 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.model.cluster import ElementCounts, InstanceState, InstanceStatus
 from mesh.model.histogram import LATENCY_BOUNDS_S, Histogram, merged
+from mesh.telemetry.logs import fields
+from pyspark_nats.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mesh.control.instance_lifecycle import InstanceLifecycle
     from mesh.spark.instance_context import InstanceContext
+
 
 #: The end of the messages of ``StaleWriterError`` and MESH-S110.
 _NEWER: Final = re.compile(r"of epoch (\d+) \[(?:PYSPARK-NATS-FENCED|MESH-S110)\]")
 #: Number of batches in the reported median duration.
 _BATCHES: Final = 100
+
+#: Longest reason, characters.
+_REASON_MAX: Final = 500
+#: Refusals of the sink, which Spark's wrapping leaves as they are, and of the store of snapshots.
+_REPLACED: Final = ("PYSPARK-NATS-FENCED", "StaleWriterError", "MESH-S110")
+
+log = logging.getLogger(__name__)
 
 
 def newer_epoch(error: str | None) -> int:
@@ -154,3 +173,68 @@ class InstanceMetrics:
             retry_at_ms=None if life.rest_s is None else at_ms + round(life.rest_s * 1000),
             newer_epoch=newer_epoch(error),
         )
+
+
+def is_replaced(reason: str) -> bool:
+    """Whether an instance failed because a newer epoch has taken over."""
+    return any(sign in reason for sign in _REPLACED)
+
+
+def is_nats_timeout(failure: Exception) -> bool:
+    """Whether a failure is caused by a missing answer from NATS."""
+    return isinstance(failure, TimeoutError) or UnavailableError.code in str(failure)
+
+
+def message_of(failure: Exception) -> str:
+    """The message of a failure, never empty."""
+    return str(failure) or type(failure).__name__
+
+
+def first_line(error: str) -> str:
+    """The first line that is not empty."""
+    return next((line.strip() for line in error.splitlines() if line.strip()), "unknown")
+
+
+def reason_of(failure: Exception) -> str:
+    """The line of a query's failure that matters to users.
+
+    Spark wraps it in traces of two languages.
+    """
+    lines = [line.strip().removeprefix(": ") for line in str(failure).splitlines()]
+    # The first line of Py4J names a call by a meaningless number.
+    lines = [line for line in lines if line and not line.startswith("An error occurred while")]
+    ours = [line for line in lines if "[MESH-" in line or "PYSPARK-NATS" in line]
+    python = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
+    # The error is the last line of Python's traces, and the first line of Spark's.
+    return (ours[-1:] or python[-1:] or lines[:1] or [type(failure).__name__])[0][:_REASON_MAX]
+
+
+def waiting(context: InstanceContext, read: Mapping[str, int]) -> dict[str, int] | None:
+    """Count by JetStream stream; None without an answer of the server.
+
+    Args:
+        context: of the instance.
+        read: the last sequence that was read, by JetStream stream.
+    """
+    try:
+        bounds = context.store.bounds(read)
+    # The next count may succeed; a stream without a leader must not fail the instance.
+    except Exception as error:
+        extra = fields(instance=context.io.assignment.instance, error=str(error))
+        log.debug("backlog was not counted", extra=extra)
+        return None
+    counts = {}
+    for js_stream, at in read.items():
+        first, last = bounds[js_stream]
+        # Messages that are deleted do not wait.
+        counts[js_stream] = context.io.blocks(js_stream).number_in(max(at, first - 1), last)
+    return counts
+
+
+def total(counts: Iterable[Mapping[str, int]]) -> int:
+    """Sum over the streams; parts that read the same stream read the same messages."""
+    highest: dict[str, int] = {}
+    for one in counts:
+        for js_stream, count in one.items():
+            highest[js_stream] = max(count, highest.get(js_stream, 0))
+    return sum(highest.values())

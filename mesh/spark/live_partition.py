@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.model.values import JsonMapping, JsonObject
-    from mesh.spark.idle_time import IdleTime
     from mesh.spark.instance_io import InstanceIO
     from mesh.spark.store_output import StoreOutput
+    from mesh.spark.stream_clock import IdleTime
 
 #: Name of the idle time among the stored clocks; no stream has it.
 _IDLE: Final = "#idle"

@@ -28,7 +28,6 @@ from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
 from mesh.spark import change_messages, sink_rows
-from mesh.spark.idle_time import IdleTime
 from mesh.spark.instance_io import InstanceIO, decoder_of
 from mesh.spark.live_partition import LivePartition as LivePartition
 from mesh.spark.live_partition import executor_of
@@ -36,7 +35,7 @@ from mesh.spark.local_state import InputPosition, LocalState
 from mesh.spark.part_states import state_of
 from mesh.spark.partitioning import channel_rows
 from mesh.spark.store_output import StoreOutput
-from mesh.spark.stream_clock import StreamClock
+from mesh.spark.stream_clock import IdleTime, StreamClock
 from mesh.spark.task_states import RemoteState, TaskStates
 from mesh.store.sources import shard
 from pyspark_nats import decode

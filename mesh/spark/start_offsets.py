@@ -1,14 +1,37 @@
-"""Start offsets of an instance, from its snapshots and its assignment."""
+"""Start offsets of an instance, from its snapshots and its assignment.
+
+Check, at a start of a group without state, that the input of its published output still exists.
+
+A power failure may take the end of an input and leave the output.  New events then get sequences
+whose output is published, so that they would be skipped.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from mesh.model import names
+from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
+from mesh.spark.routes import positioned_routes
+from pyspark_nats.errors import DataLossError
+from pyspark_nats.protocol import jetstream
+from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection_options import connection_options
+from pyspark_nats.sink import fencing, markers
+from pyspark_nats.sink.producer_state import CLOCKS_MS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.spark.instance_io import InstanceIO
     from mesh.spark.local_state import InputPosition
+
+
+_HINT: Final = (
+    'Events that were stored since would be skipped. "mesh restore --no-replay", or undeploy and '
+    "deploy, to continue."
+)
 
 
 def start_offsets(
@@ -61,3 +84,61 @@ def with_newest(
         stream: next((s[stream] for s in starts if s.get(stream, {}).items() >= at.items()), at)
         for stream, at in offsets.items()
     }
+
+
+def check(io: InstanceIO, starts: Mapping[str, Mapping[str, int]], nats: Mapping[str, str]) -> None:
+    """Check the input of each producer of an instance.
+
+    Args:
+        io: of the instance.
+        starts: where it continues, by JetStream stream; the beginning of a stream without one.
+        nats: options of the NATS connection.
+
+    Raises:
+        DataLossError: an input does not hold the messages that output was published for, or holds
+            others in their place.
+    """
+    if io.group.stateful:
+        return
+    inputs = {
+        (channel.js_stream(partition), one.producer(io)): one.route.input.channel.js_stream()
+        for one in positioned_routes(io)
+        for channel in (one.route.output,)
+        for partition in range(channel.partitions)
+    }
+    with Connection(connection_options(nats)) as connection:
+        by_pair = fencing.advanced(connection, names.MARKERS, list(inputs))
+        newest: dict[str, tuple[int, int, str]] = {}
+        for pair, marker in by_pair.items():
+            sequence = marker.position // POSITIONS_PER_MESSAGE
+            previous = newest.get(inputs[pair])
+            if marker.sequence and (previous is None or previous[0] < sequence):
+                subject = markers.subject(names.MARKERS, *pair)
+                newest[inputs[pair]] = sequence, marker.time_ms, subject
+        for js_stream, (sequence, time_ms, subject) in newest.items():
+            if starts.get(js_stream, {}).get("sequence", 0) < sequence:
+                connection.retry_while_unavailable(
+                    "looking for the input",
+                    partial(_check, connection, js_stream, sequence, time_ms, subject),
+                )
+
+
+def _check(
+    connection: Connection, js_stream: str, sequence: int, time_ms: int, subject: str
+) -> None:
+    """Check that a message exists whose output was stored at ``time_ms``, by a marker."""
+    last = jetstream.stream_infos(connection, [js_stream])[js_stream].last
+    if last < sequence:
+        raise DataLossError(
+            f'stream "{js_stream}" does not hold sequences {last + 1} to {sequence} any more',
+            detail=f"Output of them is published: {subject} says so.",
+            hint=_HINT,
+        )
+    stored = jetstream.message(connection, js_stream, sequence)
+    if stored is not None and stored.time_ms > time_ms + CLOCKS_MS:
+        raise DataLossError(
+            f'stream "{js_stream}" lost messages and used their sequences again',
+            detail=f"Sequence {sequence} is younger than its output, by "
+            f"{stored.time_ms - time_ms} ms.",
+            hint=_HINT,
+        )

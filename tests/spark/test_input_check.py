@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.model.cluster import InstanceState
-from mesh.spark import input_check
+from mesh.spark import start_offsets
 from mesh.spark.shared_query import serving
 from mesh.spark.shared_query.work import ADMITTED, FAILED, WORK
 from pyspark_nats.sink import marker_cache
@@ -80,7 +80,7 @@ def test_events_whose_output_is_published_are_not_skipped_silently(
     power: Power, hand: Hand, monkeypatch: pytest.MonkeyPatch, again: int, is_confirmed: bool
 ) -> None:
     # One server has one clock.
-    monkeypatch.setattr(input_check, "CLOCKS_MS", 0)
+    monkeypatch.setattr(start_offsets, "CLOCKS_MS", 0)
     app = begun(hand, "A")
     hand.publish("A", 1, 2, 3)
     worked(hand)

@@ -21,10 +21,10 @@ import orjson
 
 from mesh.control import instance_lifecycle as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
-from mesh.spark import backlog, drain, input_check, snapshot_migration
+from mesh.spark import drain, instance_metrics, snapshot_migration
+from mesh.spark import start_offsets as input_check
 from mesh.spark.dedicated_query import observing, query
-from mesh.spark.instance_failures import is_nats_timeout, is_replaced, reason_of
-from mesh.spark.instance_metrics import InstanceMetrics
+from mesh.spark.instance_metrics import InstanceMetrics, is_nats_timeout, is_replaced, reason_of
 from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.part_states import mirror, restore_parts, state_of, write_wakeups
 from mesh.spark.shared_query import members, pacing
@@ -299,8 +299,10 @@ class DedicatedInstance:
             run.shared = self._share(_end_offsets(progress), run.directory, run.shared)
             run.shared_at_s = now_s
         if now_s - run.reported_at_s >= pacing.REPORT_S:
-            counted = backlog.waiting(self._context, _consumed(progress))
-            self._metrics.behind = backlog.total([counted]) if counted else self._metrics.behind
+            counted = instance_metrics.waiting(self._context, _consumed(progress))
+            self._metrics.behind = (
+                instance_metrics.total([counted]) if counted else self._metrics.behind
+            )
             self._report()
             run.reported_at_s = now_s
 

@@ -21,10 +21,15 @@ from typing import TYPE_CHECKING, Final
 from mesh.control import instance_lifecycle as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.model.cluster import InstanceState
-from mesh.spark import backlog
+from mesh.spark import instance_metrics
 from mesh.spark.dedicated_query.instance import DedicatedInstance
-from mesh.spark.instance_failures import first_line, is_nats_timeout, is_replaced, message_of
-from mesh.spark.instance_metrics import InstanceMetrics
+from mesh.spark.instance_metrics import (
+    InstanceMetrics,
+    first_line,
+    is_nats_timeout,
+    is_replaced,
+    message_of,
+)
 from mesh.spark.shared_query import members, pacing, work
 from mesh.spark.shared_query.instance_snapshots import InstanceSnapshots
 from mesh.spark.shared_query.work import UNANSWERED
@@ -393,10 +398,12 @@ class SharedInstance:
                 if not read:
                     self._is_counting = False
                     return
-            counts = {part: backlog.waiting(self._context, at) for part, at in read.items()}
+            counts = {
+                part: instance_metrics.waiting(self._context, at) for part, at in read.items()
+            }
             with self._lock:
                 self._waiting |= {part: one for part, one in counts.items() if one is not None}
-                behind = backlog.total(self._waiting.values())
+                behind = instance_metrics.total(self._waiting.values())
                 self._is_changed |= behind != self._metrics.behind
                 self._metrics.behind = behind
                 self._quiet_until_s = 0.0

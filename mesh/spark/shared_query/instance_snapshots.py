@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mesh.spark import drain, input_check, snapshot_migration
+from mesh.spark import drain, snapshot_migration
+from mesh.spark import start_offsets as input_check
 from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.part_states import PARTS_AT_ONCE, mirror, restore_parts, state_of
 from mesh.spark.shared_query import members

@@ -19,8 +19,7 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from mesh.spark import class_archive
-from mesh.spark.shared_query.slot_network import Secret
-from mesh.spark.shared_query.slot_protocol import DONE
+from mesh.spark.shared_query.slot_network import DONE, Secret
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -23,14 +23,12 @@ import pyarrow as pa
 
 from mesh.spark.shared_query.at_work import AtWork, RemoteActivity
 from mesh.spark.shared_query.serving import REPORT_S, Serving
-from mesh.spark.shared_query.slot_network import connect
-from mesh.spark.shared_query.slot_protocol import DONE, Admit, Hello, Remove, Working
+from mesh.spark.shared_query.slot_network import DONE, Admit, Hello, Remove, Working, connect
 from mesh.telemetry import traces
 from pyspark_nats.protocol.connection import close_shared
 
 if TYPE_CHECKING:
-    from mesh.spark.shared_query.slot_network import Secret
-    from mesh.spark.shared_query.slot_protocol import Command, Report
+    from mesh.spark.shared_query.slot_network import Command, Report, Secret
     from mesh.spark.shared_query.work import Outcome
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 

@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh.spark.shared_query.at_work import AtWork, NotedWork
-from mesh.spark.shared_query.slot_protocol import Hello, Working
+from mesh.spark.shared_query.slot_network import Hello, Working
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mesh.spark.shared_query.at_work import SlotWork
     from mesh.spark.shared_query.members import Member
-    from mesh.spark.shared_query.slot_network import SessionLink, SlotListener
-    from mesh.spark.shared_query.slot_protocol import Command
+    from mesh.spark.shared_query.slot_network import Command, SessionLink, SlotListener
     from mesh.spark.shared_query.work import Outcome
 
 log = logging.getLogger(__name__)

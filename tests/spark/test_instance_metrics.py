@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.spark import backlog
+from mesh.spark import instance_metrics
 from mesh.spark.instance_io import ROUND_ROBIN_BLOCK
 from pyspark_nats.source.ranges import Blocks
 from tests.support.shared_query import Hand, HandClock, Instances, Snapshots, admitted
@@ -135,4 +135,4 @@ def test_deleted_messages_do_not_wait(hand: Hand) -> None:
 
 
 def test_parts_that_read_the_same_stream_wait_for_the_same_messages() -> None:
-    assert backlog.total([{"a": 5, "b": 2}, {"a": 7}, {"c": 1}]) == 7 + 2 + 1
+    assert instance_metrics.total([{"a": 5, "b": 2}, {"a": 7}, {"c": 1}]) == 7 + 2 + 1
