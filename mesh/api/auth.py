@@ -32,7 +32,7 @@ from mesh.api.responses import refusal_of
 from mesh.api.users import LoginCredentials, parse_basic
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
-from mesh.jetstream.audit_entries import AuditEntry
+from mesh.jetstream.audit import AuditEntry
 from mesh.jetstream.directory import PREFIX
 from mesh.model.access import ANYONE, Grant, Identity, Permission, current, lacking, within
 from mesh.model.access import needed as permission_needed

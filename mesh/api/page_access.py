@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.api.account_service import AccountService
 from mesh.api.auth import LOGIN, PATH_MAX, logged
 from mesh.errors import MeshError
-from mesh.jetstream.audit_entries import AuditEntry
+from mesh.jetstream.audit import AuditEntry
 from mesh.jetstream.sessions import refresh_token
 from mesh.model.access import ANYONE, Identity
 from mesh.model.sign_in import SignedIn

@@ -24,7 +24,7 @@ from mesh.api.account_service import AccountService
 from mesh.api.routing import serves
 from mesh.errors import MeshError
 from mesh.http.request_body import read_body
-from mesh.jetstream.provisioning import GROUP, NAMES, USER, identity_name
+from mesh.jetstream.directory import GROUP, NAMES, USER, identity_name
 from mesh.model.foreign_operations import ScimOperations
 
 if TYPE_CHECKING:

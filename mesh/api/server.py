@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from mesh.api.oidc import Provider
-    from mesh.jetstream.audit import Audit
-    from mesh.jetstream.audit_entries import AuditEntry
+    from mesh.jetstream.audit import Audit, AuditEntry
     from mesh.jetstream.directory import Directory
     from mesh.jetstream.secret_store import SecretStore
     from mesh.jetstream.sessions import UserSessions

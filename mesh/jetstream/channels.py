@@ -1,4 +1,10 @@
-"""JetStream streams of an app's channels: create, check, delete."""
+"""JetStream streams of an app's channels: create, check, delete.
+
+Retention of channels, changed and restored.
+
+A stream whose retention is extended has its former one in its metadata, so that any manager can
+restore it, and so that a retention that a person has set is never shortened.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
-from nats.js.errors import (
-    APIError,
-    NotFoundError,
-    ServiceUnavailableError,
-)
+from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from mesh.errors import MeshError
 from mesh.jetstream import journal, kv, snapshots
@@ -23,15 +25,17 @@ from mesh.model import names
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
+    from mesh.control.retention import Retention
     from mesh.model.app import AppSpec
     from mesh.model.cluster import Retired
     from mesh.model.values import JsonObject
     from mesh.settings import ChannelSettings
+
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +57,9 @@ PLACING_S: Final = 30.0
 #: hundreds takes 6 s and more, and a response may be lost with a connection.
 _CREATE_S = 2.0
 _CREATE_TIMES = 10
+
+#: Metadata of a stream: its retention before an extension, seconds.
+BEFORE: Final = "mesh.max_age_s"
 
 
 def js_streams(spec: AppSpec) -> Iterator[tuple[str, str]]:
@@ -379,3 +386,38 @@ async def _ensure_buckets(js: JetStreamContext, settings: ChannelSettings) -> No
         await kv.ensure_bucket(js, bucket, settings.replicas)
     await journal.ensure_stream(js, settings.replicas)
     await snapshots.ensure_buckets(js, settings.replicas)
+
+
+async def change(client: Client, retention: Retention) -> bool:
+    """Change the retention of a stream; whether the server has accepted it.
+
+    Raises:
+        TimeoutError: NATS did not answer; others of NATS.
+    """
+    info = await api_call(client, f"STREAM.INFO.{retention.js_stream}")
+    config = info.get("config")
+    if config is None:
+        return False
+    metadata = config.get("metadata") or {}
+    if retention.group:
+        metadata.setdefault(BEFORE, f"{config.get('max_age', 0) / 1e9:g}")
+    else:
+        metadata.pop(BEFORE, None)
+    config |= {"metadata": metadata, "max_age": int(retention.max_age_s * 1e9)}
+    # The window of duplicates may not be longer.
+    config["duplicate_window"] = min(config.get("duplicate_window", 0), config["max_age"])
+    answer = await api_call(client, f"STREAM.UPDATE.{retention.js_stream}", config)
+    return "error" not in answer
+
+
+async def ages_s(client: Client, sequences: Mapping[str, int], now_s: float) -> dict[str, float]:
+    """By stream: the age of a message; none for one that is not there (yet)."""
+    ages = {}
+    for js_stream, sequence in sequences.items():
+        try:
+            message = await client.jetstream().get_msg(js_stream, sequence)
+        except NotFoundError:
+            continue
+        if message.time is not None:
+            ages[js_stream] = now_s - message.time.timestamp()
+    return ages

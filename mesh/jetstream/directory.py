@@ -7,6 +7,11 @@
 
 Names are in base64 in keys, as they have signs that keys do not.  Passwords are argon2 hashes, and
 tokens 256 random bits of which the bucket has the digest: its content gives no access.
+
+Users and groups that an identity provider has provisioned (SCIM), as the directory keeps them.
+
+A resource is the JSON object of SCIM.  A user of the provider is called ``oidc:`` and its userName,
+which is compared without case: two spellings are one person, also when that person is disabled.
 """
 
 from __future__ import annotations
@@ -25,7 +30,6 @@ import orjson
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.jetstream.connection import UNREACHABLE
-from mesh.jetstream.provisioning import NAMES, provisioned
 from mesh.model import names
 from mesh.model.access import Grant, grant_of, grant_values
 from mesh.telemetry.logs import fields
@@ -36,8 +40,8 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
     from nats.js import JetStreamContext
 
-    from mesh.jetstream.provisioning import Provisioned
     from mesh.model.values import JsonMapping, JsonObject
+
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +54,54 @@ _SETUP: Final = "setup"
 _SETUPS_MAX: Final = 16
 _SILENCE_S: Final = 2.0
 _ANSWER_S: Final = 2.0
+
+USER: Final = "User"
+GROUP: Final = "Group"
+#: By kind, the attribute with the name.
+NAMES: Final = {USER: "userName", GROUP: "displayName"}
+
+
+@dataclass(frozen=True, slots=True)
+class Provisioned:
+    """A user of the provider."""
+
+    name: str
+    active: bool
+    #: Names of the groups, and values of the roles.
+    roles: tuple[str, ...]
+
+
+def identity_name(user_name: str) -> str:
+    """The name of a user of the provider."""
+    return f"oidc:{user_name}"
+
+
+def provisioned(
+    resources: Mapping[tuple[str, str], Mapping[str, object]],
+) -> dict[str, Provisioned]:
+    """The users of these resources by folded name.
+
+    Args:
+        resources: by kind and id; fields of another form are left out.
+    """
+    groups: dict[str, list[str]] = {}
+    for (kind, _), values in resources.items():
+        if kind == GROUP:
+            for member in _objects(values.get("members")):
+                groups.setdefault(str(member.get("value")), []).append(str(values["displayName"]))
+    users = {}
+    for (kind, id_), values in resources.items():
+        if kind == USER:
+            roles = [str(one.get("value")) for one in _objects(values.get("roles"))]
+            name = identity_name(str(values["userName"]))
+            # Without the attribute a user is active, as one is after POST of its name alone.
+            active = values.get("active", True) is not False
+            users[name.casefold()] = Provisioned(name, active, (*groups.get(id_, ()), *roles))
+    return users
+
+
+def _objects(value: object) -> Iterable[JsonMapping]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 @dataclass(frozen=True, slots=True)

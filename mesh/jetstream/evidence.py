@@ -21,7 +21,7 @@ from mesh.control.verification import (
     StreamEvidence,
 )
 from mesh.errors import MeshError
-from mesh.jetstream import channels, kv, retention, stream_positions
+from mesh.jetstream import channels, kv, stream_positions
 from mesh.jetstream.connection import api_call
 from mesh.jetstream.manifests import stored_manifest
 from mesh.model import names
@@ -159,7 +159,7 @@ def evidence_of(info: JsonMapping, now_s: float) -> StreamEvidence:
         allows_rollups=bool(config.get("allow_rollup_hdrs")),
         allows_atomic=bool(config.get("allow_atomic")),
         max_age_s=config.get("max_age", 0) / 1e9,
-        max_age_before_s=float((config.get("metadata") or {}).get(retention.BEFORE, 0)),
+        max_age_before_s=float((config.get("metadata") or {}).get(channels.BEFORE, 0)),
         max_bytes=max(0, config.get("max_bytes", 0)),
         bytes=state["bytes"],
         messages=state["messages"],

@@ -1,18 +1,25 @@
-"""Positions of JetStream streams with their producers' markers, read consistently; new markers."""
+"""Positions of JetStream streams with their producers' markers, read consistently; new markers.
+
+Resolving where an app begins to read: a place in words to a sequence of each stream.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from nats.js.errors import NotFoundError
+from nats.js.errors import APIError, NotFoundError
 
 from mesh.control.restoring import JetStreamState
 from mesh.jetstream import log_reader
+from mesh.jetstream.connection import api_call
 from mesh.jetstream.log_reader import direct_get
 from mesh.model import names
 from mesh.model.backup import StreamCut
+from mesh.model.begin import StartPositionKind
+from pyspark_nats.protocol.jetstream import TIME_MAX_MS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -20,12 +27,18 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
+    from mesh.model.begin import StartPosition
+
+
 #: No writer of the mesh has an epoch as high.
 _NO_EPOCH: Final = 2**53
 #: Time of the server to answer, seconds.
 _ANSWER_S: Final = 5.0
 #: Payload for a producer that has published nothing; a trigger's has a start.
 _NO_MARKER: Final = '{"position":-1,"start_ms":0}'
+
+#: The server's code for a stream without such a message.
+_NO_MESSAGE = 10037
 
 
 async def state(client: Client, js_stream: str) -> JetStreamState | None:
@@ -190,3 +203,44 @@ async def _put(client: Client, js_stream: str, producer: str, payload: str, epoc
         f"{names.marker_subject(js_stream)}.{producer}",
         orjson.dumps(values),
     )
+
+
+async def skipped_positions(
+    client: Client, streams: Iterable[str], begin: StartPosition
+) -> dict[str, int]:
+    """The last sequence to skip of each JetStream stream; none for a stream that is read whole.
+
+    A position before the first stored message means that message; one after the end, the end.
+    """
+    if begin.kind is StartPositionKind.EARLIEST:
+        return {}
+    positions = {}
+    for stream in streams:
+        try:
+            state = (await client.jetstream().stream_info(stream)).state
+        except NotFoundError:
+            continue
+        match begin.kind:
+            case StartPositionKind.LATEST:
+                place = state.last_seq
+            case StartPositionKind.SEQUENCE:
+                place = begin.sequence - 1
+            case StartPositionKind.TIME:
+                place = await _before(client, stream, begin.time_ms, state.last_seq)
+        positions[stream] = min(max(place, state.first_seq - 1), state.last_seq)
+    return {stream: place for stream, place in positions.items() if place > 0}
+
+
+async def _before(client: Client, stream: str, time_ms: int, last: int) -> int:
+    """The sequence just below that of the first message not older than ``time_ms``."""
+    moment = datetime.fromtimestamp(min(time_ms, TIME_MAX_MS) / 1000, UTC).isoformat(
+        timespec="milliseconds"
+    )
+    request = {"start_time": moment.replace("+00:00", "Z"), "next_by_subj": ">"}
+    answer = await api_call(client, f"STREAM.MSG.GET.{stream}", request)
+    if "message" in answer:
+        return int(answer["message"]["seq"]) - 1
+    if answer["error"].get("err_code") != _NO_MESSAGE:
+        # As that JetStream is away for now: the app would skip all that is stored.
+        APIError.from_error(answer["error"])
+    return last

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
-from mesh.jetstream import log_reader, start_positions
+from mesh.jetstream import log_reader, stream_positions
 from mesh.lineage.replay import events_of
 from mesh.model import names
 
@@ -107,10 +107,10 @@ async def _messages(
     state = info.state
     first, end = state.first_seq, state.last_seq
     if since is not None:
-        skipped = await start_positions.skipped_positions(client, [js_stream], since)
+        skipped = await stream_positions.skipped_positions(client, [js_stream], since)
         first = max(first, skipped.get(js_stream, 0) + 1)
     if until is not None:
-        skipped = await start_positions.skipped_positions(client, [js_stream], until)
+        skipped = await stream_positions.skipped_positions(client, [js_stream], until)
         end = skipped.get(js_stream, 0)
     first = max(first, end - _MESSAGES_EACH * last + 1)
     marker = f"{names.marker_subject(js_stream)}."

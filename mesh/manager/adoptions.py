@@ -19,7 +19,7 @@ from mesh.control.cluster_state import cluster_state_of
 from mesh.errors import MeshError
 from mesh.files import scratch
 from mesh.jetstream import stream_positions
-from mesh.jetstream.adopted import AdoptedStates
+from mesh.jetstream.forks import AdoptedStates
 from mesh.manager.desired_state import until
 from mesh.model import names
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from mesh.control import backfilling
 from mesh.errors import MeshError
-from mesh.jetstream import snapshots, start_positions, stream_positions
+from mesh.jetstream import snapshots, stream_positions
 from mesh.jetstream.connection import connector_options
 from mesh.jetstream.history_checkpoints import HistoryCheckpoints
 from mesh.manager.history_runs import COMMAND, HistoryRunner
@@ -256,5 +256,5 @@ class Backfills:
             return {one: state.last for one, state in states.items()}, True
         last_before: dict[str, int] = {}
         if end.kind is StartPositionKind.TIME:
-            last_before = await start_positions.skipped_positions(self._client, streams, end)
+            last_before = await stream_positions.skipped_positions(self._client, streams, end)
         return backfilling.cuts(end, states, last_before, self._clock.wall_ms()), is_of_input

@@ -17,7 +17,7 @@ import orjson
 from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
-from mesh.jetstream import channels, start_positions
+from mesh.jetstream import channels, stream_positions
 from mesh.jetstream.refusals import refusals
 from mesh.manager.deployed import Deployed, Preview, refuse_edit, refuse_lost_input
 from mesh.manager.desired_state import until, until_removed
@@ -169,7 +169,7 @@ class Deployments:
             if history is not None:
                 passed = await history.run(record, tell)
             else:
-                passed = await start_positions.skipped_positions(
+                passed = await stream_positions.skipped_positions(
                     self._client, spec.external_streams, begin
                 )
             return replace(record, spec=with_start_positions(spec, passed))

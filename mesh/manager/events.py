@@ -15,7 +15,7 @@ from nats.js.errors import NoStreamResponseError
 
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
-from mesh.jetstream import connector_replay, failed
+from mesh.jetstream import failed
 from mesh.jetstream.refusals import unreachable
 from mesh.manager.streams import channel_of
 from mesh.model import names
@@ -128,7 +128,7 @@ class AppEvents:
             for id_ in await self._ids(app, ids):
                 entry = await _answer_of(failed.entry_of(self._js, app, id_))
                 if entry.get("connector") and not to_stream:
-                    await _answer_of(connector_replay.send(self._client, app, entry, data))
+                    await _answer_of(failed.send(self._client, app, entry, data))
                     await _answer_of(failed.discard(self._js, app, id_))
                 else:
                     await _answer_of(failed.replay(self._js, app, id_, streams, data))

@@ -12,14 +12,7 @@ from mesh.control import forking, restoring
 from mesh.control.forking import Beginning, PlaceKind
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
-from mesh.jetstream import (
-    backups,
-    channels,
-    fork_copies,
-    snapshots,
-    start_positions,
-    stream_positions,
-)
+from mesh.jetstream import backups, channels, forks, snapshots, stream_positions
 from mesh.jetstream.refusals import refusals
 from mesh.manager.deployments import MAKING
 from mesh.model.backup import StreamCut
@@ -173,7 +166,7 @@ class Forks:
         self, position: StartPosition, logs: Mapping[str, JetStreamState]
     ) -> dict[str, int]:
         """By stream the last sequence before a position; 0 where that may be gone."""
-        sequences = await start_positions.skipped_positions(self._client, logs, position)
+        sequences = await stream_positions.skipped_positions(self._client, logs, position)
         for stream, log in logs.items():
             is_oldest = sequences.get(stream, 0) <= log.first - 1
             exact = position.kind is StartPositionKind.SEQUENCE and position.sequence >= log.first
@@ -231,7 +224,7 @@ class Forks:
                 return dict(last_before)
             time_ms = int(min(times) * 1000)
             position = StartPosition(StartPositionKind.TIME, time_ms=time_ms)
-        others = await start_positions.skipped_positions(self._client, streams, position)
+        others = await stream_positions.skipped_positions(self._client, streams, position)
         return {**dict.fromkeys(streams, 0), **others, **last_before}
 
     async def _message(self, stream: str, sequence: int) -> RawStreamMsg | None:
@@ -263,7 +256,7 @@ class Forks:
         streams = _input_streams(spec)
         if position.kind is StartPositionKind.SEQUENCE:
             return dict.fromkeys(streams, position.sequence)
-        sequences = await start_positions.skipped_positions(self._client, streams, position)
+        sequences = await stream_positions.skipped_positions(self._client, streams, position)
         return {stream: sequences.get(stream, 0) for stream in streams}
 
     async def _make(
@@ -295,7 +288,7 @@ class Forks:
         async def fill(_: object) -> AppRecord:
             nonlocal copied
             for one in taken:
-                copied += await fork_copies.copy(self._client, one, self._settings.channels)
+                copied += await forks.copy(self._client, one, self._settings.channels)
             await channels.ensure_channels(self._client, spec, self._settings.channels)
             if chosen is not None:
                 await self._begin_with(chosen, record, taken)

@@ -46,7 +46,7 @@ from mesh.control.manager_state import (
     WriteLease,
 )
 from mesh.errors import MeshError
-from mesh.jetstream import apply, channels, kv, removal, sweeping
+from mesh.jetstream import apply, channels, kv, removal
 from mesh.jetstream.advisories import Advisories
 from mesh.jetstream.blob_store import BlobStore, open_blob_store
 from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options, while_open
@@ -224,12 +224,12 @@ class Manager:
     async def sweep(self) -> None:
         """Delete pieces without a snapshot now and then, while this manager leads, without end."""
         while True:
-            await asyncio.sleep(sweeping.INTERVAL_S)
+            await asyncio.sleep(removal.INTERVAL_S)
             if not self.leads:
                 continue
             try:
                 js = self.client.jetstream()
-                await sweeping.sweep(js, self.pieces, self.clock.wall_ms())
+                await removal.sweep(js, self.pieces, self.clock.wall_ms())
             # They cost space only; the next sweep finds them again.
             except Exception as error:
                 log.warning("pieces not swept", extra=fields(error=_text(error)))

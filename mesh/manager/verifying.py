@@ -21,7 +21,7 @@ from mesh.control.journal import JournalEntry
 from mesh.control.retention import needed, retentions
 from mesh.control.verification import Severity, findings
 from mesh.http.bounds import Bound
-from mesh.jetstream import channels, custody, evidence, retention
+from mesh.jetstream import channels, custody, evidence
 from mesh.jetstream.refusals import refusals
 from mesh.telemetry.logs import fields
 
@@ -130,9 +130,9 @@ class Verification:
     async def _keep(self, seen: Evidence, note: Callable[[JournalEntry], None]) -> None:
         """Let the retention of an app's streams follow its groups."""
         now_s = self._clock.wall_ms() / 1000
-        ages_s = await retention.ages_s(self._client, needed(seen), now_s)
+        ages_s = await channels.ages_s(self._client, needed(seen), now_s)
         for one in retentions(seen, ages_s):
-            if not await retention.change(self._client, one):
+            if not await channels.change(self._client, one):
                 continue
             message = f"keeps messages of {one.js_stream} for {one.max_age_s:,.0f} s"
             why = f"group {one.group} has not processed the oldest" if one.group else "as before"

@@ -1,4 +1,4 @@
-"""Payloads that a manager replays to a source or sink: see ``mesh.jetstream.connector_replay``."""
+"""Payloads that a manager replays to a source or sink: see ``mesh.jetstream.failed``."""
 
 from __future__ import annotations
 

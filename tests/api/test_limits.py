@@ -19,7 +19,7 @@ from tests.support.api import FakeService
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mesh.jetstream.audit_entries import AuditEntry
+    from mesh.jetstream.audit import AuditEntry
 
 VIEW: Final = (Grant(frozenset({Permission.MONITOR})),)
 

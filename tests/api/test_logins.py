@@ -33,7 +33,7 @@ from tests.support.clocks import MovedClock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from mesh.jetstream.audit_entries import AuditEntry
+    from mesh.jetstream.audit import AuditEntry
     from mesh.jetstream.server import NatsServer
 
 pytestmark = pytest.mark.nats

@@ -13,7 +13,7 @@ from mesh.clock import SystemClock
 from mesh.control.verification import KINDS, findings
 from mesh.jetstream import evidence
 from mesh.jetstream.blob_store import JETSTREAM, open_blob_store
-from mesh.jetstream.retention import BEFORE
+from mesh.jetstream.channels import BEFORE
 from mesh.manager.manager import running
 from mesh.model import names
 from mesh.settings import ChannelSettings, ManagerSettings, NatsSettings, Settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,21 +14,24 @@ from nats.js.errors import NotFoundError
 
 from mesh.control.actions import RemoveApp
 from mesh.jetstream import channels, kv, removal
-from mesh.jetstream.blob_store import open_blob_store
+from mesh.jetstream.blob_store import JETSTREAM, open_blob_store
 from mesh.jetstream.connection import close, connect, listen
 from mesh.model import codec, names
 from mesh.model.cluster import AppRecord
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings
 from mesh.testing.cluster import watching
+from tests.support.snapshots import FIRST, SECOND, on_disk, restore, save, store_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
 
     from nats.js import JetStreamContext
 
     from mesh.jetstream.server import NatsServer
     from mesh.jetstream.watch import ClusterView
+
 
 pytestmark = pytest.mark.nats
 
@@ -111,3 +115,31 @@ async def test_nothing_is_kept_for_a_server_that_is_away(nats_server: NatsServer
     with pytest.raises(OutboundBufferLimitError):
         await client.jetstream().delete_stream("mesh-A-S")
     await close(client)
+
+
+@pytest.mark.parametrize("kind", [JETSTREAM, "path", "uri"])
+async def test_orphans_go_when_they_are_old_and_nothing_else_does(
+    nats_server: NatsServer, tmp_path: Path, kind: str
+) -> None:
+    shared = tmp_path / "shared"
+    store = {"path": str(shared), "uri": shared.as_uri()}.get(kind, JETSTREAM)
+
+    async with store_of(nats_server, store) as have:
+        first = have.snapshots(1)
+        await restore(first, tmp_path / "a")
+        await save(first, tmp_path / "b", 1, FIRST)
+        await save(first, tmp_path / "c", 2, SECOND)
+        kept = set(await have.pieces.listed())
+        # Of a killed save; of a backup; of an app without a snapshot.
+        others = {"i1/g/0/1-aaaa/q/7:b", "backups/A/r/g/0/0", "i2/g/0/1-bbbb/p"}
+        for name in others:
+            await have.pieces.put(name, b"x")
+        now_ms = time.time_ns() // 1_000_000
+        assert await removal.sweep(have.js, have.pieces, now_ms) == 0
+        assert set(await have.pieces.listed()) == kept | others
+        later_ms = now_ms + removal.AGE_MS + 60_000
+        assert await removal.sweep(have.js, have.pieces, later_ms) == 1
+        assert set(await have.pieces.listed()) == (kept | others) - {"i1/g/0/1-aaaa/q/7:b"}
+        assert await restore(have.snapshots(2), tmp_path / "d") == (
+            {"number": 2}, on_disk(SECOND),
+        )  # fmt: skip

@@ -7,7 +7,7 @@ from urllib.parse import urlparse
 import pytest
 from nats.aio.client import Server
 
-from mesh.jetstream.server_selection import HURRY_S, ServerSelection
+from mesh.jetstream.connection import HURRY_S, ServerSelection
 
 
 def servers(count: int) -> list[Server]:

@@ -10,7 +10,7 @@ from nats.aio.msg import Msg
 from nats.js.errors import ServiceUnavailableError
 
 from mesh.errors import MeshError
-from mesh.jetstream.start_positions import skipped_positions
+from mesh.jetstream.stream_positions import skipped_positions
 from mesh.manager.manager import running
 from mesh.model.begin import EARLIEST, StartPosition, StartPositionKind, parse_start_position
 from mesh.model.cluster import Assignment

@@ -13,8 +13,7 @@ import pytest
 from mesh.clock import SystemClock
 from mesh.control.journal import JournalEntry
 from mesh.jetstream import journal, kv
-from mesh.jetstream.audit import Audit
-from mesh.jetstream.audit_entries import AuditEntry
+from mesh.jetstream.audit import Audit, AuditEntry
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.directory import Directory, DirectoryUser
 from mesh.jetstream.journal import Journal

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.connect.contract import NodeAccess
 from mesh.errors import MeshError
-from mesh.jetstream import connector_replay
+from mesh.jetstream import failed
 from mesh.mapping import sink_mapper
 from mesh.mapping.contract import Refusal
 from mesh.model import names
@@ -140,7 +140,7 @@ async def test_events_of_a_message_share_a_payload_and_its_fate(nats_server: Nat
             await stage.until("counts", lambda: stage.reports[-1].events_out == 4)
             assert stage.reports[-1].errors == 2
             entry["id"] = 1
-            await connector_replay.send(stage.client, "Out", entry, None)
+            await failed.send(stage.client, "Out", entry, None)
             assert [e["event"]["n"] for e in end.bodies[2]] == [1, 3]
             assert end.keys[2] == "Out/T/inc/1.1"
     finally:

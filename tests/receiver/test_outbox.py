@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from mesh.errors import MeshError
-from mesh.jetstream import connector_replay
+from mesh.jetstream import failed
 from mesh.model.cluster import InstanceState
 from tests.support.connectors import staged
 from tests.support.sink_apps import APP, SINK, SPREAD, endpoints, events, numbers
@@ -203,12 +203,12 @@ async def test_a_refused_payload_is_replayed_to_its_destination_alone(
             entry["id"] = 7
             other.statuses = [409]
             with pytest.raises(MeshError) as refused:
-                await connector_replay.send(stage.client, "Out", entry, None)
+                await failed.send(stage.client, "Out", entry, None)
             assert refused.value.code == "MESH-A422"
-            await connector_replay.send(stage.client, "Out", entry, None)
+            await failed.send(stage.client, "Out", entry, None)
             assert numbers(other) == [0, 2, 1]
             assert numbers(one) == [0, 1, 2]
             assert other.keys[-1] == one.keys[1] == "Out/T/inc/2.0"
             await instance.stop()
             with pytest.raises(MeshError, match="can't be replayed to sink http 2 now"):
-                await connector_replay.send(stage.client, "Out", entry, None)
+                await failed.send(stage.client, "Out", entry, None)

@@ -8,7 +8,7 @@ import pytest
 
 from mesh.connect.contract import NodeAccess
 from mesh.errors import MeshError
-from mesh.jetstream import connector_replay
+from mesh.jetstream import failed
 from tests.support.connectors import staged
 from tests.support.source_apps import APP, file_app
 
@@ -31,9 +31,9 @@ async def test_a_line_that_was_not_read_is_replayed_to_the_mapper(
         (entry,) = await stage.until("the entry", stage.errors)
         entry["id"] = 1
         with pytest.raises(MeshError, match="refused again"):
-            await connector_replay.send(stage.client, "Doors", entry, None)
+            await failed.send(stage.client, "Doors", entry, None)
         for _ in range(2):
-            await connector_replay.send(stage.client, "Doors", entry, b"a,5\nb,6")
+            await failed.send(stage.client, "Doors", entry, b"a,5\nb,6")
         assert [e["n"] for e in await stage.events("S")] == [5, 6]
 
 
@@ -51,5 +51,5 @@ async def test_a_replayed_payload_has_the_properties_of_the_first(
         await stage.until_running(stage.start("receiver-S"))
         (entry,) = await stage.until("the entry", stage.errors)
         assert entry["options"] == {"file.name": "in.csv"}
-        await connector_replay.send(stage.client, "Doors", {**entry, "id": 1}, b"7")
+        await failed.send(stage.client, "Doors", {**entry, "id": 1}, b"7")
         assert await stage.events("S") == [{"k": "in.csv", "n": 7}]

@@ -14,7 +14,7 @@ from tests.support.api import TEXT, FakeService
 
 if TYPE_CHECKING:
     from mesh.api.users import LoginCredentials
-    from mesh.jetstream.audit_entries import AuditEntry
+    from mesh.jetstream.audit import AuditEntry
     from mesh.model.access import Grant
 
 

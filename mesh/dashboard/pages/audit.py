@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard.rendering import PageView
 from mesh.errors import MeshError
-from mesh.jetstream.audit import SEARCHED, filter_of
-from mesh.jetstream.audit_entries import result_of
+from mesh.jetstream.audit import SEARCHED, filter_of, result_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -1,18 +1,24 @@
 """States that groups of an app take over from its fork, beside the snapshots of the app.
 
 A state of the fork is copied when the promotion begins: the fork runs on, and replaces its own.
+
+Copies of ranges of an app's inner channels into those of its fork, with the same sequences.
+
+The fork's groups begin with snapshots whose positions are sequences of the first app's channels.
+So the copies keep them: the stream begins at the first sequence of the range, and a place without a
+message gets a marker of no producer.
 """
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from nats.js.errors import KeyNotFoundError
 
-from mesh.jetstream import kv
+from mesh.jetstream import channels, kv, log_reader
 from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.manifests import stored_manifest
 from mesh.model import names
@@ -21,12 +27,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from nats.aio.client import Client
     from nats.js import JetStreamContext
 
+    from mesh.control.forking import Copy
     from mesh.jetstream.blob_store import BlobStore
+    from mesh.settings import ChannelSettings
+
 
 #: Reads of a snapshot that is replaced meanwhile.
 _TRIES = 5
+
+#: Producer of the markers in the places of messages that are gone; no group has the name.
+_FILLER: Final = "_gap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +152,31 @@ def _file(directory: Path, piece: str) -> Path:
     from mesh.spark.local_state import LocalState
 
     return LocalState(directory).piece_path(piece)
+
+
+async def copy(client: Client, span: Copy, settings: ChannelSettings) -> int:
+    """Make the stream of a copy and fill it; the number of messages.
+
+    Events without a time of their own get that at which the first app's channel stored them.
+    """
+    await channels.ensure_stream(
+        client, span.target, span.subject, settings, first_seq=span.after + 1
+    )
+    js = client.jetstream()
+    prefix = names.marker_subject(span.source)
+    filler = f"{names.marker_subject(span.target)}.{_FILLER}"
+    next_, count = span.after + 1, 0
+    async for one in log_reader.read(client, span.source, span.after + 1, span.to):
+        while next_ < one.sequence:
+            next_ = (await js.publish(filler, b"{}")).seq + 1
+        if one.subject.startswith(f"{prefix}."):
+            # Markers of the first app say nothing about the fork's producers.
+            next_ = (await js.publish(filler, b"{}")).seq + 1
+            continue
+        headers = {names.EVENT_TIME_HEADER: str(one.time_ms), **one.headers}
+        clean_headers = {k: v for k, v in headers.items() if not k.startswith("Nats-")}
+        next_ = (await js.publish(span.subject, one.data, headers=clean_headers)).seq + 1
+        count += 1
+    while next_ <= span.to:
+        next_ = (await js.publish(filler, b"{}")).seq + 1
+    return count
