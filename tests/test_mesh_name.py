@@ -16,7 +16,7 @@ import pytest
 from mesh import mesh_name
 from mesh.errors import MeshError
 from mesh.jetstream.connection import close, connect
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from mesh.settings import NatsSettings, Settings, load
 from mesh.testing.processes import Processes
 

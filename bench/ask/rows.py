@@ -19,8 +19,8 @@ from mesh.model.stored import Backend, MergeRule, StoredColumn, StoredTable, row
 from mesh.model.types import AttributeType
 from mesh.store import copying
 from mesh.store.merging import merge_rows
-from mesh.store.rows import merged, values
 from mesh.store.schema import sql_table
+from mesh.store.values import merged, values
 from mesh.store.writer import StoredRows, StoreWriter
 from tests.support import databases
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.jetstream import server
 from mesh.jetstream.accounts import MESH
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from mesh.settings import NatsSettings
 from tests.support.secured import READER, Secured
 

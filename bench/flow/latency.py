@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from bench.connector.harness import Figure
 from bench.flow.meter import Job, Measured
 from bench.mesh import harness
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from tests.support.secured import PUBLISHER, READER
 
 if TYPE_CHECKING:

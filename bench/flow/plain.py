@@ -19,7 +19,7 @@ import orjson
 
 from bench.connector.plain import acks
 from bench.connector.wire import Access, Wire
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -24,7 +24,7 @@ from bench.connector.wire import Access
 from bench.flow.latency import APPS, HEAD
 from bench.flow.meter import Job, Measured
 from mesh.jetstream import server
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from tests.support.shared_query import Hand, Instances, admitted
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import psutil
 from bench.connector.harness import Figure
 from bench.mesh import harness, scaling
 from mesh.jetstream.journal import read
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -30,7 +30,7 @@ from mesh.files.private_files import write_private
 from mesh.jetstream import server
 from mesh.model.addresses import split_list
 from mesh.model.nats_roles import NatsRole, inbox
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from mesh.settings import FunctionSettings, NatsSettings, Settings, to_yaml
 
 if TYPE_CHECKING:

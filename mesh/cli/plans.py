@@ -20,12 +20,22 @@ from mesh.cli.options import (
     stem_of,
     takes_cluster,
 )
-from mesh.cli.output import Output, pointing_at, read_source, show, show_error, show_json
+from mesh.cli.output import (
+    Output,
+    counted,
+    pointing_at,
+    read_source,
+    show,
+    show_error,
+    show_json,
+    show_table,
+)
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:
     from mesh.client import ClientContext
     from mesh.model.app import AppSpec
+    from mesh.model.values import JsonObject
 
 OldArgument = Annotated[
     Path, typer.Argument(help="The text that runs, '-' for standard input.", metavar="OLD")
@@ -137,7 +147,6 @@ def plan(
 
 def _guarantees(text: str, cluster: ClientContext, output: PlanOutput) -> None:
     from mesh.cli.client import CommandClient
-    from mesh.cli.guarantees import show
 
     if output in (PlanOutput.DOT, PlanOutput.SVG):
         raise typer.BadParameter("--on-cluster has no picture: --output text or json")
@@ -146,7 +155,27 @@ def _guarantees(text: str, cluster: ClientContext, output: PlanOutput) -> None:
     if output is PlanOutput.JSON:
         show_json(answer["guarantees"])
     else:
-        show(answer["guarantees"] or {})
+        _show_guarantees(answer["guarantees"] or {})
+
+
+def _show_guarantees(guarantees: JsonObject) -> None:
+    """Print a row for each place, then reasons and remedies."""
+    rows = guarantees["rows"]
+    failures = list(dict.fromkeys(row["failure"] for row in rows))
+    places: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        places.setdefault((row["place"], row["name"]), {})[row["failure"]] = row["holds"]
+    show_table(
+        ("place", "name", *failures),
+        [(*place, *map(held.get, failures)) for place, held in places.items()],
+    )
+    synced_s = guarantees["sync_interval_s"]
+    shown = "not stated, 2 minutes assumed" if synced_s is None else f"{synced_s:g} s"
+    servers = counted(len(guarantees["servers"]) or 1, "server")
+    replicas = guarantees["replicas"]
+    typer.echo(f"{servers} seen, channels.replicas: {replicas}, sync_interval: {shown}")
+    for line in guarantees["summary"]:
+        typer.echo(f"- {line}")
 
 
 def _what_if(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh.cli.options import FilesArgument, OutputOption, VarOption, filled, parse_variables  # noqa: TC001 - typer reads them
+from mesh.cli.options import FilesArgument, OutputOption, VarOption, filled, parse_variables
 from mesh.cli.output import Output, pointing_at, read_source, show_json, shown_path
 from mesh.errors import MeshError
 from mesh.processes.progress import working

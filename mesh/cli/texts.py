@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-# typer reads the annotations when the command line is built.
-from mesh.cli.options import (  # noqa: TC001
+from mesh.cli.options import (
     FilesArgument,
     NameOption,
     OutputOption,

@@ -4,9 +4,8 @@ A pure function from the present workers and the current placement to the wanted
 instance that fits somewhere is placed: if the suitable workers are full, other instances move to
 make room (the shortest augmenting path of a bipartite matching).
 
-The workers that placement can use, and the admission of each.
-
-Derived from heartbeats and from requests of operators.
+The workers that it can use, and the admission of each, are derived from heartbeats and from
+requests of operators.
 """
 
 from __future__ import annotations

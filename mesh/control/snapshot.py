@@ -1,6 +1,6 @@
 """Input of a decision: the cluster's records as one observer has seen them.
 
-A view of the cluster's records, built by one observer from the changes that it receives.
+The observer builds its view of them from the changes that it receives.
 
 Revisions of a bucket grow, so an older one that arrives late is ignored.  They go back if NATS has
 lost the bucket's last writes, or its stream was restored or made again.  So an observer that reads

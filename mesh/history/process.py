@@ -15,20 +15,28 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import mesh
 from mesh.errors import MeshError
-from mesh.history.reader import reader_of
+from mesh.history.files import HistoryFiles
+from mesh.history.iceberg import HistoryIceberg
 from mesh.history.run import HistoryRun
+from mesh.history.streams import history_stream
+from mesh.history.tables import HistoryTable
 from mesh.model import codec
 from mesh.model.history import HistoryCheckpoint, HistoryReport, HistoryTask
+from mesh.plan import history_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from mesh.history.reader import PastReader
+    import pyarrow as pa
+
     from mesh.history.rows import PastRows
+    from mesh.model.app import Channel
+    from mesh.model.history import HistoryInput
+
 
 #: Interval of reports, seconds.
 _REPORT_S: Final = 1.0
@@ -36,6 +44,42 @@ _REPORT_S: Final = 1.0
 _SHARE: Final = 0.05
 #: It yields to its manager when cores are busy.
 _NICE: Final = 5
+
+
+class PastReader(Protocol):
+    """Past events of one stream, in their order."""
+
+    def count(self) -> int:
+        """The number of rows; 0 if it is not known without reading them."""
+        ...
+
+    def batches(self, place: int = 0) -> Iterator[PastRows]:
+        """All rows after a place; MESH-C161 where they can't be read.
+
+        It is that of earlier rows; for a reader that counts, their number.
+        """
+        ...
+
+    def contents(self) -> str:
+        """A text that is another one as soon as the rows may be others."""
+        ...
+
+
+def reader_of(task: HistoryTask, entry: HistoryInput, channels: Sequence[Channel]) -> PastReader:
+    """The reader of an input, whose events enter by ``channels``; MESH-C161 for what is none."""
+    if history_addresses.is_stream(entry.path):
+        return history_stream(task, entry, channels)
+    return table_reader(task.root, entry, channels[0].stream.arrow, task.spec.name)
+
+
+def table_reader(root: str, entry: HistoryInput, schema: pa.Schema, app: str = "") -> PastReader:
+    """The reader of files or a table with these columns; MESH-C161 for what is none."""
+    if history_addresses.is_iceberg(entry.path):
+        return HistoryIceberg(history_addresses.iceberg_of(root, entry.path), schema, entry.time)
+    if history_addresses.is_table(entry.path):
+        place = history_addresses.table_of(root, entry.path)
+        return HistoryTable(place, schema, entry.time, app)
+    return HistoryFiles(root, entry.path, schema, entry.time)
 
 
 @dataclass

@@ -1,6 +1,4 @@
-"""JetStream streams of an app's channels: create, check, delete.
-
-Retention of channels, changed and restored.
+"""JetStream streams of an app's channels: create, check, delete, and change their retention.
 
 A stream whose retention is extended has its former one in its metadata, so that any manager can
 restore it, and so that a retention that a person has set is never shortened.

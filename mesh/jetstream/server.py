@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mesh.errors import MeshError
-from mesh.processes import child_process
+from mesh.processes import bounded_process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -155,7 +155,7 @@ def start(
         stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         # A Ctrl-C on the terminal is the parent's to handle; it ends the server last.
         start_new_session=True,
-        preexec_fn=child_process.die_with_parent(),
+        preexec_fn=bounded_process.die_with_parent(),
     )  # fmt: skip
     log.close()
     server = NatsServer(process, port, directory)

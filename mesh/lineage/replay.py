@@ -2,41 +2,123 @@
 
 The result is that of an instance, because operators depend on nothing but events and times
 (docs/design/dataflow.md), however the input was cut into runs.
+
+A group can be run again from the states of backups, for what the log no longer tells.  The log
+alone is better: an input that a state has taken in can't be left out of it any more.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from mesh.errors import MeshError
+from mesh.files import scratch
+from mesh.jetstream import backups
+from mesh.jetstream.blob_store import BlobMissingError
 from mesh.model.app import Format
 from mesh.model.values import Row
+from mesh.operators.base import State, subset
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
 from mesh.spark.instance_io import decoder_of
 from mesh.spark.live_partition import LivePartition, executor_of
+from mesh.spark.local_state import LocalState, Manifest
 from mesh.spark.stream_clock import IdleTime, StreamClock
 from pyspark_nats import decode
 from pyspark_nats.decode.limits import USUAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     import numpy.typing as npt
+    from nats.aio.client import Client
 
+    from mesh.jetstream.blob_store import BlobStore
     from mesh.jetstream.log_reader import LogMessage
-    from mesh.lineage.bases import Base
-    from mesh.model.app import Channel
+    from mesh.model.app import Channel, GroupSpec
+    from mesh.model.cluster import AppRecord
     from mesh.spark.instance_io import InstanceIO
 
     Bools = npt.NDArray[np.bool_]
+
     Longs = npt.NDArray[np.int64]
+
+
+#: Backups that are looked at for one event, the newest that may serve first.
+_EXAMINED_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The state of a part of a group in a backup."""
+
+    revision: str
+    manifest: Manifest
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """The backups of an app.
+
+    Args:
+        client: the connection.
+        pieces: the store of backups.
+        record: the app.
+    """
+
+    client: Client
+    pieces: BlobStore
+    record: AppRecord
+
+    async def before(self, group: GroupSpec, part: str, position: int) -> AsyncIterator[Base]:
+        """States of a part in which a row of this position is still to come, the newest first."""
+        left = _EXAMINED_MAX
+        for one in reversed(await backups.list_backups(self.client, self.record.spec.name)):
+            base = await self._of(one, group, part)
+            if base is not None and outputs(base.manifest) < position:
+                yield base
+                left -= 1
+            if not left:
+                return
+
+    async def _of(self, one: Any, group: GroupSpec, part: str) -> Base | None:
+        """The state of a part in a backup; None for one of another text, or that is gone."""
+        try:
+            backup = await backups.read(self.pieces, one)
+            stored = next(
+                (p for p in backup.parts if (p.group, p.part) == (group.name, part)), None
+            )
+            if stored is None or backup.record.incarnation != self.record.incarnation:
+                return None
+            manifest = Manifest.from_bytes(stored.manifest.encode())
+            if (manifest.text, manifest.resets) != (group.text, group.resets):
+                return None
+            with scratch.directory("lineage") as directory:
+                local = LocalState(directory)
+                paths = {name: local.piece_path(piece) for piece, name in stored.objects.items()}
+                await self.pieces.fetch(paths)
+                # Its files are mapped, and may be removed.
+                return Base(one.revision, manifest, local.load(manifest))
+        except (MeshError, BlobMissingError):
+            return None
+
+
+def reached(manifest: Manifest) -> dict[str, int]:
+    """By JetStream stream: the last sequence that a state includes."""
+    return {stream: sequence for stream, sequence, _ in manifest.position_of.streams}
+
+
+def outputs(manifest: Manifest) -> int:
+    """The number of rows that a part has emitted by then."""
+    scalars = subset(State({}, dict(manifest.scalars)), "own").scalars
+    return int(scalars.get("outputs", 0))
 
 
 @dataclass(frozen=True, slots=True)

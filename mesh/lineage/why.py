@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from mesh.errors import MeshError
-from mesh.lineage.bases import reached
 from mesh.lineage.contributors import inputs_of
 from mesh.lineage.reading import REPLAYED_MAX, RangeReader, position_of, subject_of, too_many
-from mesh.lineage.replay import GroupReplay, events_of
+from mesh.lineage.replay import GroupReplay, events_of, reached
 from mesh.model import names
 from mesh.model.app import GroupKind
 from mesh.model.cluster import Assignment
@@ -33,9 +32,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.jetstream.log_reader import LogMessage
-    from mesh.lineage.bases import Base, Bases
     from mesh.lineage.contributors import Bools
-    from mesh.lineage.replay import EmittedRow, ReplayedEvents
+    from mesh.lineage.replay import Base, Bases, EmittedRow, ReplayedEvents
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.cluster import AppRecord
     from mesh.model.values import Row

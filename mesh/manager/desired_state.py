@@ -1,6 +1,6 @@
 """Desired state in the apps bucket: lookup in the local view, and writes by compare-and-set.
 
-Waits for conditions of the cluster.
+Waits for conditions of the cluster are here too.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from mesh.jetstream.history_checkpoints import HistoryCheckpoints
 from mesh.model import codec, names
 from mesh.model.history import HistoryReport
 from mesh.plan.history_addresses import is_stream
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence

@@ -63,7 +63,7 @@ from mesh.manager.supervision import Restarting, supervised
 from mesh.manager.tracing import Tracer, open_tracer
 from mesh.model import codec, names
 from mesh.model.cluster import NodeRecord, NodeRole
-from mesh.processes import machine, notify
+from mesh.processes import machine, signals
 from mesh.processes.signals import signalled
 from mesh.telemetry.logs import fields
 
@@ -468,7 +468,7 @@ async def run(settings: Settings, serve: Serve) -> None:
             return service.unready_reasons()
 
         async with (
-            notify.reporting(reasons) as notifier,
+            signals.reporting(reasons) as notifier,
             supervised({"API": partial(serve, service, announce)}),
         ):
             await signalled()

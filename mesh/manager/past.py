@@ -123,7 +123,7 @@ class PastQuestions:
     async def adopt(
         self, record: AppRecord, group: str, number: int, base: str, end: str, files: str
     ) -> str:
-        """The manifest of a fork's state where the app's is; see ``mesh.lineage.adopting``.
+        """The manifest of a fork's state where the app's is; see ``mesh.lineage.process``.
 
         Raises:
             MeshError: MESH-C153 for too much input; what ``mesh.lineage.process.adopt`` raises.
@@ -138,7 +138,7 @@ class PastQuestions:
         since: StartPosition | None,
         until: StartPosition | None,
     ) -> Any:
-        """The last events of streams in a range, and notes; see ``mesh.lineage.stored``."""
+        """The last events of streams in a range, and notes; see ``mesh.lineage.process``."""
         return await self._ask(f"{_MODULE}:stored", list(streams), last, since, until)
 
     async def _ask(self, function: str, *arguments: object) -> Any:

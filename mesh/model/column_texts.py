@@ -3,8 +3,6 @@
 A text that the column would change into another value, or refuse, has no form: a fraction that is
 cut, a zone that is dropped, a label that is unknown.  Sessions of the mesh show values in UTC, ISO
 dates, and intervals of PostgreSQL's style.
-
-Exact texts of dates, times and spans; see ``mesh.model.column_texts``.
 """
 
 from __future__ import annotations

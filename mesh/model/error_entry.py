@@ -9,7 +9,7 @@ An example of the first kind::
     {"stream": "S", "sequence": 7, "index": 0, "time_ms": 1570442400000, "group": "default",
      "reason": "attribute \"n\" is missing", "data": "{\"s\":\"x\"}"}
 
-Events as people hand them to a manager.
+``SimulatedEvent`` is an event as a person hands it to a manager.
 """
 
 from __future__ import annotations

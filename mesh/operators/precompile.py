@@ -21,7 +21,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from mesh.operators import loop_cache
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable

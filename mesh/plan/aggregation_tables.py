@@ -6,8 +6,6 @@ A row is that of a bucket that is over, and a group:
     [AGG_LAST_EVENT_TIMESTAMP], base values
 
 The columns in brackets are there with ``aggregate by``, the second one if there are latest values.
-
-Durations of aggregations: seconds, minutes, .. years, and their names in texts.
 """
 
 from __future__ import annotations

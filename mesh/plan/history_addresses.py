@@ -1,24 +1,18 @@
-"""Addresses of tables with past events.
+"""Addresses of past events: files, tables of a database or of Iceberg, and JetStream streams.
 
-postgresql://ada@db.example:5432/shop#public.orders      a URL, the table after '#'
-sqlite:///shop.db#orders                                 a file in manager.history_dir
-datasource:shop#orders                                   a database of stores.sources_file
+    postgresql://ada@db.example:5432/shop#public.orders      a URL, the table after '#'
+    sqlite:///shop.db#orders                                 a file in manager.history_dir
+    datasource:shop#orders                                   a database of stores.sources_file
 
-Addresses of Iceberg tables with past events.
+    orders/metadata/00002-9274643d.metadata.json      the metadata of a table in manager.history_dir
+    iceberg:warehouse#shop.orders                     a table of a catalog that PyIceberg knows
 
-orders/metadata/00002-9274643d.metadata.json      the metadata of a table in manager.history_dir
-iceberg:warehouse#shop.orders                     a table of a catalog that PyIceberg knows by name
+    nats:OLD_ORDERS                    a stream of the mesh's own servers
+    nats:OLD_ORDERS#orders.eu.>        its messages with such a subject
 
-A directory alone does not say which of its metadata is current; a catalog does.
-
-Addresses of JetStream streams with past events.
-
-nats:OLD_ORDERS                    a stream of the mesh's own servers
-nats:OLD_ORDERS#orders.eu.>        its messages with such a subject
-
-The stream of an app's channel is one as well; other streams of the mesh are not.
-
-The files that a path names, without reading them; a manager looks before it deploys the app.
+A directory alone does not say which metadata of a table of Iceberg is current; a catalog does.  The
+stream of an app's channel is one as well; other streams of the mesh are not.  The files that a path
+names are listed without reading them; a manager looks before it deploys the app.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Limits of a cluster: parts that operators run and a cluster can't yet, refused at planning.
+"""Limits: parts of an app that have no useful meaning, or that can't run yet, refused at planning.
 
-Limits of incremental aggregations: parts that operators can't run yet.
-
-Refusal of patterns and sequences that have no useful meaning.
+These are parts that operators run and a cluster can't, parts of incremental aggregations that
+operators can't run, and patterns and sequences that would never match.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Warnings of a deploy: sources that nothing reads, options that mean less, places of tables.
 
-Annotations that are probably misspelt: the engine passes any annotation, so they do nothing.
+Annotations that are probably misspelt are among them: the engine passes any annotation, so they do
+nothing.
 
 @sorce(type='http', ..)      opens no source
 @App:nam('Shop')             names no app

@@ -6,11 +6,14 @@ that renews the leader's lease or sends heartbeats.
 
 The process is started with the first call and kept.  It ends with its caller, because its pipe is
 closed then, and no call outlives its limit by more than ``GRACE_S``, because of an alarm.
+
+The kernel kills such a child when its parent ends, however it ends.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import os
 import resource
@@ -28,6 +31,7 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+
 T = TypeVar("T")
 
 #: Time for the process to import the planner, on a busy machine.
@@ -40,6 +44,8 @@ GRACE_S: Final = 5.0
 NICE: Final = 5
 #: Linux: sizes of the process in pages, the address space first.
 _STATM: Final = Path("/proc/self/statm")
+
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class Exceeded(Exception):
@@ -197,3 +203,29 @@ def _result(function: Callable[..., object] | str, arguments: tuple[object, ...]
         return Exceeded(f"It needs more than {MEMORY_BYTES >> 20} MB of memory.")
     except RecursionError:
         return Exceeded("It is nested too deeply.")
+
+
+def die_with_parent() -> Callable[[], None] | None:
+    """A ``preexec_fn`` that has the kernel kill the child when its parent ends, however it ends.
+
+    None where the kernel can't (macOS): there a child has to watch for itself.  The parent is the
+    *thread* that forks, so start children from threads that live as long as the process.
+    """
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # The parent may have gone between the fork and the request.
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
+
+
+def outlive_parent() -> None:
+    """Undo ``die_with_parent``; called by the child."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0)

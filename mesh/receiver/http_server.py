@@ -15,7 +15,7 @@ import uvicorn
 from mesh.connect.contract import NodeAccess
 from mesh.errors import MeshError
 from mesh.http.connections import BoundedServer, ConnectionLimits
-from mesh.http.unpacking import GZIP, Unpacker
+from mesh.http.web_answers import GZIP, Unpacker
 
 #: The usual limits.
 USUAL: Final = NodeAccess()

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from mesh.processes.child_process import die_with_parent, outlive_parent
+from mesh.processes.bounded_process import die_with_parent, outlive_parent
 
 #: Environment variable: path of the socket of the process that is ready.
 VARIABLE: Final = "MESH_SPARK_DAEMON"

@@ -1,11 +1,8 @@
-"""Counters of an instance, and its reports to the worker.
+"""Counters of an instance, its backlog and its errors, and its reports to the worker.
 
-Errors of an instance: the reason for users, and the cause that the life cycle asks for.
-
-Number of messages that wait for an instance: what the server has after what was read.
-
-Only the server's count is whole.  A reader does not know of messages that are on their way to it,
-and not of those that come while it is stuck.
+The backlog is what the server has after what was read, as only the server's count is whole.  A
+reader does not know of messages that are on their way to it, and not of those that come while it is
+stuck.
 """
 
 from __future__ import annotations

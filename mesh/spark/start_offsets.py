@@ -1,9 +1,8 @@
-"""Start offsets of an instance, from its snapshots and its assignment.
-
-Check, at a start of a group without state, that the input of its published output still exists.
+"""Start offsets of an instance, from its snapshots and its assignment, and the check of its input.
 
 A power failure may take the end of an input and leave the output.  New events then get sequences
-whose output is published, so that they would be skipped.
+whose output is published, so that they would be skipped.  So a group without state checks at its
+start that the input of its published output still exists.
 """
 
 from __future__ import annotations
@@ -86,7 +85,9 @@ def with_newest(
     }
 
 
-def check(io: InstanceIO, starts: Mapping[str, Mapping[str, int]], nats: Mapping[str, str]) -> None:
+def check_input(
+    io: InstanceIO, starts: Mapping[str, Mapping[str, int]], nats: Mapping[str, str]
+) -> None:
     """Check the input of each producer of an instance.
 
     Args:

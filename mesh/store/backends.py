@@ -59,7 +59,7 @@ class Writer(Protocol):
         """
 
     def find(self, table: StoredTable, clause: Clause) -> pa.RecordBatch:
-        """The rows of a table that a look-up finds, see ``mesh.store.rows.to_arrow``.
+        """The rows of a table that a look-up finds, see ``mesh.store.values.to_arrow``.
 
         Raises:
             MeshError: see ``open``.

@@ -18,9 +18,9 @@ from mesh.model.lookup import AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
 from mesh.model.stored import Backend
 from mesh.store.catalogue import columns_of, described, expect_key
 from mesh.store.engine import database_errors, engine_of
-from mesh.store.rows import to_arrow
 from mesh.store.schema import sql_table
 from mesh.store.sql import sa
+from mesh.store.values import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

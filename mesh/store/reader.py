@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from mesh.errors import MeshError
 from mesh.model.stored import Backend
 from mesh.store.engine import database_errors, engine_of
-from mesh.store.rows import to_arrow
 from mesh.store.schema import marker_table, sql_table
 from mesh.store.sql import sa
+from mesh.store.values import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,8 +27,8 @@ from mesh.store.engine import overtaken
 from mesh.store.reads import LIFE_MS, packed, unpacked
 from mesh.store.redis_client import check, connected, database_errors, warn_of_loss
 from mesh.store.redis_rows import Hashes, finder, text_of
-from mesh.store.rows import to_arrow
 from mesh.store.stored_rows import after, keys_of
+from mesh.store.values import to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

@@ -47,7 +47,6 @@ from mesh.store.refusals import (
     load_refused,
     refused_rows,
 )
-from mesh.store.rows import merged, to_arrow, values
 from mesh.store.schema import (
     create_tables,
     marker_table,
@@ -55,10 +54,10 @@ from mesh.store.schema import (
     refused_table,
     sql_table,
 )
-from mesh.store.splitting import write_most
 from mesh.store.sql import sa
 from mesh.store.stored_rows import StoredRows as StoredRows
-from mesh.store.stored_rows import after, in_order, keys_of
+from mesh.store.stored_rows import after, in_order, keys_of, write_most
+from mesh.store.values import merged, to_arrow, values
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

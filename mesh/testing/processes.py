@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

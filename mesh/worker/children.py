@@ -5,7 +5,7 @@ session.  The host starts with its first instance.  If it ends, another one gets
 it should run, in the same epoch: the ended one can't write any more.  A worker without Spark has
 the host alone.
 
-The session as the agent's child process, with one line per command and reply.
+The session takes one line per command and answers with one per reply.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mesh.errors import MeshError
 from mesh.files import scratch
 from mesh.functions import script_switch
 from mesh.model.cluster import InstanceState, InstanceStatus
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from mesh.processes.signals import end
 from mesh.telemetry import traces
 from mesh.telemetry.logs import fields

@@ -14,7 +14,7 @@ import orjson
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.model import names
 from mesh.model.question import is_inbox
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from mesh.processes.signals import end
 from mesh.telemetry.logs import fields
 from mesh.worker.children import environment_of, inherited

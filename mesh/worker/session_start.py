@@ -1,6 +1,6 @@
 """Steps of a session's start: native loops, the shared query, the warm-up.
 
-Channels of warm-up apps: their names, and the removal of those that killed sessions left.
+The channels of warm-up apps that killed sessions left are removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mesh.jetstream import channels
 from mesh.jetstream.connection import UNREACHABLE, api_call
 from mesh.model import names
 from mesh.operators import loop_cache
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from mesh.spark import cluster, warmup
 from mesh.spark import session as spark_session
 from mesh.spark.shared_query.query import SCRIPTS, SHARED, SharedQuery

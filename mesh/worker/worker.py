@@ -15,7 +15,7 @@ from mesh.jetstream import channels
 from mesh.jetstream.connection import close, connect, while_open
 from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
-from mesh.processes import java, machine, notify
+from mesh.processes import java, machine, signals
 from mesh.processes.signals import end, signalled
 from mesh.worker import probes, state_directory
 from mesh.worker.agent import Agent
@@ -43,7 +43,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
     """
     async with (
         probes.serving(settings.worker) as served,
-        notify.reporting(lambda: worker_reasons(served.state)) as notifier,
+        signals.reporting(lambda: worker_reasons(served.state)) as notifier,
         _running(settings, served) as task,
     ):
         try:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from mesh.cli.commands import app
 from mesh.jetstream import server
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from pyiceberg.utils.config import Config
 
 from mesh.errors import MeshError
 from mesh.history.iceberg import HistoryIceberg
-from mesh.history.reader import table_reader
+from mesh.history.process import table_reader
 from mesh.model.history import HistoryInput
 from mesh.plan.history_addresses import check_catalog, iceberg_of
 

@@ -11,7 +11,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.jetstream import log_reader
 from mesh.lineage import outputs, reading
-from mesh.lineage.bases import Bases
+from mesh.lineage.replay import Bases
 from mesh.lineage.why import Lineage
 from mesh.model import codec
 from mesh.model.lineage import Budget

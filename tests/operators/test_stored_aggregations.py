@@ -21,7 +21,7 @@ from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.executor import ExecutionMode, Executor
 from mesh.plan.bind import bind
 from mesh.spark.store_output import StoreOutput
-from mesh.store.rows import merged, to_arrow
+from mesh.store.values import merged, to_arrow
 from tests.support.examples import examples
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
 

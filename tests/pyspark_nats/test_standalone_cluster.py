@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from tests.support.standalone import DEADLINE_S, WORKERS, Standalone, environment, kill_tree
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from mesh.connect.contract import Context, NodeAccess, Record, UnavailableError
 from mesh.connect.spec import Role
 from mesh.errors import MeshError
 from mesh.jetstream import server as nats
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from mesh.receiver.types.file_sftp import SftpFiles
 from mesh.receiver.types.file_sink import FileSink
 from mesh.testing.connectors import ConnectorScenario, Stage, conform

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from mesh.cli import install as machine_files
 from mesh.cli.commands import app
-from mesh.cli.install import MachineRole
+from mesh.cli.install import MachineRole, files_of
 from mesh.errors import MeshError
 from mesh.settings import Settings, load
 from tests.support.paths import ROOT
@@ -213,6 +212,4 @@ def test_what_can_not_work_is_refused(
 
 def test_settings_that_are_no_file_of_nats_config_are_refused() -> None:
     with pytest.raises(MeshError, match="no file of mesh nats-config"):
-        machine_files.files_of(
-            MachineRole.WORKER, "", {"worker.yaml": "a: b", "worker.nk": "S"}, "/m"
-        )
+        files_of(MachineRole.WORKER, "", {"worker.yaml": "a: b", "worker.nk": "S"}, "/m")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.jetstream import server
-from mesh.processes.notify import Notifier, take_from
+from mesh.processes.signals import Notifier, take_from
 from tests.support.agents import WORKER
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from mesh.errors import MeshError
-from mesh.history.reader import table_reader
+from mesh.history.process import table_reader
 from mesh.history.tables import HistoryTable
 from mesh.model.history import HistoryInput
 from mesh.plan.history_addresses import TablePlace, check_address, is_table, table_of

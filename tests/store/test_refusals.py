@@ -25,7 +25,7 @@ from mesh.model.types import AttributeType
 from mesh.plan.build import plan
 from mesh.store import writer
 from mesh.store.engine import engine_of
-from mesh.store.splitting import write_most
+from mesh.store.stored_rows import write_most
 from mesh.store.writer import StoredRows, StoreWriter
 
 if TYPE_CHECKING:

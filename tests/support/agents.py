@@ -15,7 +15,7 @@ from mesh.clock import SystemClock
 from mesh.control.lifecycle import AppState
 from mesh.manager.service import ManagerService
 from mesh.model import names
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from mesh.settings import NatsSettings, Settings
 from mesh.testing.cluster import watching
 

@@ -25,7 +25,7 @@ from mesh.jetstream import server
 from mesh.model.stored import Backend
 from mesh.plan.jdbc import database_of
 from mesh.plan.redis_stores import redis_of
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from mesh.store.engine import engine_of
 
 if TYPE_CHECKING:

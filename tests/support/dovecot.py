@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.jetstream.server import free_ports
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from tests.support.certificates import Authority
 from tests.support.mosquitto import listens
 from tests.support.processes import look_until

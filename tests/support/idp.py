@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from mesh.jetstream.server import free_port
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

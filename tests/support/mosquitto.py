@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.jetstream.server import free_port
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from tests.support.processes import look_until
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyspark
 
 from mesh.files import scratch
 from mesh.processes import java
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from tests.support.paths import ROOT
 from tests.support.processes import look_until
 

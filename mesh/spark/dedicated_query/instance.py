@@ -22,13 +22,12 @@ import orjson
 from mesh.control import instance_lifecycle as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.spark import drain, instance_metrics, snapshot_migration
-from mesh.spark import start_offsets as input_check
 from mesh.spark.dedicated_query import observing, query
 from mesh.spark.instance_metrics import InstanceMetrics, is_nats_timeout, is_replaced, reason_of
 from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.part_states import mirror, restore_parts, state_of, write_wakeups
 from mesh.spark.shared_query import members, pacing
-from mesh.spark.start_offsets import start_offsets, with_newest
+from mesh.spark.start_offsets import check_input, start_offsets, with_newest
 from mesh.spark.task_states import RemoteState, TaskStates
 from mesh.telemetry.logs import fields
 
@@ -216,7 +215,7 @@ class DedicatedInstance:
         reached = {number: manifest.position_of for number, manifest in manifests.items()}
         starts = [manifest.starts for manifest in manifests.values()]
         offsets = with_newest(start_offsets(self.io, reached), starts)
-        input_check.check(self.io, offsets, self._options.nats)
+        check_input(self.io, offsets, self._options.nats)
         return _Run(directory, offsets or None, frozenset(reached), states)
 
     def _search(self) -> None:

@@ -10,11 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mesh.spark import drain, snapshot_migration
-from mesh.spark import start_offsets as input_check
 from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.part_states import PARTS_AT_ONCE, mirror, restore_parts, state_of
 from mesh.spark.shared_query import members
-from mesh.spark.start_offsets import start_offsets, with_newest
+from mesh.spark.start_offsets import check_input, start_offsets, with_newest
 from mesh.spark.task_states import RemoteState, TaskStates
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ class InstanceSnapshots:
                 )
                 reached, newest = {0: manifest.position_of}, manifest.starts
             position = with_newest(start_offsets(self._io, reached), [newest])
-            input_check.check(self._io, position, self._nats)
+            check_input(self._io, position, self._nats)
             begin = {key: {key: position[key]} for key in self._keys if key in position}
             return begin, frozenset(begin)
         manifests = restore_parts(self._io, run, map(int, self._keys), self._store, self.states)

@@ -1,12 +1,10 @@
-"""Connections between the session and its slots: a socket of this machine, or TLS over TCP.
+"""Connections and messages between the session and its slots: a local socket, or TLS over TCP.
 
 On a Spark cluster the slots run on other machines.  The session makes a certificate for each run of
 the query and gives it with its key to the slots, in a function that only encrypted RPC of Spark
 carries.  Both sides accept this certificate and no other: messages are pickled.
 
-Messages between the session and its slots, over a Unix domain socket or TLS (``slot_network``).
-
-And the rows that slots give to Spark.
+The messages are here too, and the rows that slots give to Spark.
 """
 
 from __future__ import annotations

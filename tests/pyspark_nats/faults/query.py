@@ -18,7 +18,7 @@ import psutil
 import pyspark
 
 from mesh.processes import java
-from mesh.processes.child_process import die_with_parent
+from mesh.processes.bounded_process import die_with_parent
 from mesh.spark import class_archive
 from tests.support.paths import ROOT
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mesh.store.binary_copy import _ROWS, encoded
+from mesh.store.copying import _ROWS, encoded
 from mesh.store.engine import engine_of
 from tests.support import databases
 
