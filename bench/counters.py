@@ -21,7 +21,7 @@ from mesh.model.histogram import Histogram
 from mesh.plan.build import plan
 from mesh.spark import latency
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.shared_query.element_counter import ElementCounter
+from mesh.spark.shared_query.serving import ElementCounter
 from mesh.spark.stateless_task import StatelessTask, input_tasks
 
 if TYPE_CHECKING:

@@ -219,7 +219,7 @@ def diff(
     """
     from mesh.plan.changes import changes_between
     from mesh.plan.edits import obstacles
-    from mesh.plan.explain_changes import changes_to_values, explain_changes
+    from mesh.plan.explain import changes_to_values, explain_changes
 
     variables = parse_variables(var)
     try:

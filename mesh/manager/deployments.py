@@ -26,7 +26,7 @@ from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import AppRecord, NodeRole, Retired
 from mesh.plan.edits import still_retired, with_start_positions
-from mesh.plan.explain_changes import changes_to_values, explain_changes
+from mesh.plan.explain import changes_to_values, explain_changes
 from mesh.plan.reads import with_reads
 from mesh.store.sources import OF_SETTINGS
 

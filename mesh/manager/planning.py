@@ -28,8 +28,7 @@ from mesh.plan.build import AppPlan, plan
 from mesh.plan.changes import changes_between
 from mesh.plan.connectors import needs_types, with_types
 from mesh.plan.edits import Edit, edit_app, obstacles
-from mesh.plan.explain import to_values
-from mesh.plan.explain_changes import changes_to_values
+from mesh.plan.explain import changes_to_values, to_values
 from mesh.plan.fork import (
     StateFit,
     fork_app,

@@ -31,7 +31,6 @@ from mesh.jetstream.journal import Journal
 from mesh.jetstream.refusals import refusals
 from mesh.jetstream.watch import ClusterView
 from mesh.manager import connector_checks
-from mesh.manager.adoptions import Adoptions
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
 from mesh.manager.deployed import paused_error
@@ -45,15 +44,14 @@ from mesh.manager.nodes import Leadership, NodeView, node_views, worker_view
 from mesh.manager.overview import Overview, overview
 from mesh.manager.past import PastQuestions
 from mesh.manager.planning import Planner
-from mesh.manager.previews import Previews
-from mesh.manager.promotions import Promotions
+from mesh.manager.previews import Previews, WhatIfs
+from mesh.manager.promotions import Adoptions, Promotions
 from mesh.manager.queries import Queries
 from mesh.manager.streams import Streams
 from mesh.manager.supervision import Restarting, supervised
 from mesh.manager.telemetry import Telemetry
 from mesh.manager.tracing import Tracer
 from mesh.manager.verifying import Verification
-from mesh.manager.what_ifs import WhatIfs
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder

@@ -14,14 +14,13 @@ from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
 from mesh.manager.guarantees import GuaranteeAudit
 from mesh.manager.past import PastQuestions
-from mesh.manager.previews import Previews
+from mesh.manager.previews import Previews, WhatIfs
 from mesh.manager.promotions import Promotions
 from mesh.manager.queries import Queries
 from mesh.manager.service import ManagerService
 from mesh.manager.telemetry import Telemetry
 from mesh.manager.tracing import Tracer
 from mesh.manager.verifying import Verification
-from mesh.manager.what_ifs import WhatIfs
 from tests.support import api
 from tests.support.api_checks import FakeChecks
 from tests.support.api_feeds import FakeFeeds

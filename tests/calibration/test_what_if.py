@@ -12,7 +12,7 @@ from mesh.calibration import groups, measure
 from mesh.calibration.measure import answer, rates_of
 from mesh.cli.commands import app
 from mesh.errors import MeshError
-from mesh.manager.what_ifs import running_rates
+from mesh.manager.previews import running_rates
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.plan.build import plan
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from mesh.cli.commands import app
 from mesh.plan.build import plan
 from mesh.plan.changes import changes_between
-from mesh.plan.explain_changes import explain_changes
+from mesh.plan.explain import explain_changes
 from tests.support.paths import EXAMPLE
 
 

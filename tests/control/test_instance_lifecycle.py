@@ -10,14 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.control import instance_lifecycle as events
-from mesh.control.instance_lifecycle import UNANSWERED_S, InstanceLifecycle, Phase
-from mesh.control.isolation import IsolationReason
+from mesh.control.instance_lifecycle import (
+    UNANSWERED_S,
+    InstanceLifecycle,
+    IsolationPeriod,
+    IsolationReason,
+    Phase,
+)
 from mesh.control.retries import Retries
 from mesh.model.cluster import InstanceState, InstanceStatus
 from tests.support.examples import examples
 
 SETTLE_S = 10.0
 RETRY_S = 1.0
+
+RUNNING, RETRYING = InstanceState.RUNNING, InstanceState.RETRYING
 
 
 def new(until: dict[str, int] | None = None) -> InstanceLifecycle:
@@ -224,3 +231,33 @@ def test_each_phase_takes_what_may_happen_in_it() -> None:
             ):
                 life.handle(event, 0.0)
                 assert life.phase is phase
+
+
+def status(
+    state: InstanceState = RUNNING, messages_in: int = 0, restarts: int = 0, behind: int = 0
+) -> InstanceStatus:
+    return InstanceStatus(
+        "A-g-1", "A", "w", 1, state, 0,
+        messages_in=messages_in, restarts=restarts, behind=behind,
+    )  # fmt: skip
+
+
+def over_at(term: IsolationPeriod, *told: tuple[float, InstanceStatus]) -> list[float]:
+    return [now_s for now_s, one in told if term.is_over(one, now_s)]
+
+
+def test_one_whose_streams_answer_again_stays_apart_for_a_while_though_it_works() -> None:
+    told = [(0.0, status(RETRYING)), (100.0, status(messages_in=1)), (159.0, status(messages_in=2))]
+    told += [(160.0, status(messages_in=3))]
+    assert over_at(IsolationPeriod(IsolationReason.UNANSWERED), *told) == [160.0]
+
+
+@pytest.mark.parametrize(("times", "length_s"), [(1, 600.0), (2, 1200.0), (4, 4800.0)])
+def test_a_suspect_is_trusted_later_each_time(times: int, length_s: float) -> None:
+    told = [
+        (0.0, status()),
+        (100.0, status(restarts=1)),
+        (100.0 + length_s - 1, status(restarts=1)),
+    ]
+    told += [(100.0 + length_s, status(restarts=1))]
+    assert over_at(IsolationPeriod(IsolationReason.SUSPECT, times), *told) == [100.0 + length_s]

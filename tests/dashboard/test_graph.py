@@ -10,7 +10,7 @@ import pytest
 from mesh.dashboard.graph import planned_cells
 from mesh.plan.build import plan
 from mesh.plan.changes import changes_between
-from mesh.plan.explain_changes import changes_to_values
+from mesh.plan.explain import changes_to_values
 from mesh.plan.picture import drawing_of
 from tests.dashboard.test_forms import Browser
 from tests.support.dashboard import site

@@ -11,7 +11,7 @@ from mesh.errors import MeshError
 from mesh.functions.script_switch import SWITCH
 from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
-from mesh.manager import past, previews, what_ifs
+from mesh.manager import past, previews
 from mesh.manager.history_runs import process_environment
 from mesh.manager.queries import Queries
 from mesh.plan.bind import bind
@@ -30,7 +30,7 @@ def _processes() -> list[Process]:
     nothing: Any = None
     settings = Settings(functions=FunctionSettings(python=True))
     queries = Queries(nothing, nothing, nothing, settings, SystemClock())
-    return [queries._process, past._PROCESS, what_ifs._PROCESS, previews._PROCESS]
+    return [queries._process, past._PROCESS, previews._CALIBRATION, previews._PROCESS]
 
 
 @pytest.mark.sampled(3)

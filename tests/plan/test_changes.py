@@ -11,7 +11,7 @@ from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.plan.changes import GroupFate, changes_between, merge_specs
 from mesh.plan.edits import obstacles
-from mesh.plan.explain_changes import changes_to_values, explain_changes
+from mesh.plan.explain import changes_to_values, explain_changes
 from mesh.plan.states import StateFate
 from tests.support import case_files, paths
 

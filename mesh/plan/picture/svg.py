@@ -12,8 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from mesh.model.app import Strategy
 from mesh.plan.picture.graph import Shape, graph_of
-from mesh.plan.picture.layers import layered
-from mesh.plan.picture.places import Box, places
+from mesh.plan.picture.layers import Box, layered, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

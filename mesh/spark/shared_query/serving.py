@@ -6,6 +6,10 @@ one, the instance goes back to a stored position, and its markers show which out
 
 The output of small runs is sent, and the next run does not wait until the server has acknowledged
 it: that is asked before the report, once for all runs since the last one.
+
+Counts of a part's queries, windows and tables since its last report.
+
+The operators add to counters once a batch; they are read once a report.
 """
 
 from __future__ import annotations
@@ -15,12 +19,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from mesh.model.cluster import ElementCounts
 from mesh.model.histogram import Histogram
-from mesh.spark import latency, producers
+from mesh.spark import latency, producers, stateless_task
 from mesh.spark.shared_query import pacing, task
 from mesh.spark.shared_query.background import LARGE_RUN, LARGE_RUN_BYTES, BackgroundPublisher
 from mesh.spark.shared_query.due_queue import DueQueue
-from mesh.spark.shared_query.element_counter import ElementCounter
 from mesh.spark.shared_query.planner import RoundPlanner
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Outcome
 from pyspark_nats.errors import UnavailableError
@@ -28,8 +32,9 @@ from pyspark_nats.protocol import connection
 from pyspark_nats.sink import publish, resting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
+    from mesh.spark.instance_io import InstanceIO
     from mesh.spark.shared_query.at_work import AtWork, RemoteActivity
     from mesh.spark.shared_query.members import InputPartition, Member, Offsets
     from mesh.spark.shared_query.part_position import PartPosition
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from mesh.spark.shared_query.work import WorkItem
     from pyspark_nats.protocol.connection_options import ConnectionOptions
     from pyspark_nats.sink.publish import RowPublisher
+
 
 T = TypeVar("T")
 
@@ -51,6 +57,37 @@ _TOGETHER_S: Final = 0.005
 #: Most reports, and confirmations, of one round: many parts may be due at the same time, and the
 #: others wait for them.  Those of several parts wait for NATS together.
 _REPORTS_MAX: Final = 64
+
+
+@dataclass(slots=True)
+class ElementCounter:
+    """The counters of one part, as of its last report."""
+
+    _counters: object = field(default=None, repr=False)
+    _seen: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+
+    def take(self, io: InstanceIO, key: str, live: LiveState | None) -> tuple[ElementCounts, ...]:
+        """Events since the last call, and rows now; elements without any are left out."""
+        if io.group.stateful:
+            if live is None:
+                return ()
+            executor = live.partition.executor
+            figures: Iterable[tuple[str, str, int, int, int | None]] = executor.figures()
+            counters: object = executor
+        else:
+            counters, figures = stateless_task.figures(io, key)
+        if counters is not self._counters:
+            # Others count now, from 0.
+            self._counters, self._seen = counters, {}
+        counts = []
+        for kind, name, events_in, events_out, rows in figures:
+            old_in, old_out = self._seen.get((kind, name), (0, 0))
+            self._seen[kind, name] = events_in, events_out
+            if events_in > old_in or events_out > old_out or rows:
+                counts.append(
+                    ElementCounts(kind, name, events_in - old_in, events_out - old_out, rows)
+                )
+        return tuple(counts)
 
 
 @dataclass(eq=False, slots=True)
