@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mesh.functions import kernels
+from mesh.functions.objects import java_text as java_text
 from mesh.functions.objects import object_text
-from mesh.functions.texts import java_text as java_text
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
 

@@ -1,4 +1,4 @@
-"""``math:`` functions over double, with the results of Java's ``Math``.
+"""``math:`` functions over double, with the results of Java's ``Math``; and ``unitconversion:``.
 
 Source: the documentation of siddhi-execution-math.  Two differences: where the extensions raise on
 a null, these give null, and ``math:rand`` gives an event the same number in every replay.
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mesh.functions import kernels
+from mesh.functions.catalogue import DOCUMENTED_FUNCTIONS
+from mesh.functions.catalogue.conversions import UNIT_RATIOS
 from mesh.functions.conversion import parse_real
 from mesh.functions.identifiers import splitmix64
 from mesh.functions.rows import Function, Rows, each_row
@@ -20,10 +22,12 @@ from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from fractions import Fraction
 
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]
+
 
 RADIANS = 0.017453292519943295
 _DEGREES = 57.29577951308232
@@ -204,4 +208,20 @@ FUNCTIONS: dict[str, Function] = {
     "math:tanh": _of(np.tanh),
     "math:todegrees": _of(lambda values: values * _DEGREES),
     "math:toradians": _of(lambda values: values * RADIANS),
+}
+
+
+def _conversion(ratio: Fraction) -> Function:
+    def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+        value = kernels.cast(arguments[0], AttributeType.DOUBLE)
+        with np.errstate(all="ignore"):
+            results = value.values * float(ratio.numerator) / float(ratio.denominator)
+        return Vector(type, results, value.nulls)
+
+    return apply
+
+
+UNIT_FUNCTIONS: dict[str, Function] = {
+    DOCUMENTED_FUNCTIONS[f"unitconversion:{name}"].bound_name: _conversion(ratio)
+    for name, ratio in UNIT_RATIOS.items()
 }

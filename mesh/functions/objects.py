@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgpack  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from mesh.functions.exact_json import JsonReal
-from mesh.functions.texts import java_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark_nats.arrow import ArrowArray
 
     Objects = npt.NDArray[np.object_]
+
 
 #: Java's Integer and Float; the stubs would have parameters for them.
 INTEGER: Final[type[Any]] = np.int32
@@ -47,6 +48,10 @@ _BIG: Final = 5
 _REAL: Final = 6
 #: Levels of nested lists and maps; what writes JSON accepts 254.
 _LEVELS_MAX: Final = 100
+
+#: Rows that are Python objects at one time: with all of them the garbage collector looks at
+#: everything that the process has, again and again.
+_ROWS: Final = 500
 
 
 def identity(value: object) -> Any:
@@ -299,3 +304,49 @@ def _is_within(value: Any, levels: int) -> bool:
         case _:
             return True
     return levels > 0 and all(_is_within(one, levels - 1) for one in inside)
+
+
+def java_text(value: np.floating[Any] | float) -> str:
+    """A number as Java formats it: plain from 0.001 to below ten million, else ``1.5E-7``.
+
+    The digits are the fewest that parse to the same number; Java before 19 sometimes has more.
+    """
+    number = float(value)
+    size = abs(number)
+    if size == 0 or 1e-3 <= size < 1e7:
+        # For a float the digits of the float count, not those of its double representation.
+        return str(value) if isinstance(value, np.float32) else repr(number)
+    if number != number:
+        return "NaN"
+    if size == math.inf:
+        return "Infinity" if number > 0 else "-Infinity"
+    mantissa, exponent = np.format_float_scientific(value, unique=True, trim="0").split("e")
+    if mantissa.endswith(".0"):
+        # At least two digits are shown, and then the nearest two: 4.9E-324.
+        mantissa, exponent = f"{number:.1e}".split("e")
+    return f"{mantissa}E{int(exponent)}"
+
+
+def json_rows(batches: Iterable[pa.RecordBatch]) -> bytes:
+    """A JSON list with a list of the values of each row."""
+    parts = []
+    for batch in batches:
+        for start in range(0, batch.num_rows, _ROWS):
+            columns = [_values(column) for column in batch.slice(start, _ROWS).columns]
+            parts.append(orjson.dumps(list(zip(*columns, strict=True)), default=str)[1:-1])
+    return b"[%b]" % b",".join(parts)
+
+
+def _values(column: ArrowArray) -> list[object]:
+    """A column as JSON values; a float with the digits that it needs."""
+    if pa.types.is_binary(column.type):
+        return [python_value(value) for value in from_binary(column)]
+    values: list[Any]
+    if column.null_count == 0 and (pa.types.is_integer(column.type) or column.type == pa.float64()):
+        # Several times as fast.
+        values = column.to_numpy().tolist()
+        return values
+    values = column.to_pylist()
+    if pa.types.is_float32(column.type):
+        return [None if value is None else float(str(np.float32(value))) for value in values]
+    return values

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from mesh.errors import MeshError, not_supported
-from mesh.functions.json_rows import json_rows
+from mesh.functions.objects import json_rows
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.model.app import Strategy
 from mesh.model.partition import partitions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.functions.texts import java_text
+from mesh.functions.objects import java_text
 from pyspark_nats.arrow import kernels
 from pyspark_nats.decode.json_layout import whole_max
 from pyspark_nats.decode.values import real_of

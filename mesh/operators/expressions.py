@@ -14,9 +14,8 @@ import numpy as np
 from mesh.errors import MeshError
 from mesh.functions import kernels
 from mesh.functions.identifiers import uuids
-from mesh.functions.registry import FUNCTIONS
+from mesh.functions.registry import FUNCTIONS, SCALARS
 from mesh.functions.rows import bounded
-from mesh.functions.scalars import SCALARS
 from mesh.functions.vectors import Mask, Vector, constant
 from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import NUMERIC, AttributeType

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from mesh.errors import MeshError
-from mesh.functions.json_rows import json_rows
+from mesh.functions.objects import json_rows
 from mesh.language.parser import parse, parse_on_demand_query
 from mesh.model.partition import partitions
 from mesh.model.question import Answer, AnswerTask, too_many_rows

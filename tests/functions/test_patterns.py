@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from mesh.functions import patterns
-from mesh.functions.patterns import compiled, replaced, split
+from mesh.functions.patterns import compiled, longest_text, replaced, split, tree_of
 from mesh.functions.rows import from_values, python_values
 from mesh.functions.strings import FUNCTIONS
 from mesh.functions.vectors import Vector
@@ -116,3 +117,24 @@ def test_an_unpaired_surrogate_fails_the_row(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ValueError, match="surrogate"):
         compiled("(a+)+b").find("\ud800" + "a" * 100)
     assert split(",", "a,\ud800") == ["a", "\ud800"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_search", "length"),
+    [
+        ("abc", False, 1 << 30),
+        ("a?b?", False, 1 << 30),
+        ("a+", False, 999),
+        ("a+b", True, 30),
+        ("a*b*c*", False, 9),
+        ("(ab)*", False, 999),
+        ("(a|bc)*", False, 9),
+        ("(a+)+", False, 3),
+        ("(a?){20}", False, 0),
+    ],
+)
+def test_the_bound_of_steps_is_that_of_the_choices(
+    pattern: str, is_search: bool, length: int
+) -> None:
+    found = longest_text(tree_of(pattern, re.ASCII), 1000.0, is_search=is_search)
+    assert found == length

@@ -20,7 +20,10 @@ from mesh.functions.catalogue.documented import (
 from mesh.functions.catalogue.engine import AGGREGATORS as AGGREGATORS
 from mesh.functions.catalogue.engine import INCREMENTAL_AGGREGATORS as INCREMENTAL_AGGREGATORS
 from mesh.functions.catalogue.engine import SCALARS as SCALARS
+from mesh.functions.catalogue.engine import STREAM_FUNCTIONS as STREAM_FUNCTIONS
 from mesh.functions.catalogue.event_functions import EVENT_FUNCTIONS as EVENT_FUNCTIONS
+from mesh.functions.catalogue.event_functions import OF_RIVER as OF_RIVER
+from mesh.functions.catalogue.event_functions import TRAINED_BY as TRAINED_BY
 from mesh.functions.catalogue.extensions import EXTENSIONS as EXTENSIONS
 from mesh.functions.catalogue.extensions import EntryOrigin as EntryOrigin
 from mesh.functions.catalogue.extensions import Extension as Extension
@@ -28,8 +31,6 @@ from mesh.functions.catalogue.extensions import ExtensionOption as ExtensionOpti
 from mesh.functions.catalogue.extensions import ExtensionRole as ExtensionRole
 from mesh.functions.catalogue.extensions import check_options as check_options
 from mesh.functions.catalogue.extensions import find_extension as find_extension
-from mesh.functions.catalogue.learning import OF_RIVER as OF_RIVER
-from mesh.functions.catalogue.learning import TRAINED_BY as TRAINED_BY
 from mesh.functions.catalogue.model import Argument as Argument
 from mesh.functions.catalogue.model import ArgumentForm as ArgumentForm
 from mesh.functions.catalogue.model import CallRefusal as CallRefusal
@@ -45,5 +46,4 @@ from mesh.functions.catalogue.resolve import describe as describe
 from mesh.functions.catalogue.resolve import did_you_mean as did_you_mean
 from mesh.functions.catalogue.resolve import resolve as resolve
 from mesh.functions.catalogue.statements import STATEMENTS as STATEMENTS
-from mesh.functions.catalogue.streams import STREAM_FUNCTIONS as STREAM_FUNCTIONS
 from mesh.functions.catalogue.windows import WINDOWS as WINDOWS

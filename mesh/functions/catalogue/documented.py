@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from mesh.functions.catalogue.conversions import UNIT_RATIOS, sentence_of
-from mesh.functions.catalogue.event_functions import EVENT_FUNCTIONS
+from mesh.functions.catalogue.event_functions import EVENT_FUNCTIONS, ranked_attributes
 from mesh.functions.catalogue.model import Argument, NameKind, Objection, Reason
 from mesh.functions.catalogue.notation import signatures
-from mesh.functions.catalogue.series import ranked_attributes
 from mesh.functions.catalogue.statements import STATEMENTS
 from mesh.model.types import Attribute
 

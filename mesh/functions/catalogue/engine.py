@@ -1,6 +1,8 @@
 """Scalar functions and aggregators of the reference engine (Siddhi 5.1.7).
 
 Types don't mix: arguments that belong together have one type, and nothing is widened.
+
+Stream functions of the reference engine (Siddhi 5.1.7): ``S#name(..)``.
 """
 
 from __future__ import annotations
@@ -103,6 +105,28 @@ max(attribute number attribute) -> attribute
 min(attribute number attribute) -> attribute
 sum(attribute number attribute) -> wide attribute
 """
+
+_PROCESSORS: Final = """
+# Write each event to the log of the instance.
+log()
+log(log.message string)
+log(is.event.logged bool constant)
+log(log.message string, is.event.logged bool constant)
+log(priority string constant =info|debug|warn|fatal|error|off|trace, log.message string)
+log(priority string constant =info|debug|warn|fatal|error|off|trace, log.message string,
+    is.event.logged bool constant)
+"""
+_FUNCTIONS: Final = """
+# Add the Cartesian coordinates of polar ones.
+pol2Cart(theta double, rho double) -> x double, y double
+pol2Cart(theta double, rho double, z double) -> x double, y double, z double
+"""
+
+#: Stream functions by name.  Those of kind STREAM_PROCESSOR are invalid in patterns and sequences;
+#: the attributes that one adds must have new names.
+STREAM_FUNCTIONS: Final = signatures(
+    _PROCESSORS, NameKind.STREAM_PROCESSOR, runs=True
+) | signatures(_FUNCTIONS, NameKind.STREAM_FUNCTION, runs=True)
 
 
 def _object_becomes_a_string(arguments: tuple[Argument, ...]) -> Objection | None:

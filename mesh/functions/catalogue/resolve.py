@@ -11,7 +11,7 @@ from mesh.functions.catalogue.documented import (
     DOCUMENTED_STREAM_FUNCTIONS,
     DOCUMENTED_WINDOWS,
 )
-from mesh.functions.catalogue.engine import AGGREGATORS, SCALARS
+from mesh.functions.catalogue.engine import AGGREGATORS, SCALARS, STREAM_FUNCTIONS
 from mesh.functions.catalogue.model import (
     ANY,
     ANY_FORM,
@@ -33,7 +33,6 @@ from mesh.functions.catalogue.model import (
     TypeOf,
     ordinal,
 )
-from mesh.functions.catalogue.streams import STREAM_FUNCTIONS
 from mesh.functions.catalogue.windows import WINDOWS
 from mesh.model.types import AttributeType
 

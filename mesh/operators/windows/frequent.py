@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from mesh.functions.texts import java_text
+from mesh.functions.objects import java_text
 from mesh.operators.base import CURRENT, EXPIRED
 from mesh.operators.windows.contents import BoundedContents
 from mesh.operators.windows.java_hash_order import spread, table_of
