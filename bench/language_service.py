@@ -22,9 +22,8 @@ from mesh.cli.language_server import collect_rarely
 from mesh.language.formatting import canonical
 from mesh.language_service.completion import complete
 from mesh.language_service.document import Document
-from mesh.language_service.fixes import fixes
 from mesh.language_service.hover import hover
-from mesh.language_service.navigation import definition, references
+from mesh.language_service.navigation import definition, fixes, references
 from mesh.language_service.outline import inferred_types, lenses, outline
 
 if TYPE_CHECKING:

@@ -28,9 +28,8 @@ from mesh.language.formatting import canonical
 from mesh.language.substitution import substitute, variables_for
 from mesh.language_service.completion import complete
 from mesh.language_service.document import NOT_RUN_YET, Document
-from mesh.language_service.fixes import fixes
 from mesh.language_service.hover import hover
-from mesh.language_service.navigation import definition, references, renamable, rename
+from mesh.language_service.navigation import definition, fixes, references, renamable, rename
 from mesh.language_service.outline import PartKind, inferred_types, lenses, outline
 from mesh.language_service.proposals import ProposalKind
 

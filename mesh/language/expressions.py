@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position
 from mesh.language.hints import operator_hint
-from mesh.language.numbers import INT_MAX, LONG_MAX, round_to_float
 from mesh.language.print_expressions import IN_TIGHTNESS, PREFIX_TIGHTNESS, TIGHTNESS
 from mesh.language.references import parse_reference
 from mesh.language.syntax import (
@@ -33,7 +32,15 @@ from mesh.language.syntax import (
     UnaryOperator,
     Variable,
 )
-from mesh.language.times import UNIT_WORDS, fail_at_unit, parse_time, sees_time
+from mesh.language.times import (
+    INT_MAX,
+    LONG_MAX,
+    UNIT_WORDS,
+    fail_at_unit,
+    parse_time,
+    round_to_float,
+    sees_time,
+)
 from mesh.language.tokens import KEYWORDS, TokenKind
 from mesh.model.types import AttributeType
 

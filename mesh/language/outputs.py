@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.language.expressions import parse_expression
 from mesh.language.hints import clause_hint, operator_hint
-from mesh.language.numbers import INT_MAX
 from mesh.language.references import parse_stream_reference, parse_table_reference, parse_variable
 from mesh.language.syntax import (
     DeleteFrom,
@@ -22,7 +21,7 @@ from mesh.language.syntax import (
     StreamReference,
     UpdateTable,
 )
-from mesh.language.times import expect_time, sees_time
+from mesh.language.times import INT_MAX, expect_time, sees_time
 from mesh.language.tokens import TokenKind
 from mesh.model.types import AttributeType
 

@@ -19,11 +19,8 @@ from mesh.language.annotations import (
 )
 from mesh.language.cursor import Cursor
 from mesh.language.definitions import KINDS, parse_definition
-from mesh.language.hints import element_hint
-from mesh.language.on_demand import parse_store_query
-from mesh.language.partitions import parse_partition_keys
-from mesh.language.queries import parse_query
-from mesh.language.siddhi3 import refuse_siddhi3
+from mesh.language.hints import element_hint, refuse_siddhi3
+from mesh.language.queries import parse_partition_keys, parse_query, parse_store_query
 from mesh.language.statements import read_statement
 from mesh.language.syntax import (
     Annotation,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mesh.language.numbers import round_to_float
 from mesh.language.syntax import (
     UNIT_MS,
     Binary,
@@ -23,6 +22,7 @@ from mesh.language.syntax import (
     UnaryOperator,
     Variable,
 )
+from mesh.language.times import round_to_float
 from mesh.language.tokens import KEYWORDS
 from mesh.model.types import AttributeType
 

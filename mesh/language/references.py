@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
-from mesh.language.numbers import INT_MAX
 from mesh.language.syntax import EventReference, StreamKind, StreamReference, Variable
+from mesh.language.times import INT_MAX
 from mesh.language.tokens import TokenKind
 
 if TYPE_CHECKING:

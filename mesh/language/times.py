@@ -1,17 +1,21 @@
-"""Time constants: ``1 hour 30 min``."""
+"""Time constants: ``1 hour 30 min``.
+
+The numbers that types hold: 32-bit floats, and whole numbers within bounds.
+"""
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
-from mesh.language.numbers import LONG_MAX
 from mesh.language.syntax import UNIT_MS, Literal, TimeUnit
 from mesh.language.tokens import KEYWORDS, TokenKind
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from mesh.language.cursor import Cursor
+
 
 #: Spellings of each unit.
 UNIT_WORDS: Final = {
@@ -38,6 +42,9 @@ UNIT_WORDS: Final = {
 _ORDER: Final = tuple(TimeUnit)
 _MEANT: Final = {"s": "sec", "secs": "sec", "ms": "millisec", "millis": "millisec", "m": "min",
                  "mins": "min", "h": "hour", "hr": "hour", "hrs": "hours"}  # fmt: skip
+
+INT_MAX: Final = 2**31 - 1
+LONG_MAX: Final = 2**63 - 1
 
 
 def sees_time(cursor: Cursor) -> bool:
@@ -91,3 +98,8 @@ def fail_at_unit(cursor: Cursor) -> None:
     meant = _MEANT.get(cursor.peek().text.lower())
     hint = f"Did you mean '{meant}'?" if meant else None
     cursor.fail("a unit of time", words=tuple(UNIT_WORDS), hint=hint)
+
+
+def round_to_float(value: float) -> float:
+    """The nearest 32-bit float; OverflowError beyond their range."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])

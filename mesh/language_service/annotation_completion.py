@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.language.tokens import TokenKind
-from mesh.language_service.annotated import LISTS
 from mesh.language_service.annotations import (
+    LISTS,
     kind_of,
     kinds_at,
     options_at,

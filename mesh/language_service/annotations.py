@@ -1,7 +1,11 @@
-"""Annotations with their options: those of mesh and Siddhi here, of connectors from their specs."""
+"""Annotations with their options: those of mesh and Siddhi here, of connectors from their specs.
+
+Names of attributes in annotations: keys, templates, mappings.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,18 +13,28 @@ from mesh.connect import registry
 from mesh.connect.spec import Kind, Option, Role
 from mesh.functions.catalogue import EXTENSIONS
 from mesh.functions.catalogue import ExtensionRole as ExtensionRole
+from mesh.language.tokens import TokenKind
 from mesh.model.app import GroupMode
 from mesh.model.stored import CachePolicy, StoreKind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mesh.connect.spec import Spec
+    from mesh.errors import Position
+    from mesh.language.cursor import Cursor
+
 
 APP, STREAM, TABLE, WINDOW = "app", "stream", "table", "window"
 AGGREGATION, QUERY, PARTITION = "aggregation", "query", "partition"
 _STREAMS: Final = (STREAM,)
 _GROUPED: Final = (QUERY, PARTITION, AGGREGATION)
+
+#: Annotations whose texts are names of attributes.
+LISTS: Final = ("primarykey", "index", "partitionbyid")
+#: Keys whose text is the name of an attribute.
+_KEYS: Final = ("partitionkey",)
+_TEMPLATE: Final = re.compile(r"\{\{(\w+)\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,3 +267,31 @@ def values_of(option: Option) -> tuple[str, ...]:
     if option.kind is Kind.SWITCH:
         return _SWITCH
     return (option.default,) if option.default else ()
+
+
+def annotated_names(cursor: Cursor, first: int, last: int) -> Iterator[tuple[str, Position]]:
+    """Names in the annotations between two tokens that may be attributes, with their places."""
+    open_: list[str] = []
+    tokens = cursor.tokens
+    for at in range(first, last):
+        token = tokens[at]
+        if token.text == "(":
+            open_.append(_annotation(cursor, at))
+        elif token.text == ")" and open_:
+            open_.pop()
+        elif token.kind is TokenKind.STRING:
+            content = str(token.value)
+            start = token.start + (len(token.text) - len(content)) // 2
+            key = tokens[at - 2].text.lower() if tokens[at - 1].text == "=" else ""
+            if (open_ and open_[-1] in LISTS) or key in _KEYS:
+                yield content, cursor.places.of(start, start + len(content))
+            for match in _TEMPLATE.finditer(content):
+                name = match[1]
+                yield name, cursor.places.of(start + match.start(1), start + match.end(1))
+        elif open_ and open_[-1] == "attributes" and tokens[at + 1].text == "=":
+            yield str(token.value), cursor.place(token)
+
+
+def _annotation(cursor: Cursor, at: int) -> str:
+    """Name of the annotation whose bracket is at ``at``, in lower case."""
+    return cursor.tokens[at - 1].text.lower() if at else ""

@@ -2,27 +2,29 @@
 
 The parser says which words and which kinds of names may follow (``grammar``); the analysis of the
 text, the catalogue of functions and the specs of connectors fill in the names.
+
+Words and kinds of names that may follow a part of a statement: the parser says which.
+
+The parser reads the part with a cursor that records what it looks for after the last token, and
+stops where it would refuse the end of the text.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
+from mesh.errors import MeshError
 from mesh.functions.catalogue import EXTENSIONS, ExtensionRole
+from mesh.language.cursor import Cursor
+from mesh.language.parser import read_with
 from mesh.language.print_expressions import print_name
 from mesh.language.tokens import TokenKind
 from mesh.language_service.annotation_completion import annotation_proposals, complete_annotation
 from mesh.language_service.annotations import AGGREGATION, APP, PARTITION, QUERY, STREAM, TABLE
-from mesh.language_service.callables import (
-    ALL_STREAM_FUNCTIONS,
-    ALL_WINDOWS,
-    EXPRESSIONS,
-    forms,
-)
-from mesh.language_service.grammar import expected_after
+from mesh.language_service.callables import ALL_STREAM_FUNCTIONS, ALL_WINDOWS, EXPRESSIONS, forms
 from mesh.language_service.proposals import Completion, Proposal, ProposalKind
 from mesh.language_service.statements import READ_AFTER, inputs_of, open_annotations, statement_at
 from mesh.plan.bound import SourceKind
@@ -31,11 +33,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mesh.functions.catalogue import Signature
+    from mesh.language.tokens import Token
     from mesh.language_service.document import Document
     from mesh.language_service.proposals import ClusterStream
     from mesh.language_service.statements import Piece, Statement
     from mesh.model.types import Attribute
     from mesh.plan.bind.names import AppNames
+
 
 _INTO_INNER: Final = re.compile(r"\binto\s+#\s*(\w+)", re.IGNORECASE)
 _STARTS: Final = ("define", "from", "partition")
@@ -46,6 +50,91 @@ _ONLY_HINTS: Final = frozenset(("distinct", "overwrite"))
 #: Where a name may be, these are looked for to explain a mistake, too.
 _NO_NAMES: Final = frozenset(("from", "into"))
 _INTO_TABLES: Final = frozenset((SourceKind.TABLE, SourceKind.WINDOW, SourceKind.STREAM))
+
+#: Precedes a statement, so that queries may follow.
+_BEFORE: Final = "define stream S (a int); "
+_IN_PARTITION: Final = "partition with (a of S) begin "
+_APP: Final = re.compile(r"@\s*app\s*:", re.IGNORECASE)
+
+
+class _End(Exception):
+    """The parser needs more than the text has."""
+
+
+@dataclass(slots=True)
+class Expected:
+    """Words, names and symbols that may follow a text."""
+
+    #: Keywords, in the order in which the parser looks for them.
+    words: dict[str, None] = field(default_factory=dict)
+    #: Kinds of names, in the words of the parser's messages: ``the name of a stream``.
+    names: dict[str, None] = field(default_factory=dict)
+    symbols: dict[str, None] = field(default_factory=dict)
+
+
+class _RecordingCursor(Cursor):
+    """A cursor that records what is looked for at the end of the text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.expected = Expected()
+
+    def _is_next(self, ahead: int) -> bool:
+        return self.at + ahead == len(self.tokens) - 1
+
+    def sees(self, symbol: str, ahead: int = 0) -> bool:
+        """Whether the token is this symbol."""
+        if self._is_next(ahead):
+            self.expected.symbols[symbol] = None
+        return super().sees(symbol, ahead)
+
+    def sees_word(self, *words: str, ahead: int = 0) -> bool:
+        """Whether the token is one of these keywords."""
+        if self._is_next(ahead):
+            self.expected.words.update(dict.fromkeys(words))
+        return super().sees_word(*words, ahead=ahead)
+
+    def sees_name(self, ahead: int = 0) -> bool:
+        """Whether the token may be a name; after the text one may follow."""
+        return super().sees_name(ahead) or (ahead > 0 and self._is_next(ahead))
+
+    def expect_name(self, what: str) -> str:
+        """Consume a name, which must be next."""
+        if self.is_at_end:
+            self.expected.names[what] = None
+            raise _End
+        return super().expect_name(what)
+
+    def take(self) -> Token:
+        """Consume the next token."""
+        if self.peek().kind is TokenKind.END:
+            raise _End
+        return super().take()
+
+    def fail(self, *expected: str, words: Sequence[str] = (), hint: str | None = None) -> NoReturn:
+        """Refuse the next token; at the end of the text, stop."""
+        if self.is_at_end:
+            raise _End
+        super().fail(*expected, words=words, hint=hint)
+
+
+def expected_after(statement: str, *, in_partition: bool = False) -> Expected:
+    """The continuations of ``statement``, the first part of one.
+
+    Args:
+        statement: its text, not empty.
+        in_partition: whether it is inside of a partition.
+    """
+    # Annotations of the app precede everything else.
+    before = "" if _APP.search(statement) else _BEFORE + (_IN_PARTITION if in_partition else "")
+    cursor = _RecordingCursor(before + statement)
+    try:
+        read_with(cursor)
+    except _End:
+        pass
+    except MeshError:
+        return Expected()
+    return cursor.expected
 
 
 def complete(

@@ -46,7 +46,7 @@ from mesh.language.syntax import (
     Variable,
 )
 from mesh.language.tokens import TokenKind
-from mesh.language_service.annotated import annotated_names
+from mesh.language_service.annotations import annotated_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

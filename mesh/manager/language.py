@@ -15,9 +15,8 @@ from mesh.http.bounds import Bound
 from mesh.language.formatting import canonical
 from mesh.language_service.completion import complete
 from mesh.language_service.document import NOT_RUN_YET, Document
-from mesh.language_service.fixes import fixes
 from mesh.language_service.hover import hover
-from mesh.language_service.navigation import definition, renamable, rename
+from mesh.language_service.navigation import definition, fixes, renamable, rename
 from mesh.language_service.outline import inferred_types, lenses
 from mesh.plan.connectors import needs_types, with_types
 from mesh.processes.bounded_process import BoundedProcess

@@ -9,8 +9,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, all_errors
+from mesh.language.hints import signs
 from mesh.language.naming import named
-from mesh.language.siddhi3 import signs
 from mesh.language.substitution import VARIABLE, substitute
 from mesh.language.tokens import TokenKind, tokenize
 from mesh.migrate.annotations import rewrite_annotations

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from mesh.language.hints import STREAM_ID
 from mesh.language.print_expressions import print_string
-from mesh.language.siddhi3 import STREAM_ID
 from mesh.language.tokens import TokenKind, tokenize
 from mesh.migrate.draft import Definitions, NoteKind
 

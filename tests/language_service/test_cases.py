@@ -10,9 +10,8 @@ import pytest
 from mesh.errors import MeshError
 from mesh.language_service.completion import complete
 from mesh.language_service.document import Document
-from mesh.language_service.fixes import fixes
 from mesh.language_service.hover import hover
-from mesh.language_service.navigation import applied, definition, references, rename
+from mesh.language_service.navigation import applied, definition, fixes, references, rename
 from mesh.language_service.outline import inferred_types, lenses, outline
 from mesh.language_service.proposals import ClusterStream
 from tests.support import case_files, paths

@@ -7,9 +7,8 @@ from pathlib import Path
 from mesh.language.formatting import canonical
 from mesh.language_service.completion import complete
 from mesh.language_service.document import Document
-from mesh.language_service.fixes import fixes
 from mesh.language_service.hover import hover
-from mesh.language_service.navigation import references
+from mesh.language_service.navigation import fixes, references
 from mesh.language_service.outline import inferred_types, outline
 from tests.support.edited_examples import EXAMPLES, document_of, each, names_in
 

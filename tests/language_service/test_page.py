@@ -6,8 +6,7 @@ import json
 import re
 
 from mesh.language_service.document import Document
-from mesh.language_service.fixes import fixes
-from mesh.language_service.navigation import applied, rename
+from mesh.language_service.navigation import applied, fixes, rename
 from mesh.language_service.outline import InlayNote, inferred_types, lenses
 from tests.support import paths
 

@@ -6,23 +6,20 @@ text and its printed form have equal trees.
 
 from __future__ import annotations
 
+from mesh.language.syntax.apps import AggregationDefinition as AggregationDefinition
 from mesh.language.syntax.apps import App as App
+from mesh.language.syntax.apps import AttributeDefinition as AttributeDefinition
+from mesh.language.syntax.apps import Definition as Definition
+from mesh.language.syntax.apps import Durations as Durations
 from mesh.language.syntax.apps import Element as Element
-from mesh.language.syntax.basics import NOWHERE as NOWHERE
-from mesh.language.syntax.basics import Annotation as Annotation
-from mesh.language.syntax.basics import StreamKind as StreamKind
-from mesh.language.syntax.basics import StreamReference as StreamReference
-from mesh.language.syntax.basics import find as find
-from mesh.language.syntax.definitions import AggregationDefinition as AggregationDefinition
-from mesh.language.syntax.definitions import AttributeDefinition as AttributeDefinition
-from mesh.language.syntax.definitions import Definition as Definition
-from mesh.language.syntax.definitions import Durations as Durations
-from mesh.language.syntax.definitions import FunctionDefinition as FunctionDefinition
-from mesh.language.syntax.definitions import StreamDefinition as StreamDefinition
-from mesh.language.syntax.definitions import TableDefinition as TableDefinition
-from mesh.language.syntax.definitions import TriggerDefinition as TriggerDefinition
-from mesh.language.syntax.definitions import WindowDefinition as WindowDefinition
+from mesh.language.syntax.apps import FunctionDefinition as FunctionDefinition
+from mesh.language.syntax.apps import StreamDefinition as StreamDefinition
+from mesh.language.syntax.apps import TableDefinition as TableDefinition
+from mesh.language.syntax.apps import TriggerDefinition as TriggerDefinition
+from mesh.language.syntax.apps import WindowDefinition as WindowDefinition
+from mesh.language.syntax.expressions import NOWHERE as NOWHERE
 from mesh.language.syntax.expressions import UNIT_MS as UNIT_MS
+from mesh.language.syntax.expressions import Annotation as Annotation
 from mesh.language.syntax.expressions import Binary as Binary
 from mesh.language.syntax.expressions import BinaryOperator as BinaryOperator
 from mesh.language.syntax.expressions import Call as Call
@@ -30,10 +27,13 @@ from mesh.language.syntax.expressions import EventReference as EventReference
 from mesh.language.syntax.expressions import Expression as Expression
 from mesh.language.syntax.expressions import InTable as InTable
 from mesh.language.syntax.expressions import Literal as Literal
+from mesh.language.syntax.expressions import StreamKind as StreamKind
+from mesh.language.syntax.expressions import StreamReference as StreamReference
 from mesh.language.syntax.expressions import TimeUnit as TimeUnit
 from mesh.language.syntax.expressions import Unary as Unary
 from mesh.language.syntax.expressions import UnaryOperator as UnaryOperator
 from mesh.language.syntax.expressions import Variable as Variable
+from mesh.language.syntax.expressions import find as find
 from mesh.language.syntax.inputs import AbsentElement as AbsentElement
 from mesh.language.syntax.inputs import AnonymousInput as AnonymousInput
 from mesh.language.syntax.inputs import CountElement as CountElement

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mesh.language.syntax.basics import StreamReference, at
-from mesh.language.syntax.expressions import Expression, Literal
+from mesh.language.syntax.expressions import Expression, Literal, StreamReference, at
 
 if TYPE_CHECKING:
     from mesh.errors import Position

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mesh.language.syntax.basics import at
-from mesh.language.syntax.expressions import Expression, Literal, Variable
+from mesh.language.syntax.expressions import Expression, Literal, Variable, at
 
 if TYPE_CHECKING:
     from mesh.errors import Position

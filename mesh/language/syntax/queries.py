@@ -8,8 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh.language.syntax.basics import Annotation, StreamReference, at, find
-from mesh.language.syntax.expressions import Expression, Variable
+from mesh.language.syntax.expressions import (
+    Annotation,
+    Expression,
+    StreamReference,
+    Variable,
+    at,
+    find,
+)
 from mesh.language.syntax.outputs import EventKind, OutputRate, ReturnEvents, SelectClause
 
 if TYPE_CHECKING:

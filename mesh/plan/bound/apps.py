@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mesh.language.syntax.basics import at
+from mesh.language.syntax.expressions import at
 
 if TYPE_CHECKING:
     from mesh.errors import Position

@@ -11,8 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from mesh.language.syntax.basics import at
-from mesh.language.syntax.expressions import BinaryOperator, UnaryOperator
+from mesh.language.syntax.expressions import BinaryOperator, UnaryOperator, at
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:

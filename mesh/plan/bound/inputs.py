@@ -10,8 +10,7 @@ from enum import StrEnum
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from mesh.language.syntax.basics import at
-from mesh.language.syntax.expressions import BinaryOperator
+from mesh.language.syntax.expressions import BinaryOperator, at
 from mesh.model.types import Attribute, AttributeType
 from mesh.plan.bound.expressions import BinaryExpression, BoundExpression, Column, Constant
 

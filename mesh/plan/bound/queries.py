@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mesh.language.syntax import Direction, EventKind, RateKind
-from mesh.language.syntax.basics import at
+from mesh.language.syntax.expressions import at
 from mesh.plan.bound.expressions import BoundExpression, Column, TableCheck, has_aggregate, walk
 from mesh.plan.bound.inputs import (
     BoundFilter,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
-from mesh.language.numbers import round_to_float
+from mesh.language.times import round_to_float
 
 
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
