@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.connect import file_specs
+from mesh.connect import files
 from mesh.connect.parts import SINK, SOURCE, TLS, file, headers, ignored, noted, secret
 from mesh.connect.places import TEMPLATE, OptionPlace
 from mesh.connect.spec import Guarantee, Kind, Option, Role, Spec
@@ -378,7 +378,7 @@ SPECS: Final = (
     replace(_HTTP_CALL_RESPONSE, name="http-response"),
     _HTTP_SOURCE,
     _HTTP_SINK,
-    *file_specs.SPECS,
+    *files.SPECS,
     _NATS_SOURCE,
     _HISTORY,
     _NATS_SINK,

@@ -17,15 +17,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import quote
 
-from mesh.connect import pairs
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
 
 TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
 #: Characters of no place but a text, and the same with the blank.
 _CONTROL: Final = r"\x00-\x1f\x7f"
 _BLANK: Final = r"\x00-\x20\x7f"
+
+#: A pair in quotes, in which two quotes are one, or without.
+_PAIR: Final = re.compile(r"'((?:[^']|'')*)'|([^,']+)")
 
 
 class _Rule(NamedTuple):
@@ -237,7 +239,7 @@ def _in_percent(text: str) -> str:
 
 def _headers(template: str) -> Filling:
     try:
-        headers = pairs.pairs_of(template)
+        headers = pairs_of(template)
     except ValueError:
         # The event gives names and values.
         parts = tuple(
@@ -255,7 +257,7 @@ def _headers(template: str) -> Filling:
 
 def _pieces(text: str, fits: str) -> Iterator[str | TemplateSlot]:
     for at, piece in enumerate(TEMPLATE.split(text)):
-        yield TemplateSlot(piece, fits, pairs.quoted) if at % 2 else pairs.quoted(piece)
+        yield TemplateSlot(piece, fits, quoted) if at % 2 else quoted(piece)
 
 
 def _steers(template: str) -> Callable[[str], bool]:
@@ -263,9 +265,43 @@ def _steers(template: str) -> Callable[[str], bool]:
 
     def steers(text: str) -> bool:
         try:
-            names = [name for name, _ in pairs.pairs_of(text)]
+            names = [name for name, _ in pairs_of(text)]
         except ValueError:
             return False
         return any(_STEERING.fullmatch(name) and name not in template for name in names)
 
     return steers
+
+
+def pairs_of(text: str) -> list[tuple[str, str]]:
+    """The pairs of a text; the quotes may be missing.
+
+    Raises:
+        ValueError: a part has no colon, or no name before it.
+    """
+    pairs = []
+    for quoted, bare in _PAIR.findall(text):
+        text = (quoted or bare).strip()
+        if not text:
+            # Blanks around a comma.
+            continue
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip():
+            raise ValueError("is a list of 'name:value'")
+        pairs.append((unquoted(name.strip()), unquoted(value.strip())))
+    return pairs
+
+
+def unquoted(text: str) -> str:
+    """A text between quotes, with its own ones as they are."""
+    return text.replace("''", "'")
+
+
+def quoted(text: str) -> str:
+    """A text that may stand between quotes."""
+    return text.replace("'", "''")
+
+
+def text_of(pairs: Iterable[tuple[str, str]]) -> str:
+    """The text of pairs, each in quotes."""
+    return ",".join(f"'{quoted(name)}:{quoted(value)}'" for name, value in pairs)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from mesh.connect.pairs import pairs_of
+from mesh.connect.places import pairs_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mesh.connect.contract import Context, FailedRecordsError, RefusedRecordsError, UnavailableError
-from mesh.mapping.filling import Misplaced, filler
+from mesh.mapping.sinks import Misplaced, filler
 from mesh.mapping.texts import text_of
 from mesh.receiver.instance import ConnectorInstance
 from mesh.receiver.outbox import Outbox

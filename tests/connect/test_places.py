@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.connect import registry
-from mesh.connect.pairs import pairs_of, text_of
-from mesh.connect.places import OptionPlace
+from mesh.connect.places import OptionPlace, pairs_of, text_of
 from tests.support.placed_values import ROWS, filled
 
 if TYPE_CHECKING:

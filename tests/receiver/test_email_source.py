@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.connect.contract import NodeAccess
-from mesh.connect.mail import criteria_of
+from mesh.connect.web import criteria_of
 from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.receiver.types import email_source

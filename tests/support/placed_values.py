@@ -10,9 +10,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pyarrow as pa
 
-from mesh.connect.pairs import pairs_of
-from mesh.connect.places import OptionPlace
-from mesh.mapping.filling import filler
+from mesh.connect.places import OptionPlace, pairs_of
+from mesh.mapping.sinks import filler
 from pyspark_nats.arrow import arrow
 
 if TYPE_CHECKING:

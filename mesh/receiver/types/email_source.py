@@ -19,7 +19,7 @@ from email.message import EmailMessage
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.connect.contract import Batch, UnavailableError
-from mesh.connect.mail import criteria_of, objection, quoted
+from mesh.connect.web import criteria_of, objection, quoted
 from mesh.errors import MeshError
 from mesh.receiver.access import check_egress
 from mesh.receiver.outcomes import reason_of

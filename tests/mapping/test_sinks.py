@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.connect.places import OptionPlace
-from mesh.mapping.filling import Misplaced
+from mesh.mapping.sinks import Misplaced
 from tests.support.placed_values import HOSTILE, ROWS, filled
 
 
