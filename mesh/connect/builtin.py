@@ -262,7 +262,7 @@ _HTTP_SERVICE: Final = replace(
         Option("connection.timeout", Kind.DURATION, "120000", doc="Then it answers 504."),
         *_HTTP_SOURCE.options,
     ),
-    implementation="mesh.receiver.types.http_service:HttpServiceSource",
+    implementation="mesh.receiver.types.http_source:HttpServiceSource",
     guarantee=Guarantee.AT_LEAST_ONCE,
     condition="trp:messageId is the id of the request.",
     is_shared=True,
@@ -277,7 +277,7 @@ _HTTP_SERVICE_RESPONSE: Final = Spec(
         headers("Headers: 'name:value'."),
         *SINK,
     ),
-    "mesh.receiver.types.http_service:HttpServiceResponse",
+    "mesh.receiver.types.http_source:HttpServiceResponse",
     Guarantee.AT_MOST_ONCE,
     "A late answer is recorded in the error stream.",
 )
@@ -300,7 +300,7 @@ _HTTP_CALL: Final = replace(
         Option("download.path", place=OptionPlace.PATH, doc="Path of that file."),
         *_HTTP_SINK.options,
     ),
-    implementation="mesh.receiver.types.http_call:HttpCall",
+    implementation="mesh.receiver.types.http_sink:HttpCall",
     objection=_call_objection,
 )  # fmt: skip
 _HTTP_CALL_RESPONSE: Final = Spec(
@@ -313,7 +313,7 @@ _HTTP_CALL_RESPONSE: Final = Spec(
         *ignored("allow.streaming.responses"),
         *SOURCE,
     ),
-    "mesh.receiver.types.http_call:HttpCallResponse",
+    "mesh.receiver.types.http_sink:HttpCallResponse",
     Guarantee.AT_LEAST_ONCE_WITH_KEY,
     "An answer is stored once within the channel's duplicate window.",
     ("*",),

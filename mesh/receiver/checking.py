@@ -22,8 +22,7 @@ from mesh.plan.connectors import check_connector, connector_of, make_mapper
 from mesh.plan.outside_calls import with_calls
 from mesh.plan.reads import stream_of_connector
 from mesh.receiver.decoding import decoded_batch
-from mesh.receiver.opened import Opened
-from mesh.receiver.schemas import with_schema
+from mesh.receiver.opened import Opened, with_schema
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -16,11 +16,10 @@ from mesh.model.access import check_inputs
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.model.secrets import masked
 from mesh.processes.signals import end
-from mesh.receiver.opened import Opened
+from mesh.receiver.opened import Opened, with_schema
 from mesh.receiver.outcomes import described, is_outage, reason_of
 from mesh.receiver.positions import PositionStore, TakenOverError
 from mesh.receiver.replaying import listen
-from mesh.receiver.schemas import with_schema
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:

@@ -1,22 +1,29 @@
-"""A source or sink of a group as it is opened: its declaration, mapper and options."""
+"""A source or sink of a group as it is opened: its declaration, mapper and options.
+
+Avro schemas of a registry, which the host asks for before a source or sink begins.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from mesh.connect import registry
+from mesh.connect.contract import UnavailableError
 from mesh.connect.references import TYPE
 from mesh.errors import MeshError
 from mesh.model.secrets import filled, names_in, without
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.connectors import connector_of, make_mapper
-from mesh.receiver.access import path_of
+from mesh.receiver.access import check_url, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mesh.connect.contract import NodeAccess
     from mesh.connect.spec import Spec
     from mesh.model.app import GroupSpec
     from mesh.model.types import StreamSchema
@@ -32,6 +39,8 @@ _ADDRESSES: Final = (
     "datasource.name",
 )  # fmt: skip
 _LOGIN: Final = re.compile(r"//.*@")
+
+_CALL_S: Final = 10.0
 
 
 def endpoint_of(values: JsonObject) -> str:
@@ -162,3 +171,44 @@ class Opened:
                 hint="Write it in the annotation or in the reference.",
             )
         return values
+
+
+async def with_schema(opened: Opened, access: NodeAccess) -> Opened:
+    """A source or sink whose mapper has the schema that its options name in a registry.
+
+    Raises:
+        UnavailableError: the registry doesn't answer, or doesn't have the schema.
+        MeshError: MESH-C132 for a registry to which no connector may connect.
+        ValueError: the schema is invalid.
+    """
+    mapping = opened.connector.map
+    by_name = {name.lower(): value for name, value in mapping.options.items()}
+    url = by_name.get("schema.registry")
+    if not url:
+        return opened
+    check_url(access, url, 443 if url.startswith("https") else 80)
+    text = await _schema(f"{url.rstrip('/')}/schemas/ids/{by_name['schema.id'].strip()}")
+    options = {**mapping.options, "schema.def": text}
+    connector = replace(opened.connector, map=replace(mapping, options=options))
+    return replace(opened, connector=connector, mapper=make_mapper(connector, opened.stream))
+
+
+async def _schema(url: str) -> str:
+    # Few hosts need it for this.
+    import httpx
+
+    from mesh.http.web_answers import ask
+
+    try:
+        # The environment of the worker is not the app's.
+        async with httpx.AsyncClient(timeout=_CALL_S, trust_env=False) as client:
+            answer = await ask(client, "GET", url)
+        answer.response.raise_for_status()
+        schema = orjson.loads(answer.content)["schema"]
+    except httpx.HTTPStatusError as error:
+        code = error.response.status_code
+        raise UnavailableError(f"the schema registry answered {code}") from None
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        reason = type(error).__name__
+        raise UnavailableError(f"the schema registry gave no schema: {reason}") from None
+    return str(schema)

@@ -26,11 +26,10 @@ from mesh.connect.contract import Context, NodeAccess, Record, UnavailableError
 from mesh.errors import MeshError
 from mesh.http.web_answers import ask
 from mesh.manager.prometheus import query_range
-from mesh.receiver import schemas
+from mesh.receiver import opened
 from mesh.receiver.http_server import HttpServers, Request, Response
-from mesh.receiver.types.http_call import HttpCall
-from mesh.receiver.types.http_sink import HttpSink
-from mesh.receiver.types.prometheus_sink import PrometheusSink
+from mesh.receiver.types.http_sink import HttpCall, HttpSink
+from mesh.receiver.types.prometheus import PrometheusSink
 from mesh.settings import OidcSettings
 from mesh.testing.connectors import staged
 from tests.support.examples import examples
@@ -153,7 +152,7 @@ async def test_no_answer_of_a_server_fills_the_memory_of_all_connectors() -> Non
         with pytest.raises(UnavailableError, match=r"token\.url gives no token"):
             await sink.write(records)
         with pytest.raises(UnavailableError, match="the schema registry gave no schema"):
-            await schemas._schema(url)
+            await opened._schema(url)
         gateway = {
             "metric.type": "counter", "value.attribute": "v", "publish.mode": "pushgateway",
             "push.url": url, "push.operation": "push", "job": "j",

@@ -14,8 +14,7 @@ from mesh.connect.spec import Role
 from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.receiver.types.file_ftp import FtpFiles
-from mesh.receiver.types.file_remote import refusal
-from mesh.receiver.types.file_sink import FileSink
+from mesh.receiver.types.file_sink import FileSink, refusal
 from mesh.testing.connectors import ConnectorScenario, Stage, conform
 from tests.support.certificates import Authority
 from tests.support.ftp import server

@@ -149,7 +149,7 @@ def test_events_whose_path_is_not_open_are_refused_and_a_failed_write_leaves_not
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("mesh.receiver.types.file_many.os.fsync", full)
+    monkeypatch.setattr("mesh.receiver.types.file_sink.os.fsync", full)
     state = sink.state
     with pytest.raises(UnavailableError, match="No space"):
         written(sink, "y", uri=str(root / "a"))

@@ -13,7 +13,7 @@ from mesh.connect.contract import Batch, Context, NodeAccess
 from mesh.connect.spec import Role
 from mesh.errors import MeshError
 from mesh.plan.build import plan
-from mesh.receiver.types import file_parts
+from mesh.receiver.types import file_source
 from mesh.receiver.types.file_source import FileSource
 from mesh.testing.connectors import ConnectorScenario, Stage, conform
 
@@ -66,7 +66,7 @@ def inbox(tmp_path: Path) -> Path:
 def test_a_position_forgets_files_that_are_gone_once_it_is_full(
     tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_parts, "POSITION_BYTES_MAX", 3 * (len(str(inbox)) + 70))
+    monkeypatch.setattr(file_source, "POSITION_BYTES_MAX", 3 * (len(str(inbox)) + 70))
     source = source_of(tmp_path, None)
 
     def lines() -> list[bytes]:

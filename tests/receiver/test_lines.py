@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from mesh.receiver.lines import payloads_of
+from mesh.receiver.sources import payloads_of
 
 
 @pytest.mark.parametrize(("count_max", "sizes"), [(10, [1] * 8), (8, [1] * 8), (7, [3, 3, 2])])

@@ -16,9 +16,9 @@ import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from mesh.connect.contract import Batch, Record
-from mesh.receiver.lines import messages_with_traces
 from mesh.receiver.positions import EventLines
-from mesh.receiver.types.rabbitmq_sink import RabbitSink
+from mesh.receiver.sources import messages_with_traces
+from mesh.receiver.types.rabbitmq import RabbitSink
 from mesh.settings import TraceSettings
 from mesh.telemetry import traces
 from pyspark_nats.decode import DecodeResult

@@ -17,7 +17,7 @@ from mesh.receiver.replaying import listen
 from mesh.receiver.types import mqtt
 from mesh.receiver.types.file_source import FileSource
 from mesh.receiver.types.mqtt import MqttSource
-from mesh.receiver.types.websocket_source import WebSocketSource
+from mesh.receiver.types.websocket import WebSocketSource
 from tests.support.connectors import staged
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.files import listener_objection
 from mesh.errors import MeshError
 from mesh.receiver.access import words
-from mesh.receiver.types.file_parts import POSITION_BYTES_MAX, STATE_BYTES
+from mesh.receiver.types.file_source import POSITION_BYTES_MAX, STATE_BYTES
 from mesh.receiver.types.file_systems import LocalFiles
 from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread

@@ -2,28 +2,306 @@
 
 A file that has reached ``roll.size`` or ``roll.interval`` gets a number in its name, and a new one
 begins.  The position has the number of such files.
+
+Sink ``file`` on a server of files; see ``mesh.receiver.types.file_sink``.
+
+Such a server can't cut a file back.  What a file has beyond the stored position was written by an
+earlier attempt: a repeat writes the same bytes, and leaves as many of them out.
+
+Sink ``file`` whose path depends on the event; see ``mesh.receiver.types.file_sink``.
+
+The length of each file before a write is in a journal beside the files.  A start undoes the write
+that the stored position does not have.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-from typing import TYPE_CHECKING
+import posixpath
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import orjson
 
 from mesh.clock import SystemClock
 from mesh.connect.contract import UnavailableError, payloads_of
 from mesh.connect.files import scheme_of, sink_objection
 from mesh.errors import MeshError
 from mesh.receiver.access import first_root, path_of
-from mesh.receiver.types.file_many import ManyFiles
-from mesh.receiver.types.file_remote import RemoteFile, RemoteMany
 from mesh.receiver.types.file_servers import remote_files
+from mesh.receiver.types.file_systems import is_of_path
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mesh.connect.contract import Context, Record
     from mesh.model.values import JsonMapping, JsonObject
+    from mesh.receiver.types.file_systems import RemoteFiles
+
+
+#: Begins the names of journals.
+_JOURNAL: Final = ".mesh-"
+
+
+class ManyFiles:
+    """Appends each payload to the file of its event, or replaces that file."""
+
+    def __init__(self, context: Context, state: JsonMapping | None, end: bytes) -> None:
+        self._access, self._end, self._header = context.access, end, context.header
+        self._replaces = not context.options.get("append")
+        self._number = int((state or {}).get("write") or 0)
+        name = hashlib.blake2b(context.producer.encode(), digest_size=8).hexdigest()
+        before = str(context.options["file.uri"]).partition("{{")[0]
+        directory = path_of(context.access, os.path.dirname(before) or first_root(context.access))
+        #: Where all files are: the fixed part of the path, unless that is the event's as a whole.
+        self._below = directory if os.path.dirname(before) else ""
+        self._journal = Path(directory) / f"{_JOURNAL}{name}"
+        self._undo()
+
+    @property
+    def state(self) -> JsonMapping:
+        """Number of the last write, which the journal may be ahead of."""
+        return {"write": self._number}
+
+    def _objection(self, path: str) -> str | None:
+        """The reason against a path that an event has made; None for a good one."""
+        if os.path.basename(path).startswith(_JOURNAL):
+            return f"{path} is a name of journals"
+        if self._below and os.path.commonpath([self._below, path]) != self._below:
+            return f"{path} leads out of {self._below}"
+        return None
+
+    def _is_ours(self, path: str) -> bool:
+        """Whether the sink may have written a path that a journal names."""
+        try:
+            return self._objection(path_of(self._access, path)) is None
+        except MeshError:
+            return False
+
+    def _undo(self) -> None:
+        try:
+            noted = orjson.loads(self._journal.read_bytes())
+        except FileNotFoundError:
+            return
+        if noted["write"] != self._number + 1:
+            return
+        for path, length in noted["files"].items():
+            if not self._is_ours(path):
+                continue
+            if os.path.exists(path) and os.path.getsize(path) > length:
+                os.truncate(path, length)
+
+    def write(self, records: Sequence[Record]) -> list[str | None]:
+        """Write the records; the reason for each whose path is not open.  Raises ``OSError``."""
+        outcomes: list[str | None] = [None] * len(records)
+        by_path: dict[str, list[bytes]] = {}
+        places: dict[str, list[int]] = {}
+        for at, record in enumerate(records):
+            try:
+                path = path_of(self._access, record.options["file.uri"])
+                if not record.options["file.uri"]:
+                    outcomes[at] = 'option "file.uri" is empty'
+                    continue
+                if (reason := self._objection(path)) is not None:
+                    outcomes[at] = reason
+                    continue
+                if os.path.isdir(path):
+                    outcomes[at] = f"{path} is a directory"
+                    continue
+            except (MeshError, ValueError, OSError) as error:
+                outcomes[at] = str(error)
+                continue
+            by_path.setdefault(path, []).append(record.payload + self._end)
+            places.setdefault(path, []).append(at)
+        while True:
+            try:
+                if self._replaces:
+                    self._replace(by_path)
+                else:
+                    self._append(by_path)
+                break
+            except _PathError as error:
+                del by_path[error.path]
+                for at in places[error.path]:
+                    outcomes[at] = str(error)
+        self._number += 1
+        return outcomes
+
+    def _replace(self, by_path: Mapping[str, Sequence[bytes]]) -> None:
+        for path, payloads in by_path.items():
+            with _of_path(path):
+                _write_whole(Path(path), self._header + payloads[-1])
+
+    def _append(self, by_path: Mapping[str, Sequence[bytes]]) -> None:
+        lengths = {}
+        for path in by_path:
+            with _of_path(path):
+                lengths[path] = os.path.getsize(path) if os.path.exists(path) else 0
+        self._journal.parent.mkdir(parents=True, exist_ok=True)
+        noted = {"write": self._number + 1, "files": lengths}
+        _write_whole(self._journal, orjson.dumps(noted))
+        try:
+            for path, payloads in by_path.items():
+                with _of_path(path):
+                    data = b"".join(payloads if lengths[path] else [self._header, *payloads])
+                    _write_more(Path(path), data)
+        except OSError:
+            self._undo()
+            raise
+
+    def close(self) -> None:
+        """No file is open between writes."""
+
+
+class _PathError(OSError):
+    """An event's path can't be written, and others can."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(0, f"{path}: {reason}")
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+@contextmanager
+def _of_path(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if not is_of_path(error) and not isinstance(error, FileExistsError):
+            raise
+        raise _PathError(path, error.strerror or str(error)) from error
+
+
+def _write_more(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+class RemoteFile:
+    """Appends payloads to one file."""
+
+    def __init__(self, context: Context, state: JsonMapping | None, end: bytes) -> None:
+        options = context.options
+        self._files: RemoteFiles = remote_files(str(options["file.uri"]), options, context.access)
+        self._end, self._header = end, context.header
+        self._path = self._files.path(str(options["file.uri"]))
+        #: Bytes of the file beyond the length; None if they are not known.
+        self._beyond: int | None = None
+        try:
+            length = (state or {}).get("length")
+            if length is None and not options.get("append"):
+                self._files.replace(self._path, b"")
+            self._length = self._size() if length is None else int(length)
+            self._look()
+        except OSError:
+            self._files.close()
+            raise
+
+    @property
+    def state(self) -> JsonMapping:
+        """Length of the file, as far as the payloads are written."""
+        return {"length": self._length}
+
+    def _size(self) -> int:
+        state = self._files.find(self._path)
+        return state.size if state is not None else 0
+
+    def _look(self) -> int:
+        size = self._size()
+        if size < self._length:
+            reason = f"it has {size} bytes, and {self._length} were written"
+            raise OSError(0, reason, self._path)
+        self._beyond = size - self._length
+        return self._beyond
+
+    def write(self, records: Sequence[Record]) -> list[str | None]:
+        """Append what the file does not have yet.  Raises ``OSError``."""
+        data = b"".join(record.payload + self._end for record in records)
+        if not self._length:
+            data = self._header + data
+        beyond = self._look() if self._beyond is None else self._beyond
+        # After a failure the size says how much of it is there.
+        self._beyond = None
+        if data[beyond:]:
+            self._files.append(self._path, data[beyond:])
+        self._length += len(data)
+        self._beyond = max(0, beyond - len(data))
+        return [None] * len(records)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._files.close()
+
+
+class RemoteMany:
+    """Replaces the file of each event; a repeat writes the same again."""
+
+    def __init__(self, context: Context, state: JsonMapping | None, end: bytes) -> None:
+        uri = str(context.options["file.uri"])
+        self._files: RemoteFiles = remote_files(uri, context.options, context.access)
+        self._end, self._header = end, context.header
+
+    @property
+    def state(self) -> JsonMapping:
+        """Nothing but the position."""
+        return {}
+
+    def write(self, records: Sequence[Record]) -> list[str | None]:
+        """Write the last payload of each file; the reason for each whose path is refused."""
+        outcomes: list[str | None] = []
+        last: dict[str, tuple[bytes, list[int]]] = {}
+        for at, record in enumerate(records):
+            # No URI any more: an attribute may have any character.
+            path = record.options["file.uri"].partition("://")[2].partition("/")[2]
+            reason = refusal(path)
+            outcomes.append(reason)
+            if reason is None:
+                _, places = last.get(path, (b"", []))
+                last[path] = record.payload, [*places, at]
+        for path, (payload, places) in last.items():
+            try:
+                self._files.replace(path, self._header + payload + self._end)
+            except OSError as error:
+                if not is_of_path(error):
+                    raise
+                for at in places:
+                    outcomes[at] = f"{path}: {error.strerror}"
+        return outcomes
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._files.close()
+
+
+def refusal(path: str) -> str | None:
+    """The reason against a path that an event has made; None for a good one."""
+    if any(ord(one) < 32 for one in path) or not posixpath.basename(path):
+        return f"{path!a} is no path of a file"
+    if ".." in path.split("/") or path.startswith("/"):
+        return f"{path} leads out of the directory"
+    return None
 
 
 class FileSink:

@@ -21,7 +21,7 @@ from mesh.receiver.outcomes import sent
 from mesh.receiver.tls import client_context, pems_of
 from mesh.receiver.types.calls import NO_STATUS, hand_over
 from mesh.receiver.types.grpc_events import KEY, checked, method, opened, properties_of
-from mesh.receiver.types.http_service import HttpServiceResponse
+from mesh.receiver.types.http_source import HttpServiceResponse
 from mesh.telemetry import traces
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from mesh.errors import MeshError
 from mesh.receiver.access import check_listen
 from mesh.receiver.grpc_server import SERVERS, GrpcLimits, modules
 from mesh.receiver.tls import pems_of, server_context
-from mesh.receiver.types.answers import WaitingRequests
+from mesh.receiver.types.calls import WaitingRequests
 from mesh.receiver.types.grpc_events import KEY, Envelope, checked, method, opened, properties_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from mesh.errors import MeshError
 from mesh.receiver.access import check_listen, words
 from mesh.receiver.http_server import SERVERS, Response, allowed
 from mesh.receiver.tls import server_context
-from mesh.receiver.types.websockets_served import served
+from mesh.receiver.types.websocket import served
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence

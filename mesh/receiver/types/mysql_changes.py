@@ -17,8 +17,7 @@ from mesh.connect.extras import library
 from mesh.mapping.row_source import EVERY
 from mesh.receiver.types.column_values import payload_of
 from mesh.receiver.types.databases import operations_of
-from mesh.receiver.types.mysql_columns import MysqlColumn, columns_of
-from mesh.receiver.types.mysql_rows import are_like, images_of
+from mesh.receiver.types.mysql_rows import MysqlColumn, are_like, columns_of, images_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -2,6 +2,8 @@
 
 The library that reads the log makes Python's values of them, and so loses dates such as 0000-00-00,
 empty sets, digits of fractions, and the zeros at the end of octets.
+
+Columns of tables of MySQL and MariaDB as their catalogue has them.
 """
 
 from __future__ import annotations
@@ -14,17 +16,20 @@ import re
 import socket
 import struct
 import uuid
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mesh.connect.contract import UnavailableError
 from mesh.receiver.types.column_values import Unreadable, mysql_value
+from mesh.store.catalogue import labels_of
+from mesh.store.sql import sa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mesh.model.values import EventValues
-    from mesh.receiver.types.mysql_columns import MysqlColumn
+
 
 #: Sizes of whole numbers by type: TINY, SHORT, LONG, LONGLONG, INT24.
 _WHOLE: Final = {1: 1, 2: 2, 3: 4, 8: 8, 9: 3}
@@ -50,6 +55,40 @@ codecs.register_error(
     _SAME,
     lambda error: (error.object[error.start : error.end].decode("latin-1"), error.end),  # type: ignore[attr-defined]
 )
+
+_COLUMNS: Final = (
+    "select column_name, column_type, character_set_name, generation_expression"
+    " from information_schema.columns where table_schema = coalesce(:space, database())"
+    " and table_name = :name order by ordinal_position"
+)
+_PERIOD: Final = ("ROW START", "ROW END")
+
+
+@dataclass(frozen=True, slots=True)
+class MysqlColumn:
+    """A column of a table as it is now; the log may know less of it."""
+
+    name: str
+    #: Such as ``int(10) unsigned`` and ``enum('a','b')``.
+    type: str
+    charset: str | None = None
+    #: ``ROW START`` or ``ROW END`` of a system-versioned table; empty for others.
+    period: str = ""
+
+    @property
+    def labels(self) -> list[str]:
+        """Values of an enumeration or a set."""
+        return labels_of(self.type)
+
+
+def columns_of(connection: sa.Connection, table: str) -> Sequence[MysqlColumn]:
+    """The columns of a table, inside of a transaction; none if there is no table."""
+    space, _, name = table.rpartition(".")
+    rows = connection.execute(sa.text(_COLUMNS), {"space": space or None, "name": name}).all()
+    return [
+        MysqlColumn(str(column), str(kind), charset, text if text in _PERIOD else "")
+        for column, kind, charset, text in rows
+    ]
 
 
 class Type(IntEnum):

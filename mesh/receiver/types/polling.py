@@ -23,7 +23,7 @@ from mesh.receiver.types.column_values import (
     sqlite_value,
 )
 from mesh.receiver.types.databases import ask_for_octets, reason_of
-from mesh.receiver.types.mysql_columns import columns_of
+from mesh.receiver.types.mysql_rows import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ import aio_pika
 import pytest
 
 from mesh.connect.contract import Record
-from mesh.receiver.types.rabbitmq_sink import RabbitSink
+from mesh.receiver.types.rabbitmq import RabbitSink
 from mesh.testing.connectors import ConnectorScenario, Stage, conform
 from tests.support.connectors import staged
 from tests.support.rabbitmq_apps import app

@@ -1,0 +1,221 @@
+"""Sources ``websocket`` and ``websocket-server``, and sink ``websocket``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http
+import ssl
+from typing import TYPE_CHECKING, Any, Final
+
+from mesh.connect.contract import UnavailableError, payloads_of
+from mesh.connect.extras import library
+from mesh.errors import MeshError
+from mesh.processes.signals import end
+from mesh.receiver.access import check_listen, check_url, words
+from mesh.receiver.tls import client_context, server_context
+from mesh.receiver.types.arrivals import PushedPayloads
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from mesh.connect.contract import Batch, Context, Record
+    from mesh.model.values import JsonMapping
+
+
+_CALL_S: Final = 10.0
+#: Messages that wait for the broker; the server has to wait after them.
+_WAITING: Final = 10_000
+
+#: Connections of one server.
+_CONNECTIONS_MAX: Final = 1000
+
+#: Bytes of one message.
+_SIZE_MAX: Final = 1 << 20
+
+
+class WebSocketServerSource(PushedPayloads):
+    """See ``mesh.connect.contract.Source``."""
+
+    def __init__(self) -> None:
+        self._server: Any = None
+
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
+        """Bind the port."""
+        self.begin()
+        self._server = await served(context, "source", self._take, size_max=_SIZE_MAX)
+
+    async def _take(self, connection: Any) -> None:
+        closed = library("websockets.exceptions", "websocket").ConnectionClosed
+        try:
+            while True:
+                message = await connection.recv()
+                await self.put(message.encode() if isinstance(message, str) else message)
+        except closed:
+            return
+
+    async def close(self) -> None:
+        """End all connections."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+            await server.wait_closed()
+
+
+class WebSocketSink:
+    """See ``mesh.connect.contract.Sink``."""
+
+    state: JsonMapping | None = None
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+
+    async def open(self, context: Context, state: JsonMapping | None) -> None:
+        """Connect."""
+        self._connection = await connected(context)
+
+    async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
+        """Send the payloads, texts as text messages; nothing says whether they have arrived."""
+        closed = library("websockets.exceptions", "websocket").ConnectionClosed
+        for record_payload in payloads_of(records):
+            payload: bytes | str = record_payload
+            with contextlib.suppress(UnicodeDecodeError):
+                payload = record_payload.decode()
+            try:
+                await self._connection.send(payload)
+            except closed as error:
+                raise UnavailableError(str(error), is_lost=True) from error
+        return [None] * len(records)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+
+def _connect(client: Any) -> Any:
+    """The library's ``connect``, which follows no redirect: it could lead past receiver.egress."""
+
+    class Direct(client.connect):  # type: ignore[misc]  # a class that is known at run time
+        def process_redirect(self, exc: Exception) -> Exception:
+            return exc
+
+    return Direct
+
+
+async def connected(context: Context) -> Any:
+    """A connection to the server of the option ``url``.
+
+    Raises:
+        UnavailableError: it does not answer, or refuses.
+    """
+    client = library("websockets.asyncio.client", "websocket")
+    errors = library("websockets.exceptions", "websocket")
+    options = context.options
+    url = str(options["url"])
+    check_url(context.access, url, 443 if url.startswith("wss:") else 80)
+    secure = None
+    if url.startswith("wss:"):
+        secure = client_context(options) or ssl.create_default_context()
+    try:
+        return await _connect(client)(
+            url,
+            ssl=secure,
+            subprotocols=words(options.get("sub.protocol")) or None,
+            additional_headers=options.get("headers") or None,
+            open_timeout=_CALL_S,
+            close_timeout=1,
+            # The environment of the worker is not the app's.
+            proxy=None,
+        )
+    except (errors.WebSocketException, OSError, TimeoutError) as error:
+        raise UnavailableError(str(error) or type(error).__name__) from error
+
+
+class WebSocketSource(PushedPayloads):
+    """See ``mesh.connect.contract.Source``."""
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+        self._reading: asyncio.Task[None] | None = None
+
+    async def open(self, context: Context, position: JsonMapping | None) -> None:
+        """Connect."""
+        self.begin()
+        self._room = asyncio.Semaphore(_WAITING)
+        self._connection = await connected(context)
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                message = await self._connection.recv()
+                await self._room.acquire()
+                await self.put(message.encode() if isinstance(message, str) else message)
+        # Whatever ended it, the next ``read`` has to report it.
+        except Exception as error:
+            self._arrived.fail(str(error) or type(error).__name__)
+
+    async def read(self) -> Batch | None:
+        """The messages that have arrived."""
+        batch = await super().read()
+        for _ in batch.payloads if batch is not None else ():
+            self._room.release()
+        return batch
+
+    async def close(self) -> None:
+        """Disconnect."""
+        reading, self._reading = self._reading, None
+        await end([reading] if reading is not None else [])
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+
+async def served(
+    context: Context, role: str, handler: Callable[[object], Awaitable[None]], *, size_max: int
+) -> object:
+    """A server with the options of ``websocket-server``, which calls ``handler`` for each client.
+
+    Args:
+        context: of the source or sink.
+        role: ``source`` or ``sink``.
+        handler: gets a connection, and ends with it.
+        size_max: bytes of a client's message; a larger one ends its connection.
+
+    Raises:
+        MeshError: MESH-C133 for an address that can't be bound.
+    """
+    serving = library("websockets.asyncio.server", "websocket")
+    options = context.options
+    host, port = str(options["host"]), int(options["port"])
+    check_listen(context.access, host, port)
+    origins = words(options.get("allow.origin"))
+
+    def admit(connection: Any, _: object) -> object:
+        if len(connection.server.connections) > _CONNECTIONS_MAX:
+            return connection.respond(http.HTTPStatus.SERVICE_UNAVAILABLE, "too many clients\n")
+        return None
+
+    try:
+        return await serving.serve(
+            handler,
+            host,
+            port,
+            ssl=server_context(options) if options.get("tls.enabled") else None,
+            # None: not a browser.
+            origins=None if "*" in origins else [None, *origins],
+            subprotocols=words(options.get("sub.protocol")) or None,
+            process_request=admit,
+            close_timeout=1,
+            max_size=size_max,
+            server_header=None,
+        )
+    except OSError as error:
+        raise MeshError(
+            "MESH-C133",
+            f"a {role} can't listen on {host}:{port}",
+            detail=f"{error.strerror or error}.",
+            hint="Another process has it, or the address is not this machine's.",
+        ) from error
