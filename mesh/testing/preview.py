@@ -29,7 +29,7 @@ from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
 from mesh.plan.outside_calls import with_calls
 from mesh.plan.supported import check_supported
-from mesh.testing import app_tests, case_writer
+from mesh.testing import app_tests
 from mesh.testing.app_tests import TimedEvent, values_of
 from mesh.testing.conformance.answers import event
 from mesh.testing.conformance.cases import CaseClock, CaseError, batch
@@ -128,7 +128,7 @@ def answer(
         result["against"]["failed_count"] = before.failed_count
     if keep:
         test_text = text if not _stores(app) else print_app(without_stores(app))
-        result["test"], notes = case_writer.test_of(test_text, events, played.outputs)
+        result["test"], notes = app_tests.test_of(test_text, events, played.outputs)
         result["notes"] = [*result["notes"], *notes]
     return result
 

@@ -51,7 +51,7 @@ from mesh.spark.instance_io import (
 from mesh.spark.local_state import InputPosition, LocalState, Manifest
 from mesh.spark.routes import routes
 from mesh.spark.sink_rows import POSITION_COLUMN, TIME_COLUMN
-from mesh.testing.conformance import direct, spark_source
+from mesh.testing.conformance import direct, spark_rows
 from mesh.testing.conformance.cases import TimeMode
 from mesh.testing.conformance.script import (
     AskCall,
@@ -62,15 +62,16 @@ from mesh.testing.conformance.script import (
     StepResult,
     legs,
 )
-from mesh.testing.conformance.spark_calls import CallsTask, queries_in
 from mesh.testing.conformance.spark_host import (
     ANSWER,
     CALLS,
     ERROR,
     REFUSAL,
+    CallsTask,
     CasesTask,
     CaseTask,
     call_run,
+    queries_in,
 )
 from mesh.testing.conformance.spark_rows import marked_rows, typed_rows
 from pyspark_nats.source.rows import MARKED_DDL
@@ -348,8 +349,8 @@ def _run_leg(
         for part, batches in enumerate(parts):
             if batches:
                 rows = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-                spark_source.write(spark_source.path_of(directory, turn, part), rows)
-    reader = spark_source.reader(session, directory, len(turns), jobs)
+                spark_rows.write(spark_rows.path_of(directory, turn, part), rows)
+    reader = spark_rows.reader(session, directory, len(turns), jobs)
     frame = reader.schema(MARKED_DDL).load().mapInArrow(CasesTask(tasks, owners), SINK_SCHEMA)
     for row in _collected(session, frame, directory) if turns else ():
         owner, place = row["producer"].split("/")
@@ -440,7 +441,7 @@ def _stateless_rows(
         home.mkdir()
         for turn, (place, chunk) in enumerate(sent):
             if chunk.stream == schema.name:
-                spark_source.write(spark_source.path_of(home, turn, 0), typed_rows(place, chunk))
+                spark_rows.write(spark_rows.path_of(home, turn, 0), typed_rows(place, chunk))
     schemas = {js_stream_of(i, 0): i.channel.stream for i in one.group.inputs}
     read = partial(_typed, session, directory, len(sent), schemas)
     frame = stateless_rows(io, read, 1 << 20)
@@ -457,7 +458,7 @@ def _typed(
     schemas: Mapping[str, StreamSchema],
     js_stream: str,
 ) -> DataFrame:
-    reader = spark_source.reader(session, directory / js_stream, turns)
+    reader = spark_rows.reader(session, directory / js_stream, turns)
     frame: DataFrame = reader.schema(typed_schema(schemas[js_stream])).load()
     return frame
 

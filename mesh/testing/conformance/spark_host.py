@@ -3,40 +3,50 @@
 Everything but the clock is the host's own: it reads messages, finds the state at the position where
 the batch starts, runs the operators, encodes the output, and leaves the state at the end. Many
 cases share a query; a micro-batch is the next step of each.
+
+Callbacks of queries in groups without state, seen in the task of such a group.
+
+Its queries have no callbacks of their own: a second task runs the same compiled routes, and returns
+what each query emits.  The rows of one step are one call, as those of an array in the reference
+engine.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse_on_demand_query
+from mesh.operators.base import CURRENT
 from mesh.operators.executor import CallRun, Executor
 from mesh.operators.on_demand import answer
 from mesh.operators.stored import stores_of
 from mesh.plan.bind import bind_on_demand
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.bound import AnswerOutput
+from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import InputPosition
 from mesh.spark.partition_task import PartitionRun, PartitionTask
 from mesh.spark.sink_rows import SINK_FIELDS, for_sink
+from mesh.spark.stateless_task import SourceEvents, compiled_routes
 from mesh.testing.conformance.script import AskCall
 from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.gc_freeze import freeze_imported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from mesh.operators.executor import InputRun, OutputRun
     from mesh.plan.bound import BoundOnDemandQuery
     from mesh.spark.partition_task import LivePartition
+    from mesh.spark.routes import Route
+
 
 #: In place of a JetStream stream: rows with a call of a query, with an answer or the error in its
 #: place, and with the error of a case.
@@ -46,6 +56,55 @@ REFUSAL: Final = "?refusal"
 ERROR: Final = "?error"
 _PLACE: Final = SINK_FIELDS.names.index("producer")
 _CALL_COLUMNS: Final = ("#call", "#kind", "#clock_ms", "#time_ms")
+
+_PRODUCER = SINK_FIELDS.names.index("producer")
+
+
+@dataclass(frozen=True, slots=True)
+class CallsTask:
+    """Function that ``mapInArrow`` applies to the rows of one input: the calls of ``queries``."""
+
+    io: InstanceIO
+    #: The input's JetStream stream.
+    js_stream: str
+    queries: frozenset[str]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A row for each call, with the number of its step as the producer."""
+        logging.disable(logging.CRITICAL)
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            seen: set[str] = set()
+            for route in compiled_routes(self.io, self.js_stream):
+                source = SourceEvents.of_rows(batch)
+                for query in route.queries:
+                    if not len(source):
+                        break
+                    source, _ = query.run(source)
+                    if query.name in self.queries - seen:
+                        yield from _calls(query.name, source)
+                    seen.add(query.name)
+
+
+def _calls(query: str, source: SourceEvents) -> Iterator[pa.RecordBatch]:
+    """The calls of a query, from what it emits, step by step."""
+    events = source.as_events(source.rows.schema)
+    for place in np.unique(events.order).tolist():
+        step_events = events.where(events.order == place)
+        count = len(step_events)
+        call = np.zeros(count, dtype=np.int64)
+        kind = np.full(count, CURRENT, dtype=np.int8)
+        row = call_row(
+            CallRun(query, call, kind, step_events.clock_ms, step_events.time_ms, step_events.rows)
+        )
+        producer = pa.array([str(place)], pa.string())
+        yield for_sink(row.set_column(_PRODUCER, SINK_FIELDS.field(_PRODUCER), producer))
+
+
+def queries_in(routes: Iterable[Route]) -> frozenset[str]:
+    """The names of the queries on some routes."""
+    return frozenset(query.name for route in routes for query in route.queries)
 
 
 @dataclass(frozen=True, slots=True)
