@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
-from pyspark_nats.sink.marker import PREFIX
+from pyspark_nats.sink.markers import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,9 +1,9 @@
 r"""Java's regular expressions: translated to Python's, or to RE2's where Python's could take long.
 
 Python's engine backtracks: on some texts ``(a+)+$`` takes more steps than the text has subsets.  So
-``mesh.functions.patterns`` bounds the steps, by the pattern and the length of the text.  If the
-bound is above ``STEPS_FEW``, RE2 searches, in a time that grows with the length alone.  RE2 lacks
-look-around and back references.  Nor is it used where its matches could differ: for the places of
+the steps are bounded, by the pattern and the length of the text.  If the bound is above
+``STEPS_FEW``, RE2 searches, in a time that grows with the length alone.  RE2 lacks look-around and
+back references.  Nor is it used where its matches could differ: for the places of
 matches that may be empty, and for ``$`` and ``\Z`` in a text with a last line end.  Then Python
 searches up to ``STEPS_MAX``, and above that the row fails.
 
@@ -12,11 +12,10 @@ Java's syntax and Python's agree except for a few letters.  Translated are ``(?<
 ``\Z``; ``\d``, ``\w``, ``\s`` and ``\b`` mean ASCII as in Java.  Refused, with a message, are
 intersections of classes (``[a-z&&[^b]]``), ``\p`` of Unicode categories and ``\G``.
 
-Bound of the steps that a backtracking search takes, from a pattern's syntax tree.
-
-A search tries one choice after the other: how often a part is repeated, which alternative, where
-the match begins.  The product of the numbers of choices bounds the number of tries.  It may be far
-from what a search needs, and it is never below.
+The bound of the steps comes from a pattern's syntax tree.  A search tries one choice after the
+other: how often a part is repeated, which alternative, where the match begins.  The product of the
+numbers of choices bounds the number of tries.  It may be far from what a search needs, and it is
+never below.
 """
 
 from __future__ import annotations

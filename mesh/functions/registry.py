@@ -1,7 +1,5 @@
 """All scalar functions by full lower-case name, except ``UUID``, which also needs its call site.
 
-The scalar functions, by their full lower-case name.
-
 ``coalesce`` .. ``minimum`` have the reference engine's semantics (observed on Siddhi 5.1.7), the
 start values of ``maximum`` and ``minimum`` included.  ``str:`` and ``math:`` follow the
 documentation of the Siddhi extensions of these names, with one difference: where those raise on a

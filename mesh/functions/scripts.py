@@ -1,7 +1,6 @@
 """Script functions of an app: ``define function f[python] return T { .. }``.
 
-``mesh.functions.scripts`` has the bodies in JavaScript.  One in Python is that of a Python
-function with the argument ``data``, the list of its arguments:
+A body in Python is that of a Python function with the argument ``data``, the list of its arguments:
 
     define function ratio[python] return double { return data[0] / data[1] };
 

@@ -3,7 +3,7 @@
 The cursor records the layout of the text: the keywords, the tokens that start a line of their own,
 and those that follow the previous token without a space.  The formatter reads these records.
 
-Errors for parts of a text that are no token.
+It also names the parts of a text that are no token.
 """
 
 from __future__ import annotations

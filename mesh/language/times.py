@@ -1,6 +1,6 @@
-"""Time constants: ``1 hour 30 min``.
+"""Time constants, ``1 hour 30 min``; and the numbers that types hold.
 
-The numbers that types hold: 32-bit floats, and whole numbers within bounds.
+Those are 32-bit floats, and whole numbers within bounds.
 """
 
 from __future__ import annotations

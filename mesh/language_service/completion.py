@@ -1,12 +1,10 @@
 """Completion: what may be written at a place.
 
-The parser says which words and which kinds of names may follow (``grammar``); the analysis of the
-text, the catalogue of functions and the specs of connectors fill in the names.
+The parser says which words and which kinds of names may follow; the analysis of the text, the
+catalogue of functions and the specs of connectors fill in the names.
 
-Words and kinds of names that may follow a part of a statement: the parser says which.
-
-The parser reads the part with a cursor that records what it looks for after the last token, and
-stops where it would refuse the end of the text.
+The parser reads the statement up to the place with a cursor that records what it looks for after
+the last token, and stops where it would refuse the end of the text.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The analysis has the lines of ``stable_lines``; answers and errors have those of the text.
 
-The group of each query, in a line: strategy, partitions, instances, state.
+The plan has the group of each query, in a line: strategy, partitions, instances, state.
 """
 
 from __future__ import annotations

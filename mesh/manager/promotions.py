@@ -2,9 +2,9 @@
 
 A promotion is an edit of the running app.  Groups that change drain at a sequence and continue
 there with the fork's text, so readers of the app's outputs miss nothing and see nothing twice.
-Groups whose state is another one in the fork get the fork's (``mesh.manager.promotions``).
+Groups whose state is another one in the fork get the fork's.
 
-States of a fork that its app takes over with the fork's text, at the sequence of the edit.
+An app takes over states of a fork with the fork's text, at the sequence of the edit.
 
     copy the fork's ──▶ edit: groups drain, and wait ──▶ run on to there, store ──▶ groups begin
 

@@ -20,7 +20,7 @@ from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.mapping.events import JsonEvents, merged, of_values, replaced, without_mark
 from mesh.mapping.texts import large
 from pyspark_nats.arrow import ArrowArray, kernels, rows_at
-from pyspark_nats.decode import decode_messages, json_text, rules
+from pyspark_nats.decode import decode_messages, json_layout, rules
 from pyspark_nats.decode.limits import USUAL
 from pyspark_nats.decode.result import DecodeResult, assembled, part
 from pyspark_nats.decode.rules import events_of_json, events_of_msgpack
@@ -234,14 +234,14 @@ def _are_alike(payloads: Sequence[bytes], data: Any) -> bool:
             p.startswith(_HEAD) and p.endswith(_TAIL) and len(p) >= least and b"\n" not in p
             for p in payloads
         )
-    bounds, octets = json_text.bounds_of(data), json_text.octets_of(data)
+    bounds, octets = json_layout.bounds_of(data), json_layout.octets_of(data)
     first, last = bounds[:-1], bounds[1:]
     if not len(data) or (last - first).min() < len(_HEAD) + len(_TAIL):
         return False
     marks = [(first + at, mark) for at, mark in enumerate(_HEAD)]
     marks += [(last - len(_TAIL) + at, mark) for at, mark in enumerate(_TAIL)]
     return all(bool((octets[at] == mark).all()) for at, mark in marks) and not (
-        json_text.has_line_feed(data)
+        json_layout.has_line_feed(data)
     )
 
 

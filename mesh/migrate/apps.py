@@ -1,8 +1,6 @@
 """Migration of an app: its edits in order, and the plan of the result.
 
-The edits of annotations and of Siddhi 3 have files of their own.
-
-Annotations and outputs of Siddhi 3 in the words of Siddhi 5.
+The edits of annotations have a file of their own.  Siddhi 3 is put into the words of Siddhi 5:
 
     @Plan:name('A')                         @App:name('A')
     @Import('in:1.0.0') define stream S ..  @source(type='inMemory', topic='in:1.0.0', ..)

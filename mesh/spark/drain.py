@@ -16,7 +16,7 @@ from mesh.spark.local_state import InputPosition
 from mesh.spark.part_states import state_of
 from mesh.spark.routes import positioned_routes
 from pyspark_nats.sink import fencing
-from pyspark_nats.source import halting
+from pyspark_nats.source import polling
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,11 +47,11 @@ class Drain:
         """Move the halt positions further."""
         self._until = dict(until)
         for path in self._paths:
-            halting.ask(path, self._until)
+            polling.ask(path, self._until)
 
     def places(self) -> Places | None:
         """The common position; None until all sources have halted at the same one."""
-        positions = [halting.halted_positions(path) for path in self._paths]
+        positions = [polling.halted_positions(path) for path in self._paths]
         reached: Places = {}
         for places in positions:
             for stream, place in (places or {}).items():

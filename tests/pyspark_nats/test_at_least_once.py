@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_nats.protocol import acks
+from pyspark_nats.protocol import answers
 from pyspark_nats.sink import at_least_once
 from tests.support.exactly_once import ROWS, Cutter, numbers, write
 
@@ -38,7 +38,7 @@ def test_a_busy_server_slows_writing_down_and_does_not_fail_it(
     broker.create("S")
     taken, busy = at_least_once._refusals, 0
     # Any answer but a plain ack is decoded in full.
-    monkeypatch.setattr(acks, "counted", lambda *_: None)
+    monkeypatch.setattr(answers, "counted", lambda *_: None)
 
     def refusals(found: Any) -> list[tuple[str, bytes]]:
         nonlocal busy

@@ -17,7 +17,7 @@ from pyspark_nats.errors import DivergedError, OrderError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import marker_cache, messages_out, publish, sink_options
 from pyspark_nats.sink.batch_digest import BatchDigest
-from pyspark_nats.sink.origin import Origin
+from pyspark_nats.sink.markers import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pytest
 
-from pyspark_nats.encode.exact_values import check_exact
+from pyspark_nats.encode.row_mapping import check_exact
 from pyspark_nats.errors import SchemaError
 
 if TYPE_CHECKING:

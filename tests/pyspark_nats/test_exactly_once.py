@@ -18,13 +18,7 @@ from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol import frames, publish_frames
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink import (
-    batch_bound,
-    exactly_once,
-    messages_out,
-    publish,
-    sink_options,
-)
+from pyspark_nats.sink import exactly_once, messages_out, publish, sink_options
 from pyspark_nats.source import fetch
 from pyspark_nats.source.ranges import Blocks, StreamRange
 from tests.support.exactly_once import ROWS, Cutter, numbers, rows, write
@@ -72,7 +66,7 @@ def test_rows_are_sent_ahead_and_leave_nothing_but_markers(
     assert numbers(broker) == list(range(ROWS))
     assert sorted(sent) == ["marker"] * BATCHES + ["rows"] * BATCHES
     ahead = max(sent[:at].count("rows") - sent[:at].count("marker") for at in range(len(sent)))
-    assert ahead == batch_bound.USUAL.in_stream - 1
+    assert ahead == exactly_once.USUAL.in_stream - 1
     state = broker.call("STREAM.INFO.S", subjects_filter="mesh._marker.>")["state"]
     assert state["subjects"] == {"mesh._marker.S.p": BATCHES}
     assert broker.marker("S", "p").position == ROWS - 1
@@ -83,7 +77,7 @@ def test_rows_are_sent_ahead_and_leave_nothing_but_markers(
 def test_a_stream_does_not_wait_for_the_acks_of_others(
     nats_server: server.NatsServer, broker: Any, publisher: Any
 ) -> None:
-    streams = [f"S{number}" for number in range(batch_bound.USUAL.in_stream + 3)]
+    streams = [f"S{number}" for number in range(exactly_once.USUAL.in_stream + 3)]
     made = publisher(broker.url)
     for stream in streams:
         broker.create(stream)

@@ -8,14 +8,14 @@ import pytest
 
 from pyspark_nats.protocol.jetstream import StoredMessage
 from pyspark_nats.sink import markers
-from pyspark_nats.sink.marker import BatchRecord, Marker
+from pyspark_nats.sink.markers import BatchRecord, Marker
 
 
 @pytest.mark.nats
 def test_a_marker_keeps_its_batch() -> None:
     from pyspark_nats.protocol.jetstream import StoredMessage
     from pyspark_nats.sink import markers
-    from pyspark_nats.sink.marker import IngestBatch, Marker
+    from pyspark_nats.sink.markers import IngestBatch, Marker
 
     marker = Marker(7, 2, 9, ingest=IngestBatch("b", bytes(range(16)), 41, 5))
     read = markers.parse(StoredMessage("s", 9, 0, markers.payload(marker)))

@@ -17,8 +17,7 @@ from pyspark.sql import types as sql
 from pyspark_nats.arrow import arrow, ipc_stream
 from pyspark_nats.source import source_options
 from pyspark_nats.source.messages import Messages
-from pyspark_nats.source.not_null import is_strict, nulls_inside
-from pyspark_nats.source.typed_rows import typed
+from pyspark_nats.source.typed_rows import is_strict, nulls_inside, typed
 from pyspark_nats.sql_types import event_schema
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import threading
 
 import psutil
 
-from pyspark_nats.source import planner_process
+from pyspark_nats.source import reader
 
 CHILD = """
 import threading
@@ -43,5 +43,5 @@ def test_it_ends_soon_after_its_parent_was_killed() -> None:
 
 def test_a_program_that_is_no_planner_is_not_watched() -> None:
     before = threading.active_count()
-    planner_process.end_with_jvm()
+    reader.end_with_jvm()
     assert threading.active_count() == before

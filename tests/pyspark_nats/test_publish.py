@@ -24,8 +24,7 @@ from pyspark_nats.errors import (
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import fencing, marker_cache, messages_out, publish, sink_options
-from pyspark_nats.sink.marker import Marker
-from pyspark_nats.sink.origin import Origin
+from pyspark_nats.sink.markers import Marker, Origin
 from tests.support.broker import connect
 
 if TYPE_CHECKING:

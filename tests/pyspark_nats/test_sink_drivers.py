@@ -25,7 +25,7 @@ from pyspark_nats.sink import (
     writer,
 )
 from pyspark_nats.sink.batch_digest import BatchDigest
-from pyspark_nats.sink.origin import Origin
+from pyspark_nats.sink.markers import Origin
 from tests.support.broker import connect
 from tests.support.examples import examples
 

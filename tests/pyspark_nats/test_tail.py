@@ -12,7 +12,7 @@ import pytest
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import connection_options
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.protocol.waiting import wait_any
+from pyspark_nats.protocol.subscriptions import wait_any
 from pyspark_nats.source import tail
 from pyspark_nats.source.tail import Tails
 

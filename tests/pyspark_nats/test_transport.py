@@ -18,7 +18,7 @@ from pyspark_nats.protocol.connection import Connection, DisconnectedError
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.sink import messages_out
 from pyspark_nats.source import direct_get
-from pyspark_nats.source.pull import Pull
+from pyspark_nats.source.fetch import Pull
 from pyspark_nats.source.tail import Tails
 from tests.support.tls_records import RecordRelay
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mesh.jetstream import server
     from pyspark_nats.protocol.answers import Reply
-    from pyspark_nats.sink.marker import Marker
+    from pyspark_nats.sink.markers import Marker
 
 #: A stream without notifications is read this often, seconds.
 _LOOK_S: Final = 0.25

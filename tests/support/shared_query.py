@@ -27,7 +27,7 @@ from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.protocol import connection, frames
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
-from pyspark_nats.protocol.waiting import wait_any
+from pyspark_nats.protocol.subscriptions import wait_any
 from tests.support.broker import create_stream
 
 if TYPE_CHECKING:

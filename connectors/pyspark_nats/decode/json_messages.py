@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from pyspark_nats.arrow import arrow, concat_batches, kernels
-from pyspark_nats.decode import json_layout, json_text, rules, text_columns
+from pyspark_nats.decode import columns, json_layout, rules
 from pyspark_nats.decode.limits import row_bytes
 from pyspark_nats.decode.result import part
 
@@ -70,7 +70,7 @@ def decode_json(
     if len(data) > _FEW and len(schema) and all(_is_parsed(field.type) for field in schema):
         blocks = _Blocks(schema, missing == "error", at, parts, odd)
         texts, places = data, np.arange(len(data))
-        may_be_beyond = np.diff(json_text.bounds_of(data)) > _bytes_within(limits, schema)
+        may_be_beyond = np.diff(json_layout.bounds_of(data)) > _bytes_within(limits, schema)
         if may_be_beyond.any():
             odd.append(places[may_be_beyond])
             texts, places = data.filter(pa.array(~may_be_beyond)), places[~may_be_beyond]
@@ -93,7 +93,7 @@ def _bytes_within(limits: MessageLimits, schema: pa.Schema) -> int:
 
 def _stretches(texts: Array) -> list[tuple[int, int]]:
     """Slices (first, last + 1) of bounded size."""
-    bounds = json_text.bounds_of(texts)
+    bounds = json_layout.bounds_of(texts)
     cuts = np.flatnonzero(np.diff((bounds[1:] - bounds[0]) // _BLOCK_BYTES_MAX)) + 1
     edges = [0, *cuts.tolist(), len(texts)]
     return list(pairwise(edges))
@@ -150,11 +150,11 @@ class _Blocks:
             return
         parent = rows = None
         lines = texts
-        has_lines = json_text.has_line_feed(texts)
+        has_lines = json_layout.has_line_feed(texts)
         if has_lines:
-            lines, parent = json_text.lines_of(texts)
+            lines, parent = json_layout.lines_of(texts)
             rows = self._rows_of_lines(lines)
-        is_plain = json_text.are_plain(texts)
+        is_plain = json_layout.are_plain(texts)
         if rows is None and is_plain.all():
             # The line feeds may be inside the objects.
             lines, parent = texts, None
@@ -186,13 +186,13 @@ class _Blocks:
         else:
             if batches:
                 return concat_batches(batches)
-        return self._parsed(lines) if json_text.are_plain(lines).all() else None
+        return self._parsed(lines) if json_layout.are_plain(lines).all() else None
 
     def _parsed(self, texts: Array) -> pa.RecordBatch | None:
         """One row for each text; None if the parser does not accept them all."""
         joined = kernels.binary_join(_as_one_list(texts), b"\n")
         text = joined.buffers()[2]
-        if text is None or not json_text.is_utf8(joined):
+        if text is None or not json_layout.is_utf8(joined):
             return None
         table = None
         if not self._has_more:
@@ -204,7 +204,7 @@ class _Blocks:
                 self._has_more = True
         if table is None:
             # Ignored attributes are not read, and Arrow's parser accepts words that JSON does not.
-            if json_text.may_hold_words(text):
+            if json_layout.may_hold_words(text):
                 return None
             try:
                 table = _read(text, self._read_schema, "ignore")
@@ -260,7 +260,7 @@ class _Blocks:
 
 def _alike_together(texts: Array) -> int:
     """The number of texts that are checked together for a common layout."""
-    bounds = json_text.bounds_of(texts)
+    bounds = json_layout.bounds_of(texts)
     mean = max(1, int(bounds[-1] - bounds[0]) // max(1, len(texts)))
     return max(1, _ALIKE_BYTES // mean)
 
@@ -322,9 +322,9 @@ def _converted(column: Array, kind: DataType) -> Array:
         buffers = column.buffers()[: 2 if types.is_list(kind) else 1]
         return pa.Array.from_buffers(kind, len(column), buffers, children=children)
     if types.is_timestamp(kind) and kind.tz:
-        return text_columns.checked_times(column)
+        return columns.checked_times(column)
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_binary(kind):
-        return text_columns.of_type(column, kind)
+        return columns.of_type(column, kind)
     if types.is_decimal(kind):
         # The parser does not check the precision once the scale fits.
         column.validate(full=True)

@@ -11,6 +11,11 @@ A position orders the rows of a producer.  Its origin is the first of these that
   that are already published are dropped before the rest becomes messages, so batches may be cut
   anywhere;
 * the batch and the number of the message in its task: one producer for each Spark partition.
+
+Check of the values that are written: those that no reader gets back are refused.
+
+JSON has no NaN and no infinities.  No format has times before year 1 or after year 9999: readers
+refuse them, as ISO 8601 texts of four digits and Python's ``datetime`` do.
 """
 
 from __future__ import annotations
@@ -24,7 +29,8 @@ import pyarrow as pa
 from pyspark_nats import encode
 from pyspark_nats.arrow import arrow, concat_batches, kernels, rows_at
 from pyspark_nats.decode import EVENT_TIME
-from pyspark_nats.encode import columns, exact_values, msgpack_rows
+from pyspark_nats.decode.values import DAYS_MAX, DAYS_MIN, TIMES_MAX, TIMES_MIN
+from pyspark_nats.encode import columns, msgpack_rows
 from pyspark_nats.errors import OrderError, SchemaError
 from pyspark_nats.sink import messages_out
 
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark_nats.sink.sink_options import SinkOptions
 
     Ints = npt.NDArray[np.int64]
+
 
 #: Maximum number of events of one message if positions come from the source.
 INDEX_BITS: Final = 20
@@ -131,7 +138,7 @@ class RowMapper:
     def _event(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The event's columns, which can be read back."""
         rows = batch.select(list(self.columns.event))
-        exact_values.check_exact(self.options.format, rows)
+        check_exact(self.options.format, rows)
         return rows
 
     # --- one row for each message
@@ -367,3 +374,57 @@ def _where(rows: pa.RecordBatch, name: str, value: str) -> pa.RecordBatch:
 
 def _without(rows: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
     return rows.select([name for name in rows.schema.names if name not in names])
+
+
+def check_exact(form: str, rows: pa.RecordBatch) -> None:
+    """SchemaError, naming the column, if a value is not read back as the same value."""
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        for values in _leaves(column):
+            if pa.types.is_floating(values.type):
+                if form == "json":
+                    _check_finite(name, values)
+            elif not _are_readable(values):
+                raise SchemaError(
+                    f'column "{name}" is a time before year 1 or after year 9999 in a row',
+                    hint="Cast it to a string, or make it null.",
+                )
+
+
+def _leaves(column: Array) -> Iterator[Array]:
+    """The floating-point numbers, timestamps and dates in a column, at any depth."""
+    types, kind = pa.types, column.type
+    if types.is_map(kind):
+        # Its keys are strings.
+        first, last = _bounds(column)
+        yield from _leaves(column.items.slice(first, last - first))
+    elif types.is_list(kind):
+        yield from _leaves(column.flatten())
+    elif types.is_struct(kind):
+        for child in column.flatten():
+            yield from _leaves(child)
+    elif types.is_floating(kind) or types.is_timestamp(kind) or types.is_date32(kind):
+        yield column
+
+
+def _bounds(maps: Array) -> tuple[int, int]:
+    """The first item of a column of maps, and the end of its last."""
+    offsets = maps.offsets
+    return offsets[0].as_py(), offsets[-1].as_py()
+
+
+def _check_finite(name: str, values: Array) -> None:
+    if kernels.all(kernels.is_finite(values)).as_py() is False:
+        wrong = values.filter(kernels.invert(kernels.is_finite(values)))[0].as_py()
+        shown = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}[str(wrong)]
+        raise SchemaError(
+            f'column "{name}" is {shown} in a row, which JSON does not have',
+            hint='Make it null, for example with nanvl(x, NULL), or set "format" to "msgpack" or '
+            '"arrow".',
+        )
+
+
+def _are_readable(times: Array) -> bool:
+    is_day = pa.types.is_date32(times.type)
+    low, high = (DAYS_MIN, DAYS_MAX) if is_day else (TIMES_MIN, TIMES_MAX)
+    bounds = kernels.min_max(times.view(pa.int32() if is_day else pa.int64())).as_py()
+    return bounds["min"] is None or (low <= bounds["min"] and bounds["max"] <= high)

@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_nats.errors import ConnectorError
-from pyspark_nats.protocol import acks, frames, handshake, tls
+from pyspark_nats.protocol import answers, frames, handshake, tls
 from pyspark_nats.protocol.transport import DisconnectedError, Transport
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ class Link:
 
     def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
         """Number of acks on each of ``replies``; None if not all are plain: use ``take_frames``."""
-        result = acks.counted(self._buffer, replies)
+        result = answers.counted(self._buffer, replies)
         if result is None:
             return None
         counts, size = result

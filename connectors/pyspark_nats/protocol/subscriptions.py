@@ -2,19 +2,23 @@
 
 Each subject is subscribed for one message and subscribed again after it fired, so a busy stream
 costs one message per poll.
+
+Several connections can be waited for at once.
 """
 
 from __future__ import annotations
 
+import select
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from pyspark_nats.protocol.connection import DisconnectedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark_nats.protocol.connection import Connection
+
 
 T = TypeVar("T")
 
@@ -160,3 +164,34 @@ class MessageListener:
             except (DisconnectedError, OSError):
                 # The next call reconnects.
                 return
+
+
+def wait_any(
+    connections: Iterable[Connection], others: Iterable[int], wait_s: float
+) -> list[Connection | int]:
+    """Wait until one of several connections or file descriptors is readable.
+
+    Args:
+        connections: those that are closed are left out.
+        others: file descriptors.
+        wait_s: longest wait, seconds.
+
+    Returns:
+        Those that are readable; empty after ``wait_s``.
+    """
+    poll = select.poll()
+    by_fd: dict[int, Connection | int] = {}
+    # Encrypted bytes may have been received already.
+    ready: list[Connection | int] = []
+    for connection in connections:
+        descriptor = connection.fileno()
+        if connection.has_received:
+            ready.append(connection)
+        elif descriptor is not None:
+            by_fd[descriptor] = connection
+    by_fd.update((descriptor, descriptor) for descriptor in others)
+    for descriptor in by_fd:
+        poll.register(descriptor, select.POLLIN)
+    # Rounded up, so that a short wait is not zero.
+    wait_ms = 0 if ready else max(0, -int(-wait_s * 1000 // 1))
+    return [*ready, *(by_fd[at] for at, _ in poll.poll(wait_ms))]

@@ -37,12 +37,12 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.errors import DivergedError
-from pyspark_nats.sink.marker import BatchRecord
+from pyspark_nats.sink.markers import BatchRecord
 from pyspark_nats.sink.messages_out import ROWS_BITS
 
 if TYPE_CHECKING:
     from pyspark_nats.arrow import Array
-    from pyspark_nats.sink.marker import Marker
+    from pyspark_nats.sink.markers import Marker
 
 #: Number of batches that a marker remembers.
 _RECENT_MAX: Final = 16

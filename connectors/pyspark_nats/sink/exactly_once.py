@@ -16,15 +16,15 @@ import base64
 import logging
 import os
 import time
-from collections import deque
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections import Counter, deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.few_rows import as_batch, last_of
 from pyspark_nats.protocol import frames, jetstream, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError, Reply
-from pyspark_nats.sink import batch_bound, markers, messages_out, producer_markers, producer_state
+from pyspark_nats.sink import markers, messages_out, producer_markers, producer_state
 from pyspark_nats.sink.ingest import IngestPath
 from pyspark_nats.sink.leader_watch import LeaderWatch
 from pyspark_nats.sink.marker_cache import cache_for
@@ -32,14 +32,14 @@ from pyspark_nats.sink.producer_markers import ProducerMarkers
 from pyspark_nats.sink.producer_state import Pair, PendingBatch, ProducerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
     from pyspark_nats.protocol.connection import Connection
-    from pyspark_nats.sink.batch_bound import BatchBound
-    from pyspark_nats.sink.origin import Origin
+    from pyspark_nats.sink.markers import Origin
     from pyspark_nats.sink.sink_options import SinkOptions
+
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,34 @@ _BATCH_INCOMPLETE = 10176
 _BATCH_TOO_LARGE = 10199
 #: Too many open batches, in the stream or in the server; too many requests.
 _PASSING = frozenset({10167, 10210, 10211})
+
+
+@dataclass(frozen=True, slots=True)
+class BatchBound:
+    """Most open batches in a stream, and in all; streams store theirs side by side."""
+
+    in_stream: int
+    total: int
+
+    def admits(self, stream: str, batches: Iterable[PendingBatch]) -> bool:
+        """Whether another batch may be sent to a stream; those that are not sent don't count."""
+        counts = _by_stream(batch for batch in batches if batch.batch_id)
+        return counts[stream] < self.in_stream and counts.total() < self.total
+
+    def holds(self, batches: Iterable[PendingBatch]) -> bool:
+        """Whether no more batches are pending than may be open."""
+        counts = _by_stream(batches)
+        return max(counts.values(), default=0) <= self.in_stream and counts.total() <= self.total
+
+
+def _by_stream(batches: Iterable[PendingBatch]) -> Counter[str]:
+    return Counter(batch.state.pair[0] for batch in batches)
+
+
+NONE: Final = BatchBound(0, 0)
+ONE: Final = BatchBound(1, 1)
+#: The server accepts fifty in a stream, of all writers.
+USUAL: Final = BatchBound(3, 8)
 
 
 class ExactlyOncePublisher:
@@ -84,7 +112,7 @@ class ExactlyOncePublisher:
         #: Batches without an ack, oldest first.
         self._pending: deque[PendingBatch] = deque()
         self._rows_max = _ROWS_MAX
-        self._bound = batch_bound.USUAL
+        self._bound = USUAL
 
     @property
     def _is_counted(self) -> bool:
@@ -272,7 +300,7 @@ class ExactlyOncePublisher:
             self._cut(state, is_last=True)
         state.waiting, self._since_ms = later, since_ms
 
-    def _settle(self, bound: BatchBound = batch_bound.NONE) -> None:
+    def _settle(self, bound: BatchBound = NONE) -> None:
         """Continue until all rows are sent, and no more batches pending than ``bound``."""
         while self._pending and not self._is_settled(bound):
             stream = self._pending[0].state.pair[0]
@@ -437,13 +465,13 @@ class ExactlyOncePublisher:
         if error.err_code == _BATCH_TOO_LARGE and self._halve(batch):
             return
         if error.err_code in _PASSING:
-            self._bound = batch_bound.ONE
+            self._bound = ONE
             raise DisconnectedError(error.message) from error
         if error.err_code == _BATCH_INCOMPLETE:
             producer_state.check_subjects(self._cache.streams[stream], batch.rows, error)
             # A part of it was lost, as at a change of leader, or the server had too many open
             # batches when it began.
-            self._bound = batch_bound.ONE
+            self._bound = ONE
             raise DisconnectedError(error.message) from error
         raise error
 

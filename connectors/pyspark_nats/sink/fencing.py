@@ -18,7 +18,7 @@ from pyspark_nats.protocol import connection_options, frames, jetstream
 from pyspark_nats.protocol.connection import Connection, DisconnectedError, Reply
 from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.sink import markers, row_tags
-from pyspark_nats.sink.marker import PREFIX, replaced
+from pyspark_nats.sink.markers import PREFIX, replaced
 from pyspark_nats.sink.target_check import without_sequence
 from pyspark_nats.source.fetch import read_range
 from pyspark_nats.source.ranges import Blocks, StreamRange
@@ -26,7 +26,7 @@ from pyspark_nats.source.ranges import Blocks, StreamRange
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark_nats.sink.marker import IngestBatch, Marker
+    from pyspark_nats.sink.markers import IngestBatch, Marker
     from pyspark_nats.sink.producer_state import Pair
 
 #: The server takes no ingest batches, or has none of this name.

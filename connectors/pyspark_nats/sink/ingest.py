@@ -33,8 +33,8 @@ from pyspark_nats.few_rows import first_of, last_of
 from pyspark_nats.protocol import frames, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError
 from pyspark_nats.sink import markers, messages_out, row_tags
-from pyspark_nats.sink.marker import IngestBatch
-from pyspark_nats.sink.open_batch import PINGS, OpenBatch
+from pyspark_nats.sink.marker_cache import PINGS, OpenBatch
+from pyspark_nats.sink.markers import IngestBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,10 +42,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_nats.protocol.connection import Connection
-    from pyspark_nats.sink.marker import Marker
     from pyspark_nats.sink.marker_cache import MarkerCache
+    from pyspark_nats.sink.markers import Marker, Origin
     from pyspark_nats.sink.messages_out import Ints
-    from pyspark_nats.sink.origin import Origin
     from pyspark_nats.sink.producer_state import Pair, ProducerState
     from pyspark_nats.sink.sink_options import SinkOptions
 

@@ -7,16 +7,18 @@ counted, it also holds digests of the last batches.
 The newest marker of a producer counts.  The sink purges the older ones now and then, with a call of
 the API.  A marker does not replace them itself (``Nats-Rollup``): a stream that allows this allows
 any publisher to delete all of its messages.
+
+``Origin`` is the writer of a batch, and the values of a marker are here as well.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from pyspark_nats.errors import RefusedError
+from pyspark_nats.errors import RefusedError, StaleWriterError
 from pyspark_nats.protocol import frames, jetstream
-from pyspark_nats.sink.marker import NONE, BatchRecord, IngestBatch, Marker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +26,85 @@ if TYPE_CHECKING:
     from pyspark_nats.json_types import JsonObject
     from pyspark_nats.protocol.connection import Connection, Reply
     from pyspark_nats.protocol.jetstream import StoredMessage
+
+
+#: Beginning of the subjects of markers, unless the sink's ``markerPrefix`` says else.
+PREFIX: Final = "mesh._marker"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Identity of a writer."""
+
+    #: Name of this run of the batch; "" if unknown.
+    run: str = ""
+    #: The Spark partition; -1 if unknown.
+    task: int = -1
+    #: The batch, if positions are counted by batch and message; None for other positions.
+    batch_id: int | None = None
+    #: When the writer began, by a server's clock, ms since 1970: it writes to no later stream.
+    began_ms: int | None = None
+    #: The server's time before which no input of this run was stored, ms since 1970; 0 if unknown.
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """Published part of one batch."""
+
+    batch_id: int
+    rows: int
+    checksum: int
+    #: Whether the batch has no more rows; None if an earlier version wrote the record without this.
+    is_whole: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IngestBatch:
+    """Batch whose rows are stored as they come, after the marker that names it."""
+
+    batch_id: str
+    #: Key of the tags of its rows.
+    key: bytes
+    #: Number of its rows up to the marker's position.
+    rows: int = 0
+    #: Sequence after which its further rows are stored; 0 for the marker's own.
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """Published position of a producer in a stream."""
+
+    #: Position of the last published row; -1 for none.
+    position: int
+    #: Epoch of the writer; -1 without one.
+    epoch: int
+    #: The marker's own sequence, which the next one expects; 0 without a marker.
+    sequence: int
+    #: The run of the batch that wrote it; "" if unknown.
+    run: str = field(default="", compare=False)
+    #: The Spark partition that wrote it; -1 if unknown.
+    task: int = field(default=-1, compare=False)
+    #: Records of the last batches, oldest first, if positions are counted.
+    recent: tuple[BatchRecord, ...] = field(default=(), compare=False)
+    #: The server's time of the marker, ms since 1970; 0 if unknown.
+    time_ms: int = field(default=0, compare=False)
+    #: The batch whose rows may follow; None if the marker comes after all rows.
+    ingest: IngestBatch | None = field(default=None, compare=False)
+
+
+NONE = Marker(-1, -1, 0)
+
+
+def replaced(pair: tuple[str, str], marker: Marker, epoch: int) -> StaleWriterError:
+    """The error of a writer of ``epoch`` whose (stream, producer) has a marker of a newer one."""
+    stream, producer = pair
+    return StaleWriterError(
+        f'producer "{producer}" of stream "{stream}" has a newer writer, of epoch {marker.epoch}',
+        detail=f"Our epoch is {epoch}.",
+        hint="This writer was replaced; it must stop.",
+    )
 
 
 def subject(prefix: str, stream: str, producer: str) -> str:

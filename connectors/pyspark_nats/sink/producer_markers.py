@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.sink.marker_cache import MarkerCache
-    from pyspark_nats.sink.origin import Origin
+    from pyspark_nats.sink.markers import Origin
     from pyspark_nats.sink.producer_state import Pair
     from pyspark_nats.sink.sink_options import SinkOptions
 

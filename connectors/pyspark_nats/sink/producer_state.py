@@ -20,13 +20,13 @@ from pyspark_nats.errors import (
 from pyspark_nats.few_rows import as_batch
 from pyspark_nats.sink import batch_digest, messages_out
 from pyspark_nats.sink.batch_digest import BatchDigest
-from pyspark_nats.sink.marker import Marker, replaced
+from pyspark_nats.sink.markers import Marker, replaced
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_nats.protocol.jetstream import StreamInfo
-    from pyspark_nats.sink.origin import Origin
+    from pyspark_nats.sink.markers import Origin
 
 Pair = tuple[str, str]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark_nats.sink.at_least_once import AtLeastOncePublisher
 from pyspark_nats.sink.exactly_once import ExactlyOncePublisher
-from pyspark_nats.sink.origin import Origin
+from pyspark_nats.sink.markers import Origin
 
 if TYPE_CHECKING:
     from collections.abc import Collection

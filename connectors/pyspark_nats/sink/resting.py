@@ -11,16 +11,14 @@ from pyspark_nats.errors import ConnectorError
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import DisconnectedError, shared
 from pyspark_nats.sink import markers
-from pyspark_nats.sink.marker_cache import caches
-from pyspark_nats.sink.open_batch import PINGS
+from pyspark_nats.sink.marker_cache import PINGS, caches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from pyspark_nats.protocol.connection import Connection
-    from pyspark_nats.sink.marker import Marker
-    from pyspark_nats.sink.marker_cache import MarkerCache
-    from pyspark_nats.sink.open_batch import OpenBatch
+    from pyspark_nats.sink.marker_cache import MarkerCache, OpenBatch
+    from pyspark_nats.sink.markers import Marker
     from pyspark_nats.sink.producer_state import Pair
 
 log = logging.getLogger(__name__)

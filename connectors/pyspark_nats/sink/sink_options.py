@@ -9,7 +9,7 @@ from pyspark_nats.encode import templates
 from pyspark_nats.errors import OptionError
 from pyspark_nats.options import OptionReader
 from pyspark_nats.protocol import connection_options
-from pyspark_nats.sink.marker import PREFIX
+from pyspark_nats.sink.markers import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from pyspark_nats.errors import DataLossError, RefusedError, StaleWriterError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.sink import markers
-from pyspark_nats.sink.marker import NONE
+from pyspark_nats.sink.markers import NONE
 from pyspark_nats.sink.producer_state import CLOCKS_MS
 
 if TYPE_CHECKING:
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.protocol.jetstream import StreamInfo
-    from pyspark_nats.sink.marker import Marker
     from pyspark_nats.sink.marker_cache import MarkerCache
+    from pyspark_nats.sink.markers import Marker
     from pyspark_nats.sink.producer_state import Pair
 
 

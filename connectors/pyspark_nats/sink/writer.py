@@ -23,7 +23,7 @@ from pyspark_nats.errors import OptionError, RefusedError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection, shared
 from pyspark_nats.sink import markers
-from pyspark_nats.sink.origin import Origin
+from pyspark_nats.sink.markers import Origin
 from pyspark_nats.sink.publish import RowPublisher
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from pyspark_nats.arrow import FEW, few_nulls
-from pyspark_nats.decode import few_values, plans, rules
+from pyspark_nats.decode import plans, rules
 from pyspark_nats.decode.result import DecodeResult
 from pyspark_nats.few_rows import FewRows
 from pyspark_nats.protocol.header_columns import few_header_values
@@ -59,7 +59,7 @@ def decode_few(
         if type(event) is not dict:
             return None
         events.append(event)
-    lists = few_values.lists_of(events, plan.readers)
+    lists = plans.lists_of(events, plan.readers)
     if lists is None or not limits.events_max:
         return None
     message, index = _one_each(len(few))

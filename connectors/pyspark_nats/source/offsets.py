@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_nats.errors import DataLossError, OptionError
 from pyspark_nats.protocol import jetstream
-from pyspark_nats.source import halting, ranges
+from pyspark_nats.source import polling, ranges
 from pyspark_nats.source.polling import DataWaiter, Probe
 from pyspark_nats.source.ranges import Backlog, admitted
 from pyspark_nats.source.source_options import AtTime, StreamPoint
@@ -142,7 +142,7 @@ class StreamWatch:
                 for name, end in self._frozen.items()
             }
             return self._admitted(start, infos, ends, limits)
-        until = halting.last_sequences(self._options.halt_path)
+        until = polling.last_sequences(self._options.halt_path)
         if until is not None:
             return self._halting(start, until, limits)
         look = self._waiter.look(start)
@@ -197,7 +197,7 @@ class StreamWatch:
         ends = self.towards(start, until, limits)
         if ends is not None:
             return ends
-        halting.tell(self._options.halt_path, until, start)
+        polling.tell(self._options.halt_path, until, start)
         # Only the end of the query follows.
         time.sleep(_HALTED_S)
         return {name: dict(place) for name, place in start.items()}

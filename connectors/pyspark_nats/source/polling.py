@@ -2,10 +2,18 @@
 
 The query subscribes to its streams' subjects for one message and sleeps on the socket.  So an idle
 query costs an occasional request, and a message is noticed when it is published.
+
+Halt request of a query: it reads up to given sequences and reports its offset then.
+
+The option ``haltPath`` names a file.  Once the file exists, the query reads no further than the
+file's sequences, ``{stream: sequence}`` in JSON, and nothing more from other streams.  When nothing
+is left to read, and every earlier batch is committed, the query writes its offset to a file next to
+it.  The name of that file ends in ``.reached``.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import jetstream
-from pyspark_nats.source import halting, ranges
+from pyspark_nats.source import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark_nats.protocol.jetstream import StreamInfo
     from pyspark_nats.source.ranges import Offset
     from pyspark_nats.source.source_options import SourceOptions
+
 
 #: A subscriber may receive a message before the stream has stored it: the pauses before each look,
 #: seconds.
@@ -90,7 +99,7 @@ class DataWaiter:
             try:
                 # A message may have arrived before the subscription.
                 now = self._probe(start)
-                while not is_due(now) and not halting.is_halt_requested(self._options.halt_path):
+                while not is_due(now) and not is_halt_requested(self._options.halt_path):
                     left_s = deadline_s - time.monotonic()
                     if left_s <= 0:
                         break
@@ -191,7 +200,7 @@ class DataWaiter:
                 while (left_s := deadline_s - time.monotonic()) > 0:
                     if self._connection.wait_for_message(sids, min(left_s, _POLL_S)):
                         return True
-                    if halting.is_halt_requested(self._options.halt_path):
+                    if is_halt_requested(self._options.halt_path):
                         break
                 return False
             except RefusedError:
@@ -219,3 +228,56 @@ def _has_news(before: Mapping[str, int] | None, info: StreamInfo) -> bool:
         return info.last > 0
     is_another = ranges.is_another(before.get("created_ms", 0), info.created_ms)
     return is_another or info.last != before["sequence"]
+
+
+def ask(halt_path: Path, until: Mapping[str, int] | None = None) -> None:
+    """Request the halt of the query with this ``haltPath``.
+
+    Args:
+        halt_path: in an existing directory.
+        until: the last sequence to read, by stream; other streams halt at once.
+    """
+    halted_path(halt_path).unlink(missing_ok=True)
+    _replace(halt_path, json.dumps(dict(until or {})))
+
+
+def halted_positions(halt_path: Path) -> dict[str, dict[str, int]] | None:
+    """The offset at which the query has halted; None as long as it runs."""
+    try:
+        positions: dict[str, dict[str, int]] = json.loads(halted_path(halt_path).read_text())
+    except FileNotFoundError:
+        return None
+    return positions
+
+
+def halted_path(halt_path: Path) -> Path:
+    """The file for the offset at which the query has halted."""
+    return halt_path.with_name(f"{halt_path.name}.reached")
+
+
+def is_halt_requested(halt_path: str) -> bool:
+    """Whether the query is to halt; False without a path."""
+    return bool(halt_path) and Path(halt_path).exists()
+
+
+def last_sequences(halt_path: str) -> dict[str, int] | None:
+    """The last sequences that a halting query may read; None without a request."""
+    if not halt_path:
+        return None
+    try:
+        sequences: dict[str, int] = json.loads(Path(halt_path).read_text())
+    except FileNotFoundError:
+        return None
+    return sequences
+
+
+def tell(halt_path: str, until: Mapping[str, int], start: Offset) -> None:
+    """Report that all messages up to ``start`` are processed, unless the request has changed."""
+    if last_sequences(halt_path) == until:
+        _replace(halted_path(Path(halt_path)), json.dumps({**start}))
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,13 +1,25 @@
 """Spark readers: offsets, partitions and batches, for streams and for tables.
 
 Written for the API of Spark 4.2 and later: ``latestOffset(start, limit)``.
+
+Watchdog of the process that plans a streaming query: it must not outlive Spark's JVM.
+
+The JVM starts the process with ``python -m`` and talks to it over a socket.  The process notices
+the end of the JVM at its next read.  A planner that waits for a server, which may have ended as
+well, reads only after ``timeoutS``.  So a thread watches the parent process.
+
+The kernel could kill it (``PR_SET_PDEATHSIG``), but it would do so at the end of the JVM's *thread*
+that started it, and only on Linux.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -20,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pyspark_nats.protocol.connection import Connection, shared
-from pyspark_nats.source import batches, offsets, planner_process, planning
+from pyspark_nats.source import batches, offsets, planning
 from pyspark_nats.source.planning import NatsPartition
 from pyspark_nats.source.task_reports import Inbox
 
@@ -32,6 +44,13 @@ if TYPE_CHECKING:
 
     from pyspark_nats.source.pushdown import ReadBounds
     from pyspark_nats.source.source_options import SourceOptions
+
+
+#: The module that the JVM runs for a source; other programs may use a reader directly.
+_MODULE: Final = "pyspark.sql.streaming.python_streaming_source_runner"
+#: Interval of the checks of the parent, seconds.
+_LOOK_S: Final = 1.0
+_NAME: Final = "ends-with-jvm"
 
 
 class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -116,7 +135,7 @@ class NatsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _watched(self) -> offsets.StreamWatch:
         if self._watch is None:
-            planner_process.end_with_jvm()
+            end_with_jvm()
             self._watch = offsets.StreamWatch(self._options, Connection(self._options.connection))
         return self._watch
 
@@ -173,3 +192,27 @@ def is_pushing_filters() -> bool:
     is set, which is not the default.  It has a worker module of its own for that case.
     """
     return "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
+
+
+def end_with_jvm() -> None:
+    """End a planner process soon after the JVM; idempotent.
+
+    No effect in other processes.
+    """
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    is_watched = any(thread.name == _NAME for thread in threading.enumerate())
+    if spec is not None and spec.name == _MODULE and not is_watched:
+        end_with_parent()
+
+
+def end_with_parent(look_s: float = _LOOK_S) -> None:
+    """End this process with its parent, which is checked every ``look_s`` seconds."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(look_s)
+        # The parent is gone, so no cleanup is needed.
+        os._exit(1)
+
+    threading.Thread(target=watch, name=_NAME, daemon=True).start()

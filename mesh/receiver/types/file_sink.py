@@ -3,15 +3,11 @@
 A file that has reached ``roll.size`` or ``roll.interval`` gets a number in its name, and a new one
 begins.  The position has the number of such files.
 
-Sink ``file`` on a server of files; see ``mesh.receiver.types.file_sink``.
+A server of files can't cut a file back.  What a file has there beyond the stored position was
+written by an earlier attempt: a repeat writes the same bytes, and leaves as many of them out.
 
-Such a server can't cut a file back.  What a file has beyond the stored position was written by an
-earlier attempt: a repeat writes the same bytes, and leaves as many of them out.
-
-Sink ``file`` whose path depends on the event; see ``mesh.receiver.types.file_sink``.
-
-The length of each file before a write is in a journal beside the files.  A start undoes the write
-that the stored position does not have.
+The path may depend on the event.  The length of each file before a write is in a journal beside
+the files then.  A start undoes the write that the stored position does not have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Connections to RabbitMQ, and the exchanges that both directions declare.
+"""Source and sink ``rabbitmq``, and the exchanges that both declare.
 
 Sink ``rabbitmq``: persistent messages, confirmed by the server; ``message_id`` is the key.
 

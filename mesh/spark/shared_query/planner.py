@@ -26,8 +26,7 @@ from mesh.spark.shared_query.part_position import PartPosition, even_ends
 from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, WorkItem
 from pyspark_nats.errors import ConnectorError, RefusedError, UnavailableError
 from pyspark_nats.protocol.connection import Connection, DisconnectedError
-from pyspark_nats.protocol.subscriptions import MessageListener
-from pyspark_nats.protocol.waiting import wait_any
+from pyspark_nats.protocol.subscriptions import MessageListener, wait_any
 from pyspark_nats.source import planning, ranges
 from pyspark_nats.source.tail import Tails
 

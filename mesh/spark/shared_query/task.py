@@ -30,7 +30,7 @@ from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import Connection, shared
 from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.sink import messages_out, resting
-from pyspark_nats.sink.origin import Origin
+from pyspark_nats.sink.markers import Origin
 from pyspark_nats.sink.publish import RowPublisher
 from pyspark_nats.source import batches
 from pyspark_nats.source.rows import MessageRows

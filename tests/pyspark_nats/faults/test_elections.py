@@ -11,7 +11,7 @@ import pytest
 
 from pyspark_nats.protocol import connection_options
 from pyspark_nats.protocol.connection import Connection, DisconnectedError
-from pyspark_nats.protocol.waiting import wait_any
+from pyspark_nats.protocol.subscriptions import wait_any
 from pyspark_nats.sink import leader_watch
 from pyspark_nats.source.tail import Tails
 from tests.pyspark_nats.faults.relay import payloads

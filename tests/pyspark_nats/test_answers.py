@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_nats.protocol import acks
+from pyspark_nats.protocol import answers
 
 REPLIES = [b"_INBOX.a.7", b"_INBOX.a.8", b"_INBOX.a.70"]
 
@@ -17,16 +17,16 @@ def ack(reply: bytes, sequence: int = 1, stream: str = "S") -> bytes:
 def test_acks_are_counted_by_their_subjects() -> None:
     one, two, three = (ack(reply, at) for at, reply in enumerate(REPLIES))
     buffer = one * 3 + two + three * 2 + one
-    assert acks.counted(buffer, REPLIES) == ([4, 1, 2], len(buffer))
-    assert acks.counted(bytearray(one), REPLIES[:1]) == ([1], len(one))
+    assert answers.counted(buffer, REPLIES) == ([4, 1, 2], len(buffer))
+    assert answers.counted(bytearray(one), REPLIES[:1]) == ([1], len(one))
 
 
 @pytest.mark.parametrize("left", range(1, len(ack(REPLIES[0]))))
 def test_an_ack_that_is_not_whole_is_left(left: int) -> None:
     whole = ack(REPLIES[0], 12)
     part = ack(REPLIES[1], 3)[:left]
-    assert acks.counted(whole + part, REPLIES) == ([1, 0, 0], len(whole))
-    assert acks.counted(part, REPLIES) == ([0, 0, 0], 0)
+    assert answers.counted(whole + part, REPLIES) == ([1, 0, 0], len(whole))
+    assert answers.counted(part, REPLIES) == ([0, 0, 0], 0)
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_an_ack_that_is_not_whole_is_left(left: int) -> None:
 def test_whatever_else_is_there_has_to_be_read(odd: bytes) -> None:
     plain = ack(REPLIES[0])
     for buffer in (odd + plain, plain + odd + plain):
-        assert acks.counted(buffer, REPLIES) is None
+        assert answers.counted(buffer, REPLIES) is None
