@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from bench.connector.harness import figure
 from mesh.language.parser import parse, parse_on_demand_query
-from mesh.operators.divided import divide
+from mesh.operators.divided import divide, merge
 from mesh.operators.executor import Executor, InputRun
-from mesh.operators.merged import merge
 from mesh.plan.bind import bind, bind_on_demand
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from mesh.model.types import AttributeType
 from mesh.model.values import JsonMapping
 from mesh.operators.aggregations.find import group_keys
 from mesh.operators.aggregations.layout import Layout
-from mesh.operators.divided import divide, is_grouped
-from mesh.operators.merged import merge
+from mesh.operators.divided import divide, is_grouped, merge
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import AnswerOutput, SourceKind
 from mesh.plan.stores import is_lookup_table

@@ -43,8 +43,7 @@ from mesh.operators.dataflow.query_node import QueryNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.failures import FAILED
 from mesh.operators.gaps import PERIODS_FIRST, ROWS_MAX, Gap
-from mesh.operators.on_demand import answer, as_chunk
-from mesh.operators.table_changes import TableChanges
+from mesh.operators.on_demand import TableChanges, answer, as_chunk
 from mesh.operators.tables import Tables
 from mesh.operators.tables.lookup_table import LookupTable
 from mesh.operators.tables.prefetch import Prefetch
@@ -58,8 +57,8 @@ if TYPE_CHECKING:
     from mesh.model.lookup import ReadRun
     from mesh.model.stored import StoredTable, StoreTarget
     from mesh.operators.aggregations.bucket_reads import BucketReads
+    from mesh.operators.dataflow.aggregation_node import NamedWindowNode
     from mesh.operators.dataflow.graph import Dataflow
-    from mesh.operators.dataflow.named_window import NamedWindowNode
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
 #: The format of ``snapshot``; a state of another one is not read.

@@ -5,21 +5,29 @@ one chunk, as in the reference engine: with aggregates or ``group by`` the last 
 the answer, and ``order by``, ``limit`` and ``offset`` apply to all of it.
 
 Source: observed on Siddhi 5.1.7; tests/cases/conformance/on_demand.jsonl.
+
+On-demand changes of tables, as messages of a group's log among its events.
+
+A change has its place in the total order of events (``dataflow.merge``), so a replay makes it again
+at the same place.  Its outcome is part of the state: an answer is read from there, and a change
+whose id is known already is not made again.
 """
 
 from __future__ import annotations
 
+import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
 from mesh.errors import MeshError
+from mesh.language.parser import parse_on_demand_query
 from mesh.language.syntax import EventKind
 from mesh.model.types import StreamSchema
-from mesh.operators.aggregations.find import find_on_demand
+from mesh.operators.aggregations.find import find_on_demand, table_rows
 from mesh.operators.aggregations.rollup import Aggregation
-from mesh.operators.aggregations.table_rows import table_rows
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.environment import using
 from mesh.operators.expressions import compile_filter
@@ -28,19 +36,69 @@ from mesh.operators.joins.lookup_input import of_table
 from mesh.operators.select.aggregates import Expiry
 from mesh.operators.select.selector import Selector
 from mesh.operators.tables import AppTable, TableAction
+from mesh.plan.bind import bind_on_demand
 from mesh.plan.bound import AnswerOutput, BoundQuery, BoundStream, SourceKind, TableCheck, walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mesh.model.values import JsonMapping
     from mesh.operators.base import Longs
     from mesh.operators.environment import Environment
-    from mesh.plan.bound import BoundExpression, BoundOnDemandQuery, BoundStore
+    from mesh.plan.bound import BoundApp, BoundExpression, BoundOnDemandQuery, BoundStore
+
 
 #: Time of a table's rows, as the engine has it.
 _NO_TIME_MS: Final = -1
 #: The one row of a query without an input; a record batch without columns has no length.
 _ONE: Final = pa.RecordBatch.from_pydict({"#one": pa.array([0])})
+
+log = logging.getLogger(__name__)
+
+#: Outcomes that are remembered, of the last changes.
+OUTCOMES_MAX: Final = 256
+
+
+class TableChanges:
+    """Performs changes, and remembers their outcomes.
+
+    An outcome is ``{"changed": rows}`` or ``{"error": MeshError.to_dict()}``.
+    """
+
+    def __init__(self, app: BoundApp, environment: Environment) -> None:
+        self._app = app
+        self._environment = environment
+        #: By id, the oldest first.
+        self.outcomes: dict[str, JsonMapping] = {}
+
+    def perform(self, row: pa.RecordBatch, now_ms: int) -> None:
+        """Make the change of one row of ``merge.CHANGE_SCHEMA``, unless it has been made."""
+        (values,) = row.to_pylist()
+        if values["id"] in self.outcomes:
+            return
+        self.outcomes[values["id"]] = self._outcome(values, now_ms)
+        while len(self.outcomes) > OUTCOMES_MAX:
+            del self.outcomes[next(iter(self.outcomes))]
+
+    def _outcome(self, values: JsonMapping, now_ms: int) -> Mapping[str, object]:
+        try:
+            if values["refusal"] is not None:
+                raise MeshError("MESH-O111", values["refusal"])
+            query = bind_on_demand(parse_on_demand_query(values["query"]), self._app)
+            # Two changes at one time don't make the same UUID().
+            salt = f"{self._environment.salt}/{values['id']}"
+            count = change(query, replace(self._environment, salt=salt), now_ms)
+        except MeshError as error:
+            return {"error": error.to_dict()}
+        except Exception as error:
+            # Raised, it would end the instance again at each replay.
+            log.exception("a change of a table failed")
+            return {
+                "error": MeshError(
+                    "MESH-O110", "the on-demand query fails", detail=f"{error!r}."
+                ).to_dict()
+            }
+        return {"changed": count}
 
 
 def answer(query: BoundOnDemandQuery, stores: Environment, now_ms: int) -> pa.RecordBatch:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from mesh.functions.scripts import compile_scripts
 from mesh.operators.aggregations.settings import zone_of
 from mesh.operators.base import restore_subset, subset
-from mesh.operators.dataflow.aggregation_node import AggregationNode
-from mesh.operators.dataflow.named_window import NamedWindowNode
+from mesh.operators.dataflow.aggregation_node import AggregationNode, NamedWindowNode
 from mesh.operators.environment import Environment, using
 from mesh.operators.tables.lookup_table import LookupTable
 from mesh.operators.tables.stored import FrozenRows

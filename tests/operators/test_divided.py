@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse, parse_on_demand_query
-from mesh.operators.divided import divide
+from mesh.operators.divided import divide, merge
 from mesh.operators.executor import Executor, InputRun
-from mesh.operators.merged import merge
 from mesh.plan.bind import bind
 from mesh.plan.bind.on_demand import bind_on_demand
 from tests.support.examples import examples

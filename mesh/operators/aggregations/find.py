@@ -2,31 +2,34 @@
 
 A question for a duration reads its closed cells and the running ones of it and of all shorter
 durations, and merges them by their base values.  Outputs are computed from the merged cells.
+
+Rows of the tables of an aggregation by name, ``A_SECONDS`` ..: see ``aggregation_tables``.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from mesh.functions import kernels
+from mesh.functions.objects import ValueSet, object_array, to_binary
 from mesh.functions.vectors import Vector, constant
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.aggregations.bucket_reads import rank_of
-from mesh.operators.aggregations.buckets import bucket_starts
 from mesh.operators.aggregations.cells import Cells, CellStore
 from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.aggregations.layout import AGGREGATES, KEYS, LATEST
-from mesh.operators.aggregations.times import duration_named, span_between
+from mesh.operators.aggregations.times import bucket_starts, duration_named, span_between
 from mesh.operators.aggregations.values import BaseKind
 from mesh.operators.base import BEFORE_ALL, NEVER
 from mesh.operators.expressions import compile_expression
 from mesh.operators.frame import Frame
+from mesh.plan.aggregation_tables import EVENT_TIMESTAMP, LAST_EVENT_TIMESTAMP, TIMESTAMP
 from mesh.plan.bound import BinaryExpression, Column, Constant, conjuncts
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs
     from mesh.plan.bound import BoundExpression, BoundWithin
     from pyspark_nats.arrow import ArrowArray
+
 
 #: Groups that are looked up one by one; for more of them all cells are compared.
 _FEW: Final = 64
@@ -312,3 +316,69 @@ def _value(aggregate: OutputAggregate, cells: Cells, merged: CellStore) -> Vecto
     return kernels.arithmetic(
         BinaryOperator.DIVIDE, sums, cells.values[aggregate.count], AttributeType.DOUBLE
     )
+
+
+def table_rows(
+    aggregation: Aggregation, duration: TimeUnit, schema: pa.Schema, *, now_ms: int
+) -> pa.RecordBatch:
+    """The rows of the table of ``duration``: one for each bucket that is over, and group.
+
+    Of an aggregation in a store they are what its database has.
+
+    Args:
+        aggregation: with its present state; what is over at ``now_ms`` is closed.
+        duration: one of its durations.
+        schema: of the table.
+        now_ms: the clock.
+    """
+    if aggregation.tables is None:
+        aggregation.advance(now_ms)
+        store = closed_cells(aggregation, duration)
+    else:
+        store = written_cells(aggregation, duration)
+    order = np.lexsort((store.groups, store.buckets))
+    cells = store.take(order)
+    columns: dict[str, Any] = {
+        TIMESTAMP: pa.array(cells.bucket),
+        EVENT_TIMESTAMP: pa.array(cells.bucket),
+        LAST_EVENT_TIMESTAMP: pa.array(cells.last if len(cells.last) else cells.bucket),
+    }
+    for place, key in enumerate(aggregation.layout.keys):
+        columns[key.name] = _keys(aggregation, place, cells)
+    names = base_names(aggregation)
+    for number, value in enumerate(aggregation.layout.base):
+        for name in names[number]:
+            columns[name] = (
+                _sets(aggregation, number, cells)
+                if value.kind is BaseKind.SET
+                else cells.values[number].to_arrow(len(cells))
+            )
+    arrays = [columns[field.name].cast(field.type, safe=False) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def base_names(aggregation: Aggregation) -> list[list[str]]:
+    """By base value the names of its columns: that of its attribute, or of the outputs it is."""
+    layout = aggregation.layout
+    names = [
+        [] if value.kind is BaseKind.LATEST else [name]
+        for name, value in zip(layout.names, layout.base, strict=True)
+    ]
+    for output, name in zip(layout.outputs, aggregation.schema.names[1:], strict=True):
+        if isinstance(output, Column) and output.step == LATEST:
+            names[int(output.name)].append(name)
+    return names
+
+
+def _keys(aggregation: Aggregation, place: int, cells: Cells) -> ArrowArray:
+    return aggregation.groups.values(place).take(cells.group).to_arrow(len(cells))
+
+
+def _sets(aggregation: Aggregation, number: int, cells: Cells) -> ArrowArray:
+    places, values = cells.sets[number]
+    members = aggregation.set_values(number)
+    lists: list[list[Any]] = [[] for _ in range(len(cells))]
+    taken = members.take(values).to_arrow(len(values)).to_pylist()
+    for place, value in zip(places.tolist(), taken, strict=True):
+        lists[place].append(value)
+    return to_binary(object_array([ValueSet(one) for one in lists]))

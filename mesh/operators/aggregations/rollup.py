@@ -29,13 +29,12 @@ from mesh.language.syntax import TimeUnit
 from mesh.language.syntax.expressions import UNIT_MS
 from mesh.model.stored import purge_channel, purge_schema, rows_channel
 from mesh.operators.aggregations.bucket_reads import BucketReads
-from mesh.operators.aggregations.buckets import bucket_starts
 from mesh.operators.aggregations.cells import Cells, CellStore
 from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.aggregations.late import LateCellStore
 from mesh.operators.aggregations.layout import Layout
 from mesh.operators.aggregations.numbering import CellOrder
-from mesh.operators.aggregations.times import times_of
+from mesh.operators.aggregations.times import bucket_starts, times_of
 from mesh.operators.aggregations.values import BaseKind
 from mesh.operators.base import BEFORE_ALL, State, namespaced, subset
 from mesh.operators.expressions import compile_expression

@@ -20,13 +20,11 @@ from mesh.operators.dataflow.accesses import (
     table_access,
     window_access,
 )
-from mesh.operators.dataflow.aggregation_node import AggregationNode
+from mesh.operators.dataflow.aggregation_node import AggregationNode, NamedWindowNode, window_input
 from mesh.operators.dataflow.bulk import BulkDataflow
-from mesh.operators.dataflow.cycles import collapse_cycles
-from mesh.operators.dataflow.depth_first import StepwiseDataflow
+from mesh.operators.dataflow.depth_first import StepwiseDataflow, collapse_cycles
 from mesh.operators.dataflow.graph import DataflowNode, StateAccess, has_conflicts
 from mesh.operators.dataflow.key_router import KeyRouter, PurgePolicy
-from mesh.operators.dataflow.named_window import NamedWindowNode, window_input
 from mesh.operators.dataflow.partition import PartitionNode
 from mesh.operators.dataflow.query_node import OutputTarget, QueryNode
 from mesh.operators.dataflow.topology import feeds_back_into, stages_of, topological_order

@@ -4,4 +4,4 @@ from S#window.time(1 min)#approximate:distinctCount(ip) select distinctCount ins
 """
 
 from mesh.operators.event_functions.registry import EVENT_FUNCTIONS as EVENT_FUNCTIONS
-from mesh.operators.event_functions.running import EventFunction as EventFunction
+from mesh.operators.event_functions.registry import EventFunction as EventFunction

@@ -4,6 +4,11 @@ Both windows process the whole run, and one native loop follows their output; se
 Equalities of the condition select pairs by key; the rest is evaluated for many pairs at once.
 
 Source: observed on Siddhi 5.1.7, live; tests/cases/conformance/joins.jsonl.
+
+Pairs of a window join as columns: the place of the event that found the pair, and both rows.
+
+A pair is (event, row): the event's number among all that the loop processed, and the row that it
+found on the other side, or ``NIL`` for an event that is emitted alone.
 """
 
 from __future__ import annotations
@@ -18,7 +23,9 @@ import pyarrow as pa
 from mesh.language.syntax import EventKind, JoinSide
 from mesh.operators.base import (
     CURRENT,
+    EXPIRED,
     LOCAL_TIMER,
+    NIL,
     RESET,
     EventBatch,
     Longs,
@@ -29,12 +36,27 @@ from mesh.operators.base import (
 from mesh.operators.expressions import compile_filter, conjunction
 from mesh.operators.frame import Frame
 from mesh.operators.joins import join_loop as m
-from mesh.operators.joins import pairs as p
 from mesh.operators.joins.input import ROW, TIME, NumberedJoinInput, joined_events
+from mesh.operators.joins.join_loop import (
+    E_CLOCK,
+    E_ID,
+    E_INSTANCE,
+    E_KIND,
+    E_ORDER,
+    E_PATH,
+    E_TIME,
+)
 from mesh.operators.joins.keys import split
 from mesh.operators.joins.row_lists import RowLists
+from mesh.operators.native import BYTE1, LONG1, LONG2, native, types
 from mesh.operators.select.aggregate_extraction import is_safe
-from mesh.operators.total_order import cause_begins, instance_chunk_begins, run_begins, run_starts
+from mesh.operators.total_order import (
+    cause_begins,
+    instance_chunk_begins,
+    is_same_cause,
+    run_begins,
+    run_starts,
+)
 from mesh.plan.bound import has_aggregate
 
 if TYPE_CHECKING:
@@ -43,9 +65,11 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
     from mesh.operators.query.handlers import Failures
+    from mesh.operators.state.row_store import RowStore
     from mesh.operators.windows import WindowKind
     from mesh.plan.bound import BoundJoin, BoundQuery
     from pyspark_nats.arrow import ArrowArray
+
 
 #: Pairs that are evaluated together.
 _PAIRS = 1 << 18
@@ -53,6 +77,13 @@ _NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 _ROW_SCHEMA = pa.schema([pa.field(ROW, pa.int64())])
 #: The events that pairs refer to: side and index of each, and the events of both sides.
 Run = tuple[Longs, Longs, Longs]
+
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+
+
+#: Rows of the output of ``place``: rows of both sides, and the place of the event.
+P_LEFT, P_RIGHT, P_TIME, P_CLOCK, P_ORDER, P_PATH, P_CHUNK, P_INSTANCE = range(8)
+PAIR_ROWS = 8
 
 
 class WindowJoin:
@@ -219,9 +250,9 @@ class WindowJoin:
         reason, by the event's number.
         """
         if self._rest is not None and len(pairs):
-            rows = np.empty((p.PAIR_ROWS, len(pairs)), dtype=np.int64)
-            p.both_rows(*run, pairs, rows)
-            frame = self.frame(rows[p.P_LEFT], rows[p.P_RIGHT])
+            rows = np.empty((PAIR_ROWS, len(pairs)), dtype=np.int64)
+            both_rows(*run, pairs, rows)
+            frame = self.frame(rows[P_LEFT], rows[P_RIGHT])
             met = self._rest(frame)
             for pair in sorted(frame.failures):
                 failed.setdefault(int(pairs[pair, 0]), frame.failures[pair])
@@ -230,7 +261,7 @@ class WindowJoin:
             return pairs
         done = int(self._rows.meta[m.M_DONE])
         out = np.empty((len(pairs) + done - first, 2), dtype=np.int64)
-        return _without(out[: p.with_singles(first, done, *run, pairs, alone, out)], failed)
+        return _without(out[: with_singles(first, done, *run, pairs, alone, out)], failed)
 
     def _report_failures(
         self,
@@ -267,7 +298,7 @@ class WindowJoin:
                 (side.rows, ids, side.schema.names)
                 for side, ids in zip(self.sides, sides, strict=True)
             ]
-            return Frame(len(left), cast("Any", p.PairMatches(parts)))
+            return Frame(len(left), cast("Any", PairMatches(parts)))
         arrays: dict[Any, ArrowArray] = {}
         missing = []
         for side, ids in zip(self.sides, sides, strict=True):
@@ -286,21 +317,21 @@ class WindowJoin:
 
     def _result(self, parts: Sequence[Longs], run: Run | None) -> tuple[EventBatch, Frame]:
         pairs = np.concatenate(parts) if len(parts) > 1 else parts[0] if parts else _NO_PAIRS
-        out = np.empty((p.PAIR_ROWS, len(pairs)), dtype=np.int64)
+        out = np.empty((PAIR_ROWS, len(pairs)), dtype=np.int64)
         kind = np.empty(len(pairs), dtype=np.int8)
         if run is not None:
-            p.place(*run, pairs, self._last, out, kind)
+            place(*run, pairs, self._last, out, kind)
             self._keep_times(run, pairs, out)
-        frame = self.frame(out[p.P_LEFT], out[p.P_RIGHT])
-        rows = pa.RecordBatch.from_arrays([pa.array(out[p.P_LEFT])], schema=_ROW_SCHEMA)
+        frame = self.frame(out[P_LEFT], out[P_RIGHT])
+        rows = pa.RecordBatch.from_arrays([pa.array(out[P_LEFT])], schema=_ROW_SCHEMA)
         events = EventBatch(
-            out[p.P_TIME],
-            out[p.P_CLOCK],
-            out[p.P_ORDER],
-            out[p.P_PATH],
-            out[p.P_CHUNK],
+            out[P_TIME],
+            out[P_CLOCK],
+            out[P_ORDER],
+            out[P_PATH],
+            out[P_CHUNK],
             kind,
-            out[p.P_INSTANCE],
+            out[P_INSTANCE],
             rows,
         )
         if run is not None:
@@ -312,10 +343,10 @@ class WindowJoin:
         if not self._rows.meta[[m.M_KEEPS, m.M_KEEPS_RIGHT]].any():
             return
         of = run[0][pairs[:, 0]]
-        for side, ids in zip(self.sides, (out[p.P_LEFT], out[p.P_RIGHT]), strict=True):
+        for side, ids in zip(self.sides, (out[P_LEFT], out[P_RIGHT]), strict=True):
             at = np.flatnonzero((of[:, 2] == 1) & (of[:, 0] == side.step))
             if len(at):
-                out[p.P_TIME, at] = side.rows.take(ids[at], [TIME]).column(0).to_numpy()
+                out[P_TIME, at] = side.rows.take(ids[at], [TIME]).column(0).to_numpy()
 
     # State
 
@@ -384,3 +415,85 @@ def _one_by_one(events: EventBatch) -> EventBatch:
 def _without(pairs: Longs, failed: Mapping[int, str]) -> Longs:
     """The pairs of events that are not in ``failed``."""
     return pairs[~np.isin(pairs[:, 0], list(failed))] if failed else pairs
+
+
+@native(types.void(LONG2, LONG2, LONG2, LONG2, LONG2))
+def both_rows(origin, left, right, pairs, out):
+    """Fill ``P_LEFT`` and ``P_RIGHT``."""
+    for p in range(pairs.shape[0]):
+        k = pairs[p, 0]
+        at = origin[k, 1]
+        if origin[k, 0] == 0:
+            out[P_LEFT, p] = left[at, E_ID] if left[at, E_KIND] != RESET else NIL
+            out[P_RIGHT, p] = pairs[p, 1]
+        else:
+            out[P_LEFT, p] = pairs[p, 1]
+            out[P_RIGHT, p] = right[at, E_ID] if right[at, E_KIND] != RESET else NIL
+
+
+@native(types.void(LONG2, LONG2, LONG2, LONG2, LONG1, LONG2, BYTE1))
+def place(origin, left, right, pairs, last, out, kinds):
+    """Fill all rows, and the events' kinds; each event's finds are a chunk, numbered under a cause.
+
+    ``last``: (order, clock, path) of the last pair ever, and the number of its chunk.
+    """
+    before = -1
+    for p in range(pairs.shape[0]):
+        k, other = pairs[p, 0], pairs[p, 1]
+        if k != before:
+            side, at = origin[k, 0], origin[k, 1]
+            events = left if side == 0 else right
+            time, instance, kind = events[at, E_TIME], events[at, E_INSTANCE], events[at, E_KIND]
+            order, clock, path = events[at, E_ORDER], events[at, E_CLOCK], events[at, E_PATH]
+            mine = events[at, E_ID] if kind != RESET else NIL
+            if not is_same_cause(order, clock, path, last[0], last[1], last[2]):
+                last[0], last[1], last[2], last[3] = order, clock, path, 0
+            else:
+                last[3] += 1
+            before = k
+        out[P_LEFT, p] = mine if side == 0 else other
+        out[P_RIGHT, p] = other if side == 0 else mine
+        out[P_TIME, p] = time
+        out[P_CLOCK, p] = clock
+        out[P_ORDER, p] = order
+        out[P_PATH, p] = path
+        out[P_CHUNK, p] = last[3]
+        out[P_INSTANCE, p] = instance
+        kinds[p] = kind
+
+
+@native(types.int64(types.int64, types.int64, LONG2, LONG2, LONG2, LONG2, LONG1, LONG2))
+def with_singles(first, stop, origin, left, right, pairs, alone, out):
+    """Insert events without a pair into ``pairs``; returns the new number of pairs."""
+    count = p = 0
+    for k in range(first, stop):
+        has_pair = p < pairs.shape[0] and pairs[p, 0] == k
+        while p < pairs.shape[0] and pairs[p, 0] == k:
+            out[count, 0], out[count, 1] = k, pairs[p, 1]
+            count += 1
+            p += 1
+        side, at = origin[k, 0], origin[k, 1]
+        kind = left[at, E_KIND] if side == 0 else right[at, E_KIND]
+        if kind == RESET:
+            goes = alone[2 + side] != 0
+        else:
+            goes = alone[side] != 0 and not has_pair and not (alone[4] != 0 and kind == EXPIRED)
+        if goes:
+            out[count, 0], out[count, 1] = k, NIL
+            count += 1
+    return count
+
+
+class PairMatches:
+    """Attributes of rows of two stores, by (side, name), each looked up on request."""
+
+    def __init__(self, sides: Sequence[tuple[RowStore, Longs, Sequence[str]]]) -> None:
+        self._places = [store.find(ids, names) for store, ids, names in sides]
+        self._keys = {(side, name) for side, (_, _, names) in enumerate(sides) for name in names}
+
+    def __getitem__(self, key: tuple[int, str]) -> ArrowArray:
+        side, name = key
+        return self._places[side].column(name)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys

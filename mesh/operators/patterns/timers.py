@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.operators.native import inner
-from mesh.operators.native_heap import remove_first, sift_up
+from mesh.operators.native import inner, remove_first, sift_up
 from mesh.operators.patterns.lists import (
     new_cell,
 )

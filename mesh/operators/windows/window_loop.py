@@ -13,8 +13,17 @@ for each event that is emitted.
 from __future__ import annotations
 
 from mesh.operators.base import LOCAL_TIMER, NEVER, NIL
-from mesh.operators.native import LONG1, LONG2, READ1, helper, helper_with_entry, native, types
-from mesh.operators.native_heap import remove_first, sift_up
+from mesh.operators.native import (
+    LONG1,
+    LONG2,
+    READ1,
+    helper,
+    helper_with_entry,
+    native,
+    remove_first,
+    sift_up,
+    types,
+)
 from mesh.operators.total_order import (
     fired_order,
     fires_before,

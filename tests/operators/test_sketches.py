@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mesh.operators.base import CURRENT, EXPIRED
-from mesh.operators.event_functions.ranks import Ranks
+from mesh.operators.event_functions.sketches import Ranks
 from tests.support.examples import examples
 from tests.support.recorder import END_MS, Log, Recorder, at_once
 

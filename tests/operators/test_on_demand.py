@@ -14,8 +14,8 @@ from mesh.language.parser import parse, parse_on_demand_query
 from mesh.operators.base import subset
 from mesh.operators.dataflow.merge import CHANGE_SCHEMA, CHANGES
 from mesh.operators.executor import Executor, InputRun
+from mesh.operators.on_demand import OUTCOMES_MAX
 from mesh.operators.state_migration import remap
-from mesh.operators.table_changes import OUTCOMES_MAX
 from mesh.plan.bind import bind
 from mesh.plan.bind.on_demand import bind_on_demand
 from mesh.plan.build import plan
