@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from mesh.operators.native import inner
 from mesh.operators.patterns.lists import (
+    add_task,
     clear,
     free_cell,
     list_of,
+    pop_task,
     push,
     remove,
+    schedule,
+    wake_at,
 )
 from mesh.operators.patterns.matches import (
     add_event,
+    emit_match,
     new_match,
+    next_chunk,
 )
 from mesh.operators.patterns.memory_layout import (
     ABSENT,
@@ -56,8 +62,6 @@ from mesh.operators.patterns.memory_layout import (
     WITHIN_EVERY,
     PatternMemory,
 )
-from mesh.operators.patterns.outgoing import emit_match, next_chunk
-from mesh.operators.patterns.timers import add_task, pop_task, schedule, wake_at
 from mesh.operators.patterns.wait_lists import add, add_again, is_over, make_ready, reset
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mesh.operators.patterns.events import EventStore
     from mesh.operators.patterns.memory import Array
     from mesh.operators.patterns.memory_layout import PatternMemory
-    from mesh.operators.patterns.predicate_programs import Predicate, PredicatePrograms
+    from mesh.operators.patterns.program import Predicate, PredicatePrograms
     from pyspark_nats.arrow import ArrowArray
 
 #: The number of next events that are paired with each event ahead of the machine.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mesh.functions.vectors import Vector
     from mesh.operators.frame import Evaluator
     from mesh.operators.patterns.memory import Array
-    from mesh.operators.patterns.predicate_programs import PredicatePrograms
+    from mesh.operators.patterns.program import PredicatePrograms
     from mesh.plan.bound import BoundExpression
     from pyspark_nats.arrow import ArrowArray
 

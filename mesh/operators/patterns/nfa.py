@@ -24,6 +24,7 @@ from mesh.operators.patterns.lists import (
     enter,
     leave,
     list_of,
+    schedule,
 )
 from mesh.operators.patterns.match_index import clear_buckets
 from mesh.operators.patterns.memory_layout import (
@@ -88,7 +89,6 @@ from mesh.operators.patterns.memory_layout import (
     PatternMemory,
     opened,
 )
-from mesh.operators.patterns.timers import schedule
 from mesh.operators.patterns.wait_lists import begin, drop_old, link_all, make_ready, prepare, reset
 
 # Columns of the events of a batch.

@@ -3,6 +3,8 @@
 The state is the memory of the native machine (``native_machine``) and the events of its partial
 matches (``events``).  Unreferenced memory is freed when it is more than half of all.  The file is
 longer than 400 lines because state, batches and sweeps share the machine.
+
+Absences that are waited for again and again, in gaps of time: see ``operators.gaps``.
 """
 
 from __future__ import annotations
@@ -14,26 +16,37 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import StateKind
-from mesh.operators.base import (
-    CURRENT,
-    EXPIRED,
-    LOCAL_TIMER,
-    WHOLE,
-    EventBatch,
-    State,
-    no_events,
-)
+from mesh.operators.base import CURRENT, EXPIRED, LOCAL_TIMER, WHOLE, EventBatch, State, no_events
 from mesh.operators.environment import current
 from mesh.operators.expressions import columns_of, compile_filter
 from mesh.operators.frame import Frame
-from mesh.operators.patterns import memory_layout, program, skipping, state_codec
+from mesh.operators.gaps import later_ms
+from mesh.operators.patterns import memory_layout, program, state_codec
 from mesh.operators.patterns.batch import PatternBatch, event_rows, merge_order
 from mesh.operators.patterns.conditions import compile_conditions
 from mesh.operators.patterns.evaluation import PredicateEvaluator
 from mesh.operators.patterns.events import EventStore
 from mesh.operators.patterns.layout import lay_out
-from mesh.operators.patterns.memory_setup import empty_memory
-from mesh.operators.patterns.native_machine import NativeMachine
+from mesh.operators.patterns.memory_layout import (
+    ABSENT,
+    ABSENT_LOGICAL,
+    AFTER,
+    EVERY,
+    FIRED,
+    HOLDS,
+    KIND,
+    NEVER,
+    NONE,
+    QUEUE,
+    START,
+    STEPS,
+    TASK_KEY,
+    TASK_NUMBER,
+    TASK_TIME,
+    TASKS,
+    WAITING,
+)
+from mesh.operators.patterns.native_machine import NativeMachine, empty_memory
 from mesh.operators.patterns.nfa import (
     EVENT_CHUNK,
     EVENT_INSTANCE,
@@ -53,9 +66,10 @@ if TYPE_CHECKING:
     from mesh.operators.base import Longs, Timeline
     from mesh.operators.patterns.memory import Array
     from mesh.operators.patterns.memory_layout import PatternMemory
-    from mesh.operators.patterns.predicate_programs import PredicatePrograms
+    from mesh.operators.patterns.program import PredicatePrograms
     from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundElement, BoundPattern, BoundQuery
+
 
 #: Number of unused entries after which memory is swept.
 _SPARE = 4096
@@ -130,7 +144,7 @@ class PatternOperator:
         #: After the last sweep.
         self._held_nodes = self._held_events = 0
         self._machine = NativeMachine(self._empty(), self._events, self._evaluator, self._log)
-        periods = skipping.periods_ms(self._layout.plan)
+        periods = periods_ms(self._layout.plan)
         #: The shortest time after which an absence is waited for again; None if none is.
         self.period_ms = int(periods[periods > 0].min()) if periods.any() else None
         current().periodic.append(self)
@@ -324,7 +338,7 @@ class PatternOperator:
     def skip(self, to_ms: int) -> None:
         """Pass over a gap of time: see ``operators.gaps``."""
         self._stored = None
-        skipping.skip(self._memory, to_ms)
+        skip(self._memory, to_ms)
 
     def _sweep(self, always: bool = False) -> None:
         """Forget the entries that no list refers to, when they are more than the others."""
@@ -405,3 +419,30 @@ class PatternOperator:
 
 
 _UNKNOWN = int(np.iinfo(np.int64).min)
+
+
+def periods_ms(plan: Array) -> Array:
+    """By step, the time after which it waits for an absence again; 0 where it doesn't."""
+    absent = np.isin(plan[:, KIND], [ABSENT, ABSENT_LOGICAL]) & (plan[:, WAITING] != NEVER)
+    again = (plan[:, START] == 1) | (plan[:, EVERY] != NONE)
+    return np.where(absent & again, plan[:, WAITING], 0)
+
+
+def skip(w: PatternMemory, to_ms: int) -> None:
+    """Move timers of such steps that are due before ``to_ms`` up to it or after it."""
+    periods = periods_ms(w.plan)
+    tasks = w.tasks[: w.scalars[TASKS]]
+    steps = int(w.scalars[STEPS])
+    due = np.flatnonzero(tasks[:, TASK_TIME] < to_ms)
+    for at in due[periods[tasks[due, TASK_KEY] % steps] > 0].tolist():
+        key = int(tasks[at, TASK_KEY])
+        period = int(periods[key % steps])
+        cell = int(w.local[key, QUEUE])
+        while cell != NONE:
+            w.cells[cell, HOLDS] = later_ms(int(w.cells[cell, HOLDS]), period, to_ms)
+            cell = int(w.cells[cell, AFTER])
+        tasks[at, TASK_TIME] = later_ms(int(tasks[at, TASK_TIME]), period, to_ms)
+    if len(due):
+        # What is sorted is a heap.
+        tasks[:] = tasks[np.lexsort((tasks[:, TASK_NUMBER], tasks[:, TASK_TIME]))]
+        w.scalars[FIRED] += 1

@@ -12,6 +12,7 @@ from mesh.operators.patterns.lists import (
     list_of,
     push,
     remove,
+    schedule,
     sort,
 )
 from mesh.operators.patterns.match_index import bucket_of, link, unlink
@@ -74,7 +75,6 @@ from mesh.operators.patterns.memory_layout import (
     PatternMemory,
 )
 from mesh.operators.patterns.program import computed
-from mesh.operators.patterns.timers import schedule
 
 #: Number of matches that are searched for the bounds of their times.
 _FEW: Final = 4
