@@ -46,8 +46,7 @@ from mesh.operators.gaps import PERIODS_FIRST, ROWS_MAX, Gap
 from mesh.operators.on_demand import TableChanges, answer, as_chunk
 from mesh.operators.tables import Tables
 from mesh.operators.tables.lookup_table import LookupTable
-from mesh.operators.tables.prefetch import Prefetch
-from mesh.operators.tables.replay import Replay
+from mesh.operators.tables.prefetch import Prefetch, Replay
 from mesh.operators.tables.written import WrittenTable, change_channels
 from mesh.operators.total_order import chunk_starts
 

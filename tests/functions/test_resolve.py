@@ -37,7 +37,7 @@ from mesh.model.types import AttributeType
 from mesh.operators.event_functions import EVENT_FUNCTIONS
 from mesh.operators.query import stream_functions
 from mesh.operators.query.processors import PROCESSORS
-from mesh.operators.select import aggregate_slot
+from mesh.operators.select import aggregator_set
 from mesh.operators.select.aggregates import Expiry
 from mesh.plan.bound import AggregateCall, BoundStreamFunction, Constant
 from tests.support.signature_cases import CASES, KINDS
@@ -277,7 +277,7 @@ def test_a_stream_function_runs_when_there_is_something_that_computes_it(name: s
 def test_an_aggregator_runs_when_it_has_a_kernel(name: str) -> None:
     call = AggregateCall(name, (Constant(1.0, AttributeType.DOUBLE),), AttributeType.DOUBLE)
     try:
-        aggregate_slot.make_aggregate(call, Expiry.NEVER)
+        aggregator_set.make_aggregate(call, Expiry.NEVER)
     except MeshError:
         assert not AGGREGATORS[name].runs
     else:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mesh.operators.base import State
-from mesh.operators.state.paged_pieces import PagedPieces
+from mesh.operators.state.range_pieces import PagedPieces
 
 PAGE = 4096
 

@@ -25,7 +25,7 @@ from mesh.operators.aggregations.values import (
 )
 from mesh.operators.base import State
 from mesh.operators.select.hashing import RowNumbers, more_rows
-from mesh.operators.state.paged_pieces import PagedPieces
+from mesh.operators.state.range_pieces import PagedPieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

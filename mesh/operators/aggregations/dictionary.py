@@ -11,7 +11,7 @@ from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
 from mesh.operators.base import State
 from mesh.operators.select.groups import Groups
-from mesh.operators.state.paged_pieces import PagedPieces
+from mesh.operators.state.range_pieces import PagedPieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,13 +16,12 @@ from mesh.operators.event_functions import EVENT_FUNCTIONS
 from mesh.operators.expressions import compile_expression
 from mesh.operators.failures import lost
 from mesh.operators.frame import Frame
-from mesh.operators.windows.deduplicate import Deduplicate
 from mesh.operators.windows.kind import WindowContext
-from mesh.operators.windows.priorities import Priorities
 from mesh.operators.windows.python_window import PythonWindow
-from mesh.operators.windows.ranked import RankedLengthBatch, RankedTimeBatch
+from mesh.operators.windows.ranked import Priorities, RankedLengthBatch, RankedTimeBatch
 from mesh.operators.windows.slack import AdaptiveSlack, Quality, Slack
 from mesh.operators.windows.smoothed import KalmanExtremes, KernelExtremes
+from mesh.operators.windows.unique import Deduplicate
 from mesh.plan.bound import BoundStreamFunction, Constant
 
 if TYPE_CHECKING:

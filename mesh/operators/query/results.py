@@ -15,8 +15,7 @@ from mesh.operators.output_rate.snapshot import Snapshots
 from mesh.operators.output_rate.timer_order import make_tie_breaker
 from mesh.operators.query.handlers import Failures
 from mesh.operators.select.aggregates import Expiry
-from mesh.operators.select.output_schema import output_schema
-from mesh.operators.select.selector import Selector
+from mesh.operators.select.selector import Selector, output_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,35 +1,61 @@
 """All aggregates of one query, and their state as pieces.
 
 State is kept in pages of groups, so that a batch that touches few groups changes few pieces.
+
+One aggregator of a query: the aggregate that computes it, its argument and its conditions.
+
+Resets of aggregates by batch windows: a group starts again at its first row after a reset.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+import itertools
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import State, namespaced, subset
+from mesh.errors import MeshError
+from mesh.operators.base import RESET, State, namespaced, subset
+from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.failures import FailureRouter, stopped
-from mesh.operators.select.aggregate_extraction import AGGREGATES
-from mesh.operators.select.aggregate_slot import AggregateSlot, reset_counters
-from mesh.operators.select.aggregates import AggregateBatch, GroupColumns
-from mesh.operators.select.group_resets import GroupResets
-from mesh.operators.state.paged_pieces import PagedPieces
+from mesh.operators.native import njit
+from mesh.operators.select.aggregate_extraction import (
+    AGGREGATES,
+    FAIL_ON_NULL,
+    may_fail,
+    names_aggregate,
+)
+from mesh.operators.select.aggregates import (
+    AggregateBatch,
+    Average,
+    CollectList,
+    Conditions,
+    Count,
+    Deviation,
+    Expiry,
+    GroupColumns,
+    Sum,
+)
+from mesh.operators.select.collections import COLLECTIONS, CollectedValues, collected_items
+from mesh.operators.select.distinct import DistinctCount, UnionSet
+from mesh.operators.select.extremes import ExtremeEver, ExtremeSince, WindowExtreme
+from mesh.operators.state.range_pieces import PagedPieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, EventBatch, Longs
-    from mesh.operators.frame import Frame
+    from mesh.operators.frame import Evaluator, Frame
     from mesh.operators.select.aggregate_extraction import ExtractedAggregate
-    from mesh.operators.select.aggregates import Expiry
+    from mesh.operators.select.aggregates import Aggregate
     from mesh.operators.select.groups import Groups
-    from mesh.operators.state.paged_pieces import Version
+    from mesh.operators.state.range_pieces import Version
     from mesh.operators.windows.row_refs import RowRefs
+    from mesh.plan.bound import AggregateCall
     from pyspark_nats.arrow import ArrowArray
 
 
@@ -258,3 +284,197 @@ class Aggregators:
 
 def _keys(piece: pa.RecordBatch) -> list[str]:
     return [name for name in piece.schema.names if name.startswith("key") or name == "instance"]
+
+
+def make_aggregate(call: AggregateCall, leaving: Expiry) -> Aggregate:
+    """The aggregate that computes ``call``.
+
+    ``leaving``: whether events expire, so that min and max have to remember the window's content.
+
+    Raises:
+        MeshError: MESH-O101, no aggregate computes it.
+    """
+    name, type = call.function.lower(), call.type
+    match name:
+        case "count":
+            return Count()
+        case "sum":
+            return Sum(type)
+        case "avg":
+            return Average()
+        case "stddev":
+            return Deviation()
+        case "min" | "max" if leaving is Expiry.TRACKED:
+            return WindowExtreme(type, larger=name == "max")
+        case "min" | "max" if leaving is Expiry.UNTRACKED:
+            return ExtremeSince(type, larger=name == "max")
+        case "min" | "max":
+            return ExtremeEver(type, larger=name == "max")
+        case "minforever" | "maxforever":
+            return ExtremeEver(type, larger=name == "maxforever")
+        case "and" | "or":
+            return Conditions(every=name == "and")
+        case "distinctcount":
+            argument = call.arguments[0].type
+            assert argument is not None, "the planner refuses a bare null here"
+            return DistinctCount(argument)
+        case "unionset":
+            return UnionSet()
+        case _ if name in COLLECTIONS:
+            return CollectedValues(call)
+        case _:
+            raise MeshError(
+                "MESH-O101",
+                f'aggregator "{call.function}" has no kernel',
+                detail="The planner accepted it, but this version can't compute it.",
+                hint="Do manager and worker have the same version?",
+            )
+
+
+class AggregateSlot:
+    """One aggregator of the query: its state, its argument, and the conditions it is read under."""
+
+    def __init__(self, lifted: ExtractedAggregate, leaving: Expiry) -> None:
+        self.aggregate = make_aggregate(lifted.call, leaving)
+        self.listing = (
+            cast("CollectList", self.aggregate) if hasattr(self.aggregate, "lists") else None
+        )
+        self.conditions = [compile_filter(condition) for condition in lifted.conditions]
+        name, arguments = lifted.call.function, lifted.call.arguments
+        #: Its name, if it has no answer to a null.
+        self.fails_on_null = name if name.lower() in FAIL_ON_NULL else None
+        self._argument: Evaluator | None = None
+        if name.lower() in COLLECTIONS:
+            self._argument = collected_items(lifted.call)
+        elif arguments:
+            self._argument = compile_expression(arguments[0])
+        #: Whether it uses no other aggregator's value.
+        self.is_apart = not any(map(names_aggregate, (*lifted.conditions, *arguments)))
+        self.may_fail = may_fail(lifted)
+
+    def argument_in(self, frame: Frame, reached: Bools | None = None) -> Vector | None:
+        """Its argument in each row; records in ``frame`` where that fails and is ``reached``."""
+        if self._argument is None:
+            return None
+        if reached is None:
+            return self._evaluate(self._argument, frame)
+        return frame.only(partial(self._evaluate, self._argument), reached)
+
+    def _evaluate(self, evaluate: Evaluator, frame: Frame) -> Vector:
+        argument = evaluate(frame)
+        if self.fails_on_null:
+            _fail_on_nulls(frame, argument, self.fails_on_null)
+        return argument
+
+    def active_mask(self, frame: Frame) -> Bools | None:
+        """bool[n], the events for which it is evaluated; None for all."""
+        if not self.conditions:
+            return None
+        reached = self.conditions[0](frame)
+        for condition in self.conditions[1:]:
+            reached = reached & condition(frame)
+        return reached
+
+
+def _fail_on_nulls(frame: Frame, argument: Vector, name: str) -> None:
+    if argument.nulls is not None:
+        for row in np.flatnonzero(argument.spread(frame.length).null_mask).tolist():
+            frame.failures.setdefault(row, f"{name}: the condition is null")
+
+
+def reset_counters(sites: Sequence[AggregateSlot]) -> list[int]:
+    """For each aggregator the number of its resets.
+
+    Aggregators that are evaluated in the same events share them.  One under a condition has its
+    own.  Where one may fail, those before it process an event that it and those after it don't.
+    """
+    following = itertools.count(1)
+    counters = [next(following) if site.conditions else 0 for site in sites]
+    shared, is_used = 0, False
+    for number, site in enumerate(sites):
+        if site.may_fail and is_used:
+            shared, is_used = next(following), False
+        if not site.conditions:
+            counters[number], is_used = shared, True
+    return counters
+
+
+@njit
+def _freshen(
+    groups: Longs, reset: Bools, instance: Longs, resets: Longs, seen: Longs, fresh: Bools
+) -> None:
+    """Mark rows with a group that had no other row since its instance was reset.
+
+    ``resets``: how often each instance has been reset; ``seen``: that count at the last row of the
+    group.
+    """
+    for row in range(len(groups)):
+        of = instance[row]
+        if reset[row]:
+            resets[of] += 1
+        elif groups[row] >= 0:
+            group = groups[row]
+            fresh[row] = seen[group] != resets[of]
+            seen[group] = resets[of]
+
+
+class GroupResets:
+    """The number of resets of each instance, and the number that each group saw last."""
+
+    def __init__(self) -> None:
+        self.resets = GroupColumns(resets=np.int64)
+        self.seen = GroupColumns(seen=np.int64)
+        self.pages = PagedPieces("resets")
+        self.ever = False
+
+    def fresh(
+        self, groups: Longs, events: EventBatch | RowRefs, reached: Bools | None, version: Version
+    ) -> Bools:
+        """bool[n], where a group's instance has been reset since the last row of the group.
+
+        ``reached``: which events count at all, None for all of them.
+        """
+        fresh = np.zeros(len(events), dtype=np.bool_)
+        resets = events.kind == RESET
+        if reached is not None:
+            resets &= reached
+        if self.ever or resets.any():
+            self.ever = True
+            self.resets.grow(int(events.instance.max(initial=-1)) + 1)
+            _freshen(
+                groups, resets, events.instance, self.resets["resets"], self.seen["seen"], fresh
+            )
+            self.pages.touch(events.instance[resets], version)
+        return fresh
+
+    def are_stale(self, instance_of: Longs) -> Bools:
+        """bool[n], the groups of the instances ``instance_of`` that will be reset."""
+        resets = np.zeros(max(int(instance_of.max(initial=0)) + 1, len(self.resets["resets"])))
+        resets[: len(self.resets["resets"])] = self.resets["resets"]
+        stale: Bools = self.seen["seen"][: len(instance_of)] != resets[instance_of]
+        return stale
+
+    def forget(self, instances: Longs, groups: Longs, version: Version) -> None:
+        """Reset ``instances`` and ``groups`` to the initial state."""
+        self.seen.forget(groups)
+        existing = instances[instances < len(self.resets["resets"])]
+        self.resets.forget(existing)
+        self.pages.touch(existing, version)
+
+    def pieces(self) -> dict[str, pa.RecordBatch]:
+        """A piece for each page of instances."""
+        return self.pages.pieces(self._page, len(self.resets["resets"]))
+
+    def _page(self, start: int, stop: int) -> pa.RecordBatch:
+        # The room after the last of them depends on how the input was cut.
+        resets = np.trim_zeros(self.resets["resets"][start:stop], "b")
+        return pa.RecordBatch.from_pydict({"resets": resets.copy()})
+
+    def restore(self, versions: object, state: State) -> None:
+        """Restore from the pieces; ``seen`` is in the pages of groups."""
+        self.ever = False
+        self.resets.clear()
+        for start, piece in self.pages.restore(versions, state).items():
+            self.ever = True
+            self.resets.grow(start + len(piece))
+            self.resets["resets"][start : start + len(piece)] = piece.column(0).to_numpy()

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import EventKind
-from mesh.model.types import AttributeType
+from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.operators.base import CURRENT, EXPIRED, RESET, State, namespaced, no_rows, subset
 from mesh.operators.expressions import columns_of, compile_expression, compile_filter
 from mesh.operators.failures import lost, stopped
@@ -24,9 +24,8 @@ from mesh.operators.select.aggregator_set import Aggregators
 from mesh.operators.select.groups import Groups
 from mesh.operators.select.hashing import more_rows
 from mesh.operators.select.ordering import in_order, limited, places
-from mesh.operators.select.output_schema import output_schema
 from mesh.operators.total_order import instance_chunk_begins
-from mesh.plan.bound import OUTPUT_STEP
+from mesh.plan.bound import OUTPUT_STEP, Delete, Update
 from pyspark_nats.few_rows import FewRows
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from mesh.operators.select.aggregates import Expiry
     from mesh.operators.windows.row_refs import RowRefs
     from mesh.plan.bound import BoundExpression, BoundQuery
+
 
 #: Number of unused groups after which their numbers are reused.
 _SPARE_GROUPS = 65_536
@@ -404,3 +404,17 @@ def _last_of_lines(
             count += 1
         out[scratch[group, 1]] = row
     return count, chunk
+
+
+def output_schema(query: BoundQuery) -> StreamSchema:
+    """The schema of the output: an insert has that of its target, a delete or update its own."""
+    if not isinstance(query.action, Delete | Update):
+        return query.target
+    return StreamSchema(
+        query.target.name,
+        tuple(
+            # A bare null has no type; no comparison with it holds, for any type given.
+            Attribute(output.name, output.expression.type or AttributeType.BOOL)
+            for output in query.outputs
+        ),
+    )

@@ -21,7 +21,7 @@ from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
-from mesh.operators.tables.columns import python_value
+from mesh.operators.tables.store import python_value
 from mesh.plan.bound import BinaryExpression, Column, conjuncts, walk
 from mesh.plan.bound.expressions import TABLE_STEP
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError
 from mesh.functions import catalogue
 from mesh.functions.cron import Cron
-from mesh.operators.windows import external_batch, row_queue, sliding, tumbling
+from mesh.operators.windows import external_batch, row_ref_window, sliding, tumbling
 from mesh.operators.windows import window_loop as m
 from mesh.operators.windows.cron import CronBatch
 from mesh.operators.windows.extremes_by import (
@@ -19,7 +19,9 @@ from mesh.operators.windows.extremes_by import (
     ExtremeByLengthBatch,
     ExtremeByTime,
     ExtremeByTimeBatch,
+    SortWindow,
     extreme_keys,
+    sort_keys,
 )
 from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
 from mesh.operators.windows.java_hash_order import places, spread
@@ -28,7 +30,6 @@ from mesh.operators.windows.native_window import NativeWindow, WindowSpec
 from mesh.operators.windows.python_window import PythonWindow
 from mesh.operators.windows.row_ref_window import RowRefWindow
 from mesh.operators.windows.session import Sessions, session_keys
-from mesh.operators.windows.sort import SortWindow, sort_keys
 from mesh.operators.windows.unique import (
     UniqueEver,
     UniqueExternalTimeBatch,
@@ -101,7 +102,7 @@ def _native(make_spec: Callable[[Window], WindowSpec]) -> Maker:
 
 def _length(window: Window) -> WindowSpec:
     return WindowSpec(
-        sliding.length_loop, (_integer(window, 0),), queue=row_queue.length_queue, lines=3
+        sliding.length_loop, (_integer(window, 0),), queue=row_ref_window.length_queue, lines=3
     )
 
 
@@ -111,7 +112,7 @@ def _time(window: Window) -> WindowSpec:
         (_integer(window, 0),),
         sliding.LATEST + 1,
         sliding.LATEST_START,
-        queue=row_queue.time_queue,
+        queue=row_ref_window.time_queue,
         latest=sliding.LATEST,
     )
 
@@ -126,7 +127,7 @@ def _external_time(window: Window) -> WindowSpec:
         sliding.external_time_loop,
         (_integer(window, 1),),
         columns=(_column(window, 0),),
-        queue=row_queue.external_time_queue,
+        queue=row_ref_window.external_time_queue,
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.processors import STEP, pieces_of
-from tests.support.recorder import Step, log_of
+from tests.support.recorder import Step, at_once, log_of
 
 
 def ranked(rows: list[list[Any]], count: int, *, rarest: bool) -> list[Any]:
@@ -54,3 +54,18 @@ def test_the_ranks_of_a_batch_are_those_of_its_values(
     for time_ms, row in log:
         periods.setdefault((time_ms - log[0][0]) // 30, []).append(row)
     assert [row for *_, row in found] == changes(list(periods.values()), rarest=rarest)
+
+
+def test_a_priority_sinks_until_it_is_gone() -> None:
+    text = """from S#priority:time(s, k, 10 millisec)
+    select s, priorityKey as p, currentPriority as c insert into O;"""
+    events: list[Step] = [("S", 0, 2, 0.0, "a"), ("S", 5, 0, 0.0, "b"), ("S", 3, 1, 0.0, "a")]
+    found = [(time_ms, row) for _, _, time_ms, row in at_once(text, log_of(events, ("S",)))]
+    assert found == [
+        (1000, "['a', 'a', 2]"),
+        (1005, "['b', 'b', 0]"),
+        (1008, "['a', 'a', 3]"),
+        (1018, "['a', 'a', 2]"),
+        (1028, "['a', 'a', 1]"),
+        (1038, "['a', 'a', 0]"),
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mesh.model.stored import CacheOptions, CachePolicy
-from mesh.operators.tables.row_cache import RowCache
+from mesh.operators.tables.lookup_table import RowCache
 
 
 @pytest.mark.parametrize(
