@@ -2,7 +2,7 @@
 
 Keywords are names here; the parser decides where a word is a keyword.  An unreadable part becomes a
 ``BROKEN`` token, so that errors are reported in text order and tokenizing continues after it;
-``unreadable`` reports its error.
+``cursor`` reports its error.
 """
 
 from __future__ import annotations

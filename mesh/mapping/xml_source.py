@@ -179,7 +179,7 @@ class XmlSource:
 
         ``is_event``: an enclosing element is an event itself.  ``takes_leaves``: the default
         mapping takes elements without elements, however deep they are; with paths there is an event
-        for each innermost element, see ``xml_leaves``.
+        for each innermost element; see the first lines of this file.
         """
         self._schema, self._missing = schema, missing
         self._paths, self._enclosing, self._namespaces = dict(paths), enclosing, dict(namespaces)

@@ -4,7 +4,7 @@ The cost is per call, not per row.  So the schema, the first frame of a stream, 
 messages that start with the same octets.  Their batches are read without a copy and become one
 table.  Its buffers are validated at once, because a foreign buffer may point anywhere.
 
-Columns are matched by name; ``decode.arrow_columns`` converts them.
+Columns are matched by name, and converted to the schema's types.
 
 Columns of Arrow messages as columns of a schema's types.
 

@@ -8,7 +8,7 @@ ends, its snapshot is passed unchanged to other workers, and another query start
 ``halved`` does the same after half of the steps.
 
 An on-demand query is a step of its own, and an app with one runs in the host: it is answered from
-the state that the step stores.  Callbacks of a dedicated query are seen by ``spark_calls``.
+the state that the step stores.  Callbacks of a dedicated query are seen by ``spark_host``.
 
 The file is longer than 400 lines because both kinds of queries share the steps of a case.
 """
