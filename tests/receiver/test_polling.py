@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING
 
+import orjson
 import pytest
 import sqlalchemy as sa
 
@@ -54,6 +55,22 @@ def test_rows_of_a_table_are_polled_exactly_once(nats_server: NatsServer, tmp_pa
     )  # fmt: skip
     moments = asyncio.run(conform(nats_server.url, use, tmp_path))
     assert {"after read", "after store a position", "after committed"} <= set(moments)
+
+
+def test_an_infinite_position_is_not_the_beginning_again(tmp_path: Path) -> None:
+    database = databases.new_database(None, tmp_path, "infinite")
+    execute(
+        database,
+        "create table t (at real, k text)",
+        "insert into t values (1.5, 'a'), (9e999, 'b')",
+    )
+    with engine_of(database.database).connect() as connection:
+        options = {"table.name": "t", "polling.column": "at"}
+        first = Polling(sa, connection, options)
+        position = json.loads(orjson.dumps(first.begin({})))
+        later = Polling(sa, connection, options)
+        later.begin(position)
+        assert later.read() is None
 
 
 @pytest.mark.parametrize("limit_s", [-1, 0])

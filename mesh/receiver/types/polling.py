@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -343,6 +344,9 @@ def stored(value: object) -> Any:
         return {"number": str(value)}
     if isinstance(value, Unreadable):
         return {"text": value.octets.hex()}
+    if isinstance(value, float) and not math.isfinite(value):
+        # JSON has null for it, which is the position before all rows.
+        return {"float": str(value)}
     return {"octets": value.hex()} if isinstance(value, bytes) else value
 
 
@@ -357,4 +361,6 @@ def loaded(value: object) -> object:
         return decoded(bytes.fromhex(text))
     if kind == "octets":
         return bytes.fromhex(text)
+    if kind == "float":
+        return float(text)
     return datetime.date.fromisoformat(text) if kind == "date" else decimal.Decimal(text)
