@@ -189,6 +189,16 @@ def test_labels_that_would_spoil_the_metric_are_refused() -> None:
     assert "characters" in str(metric.added(long, "v", metric.totals))
 
 
+def test_an_event_that_would_make_a_total_infinite_is_refused() -> None:
+    metric = Metric("counter", "m", "help", ())
+    large = b'{"value":1.7e308}'
+    assert metric.added(large, "value", metric.totals) is None
+    before = metric.text()
+    assert "range of a double" in (metric.added(large, "value", metric.totals) or "")
+    assert metric.text() == before
+    assert metric.added(b'{"value":1.7e308,"k":"a"}', "value", metric.totals) is None
+
+
 def test_prometheus_reads_the_text() -> None:
     metric = Metric("histogram", "took", "Seconds.", (1.0, 0.5))
     for value in (0.1, 0.7, 3):

@@ -92,8 +92,12 @@ class Metric:
             totals[labels] = [float(value), 1.0]
             return None
         # Copied before it is changed: the caller may discard the changes.
-        series = totals[labels] = list(totals.get(labels) or [0.0] * (2 + len(self._bounds)))
+        series = list(totals.get(labels) or [0.0] * (2 + len(self._bounds)))
         series[0] += value
+        if not math.isfinite(series[0]):
+            # JSON, in which totals are stored, has no number for it.
+            return "the total would be beyond the range of a double"
+        totals[labels] = series
         series[1] += 1
         for at, bound in enumerate(self._bounds, 2):
             series[at] += value <= bound
