@@ -8,6 +8,8 @@ lengths count UTF-16 units, as Java's.  Regular expressions are those of
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +110,12 @@ def _repeat(text: str, times: int) -> str:
         raise ValueError(f"a string can't be repeated {times} times")
     check(len(text.encode("utf-8", "surrogatepass")) * int(times))
     return text * int(times)
+
+
+def _sha256(text: str, key: str | None = None) -> str:
+    if key is None:
+        return hashlib.sha256(text.encode()).hexdigest()
+    return hmac.digest(key.encode(), text.encode(), "sha256").hex()
 
 
 def _split(text: str, pattern: str, number: int) -> str:
@@ -212,6 +220,7 @@ FUNCTIONS: dict[str, Function] = {
     "str:replaceall": each_row(lambda text, pattern, new: replaced(pattern, new, text)),
     "str:replacefirst": each_row(lambda text, pattern, new: replaced(pattern, new, text, count=1)),
     "str:reverse": each_row(lambda text: text[::-1]),
+    "str:sha256": each_row(_sha256),
     "str:split": each_row(_split),
     "str:strcmp": each_row(_strcmp),
     "str:substr": each_row(_substr),

@@ -56,6 +56,9 @@ str:replaceAll(input.string string, regex string, replacement string) -> string
 str:replaceFirst(input.string string, regex string, replacement string) -> string
 # The text backwards.
 str:reverse(input.string string) -> string
+# The SHA-256 of the text in hexadecimal digits; with a key its HMAC-SHA-256.
+str:sha256(input.string string) -> string
+str:sha256(input.string string, key string) -> string
 # A part of the text between separators, by its number from 0.
 str:split(input.string string, split.string string, group.number int) -> string
 # The order of two texts: negative, 0 or positive.
