@@ -101,6 +101,14 @@ from S#window.unique:firstLengthBatch(i, 4) select k, d insert all events into O
 from S#window.unique:firstTimeBatch(k, 300 millisec, 7) select k, d insert all events into O8;
 from S#unique:deduplicate(i, 500 millisec)#window.length(4) select k, sum(d) as t insert into O9;
 """,
+    "windows-hopping": """
+from S#window.hopping(900 millisec, 300 millisec) select k, sum(d) as t insert all events into O1;
+from S#window.hopping(300 millisec, 400 millisec) as x join Q as y on x.k == y.k
+  select x.i as a, y.i as c insert into O2;
+partition with (k of S) begin
+  from S#window.hopping(1 sec, 600 millisec) select k, count() as n insert into O3;
+end;
+""",
     "windows-current": _windows(""),
     "windows-all": _windows("all events"),
     "aggregators": """

@@ -129,7 +129,6 @@ _NAMES: Final = {
     "ip:geo": _PLACE_OF_ADDRESS,
     "streamingml:clusTree": "Use streamingml:kMeansIncremental or kMeansMiniBatch.",
     "evalScript": _SCRIPT,
-    "hopping": "Use time with 'output snapshot every ..', or timeBatch.",
     "expression": "Use length, time or externalTime, and filter before or after it.",
     "expressionBatch": "Use lengthBatch, timeBatch or externalTimeBatch.",
 }

@@ -500,10 +500,10 @@ expression(expression string)
 expressionBatch(expression string)
 expressionBatch(expression string, include.triggering.event bool)
 expressionBatch(expression string, include.triggering.event bool, stream.current.event bool)
-# Batches of a time span that start every hop.
-hopping(window.time int|long constant, hop.time int|long constant)
 """
 _WINDOWS_THAT_RUN: Final = """
+# Every hop the events of the last time span, as a batch.
+hopping(window.time int|long constant, hop.time int|long constant)
 # The event with the greatest value among the last n.
 extrema:maxByLength(attribute number|string attribute, window.length int constant)
 # Batches of n events, of which the one with the greatest value is emitted.
@@ -557,6 +557,10 @@ unique:timeLengthBatch(unique.key scalar attribute, window.time int|long constan
 unique:timeLengthBatch(unique.key scalar attribute, window.time int|long constant,
     start.time int|long constant, window.length int constant)
 """
+
+
+def _takes_both_times(arguments: tuple[Argument, ...]) -> str | None:
+    return _takes_time(arguments) or _takes_time(arguments[::-1])
 
 
 def _takes_time_after_key(arguments: tuple[Argument, ...]) -> str | None:
@@ -700,6 +704,7 @@ DOCUMENTED_WINDOWS: Final = signatures(_WINDOWS, NameKind.WINDOW) | signatures(
     runs=True,
     restrictions={
         **dict.fromkeys(_NEED_TIME_OR_LENGTH, _takes_time),
+        "hopping": _takes_both_times,
         "unique:externalTimeBatch": _takes_time_after_key,
     },
 )

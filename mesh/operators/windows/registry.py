@@ -24,6 +24,7 @@ from mesh.operators.windows.extremes_by import (
     sort_keys,
 )
 from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
+from mesh.operators.windows.hopping import Hopping
 from mesh.operators.windows.java_hash_order import places, spread
 from mesh.operators.windows.kind import TickOrder, WindowContext, WindowKind
 from mesh.operators.windows.native_window import NativeWindow, WindowSpec
@@ -223,6 +224,11 @@ def _cron(window: Window, context: WindowContext) -> WindowOperator:
     return PythonWindow(lambda: CronBatch(schedule), lambda rows: [], context)
 
 
+def _hopping(window: Window, context: WindowContext) -> WindowOperator:
+    span_ms, hop_ms = _integer(window, 0), _integer(window, 1)
+    return PythonWindow(lambda: Hopping(span_ms, hop_ms), lambda rows: [], context)
+
+
 def _unique(make: Callable[[Window], Callable[[], WindowContents]], keys: slice) -> Maker:
     """A window by the keys among its arguments; ``make`` returns what makes its contents."""
 
@@ -386,6 +392,7 @@ WINDOWS: Final = _registered(
         can_select_late=_keeps_times,
     ),
     WindowKind(_SIGNATURES["frequent"], _frequent),
+    WindowKind(_SIGNATURES["hopping"], _hopping, is_batch=True, has_timers=True),
     WindowKind(
         _SIGNATURES["length"],
         _native(_length),
