@@ -237,6 +237,16 @@ class _ClusterCollector(Collector):
             messages.add_metric(labels, float(one["behind"]))
             seconds.add_metric(labels, self._values.backlog_s.get(one["instance"], 0.0))
         yield from (info, up, messages, seconds)
+        connectors = GaugeMetricFamily(
+            "mesh_connector_up",
+            "1 when the source, or the destination of a sink, works; 0 while it is tried again.",
+            labels=(*_OF_INSTANCE, "connector"),
+        )
+        for labels, one in self._instances():
+            for connector in one.get("connectors") or ():
+                works = float(connector["state"] == "running")
+                connectors.add_metric((*labels, connector["name"]), works)
+        yield connectors
         for name, text, key in _COUNTERS:
             counter = CounterMetricFamily(name, text, labels=_OF_INSTANCE)
             for labels, one in self._instances():

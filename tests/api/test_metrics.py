@@ -42,6 +42,8 @@ def test_metrics_are_read_by_prometheus() -> None:
     assert samples["mesh_element_events_out_total", "Shop", "sums", *labels[1:], "query"] == 4
     assert samples["mesh_element_rows", "Shop", "T", *labels[1:], "table"] == 7
     assert ("mesh_element_rows", "Shop", "sums", *labels[1:], "query") not in samples
+    assert samples["mesh_connector_up", "Shop", "sink http 1", *labels[1:]] == 1
+    assert samples["mesh_connector_up", "Shop", "sink http 2", *labels[1:]] == 0
     assert samples["mesh_instance_running", "Idle", "default", "Idle-default-1"] == 0
     assert samples["mesh_instance_info", *labels, "w1"] == 1
     assert samples["mesh_app_state", "Shop", "failing"] == 1

@@ -51,6 +51,7 @@ def healthy() -> ClusterValues:
             {"kind": "query", "name": "q", "events_in": 9, "events_out": 3, "rows": None},
             {"kind": "table", "name": "T", "events_in": 0, "events_out": 0, "rows": 4},
         ],
+        "connectors": [{"name": "sink http", "state": "running"}],
     }  # fmt: skip
     node = {"presence": "alive", "cpu_percent": 20.0, "memory_bytes": 10**8, "instances": 1}
     return ClusterValues(

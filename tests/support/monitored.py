@@ -11,7 +11,7 @@ import httpx
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
 from mesh.errors import MeshError
 from mesh.manager.nodes import Leadership, NodeView
-from mesh.model.cluster import ElementCounts
+from mesh.model.cluster import ConnectorStatus, ElementCounts, InstanceState
 from mesh.plan.build import plan
 from tests.support.api import OPEN, FakeService, served
 
@@ -48,6 +48,12 @@ def node(name: str, role: str, **more: Any) -> NodeView:
 #: Durations of three batches by bucket.
 COUNTS = (1, 0, 1, 0, 0, 1, *(0,) * 9)
 ELEMENTS = (ElementCounts("query", "sums", 10, 4), ElementCounts("table", "T", rows=7))
+CONNECTORS = (
+    ConnectorStatus("sink http 1", InstanceState.RUNNING, "https://a.example/in"),
+    ConnectorStatus(
+        "sink http 2", InstanceState.RETRYING, "https://b.example/in", behind=7, error="refused"
+    ),
+)
 LATENCIES = (*(0,) * 14, 2, 0, 1)
 
 
@@ -63,7 +69,8 @@ class Cluster(FakeService):
             (
                 instance("Shop-sums-1", "sums", "running", events_in=10, events_out=4, behind=2,
                          batch_ms_p50=20.0, errors=1, batches=COUNTS, batches_sum_s=0.02,
-                         latencies=LATENCIES, latencies_sum_s=1.5, elements=ELEMENTS),
+                         latencies=LATENCIES, latencies_sum_s=1.5, elements=ELEMENTS,
+                         connectors=CONNECTORS),
                 instance("Shop-sums-2", "sums", "retrying", events_in=5, restarts=3,
                          error="broken", batches=(1, 2)),
             ),
