@@ -199,6 +199,16 @@ class AppRoutes:
             if channel is not None and channel.subject() in states
         ]
 
+    @serves(AppOperations.endpoints)
+    async def endpoints(self, request: Request, failing: bool) -> Any:
+        return [
+            {"app": app["app"], **{key: one[key] for key in ("instance", "worker")}, **connector}
+            for app in values_of(await visible_apps(self._service))
+            for one in app["instances"]
+            for connector in one["connectors"]
+            if not failing or connector["state"] != "running"
+        ]
+
     @serves(AppOperations.story)
     async def story(self, request: Request, app: str) -> object:
         return await self._service.story(app)

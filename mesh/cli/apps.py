@@ -83,7 +83,7 @@ ResetOption = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (deploy, scale, pause, resume, undeploy, status, streams):
+    for command in (deploy, scale, pause, resume, undeploy, status, streams, endpoints):
         app.command(rich_help_panel=_PANEL)(command)
     app.command("apps", rich_help_panel=_PANEL)(list_apps)
 
@@ -356,6 +356,35 @@ def streams(app: AppArgument, *, at: ClientContext, output: OutputOption = Outpu
         for one in answer
     ]  # fmt: skip
     show_rows(output, answer, ("stream", "kind", "subject", "messages", "attributes"), rows)
+
+
+@takes_cluster
+def endpoints(
+    failing: Annotated[
+        bool, typer.Option("--failing", help="Only those that wait for their other side.")
+    ] = False,
+    *,
+    at: ClientContext,
+    output: OutputOption = Output.TEXT,
+) -> None:
+    """List the sources and sinks of all apps: workers, addresses, states and errors.
+
+    A load balancer needs the addresses at which sources accept; after an outage of a broker or a
+    database `--failing` shows which apps wait for it.
+
+    Example: `mesh endpoints --failing`
+    """
+    with CommandClient(at) as client:
+        answer = client.endpoints(failing=failing)
+    rows = [
+        (
+            app_of_token(one["app"]), one["instance"], one["name"], one["endpoint"], one["worker"],
+            one["state"], one["behind"], one["error"],
+        )
+        for one in answer
+    ]  # fmt: skip
+    columns = ("app", "instance", "source or sink", "address", "worker", "state", "behind", "error")
+    show_rows(output, answer, columns, rows)
 
 
 def _standby(instance: InstanceAnswer) -> str | None:

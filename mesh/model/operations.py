@@ -162,6 +162,12 @@ class AppOperations:
     def streams(self, app: str) -> list[JsonObject]:
         """The streams of an app on the wire: attributes, kind, subject, and stored messages."""
 
+    @operation("GET", "/endpoints", _VIEW, about=About.HANDLER)
+    def endpoints(
+        self, *, failing: Annotated[bool, Query(absent=False)] = False
+    ) -> list[JsonObject]:
+        """Sources and sinks of all apps with workers, addresses, states; those that fail alone."""
+
     @operation("GET", "/siddhi-apps/{app}/story", _VIEW)
     def story(self, app: str) -> list[StoryAnswer]:
         """The journal of an app with actors and causes, also after it was undeployed."""
