@@ -93,6 +93,13 @@ def _metric_objection(options: Mapping[str, str]) -> str | None:
     return None if is_gauge or "gauge.operation" not in options else "gauge.operation is of a gauge"
 
 
+def _syslog_objection(options: Mapping[str, str]) -> str | None:
+    is_tls = options.get("protocol", "").lower() == "tls"
+    if is_tls and not (options.get("tls.cert") or options.get("tls.store")):
+        return "tls needs a certificate: tls.cert and tls.key, or tls.store"
+    return None
+
+
 def _mail_objection(options: Mapping[str, str]) -> str | None:
     if options.get("address") or "@" in options.get("username", ""):
         return None
@@ -130,6 +137,28 @@ SPECS: Final = (
         "mesh.receiver.types.tcp:TcpSink",
         Guarantee.AT_MOST_ONCE,
         "No message is acknowledged: what is on its way when the connection breaks is lost.",
+    ),
+    Spec(
+        "syslog",
+        Role.SOURCE,
+        "Receives messages of syslog (RFC 5424, RFC 3164): an event has the parts of a message.",
+        (
+            Option("protocol", default="udp", choices=("udp", "tcp", "tls"),
+                   doc="udp; tcp with frames by size or by line; tls with tls.cert or tls.store."),
+            Option("host", default="127.0.0.1", doc="Address to bind."),
+            Option("port", Kind.NUMBER, is_required=True,
+                   doc="Port to bind; programs send to 514, and by TLS to 6514."),
+            Option("max.size", Kind.SIZE, "64 KB", doc="Largest message; a larger one of tcp or tls"
+                   " ends its connection."),
+            Option("ssl.verify.client", choices=("require", "optional"),
+                   doc="With tls: clients show a certificate of tls.ca."),
+            *TLS,
+            *SOURCE,
+        ),
+        "mesh.receiver.types.syslog:SyslogSource",
+        Guarantee.AT_MOST_ONCE,
+        "No message is acknowledged: what is on its way when the source stops is lost.",
+        objection=_syslog_objection,
     ),
     Spec(
         "sse-server",

@@ -51,6 +51,7 @@ ROWS: dict[str, Callable[[pytest.FixtureRequest], AsyncIterator[Use]]] = {
     "websocket-server": source_uses.websocket_server_use,
     "sse": source_uses.sse_use,
     "tcp": source_uses.tcp_use,
+    "syslog": source_uses.syslog_use,
     "cdc": source_uses.cdc_use,
     "rdbms-call-response": source_uses.rdbms_call_response_use,
 }

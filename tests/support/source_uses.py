@@ -367,6 +367,19 @@ async def tcp_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     yield Use(f"@source(type='tcp', context='c', host='127.0.0.1', port='{port}', {MAP})", send)
 
 
+async def syslog_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
+    port = free_port()
+
+    async def send(_: Stage) -> None:
+        writer = (await asyncio.open_connection("127.0.0.1", port))[1]
+        writer.write(b"<13>1 - - - - - - 1\n<13>1 - - - - - - x\n<13>1 - - - - - - 3\n")
+        writer.close()
+        await writer.wait_closed()
+
+    fields = "@map(type='keyvalue', implicit.cast.enable='true', @attributes(n='message'))"
+    yield Use(f"@source(type='syslog', protocol='tcp', port='{port}', {fields})", send)
+
+
 async def cdc_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
     path: Path = request.getfixturevalue("tmp_path")
     database = databases.new_database(request.getfixturevalue("postgresql"), path, "bad_values")
