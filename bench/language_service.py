@@ -19,7 +19,6 @@ from bench import measuring
 from bench.connector import report
 from bench.language import app_of
 from mesh.cli.language_server import collect_rarely
-from mesh.language.formatting import canonical
 from mesh.language_service.completion import complete
 from mesh.language_service.document import Document
 from mesh.language_service.hover import hover
@@ -61,7 +60,8 @@ def figures_of() -> dict[str, float]:
     found["symbols"] = _p95(lambda *_: outline(document), places[:20])
     found["lenses"] = _p95(lambda *_: lenses(document), places[:20])
     letters, new_lines = list(_versions(text, "s")), list(_versions(text, "\n"))
-    found["formatting, after a letter"] = _p95(canonical, zip(letters))
+    found["formatting, after a letter"] = _p95(_format, zip(letters))
+    found["formatting, after a new line"] = _p95(_format, zip(new_lines))
     found["analysis, after a letter"] = _p95(_analyse, zip(letters))
     found["analysis, after a new line"] = _p95(_analyse, zip(new_lines))
     found[_FIRST] = analysis_ms
@@ -78,6 +78,10 @@ def _versions(text: str, typed: str) -> Iterator[str]:
 
 def _analyse(text: str) -> None:
     Document(text, "Bench").analyse()
+
+
+def _format(text: str) -> None:
+    assert Document(text, "Bench").formatted is not None
 
 
 def _places(text: str) -> Iterator[tuple[int, int]]:

@@ -24,7 +24,6 @@ from pygls.workspace import TextDocument
 import mesh
 from mesh.client.checking import typed
 from mesh.errors import MeshError, Position
-from mesh.language.formatting import canonical
 from mesh.language.substitution import substitute, variables_for
 from mesh.language_service.completion import complete
 from mesh.language_service.document import NOT_RUN_YET, Document
@@ -364,9 +363,9 @@ def _add_changes(server: MeshServer) -> None:
     @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
     async def formatting(params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit] | None:
         text = server.workspace.get_text_document(params.text_document.uri)
-        try:
-            new_text = await asyncio.to_thread(canonical, text.source)
-        except MeshError:
+        document = server.present(params.text_document.uri).document
+        new_text = await asyncio.to_thread(lambda: document.formatted)
+        if new_text is None:
             # The errors are shown already.
             return None
         whole = lsp.Range(lsp.Position(0, 0), lsp.Position(len(text.lines), 0))

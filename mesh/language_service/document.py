@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.errors import MeshError, Position, all_errors
 from mesh.language.chunks import tokenize_chunks
 from mesh.language.cursor import Cursor
+from mesh.language.formatting import canonical
 from mesh.language.memo import memoized
 from mesh.language.naming import named
 from mesh.language.places import Places
@@ -173,6 +174,14 @@ class Document:
     def in_text(self, position: Position) -> Position:
         """The position in the text of one of the analysis."""
         return self._stable[1].written(position)
+
+    @cached_property
+    def formatted(self) -> str | None:
+        """The text as ``mesh format`` has it; None for one with syntax errors."""
+        try:
+            return canonical(self._stable[0])
+        except MeshError:
+            return None
 
     # Analysis
 

@@ -12,7 +12,6 @@ from anyio import CapacityLimiter
 from mesh.connect.references import types_of
 from mesh.errors import MeshError
 from mesh.http.bounds import Bound
-from mesh.language.formatting import canonical
 from mesh.language_service.completion import complete
 from mesh.language_service.document import NOT_RUN_YET, Document
 from mesh.language_service.hover import hover
@@ -151,11 +150,8 @@ def _hover(document: Document, question: Question) -> JsonObject | None:
 
 
 def _format(document: Document, _: Question) -> dict[str, str] | None:
-    """The text as ``mesh format`` has it; None for one with syntax errors."""
-    try:
-        return {"text": canonical(document.text)}
-    except MeshError:
-        return None
+    text = document.formatted
+    return {"text": text} if text is not None else None
 
 
 def _definition(document: Document, question: Question) -> dict[str, int] | None:

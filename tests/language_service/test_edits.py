@@ -127,8 +127,11 @@ def _tokens(document: Document) -> list[tuple[str, Position, int | None]]:
 
 
 def _formatted(text: str) -> Any:
+    """The formatted text, which is the same with stable lines, or its errors."""
+    formatted = Document(text).formatted
     try:
-        return canonical(text)
+        assert canonical(text) == formatted
+        return formatted
     except MeshError as error:
         return [one.to_dict() for one in all_errors(error)]
 
