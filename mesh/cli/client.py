@@ -39,8 +39,8 @@ class CommandClient(client.Client):
                 reason = f": {status['reason']}" if status.get("reason") else ""
                 message = f'app "{app}" is {status["state"]}{reason}'
                 # What it waits for does not come the sooner, the more instances run.
-                is_waiting = status["state"] == "waiting"
-                work.tell(message, states.count("running"), 0 if is_waiting else len(states))
+                is_open = status["state"] in ("waiting", "failing")
+                work.tell(message, states.count("running"), 0 if is_open else len(states))
 
             return super().wait_running(app, timeout_s, note or show)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 
-from mesh.connect.contract import Context, NodeAccess
+from mesh.connect.contract import Context, NodeAccess, UnavailableError
 from mesh.errors import MeshError
+from mesh.receiver.types import kafka_sink, kafka_source
 from mesh.receiver.types.kafka import first_offsets, numbered, settings, without_repeats
+from mesh.receiver.types.kafka_sink import KafkaSink
+from mesh.receiver.types.kafka_source import KafkaSource
 
 pytestmark = pytest.mark.nats
 
@@ -44,3 +48,26 @@ def test_numbers_and_offsets_as_options_write_them() -> None:
         None, b"y", b"z", b"plain",
     ]  # fmt: skip
     assert last == {"a": 5, "b": 0}
+
+
+@pytest.mark.parametrize("kind", [KafkaSource, KafkaSink])
+async def test_a_broker_that_is_away_has_a_reason(
+    kind: type[KafkaSource | KafkaSink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (kafka_source, kafka_sink):
+        monkeypatch.setattr(module, "_CALL_S", 1.0)
+    with socket.socket() as taken:
+        # Bound, and listening to nobody.
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        options = {
+            "bootstrap.servers": address, "topic.list": "t", "topic": "t", "group.id": "g",
+        }  # fmt: skip
+        connector = kind()
+        try:
+            with pytest.raises(UnavailableError) as raised:
+                await connector.open(Context("a", "s", options, instance="i"), None)
+        finally:
+            await connector.close()
+    assert f"no broker answers ({address}/bootstrap: Connect to " in str(raised.value)
+    assert str(raised.value).endswith("failed: Connection refused)")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.receiver.access import check_url, path_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import AdminClient
 
     from mesh.connect.contract import Context
     from mesh.model.values import JsonMapping, JsonObject
@@ -27,6 +31,8 @@ _JAVA: Final = (
 )  # fmt: skip
 #: Ends of the names of settings that are files.
 _FILES: Final = (".location", ".keytab", ".file", ".path")
+#: The end of a client's report: the state of its connection.
+_STATE: Final = re.compile(r" \(after \d+ms in state .*\)\Z")
 #: Errors of the client, not of a broker.
 _AWAY: Final = ("_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE")
 
@@ -59,11 +65,33 @@ def settings(context: Context, overrides: JsonMapping) -> JsonObject:
     return config | dict(overrides)
 
 
-def reason_of(error: Exception) -> str:
-    """The text of a client's error, without its numbers."""
+class Reports:
+    """Errors that a client reports by itself, as its setting ``error_cb``.
+
+    The last one says why no broker answers: a refused connection, a login, a name without address.
+    The error of the call that failed knows only that time has passed.
+    """
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, error: KafkaError) -> None:
+        """Keep a report; that all brokers are down follows from the one before."""
+        if error.name() != "_ALL_BROKERS_DOWN":
+            self._last = _STATE.sub("", str(error.str()))
+
+    def last_of(self, client: Consumer | Producer | AdminClient) -> str:
+        """The last report of a client whose call has failed; empty without one."""
+        # Reports wait until the client is polled.
+        client.poll(0)
+        return self._last
+
+
+def reason_of(error: Exception, reported: str = "") -> str:
+    """The text of a client's error, without its numbers; of no answer, what it has reported."""
     first: Any = error.args[0] if error.args else error
     if hasattr(first, "name") and first.name() in _AWAY:
-        return f"no broker answers ({first.str()})"
+        return f"no broker answers ({reported or first.str()})"
     return str(first.str()) if hasattr(first, "str") else str(error)
 
 

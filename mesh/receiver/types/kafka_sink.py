@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect.contract import RefusedRecordsError, UnavailableError, payloads_of
 from mesh.connect.extras import library
 from mesh.connect.spec import Kind, value_of
-from mesh.receiver.types.kafka import reason_of, settings
+from mesh.receiver.types.kafka import Reports, reason_of, settings
 from mesh.receiver.types.threads import in_thread
 from mesh.telemetry import traces
 
@@ -56,6 +56,7 @@ class KafkaSink:
         self._producer: Producer | None = None
         self._group: Consumer | None = None
         self._failed: list[tuple[KafkaError, bytes]] = []
+        self._reports = Reports()
         #: Number of partitions by topic, of those that events have named.
         self._partition_counts: dict[str, int] = {}
 
@@ -73,6 +74,7 @@ class KafkaSink:
                 "transaction.timeout.ms": _TRANSACTION_S * 1000,
                 "delivery.report.only.error": True,
                 "on_delivery": self._on_failure,
+                "error_cb": self._reports,
             },
         )}  # fmt: skip
         overrides = {"client.id": context.instance, "group.id": name, "enable.auto.commit": False}
@@ -87,20 +89,21 @@ class KafkaSink:
         try:
             await in_thread(self._begin)
         except self._kafka.KafkaException as error:
-            raise UnavailableError(reason_of(error)) from error
+            reported = self._reports.last_of(self._producer)
+            raise UnavailableError(reason_of(error, reported)) from error
 
     async def check(self, context: Context) -> None:
         """Look for the topic; ``open`` would fence the producer that is running."""
         self._kafka = library("confluent_kafka", "kafka")
         admin = library("confluent_kafka.admin", "kafka").AdminClient(
-            settings(context, {"client.id": context.instance})
+            settings(context, {"client.id": context.instance, "error_cb": self._reports})
         )
         topic = str(context.options["topic"])
         try:
             # A question for one topic may create it.
             metadata = await in_thread(admin.list_topics, timeout=_CALL_S)
         except self._kafka.KafkaException as error:
-            raise UnavailableError(reason_of(error)) from error
+            raise UnavailableError(reason_of(error, self._reports.last_of(admin))) from error
         if "{{" not in topic and topic not in metadata.topics:
             raise UnavailableError(f'there is no topic "{topic}"')
 

@@ -19,7 +19,13 @@ from mesh.clock import SystemClock
 from mesh.connect.contract import Batch, ShardsChangedError, UnavailableError
 from mesh.connect.extras import library
 from mesh.receiver.access import words
-from mesh.receiver.types.kafka import first_offsets, reason_of, settings, without_repeats
+from mesh.receiver.types.kafka import (
+    Reports,
+    first_offsets,
+    reason_of,
+    settings,
+    without_repeats,
+)
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:
@@ -105,6 +111,7 @@ class KafkaSource:
 
     def __init__(self) -> None:
         self._consumer: Consumer | None = None
+        self._reports = Reports()
 
     async def shards(self, context: Context) -> Sequence[str]:
         """The partitions that this instance reads: ``topic/number``."""
@@ -120,6 +127,7 @@ class KafkaSource:
             "group.id": options["group.id"],
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
+            "error_cb": self._reports,
         }
         config = settings(context, overrides)
         # The stored offset counts; where it has no record, those before it are lost.
@@ -156,7 +164,9 @@ class KafkaSource:
         try:
             return await in_thread(call)
         except self._kafka.KafkaException as error:
-            raise UnavailableError(reason_of(error)) from error
+            assert self._consumer is not None
+            reported = self._reports.last_of(self._consumer)
+            raise UnavailableError(reason_of(error, reported)) from error
 
     def _look(self) -> list[tuple[str, int]]:
         """The partitions that this instance reads, by topic and number."""
