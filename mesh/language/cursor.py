@@ -342,7 +342,7 @@ def _unclosed(text: str, position: Position) -> MeshError:
 
 _CHARACTER_HINTS: Final = {
     "&": "Write 'and'.",
-    "|": "Write 'or'.",
+    "|": "Write 'or'; texts are joined by str:concat(a, b).",
     "^": "There is no power operator.",
     "}": "Brackets { } enclose the body of a function only.",
     "{": "Brackets { } enclose the body of a function only.",

@@ -172,6 +172,8 @@ def _aggregation_query(cursor: Cursor) -> tuple[StreamInput, SelectClause]:
 def _aggregate(cursor: Cursor) -> tuple[Variable | None, Durations]:
     is_late = cursor.sees_word("having", "order", "limit", "offset", "insert", "output")
     hint = "An aggregation has 'select' and 'group by' only." if is_late else None
+    if cursor.sees_word("by", "every"):
+        hint = "Write 'aggregate by ts every sec ... year', or without 'by ts'."
     cursor.expect_clause("aggregate", hint=hint)
     by = parse_variable(cursor) if cursor.accept_word("by") else None
     cursor.expect_word("every", hint="Say for which durations: every sec ... year.")

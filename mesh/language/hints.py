@@ -50,6 +50,7 @@ _CLAUSES_MEANT: Final = {
     "when": "A filter is in brackets after the stream: from S[a > 1] select .. .",
     "partition": "A partition encloses its queries: partition with (a of S) begin .. end.",
     "window": "A window is written #window.time(1 min), after the stream.",
+    "followed": "Events follow each other by '->': e1=S -> e2=T.",
     "into": "Write 'insert into'.",
 }
 
@@ -100,11 +101,19 @@ def clause_hint(cursor: Cursor) -> str | None:
     last_three = [cursor.peek(ahead).text.lower() for ahead in (-2, -1, 0)]
     if last_three == [",", "insert", "into"]:
         return "One ',' too many before 'insert into'."
+    if last_three[1:] == ["case", "when"]:
+        return _OPERATORS_MEANT["when"]
+    if cursor.peek().kind is TokenKind.NAME and cursor.peek(1).text == "=":
+        return "Events follow each other by '->' or ',': e1=S -> e2=T."
     return _of_next(cursor, _CLAUSES_MEANT)
 
 
 def operator_hint(cursor: Cursor) -> str | None:
     """The SiddhiQL counterpart of the operator that is next, if SiddhiQL has no such operator."""
+    if cursor.peek().text == "?":
+        return _OPERATORS_MEANT["then"]
+    if cursor.peek(-1).text.lower() == "distinct":
+        return "Write distinctCount(a)."
     return _of_next(cursor, _OPERATORS_MEANT)
 
 

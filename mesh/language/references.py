@@ -64,6 +64,9 @@ def _kind(cursor: Cursor) -> StreamKind:
     return StreamKind.PLAIN
 
 
+_NOT_HINT: Final = "'!' is the mark of a fault stream: write 'not' before a condition."
+
+
 def parse_variable(cursor: Cursor, what: str = "an attribute") -> Variable:
     """A reference to an attribute: ``temp``, ``e1.temp``, ``e1[last-1].temp``."""
     reference = parse_reference(cursor, what)
@@ -76,6 +79,8 @@ def parse_reference(cursor: Cursor, what: str) -> Variable | EventReference:
     """Any reference that starts with a name and is no call; an event only if ``is`` follows."""
     start = cursor.position
     kind = _kind(cursor)
+    if kind is StreamKind.FAULT and cursor.sees("("):
+        cursor.fail(what, hint=_NOT_HINT)
     source = cursor.expect_name(what)
     index = parse_index(cursor)
     function, function_index = None, None
@@ -95,7 +100,7 @@ def parse_reference(cursor: Cursor, what: str) -> Variable | EventReference:
     if function is not None or not cursor.sees_word("is"):
         hint = "An attribute's name belongs here, or 'is null'."
         if kind is StreamKind.FAULT:
-            hint = "'!' is the mark of a fault stream: write 'not' before a condition."
+            hint = _NOT_HINT
         cursor.fail("'.'", hint=hint)
     return EventReference(source, index, kind, position=cursor.since(start))
 

@@ -182,7 +182,11 @@ def _attributes(
     for name in names:
         if name not in declared:
             variable = Variable(name, position=annotation.position)
-            raise unknown_attribute(variable, schema.attributes, f'table "{schema.name}"')
+            error = unknown_attribute(variable, schema.attributes, f'table "{schema.name}"')
+            if "," in name:
+                parts = ", ".join(f"'{part.strip()}'" for part in name.split(","))
+                error.hint = f"Each attribute is a text of its own: {parts}."
+            raise error
     return names
 
 

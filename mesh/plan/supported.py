@@ -205,13 +205,19 @@ def _check_script(script: BoundScript) -> None:
     compile_script(script)
 
 
+def _name_hint(name: str) -> str:
+    if name.startswith("#"):
+        return "Streams with '#' are inside of a partition: leave it out, or write one."
+    return "It is the subject of on-demand queries." if name in _QUERIES else _NAME_HINT
+
+
 def _check_stream_name(name: str, position: Position | None) -> None:
     # Fault streams never leave their group.
     if not name.startswith("!") and (not _STREAM_NAME.match(name) or name in _QUERIES):
         raise MeshError(
             "MESH-P214",
             f'stream name "{name}" can\'t be part of a subject',
-            hint="It is the subject of on-demand queries." if name in _QUERIES else _NAME_HINT,
+            hint=_name_hint(name),
             position=position,
         )
 

@@ -222,6 +222,66 @@ _TEXTS: Final = (
         ),
     ),
     (
+        "from S select case when b then 1 else 0 end as y insert into O;",
+        "ifThenElse(condition, a, b)",
+        "from S select ifThenElse(b, 1, 0) as y insert into O;",
+    ),
+    (
+        "from S select v > 1 ? 1 : 0 as y insert into O;",
+        "ifThenElse(condition, a, b)",
+        "from S select ifThenElse(v > 1, 1, 0) as y insert into O;",
+    ),
+    (
+        "from S select k || j as y insert into O;",
+        "str:concat(a, b)",
+        "from S select str:concat(k, j) as y insert into O;",
+    ),
+    (
+        "from every e1=S e2=R select e1.k as k insert into O;",
+        "'->' or ','",
+        "from every e1=S -> e2=R select e1.k as k insert into O;",
+    ),
+    (
+        "from every e1=S followed by e2=R select e1.k as k insert into O;",
+        "by '->'",
+        "from every e1=S -> e2=R select e1.k as k insert into O;",
+    ),
+    (
+        "from S select count(distinct k) as n insert into O;",
+        "distinctCount(a)",
+        "from S select distinctCount(k) as n insert into O;",
+    ),
+    (
+        "from S#window.time('5 sec') select k insert into O;",
+        "without quotes: 5 sec",
+        "from S#window.time(5 sec) select k insert into O;",
+    ),
+    (
+        "from S select now() as t insert into O;",
+        "currentTimeMillis()",
+        "from S select currentTimeMillis() as t insert into O;",
+    ),
+    (
+        "from S select k insert into #I;",
+        "leave it out",
+        "from S select k insert into I;",
+    ),
+    (
+        "define aggregation A from S select sum(v) as t by l every sec;",
+        "aggregate by ts every",
+        "define aggregation A from S select sum(v) as t aggregate by l every sec;",
+    ),
+    (
+        "from S[!(v > 1)] select k insert into O;",
+        "write 'not' before a condition",
+        "from S[not (v > 1)] select k insert into O;",
+    ),
+    (
+        "@PrimaryKey('k,v') define table T (k string, v int); from R insert into T;",
+        "'k', 'v'",
+        "@PrimaryKey('k', 'v') define table T (k string, v int); from R insert into T;",
+    ),
+    (
         "from S select acme:loud(k) as y insert into O;",
         "define function f[javascript]",
         "from S select str:upper(k) as y insert into O;",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TYPE_CHECKING, Final
 
 from mesh.functions.catalogue.absent import instead_of_call, instead_of_extension
@@ -40,6 +41,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 
+#: Functions of SQL and the like, and what they are called here.
+_MEANT: Final = {
+    "now": "currentTimeMillis()",
+    "nvl": "coalesce(a, b)",
+    "isnull": "'a is null'",
+    "iif": "ifThenElse(condition, a, b)",
+    "if": "ifThenElse(condition, a, b)",
+    "last": "the attribute itself: it is that of the last event",
+}
+#: A time in quotes.
+_TIME: Final = re.compile(r"\d+ [a-z]+\Z")
 _ATTRIBUTE: Final = frozenset({ArgumentForm.ATTRIBUTE})
 #: All names, by the place where they are written.
 _PLACES: Final[tuple[tuple[Mapping[str, Signature], str], ...]] = (
@@ -94,7 +106,8 @@ def unknown(table: Mapping[str, Signature], name: str) -> CallRefusal:
     instead = instead_of_call(name) if hint is None else None
     if instead is not None:
         return CallRefusal(Reason.ABSENT, f'{kind.noun} "{name}"', hint=instead)
-    hint = hint or did_you_mean(name, table)
+    meant = _MEANT.get(name.lower())
+    hint = hint or (f"Write {meant}." if meant else did_you_mean(name, table))
     namespace = name.rpartition(":")[0]
     if hint is None and namespace:
         has_namespace = any(
@@ -203,6 +216,8 @@ def _another_type(argument: Argument, parameter: Parameter) -> str | None:
     if parameter.forms == _ATTRIBUTE and len(parameter.types) == 1:
         (kind,) = parameter.types
         return f"Convert it in an earlier query: select convert(a, '{kind}') as x insert into M."
+    if _TIME.match(str(argument.value)) and AttributeType.LONG in parameter.types:
+        return f"Write the time without quotes: {argument.value}."
     if argument.type is AttributeType.STRING and parameter.types == NUMBER:
         return "Convert it: convert(x, 'double')."
     if argument.form is not ArgumentForm.CONSTANT or argument.type not in NUMBER:
