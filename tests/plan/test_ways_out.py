@@ -300,12 +300,15 @@ _TEXTS: Final = (
 def test_all_elements_that_do_not_run_are_reported_at_once() -> None:
     checked = check(
         f"{_HEAD}define trigger Tick at every 1 sec; "
-        "from S#window.hopping(1 min, 10 sec) select k insert into A; "
+        "from S#window.expressionBatch('count() < 9') select k insert into A; "
         "from S#window.expression('count() < 3') select k insert into B;",
         {},
         "app",
     )
-    assert [one.message.rpartition(" ")[2] for one in checked.warnings] == ["hopping", "expression"]
+    assert [one.message.rpartition(" ")[2] for one in checked.warnings] == [
+        "expressionBatch",
+        "expression",
+    ]
 
 
 def _errors(text: str) -> list[str]:
