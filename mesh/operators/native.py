@@ -12,6 +12,7 @@ and a number that distinguishes timers of one time.  The table's owner keeps the
 
 from __future__ import annotations
 
+import threading
 from inspect import isfunction
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast, overload
 
@@ -40,6 +41,8 @@ BOOL1 = types.Array(types.boolean, 1, "C")
 
 #: For each loop with signatures of the modules that are imported, a call that compiles it once.
 _DECLARED: Final[list[Callable[[], object]]] = []
+#: Held while a loop is compiled, for others may call it for the first time as well.
+_COMPILING: Final = threading.RLock()
 
 
 @overload
@@ -63,11 +66,12 @@ def _declare(loop: Any, signatures: list[Signature]) -> Any:
 
     def compile_once(*_: object) -> object:
         nonlocal is_compiled
-        if not is_compiled:
-            for signature in signatures:
-                loop.compile(signature)
-            loop.disable_compile()
-            is_compiled = True
+        with _COMPILING:
+            if not is_compiled:
+                for signature in signatures:
+                    loop.compile(signature)
+                loop.disable_compile()
+                is_compiled = True
         return loop
 
     # Numba asks this for the form of arguments that no compiled form fits, and calls it.

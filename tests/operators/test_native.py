@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+
+from mesh.operators import native
 
 PROGRAM = """
 import mesh.operators.executor
@@ -55,3 +58,30 @@ def test_an_import_compiles_nothing_and_a_loop_is_compiled_for_its_signature_alo
         [sys.executable, str(program)], env=environment, capture_output=True, text=True, check=False
     )
     assert (said.returncode, said.stdout) == (0, "refused\n"), said.stderr
+
+
+def test_a_loop_is_compiled_once_if_two_threads_call_it_first() -> None:
+    class Loop:
+        """One whose compilation takes as long as another thread needs, unless that waits."""
+
+        def __init__(self) -> None:
+            self.compiled = 0
+            self.others: list[threading.Thread] = []
+
+        def compile(self, _: object) -> None:
+            self.compiled += 1
+            if not self.others:
+                self.others.append(threading.Thread(target=self._compile_for_args))
+                self.others[0].start()
+                self.others[0].join(0.2)
+
+        def disable_compile(self) -> None:
+            pass
+
+        def _compile_for_args(self) -> None:
+            raise AssertionError("replaced")
+
+    loop = native._declare(Loop(), [native.types.int64(native.types.int64)])
+    loop._compile_for_args()
+    loop.others[0].join()
+    assert loop.compiled == 1
