@@ -12,8 +12,8 @@ from pyspark_nats.source import reader
 
 CHILD = """
 import threading
-from pyspark_nats.source import planner_process
-planner_process.end_with_parent(look_s=0.01)
+from pyspark_nats.source import reader
+reader.end_with_parent(look_s=0.01)
 print("watches", flush=True)
 threading.Event().wait()
 """

@@ -51,12 +51,12 @@ asyncio.run(run(settings.load(), serve))
 WORKER = """
 import asyncio, sys
 from mesh import settings
-from mesh.worker import child, worker
+from mesh.worker import children, worker
 
-start = child.SessionProcess.__init__
+start = children.SessionProcess.__init__
 command = (sys.executable, sys.argv[1])
 # The connector host is the real one.
-child.SessionProcess.__init__ = lambda self, config, own=(): start(self, config, own or command)
+children.SessionProcess.__init__ = lambda self, config, own=(): start(self, config, own or command)
 asyncio.run(worker.run(settings.load()))
 """
 
