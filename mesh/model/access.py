@@ -28,7 +28,6 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
-from mesh.model import names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -240,6 +239,9 @@ def _is_covered(pattern: str, by: str) -> bool:
 
 def streams_of_others(app: str, js_streams: Iterable[str]) -> tuple[str, ...]:
     """The JetStream streams of the mesh that are not those of an app's channels, each once."""
+    # Only here: the environment's name of the mesh holds from that import on.
+    from mesh.model import names
+
     return tuple(
         dict.fromkeys(
             name
@@ -269,6 +271,8 @@ def check_inputs(group: GroupSpec) -> None:
     Groups of earlier versions have no list of streams.  They continue to read streams of apps,
     which those versions have decided about, and no records of the mesh.
     """
+    from mesh.model import names
+
     streams = [stream for one in group.inputs for stream in one.channel.js_streams]
     for name in streams_of_others(group.app, streams):
         if group.reads is not None or names.app_of_js_stream(name) is None:

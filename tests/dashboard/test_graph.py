@@ -14,6 +14,7 @@ from mesh.plan.explain import changes_to_values
 from mesh.plan.picture import drawing_of
 from tests.dashboard.test_forms import Browser
 from tests.support.dashboard import site
+from tests.support.load import until
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
@@ -59,6 +60,12 @@ async def test_the_pages_of_a_plan_and_of_its_app_have_the_same_graph(
         shown = await Browser(client).send("/deploy", text=TEXT, do="check")
         assert shown.status_code == 200, shown.text
         await at.service.deploy(TEXT)
+
+        async def has_page() -> bool:
+            # What a page shows may be a second old.
+            return (await client.get("/apps/Shop")).is_success
+
+        await until(has_page)
         app = (await client.get("/apps/Shop")).text
         for one in (shown.text, app):
             assert 'aria-label="Shop: groups and channels"' in one

@@ -235,7 +235,7 @@ from mesh.model import codec
 from pyspark_nats.source import batches, fetch
 
 # Few messages are on their way at a time, so that no batch has all of them.
-fetch._REQUEST_MESSAGES, pull._ASK_AT = 2000, 0
+fetch._REQUEST_MESSAGES, fetch._ASK_AT = 2000, 0
 batches._ROWS_ENOUGH = streams.BATCH_ROWS = 2000
 mark, encode = Path({mark!r}), codec.encode
 

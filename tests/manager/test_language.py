@@ -16,6 +16,7 @@ from mesh.language_service.outline import lenses
 from mesh.manager.language import TEXT_LENGTH_MAX, LanguageDesk, Question, answer_of
 from tests.support.dashboard import site
 from tests.support.forms import send
+from tests.support.load import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +59,14 @@ async def test_an_editor_gets_the_answers_of_the_service(nats_server: NatsServer
         assert (await ask("hover", 1, 1)).json() is None
         await _whole_texts(ask)
         await at.service.deploy("@App:name('Other') define stream Sold (item string); " + QUERY)
-        streams = (await ask("completion", 1, 15, "define stream ")).json()["proposals"]
-        assert [one["insert"] for one in streams] == ["Sold (item string)", "Kept (item string)"]
+
+        async def proposes_streams() -> bool:
+            # What the pages know may be a second old.
+            streams = (await ask("completion", 1, 15, "define stream ")).json()["proposals"]
+            inserts = [one["insert"] for one in streams]
+            return inserts == ["Sold (item string)", "Kept (item string)"]
+
+        await until(proposes_streams)
         source = "@source(type='nats', stream='"
         shown = (await ask("completion", 1, len(source) + 1, source)).json()["proposals"]
         assert [one["label"] for one in shown] == ["mesh-Other-Sold", "mesh-Other-Kept"]

@@ -22,7 +22,7 @@ EXACT: Final = {
     "source cdc": "test_polling.py::test_rows_of_a_table_are_polled_exactly_once",
     "sink file": "test_conformance.py::test_a_file_is_written_exactly_once",
     "sink kafka": "test_kafka_sink.py::test_a_topic_is_written_exactly_once",
-    "sink prometheus": "test_prometheus_sink.py::test_totals_are_exact",
+    "sink prometheus": "test_prometheus.py::test_totals_are_exact",
     "sink s3": "test_s3_sink.py::test_objects_are_stored_exactly_once",
     "sink rdbms": "test_databases.py::test_rows_are_inserted_exactly_once",
 }
@@ -47,7 +47,7 @@ KEYED: Final = {
     ),
     "source rabbitmq": "test_rabbitmq_source.py::test_messages_with_an_id_are_stored_once",
     "sink rabbitmq": (
-        "test_rabbitmq_sink.py::test_repeats_of_a_sink_have_the_message_id_of_the_first"
+        "test_rabbitmq.py::test_repeats_of_a_sink_have_the_message_id_of_the_first"
     ),
     "sink nats": "test_repeats.py::test_a_stream_of_others_gets_each_event_once",
     "sink inMemory": "test_repeats.py::test_a_topic_gets_each_event_once",

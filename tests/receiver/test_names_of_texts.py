@@ -151,6 +151,7 @@ ROWS: Final[dict[str, tuple[dict[str, str], dict[str, tuple[str, ...]]]]] = {
     "sink sse-server": ({}, {"server.url": at("http://*/x", BINDS)}),
     "sink websocket-server": ({"port": "8280"}, {"host": ("0.0.0.0", "192.0.2.1")}),
     "source websocket-server": ({"port": "8280"}, {"host": ("0.0.0.0", "192.0.2.1")}),
+    "source syslog": ({"port": "8280"}, {"host": ("0.0.0.0", "192.0.2.1")}),
     "source sse": (
         {"event.source.url": "http://192.0.2.1/events"}, {"event.source.url": HTTP}
     ),
