@@ -46,9 +46,7 @@ KEYED: Final = {
         "test_grpc_sink.py::test_answers_of_repeated_calls_are_stored_once"
     ),
     "source rabbitmq": "test_rabbitmq_source.py::test_messages_with_an_id_are_stored_once",
-    "sink rabbitmq": (
-        "test_rabbitmq.py::test_repeats_of_a_sink_have_the_message_id_of_the_first"
-    ),
+    "sink rabbitmq": ("test_rabbitmq.py::test_repeats_of_a_sink_have_the_message_id_of_the_first"),
     "sink nats": "test_repeats.py::test_a_stream_of_others_gets_each_event_once",
     "sink inMemory": "test_repeats.py::test_a_topic_gets_each_event_once",
     "sink mqtt": "test_repeats.py::test_repeats_over_mqtt_have_the_key_of_the_first",
