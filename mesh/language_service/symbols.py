@@ -358,7 +358,7 @@ class _Resolver:
                 pass
         return {}
 
-    # What a query asks about other statements
+    # Questions of a query about other statements
 
     def _ask(self, look_up: _LookUp, name: str) -> object:
         return self._asked.setdefault((look_up, name), look_up(self, name))

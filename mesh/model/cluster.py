@@ -48,7 +48,7 @@ class Forked:
     until: Mapping[str, int]
     #: Messages of the app's inner channels that were copied for it.
     copied: int
-    #: What a person has to know about its beginning, as sentences.
+    #: Sentences that a person has to know about its beginning.
     notes: tuple[str, ...]
 
 

@@ -126,7 +126,7 @@ def of_unreadable(
     if attempts:
         entry["attempts"] = attempts
     if options:
-        entry["options"] = {name: _readable(text) for name, text in options.items()}
+        entry["options"] = {name: readable(text) for name, text in options.items()}
     if event and len(event) <= _BEGINNING_BYTES:
         entry["event"] = event.decode(errors="replace")
     return _with_data(entry, data)
@@ -134,7 +134,7 @@ def of_unreadable(
 
 def _with_data(entry: ErrorEntry, data: bytes | None) -> bytes:
     # The reason may be the text of any exception of a function of the app.
-    entry["reason"] = _readable(entry["reason"][:_REASON_MAX])
+    entry["reason"] = readable(entry["reason"][:_REASON_MAX])
     whole = orjson.dumps(entry | _stored(data))
     if data is None or len(whole) <= _ENTRY_BYTES_MAX:
         return whole
@@ -144,7 +144,7 @@ def _with_data(entry: ErrorEntry, data: bytes | None) -> bytes:
     return orjson.dumps(entry | _stored(data[:_BEGINNING_BYTES]))
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
     """A text without lone surrogates, as the names of files may have."""
     return text.encode(errors="replace").decode()
 

@@ -224,7 +224,7 @@ async def test_an_empty_last_line_is_a_line(tmp_path: Path) -> None:
         for one in found.items:
             assert isinstance(one.text_edit, lsp.TextEdit)
             assert one.text_edit.range == lsp.Range(end, end)
-        # What is typed there is in the text, also in one that had nothing.
+        # Words that are typed there are in the text, also in one that had nothing.
         _change(client, 2, lsp.TextDocumentContentChangePartial(lsp.Range(end, end), "from S"))
         assert (await session.next_errors()).diagnostics
         _change(client, 3, lsp.TextDocumentContentChangeWholeDocument(""))

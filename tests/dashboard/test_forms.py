@@ -99,7 +99,7 @@ async def _events(at: Any, browser: Browser) -> None:
     shown = (await browser.client.get(tap)).text
     assert "&lt;img src=x&gt;" in shown
     assert "<img" not in shown
-    # What was written stays in its field, with the error.
+    # A field keeps its text, with the error.
     refused = await browser.send(tap, event='{"item": "<b>", "price": "seven"}')
     assert refused.status_code == 400
     assert "&#34;price&#34;: &#34;seven&#34;}</textarea>" in refused.text

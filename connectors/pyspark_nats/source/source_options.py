@@ -39,7 +39,7 @@ CORRUPT: Final = ("fail", "drop", "column")
 MISSING: Final = ("error", "null")
 PARALLEL: Final = ("stream", "subject")
 
-#: What an offset of a checkpoint has of a stream.
+#: Numbers of a stream in an offset of a checkpoint.
 _POINT: Final = ("sequence", "time_ms", "created_ms", "newest", "newest_ns")
 _DURATION: Final = re.compile(r"(\d{1,15}(?:\.\d+)?)\s*(ms|s|sec|m|min|h|d)?")
 _UNIT_MS: Final = {

@@ -142,7 +142,7 @@ class Signature:
     overloads: tuple[Overload, ...]
     #: Whether this version executes it; types are resolved in any case.
     runs: bool = False
-    #: What a call gives, a sentence for editors.
+    #: A sentence for editors about the value of a call.
     doc: str = ""
 
     @property

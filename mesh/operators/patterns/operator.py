@@ -443,6 +443,6 @@ def skip(w: PatternMemory, to_ms: int) -> None:
             cell = int(w.cells[cell, AFTER])
         tasks[at, TASK_TIME] = later_ms(int(tasks[at, TASK_TIME]), period, to_ms)
     if len(due):
-        # What is sorted is a heap.
+        # A sorted list is a heap.
         tasks[:] = tasks[np.lexsort((tasks[:, TASK_NUMBER], tasks[:, TASK_TIME]))]
         w.scalars[FIRED] += 1

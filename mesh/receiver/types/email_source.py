@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.web import criteria_of, objection, quoted
 from mesh.errors import MeshError
+from mesh.model.error_entry import readable
 from mesh.receiver.access import check_egress
 from mesh.receiver.outcomes import reason_of
 from mesh.receiver.tls import client_context
@@ -329,8 +330,7 @@ def read_message(octets: bytes, subtype: str) -> tuple[bytes, dict[str, str], st
         # Before headers of strangers have used up the time for them.
         body = message.get_body(preferencelist=(subtype,))
         for name, value in message.items():
-            text = str(value).encode(errors="replace").decode()
-            headers.setdefault(name.lower(), text)
+            headers.setdefault(name.lower(), readable(str(value)))
         if body is None:
             return octets, headers, f"the message has no part text/{subtype}"
         content = body.get_payload(decode=True)
