@@ -142,6 +142,15 @@ class TlsClient(Client):
         if status == Client.CLOSED:
             self.closed.set()
 
+    async def flush(self, timeout: int = 10) -> None:  # noqa: ASYNC109 - as nats-py's
+        """Wait until the server has taken what was sent before.
+
+        nats-py writes its PING ahead of the commands that its flusher has not written yet, so that
+        the answer says nothing of them.
+        """
+        await self._flush_pending(force_flush=True)
+        await super().flush(timeout)
+
     async def _process_err(self, err_msg: str) -> None:
         """Take an error that the server sends.
 

@@ -13,9 +13,12 @@ from mesh.errors import MeshError
 from mesh.jetstream import connection, server
 from mesh.jetstream.connection import close, connect
 from mesh.settings import NatsSettings
+from tests.support.fake_servers import Fake
 from tests.support.odd_headers import HEADS, publish_odd
 
 if TYPE_CHECKING:
+    import socket
+
     from nats.aio.msg import Msg
 
     from mesh.jetstream.server import NatsServer
@@ -97,6 +100,27 @@ async def test_a_cancelled_wait_for_the_end_of_a_socket_does_not_cancel_its_clos
     # As by the attempt to reconnect that waited for it.
     writer._protocol._closed.cancel()
     await close(client)
+
+
+async def test_the_ping_of_a_flush_follows_what_was_sent_before() -> None:
+    octets = bytearray()
+
+    def answer(client: socket.socket) -> None:
+        while not octets.endswith(b"PING\r\n"):
+            octets.extend(client.recv(4096))
+        client.sendall(b"PONG\r\n")
+
+    with Fake(answer, b'{"version":"2.14.0","max_payload":1048576}') as fake:
+        settings = NatsSettings(url=fake.url)
+        client = connection.new_client(settings)
+        await client.connect(fake.url, allow_reconnect=False, max_reconnect_attempts=1)
+        try:
+            await client.subscribe("a")
+            await client.publish("b", b"1")
+            await client.flush()
+        finally:
+            await close(client)
+    assert bytes(octets) == b"SUB a  1\r\nPUB b  1\r\n1\r\nPING\r\n"
 
 
 async def test_no_headers_of_a_publisher_end_the_reading(nats_server: NatsServer) -> None:

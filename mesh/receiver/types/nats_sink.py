@@ -103,7 +103,7 @@ class NatsSink:
         """The outcome of a record by its answer; ``is_stored``: streams have other subjects."""
         if isinstance(answer, APIError):
             is_refused = answer.code == _REFUSED and answer.err_code != _FULL
-            # A refusal by what the app's text gives to all events is tried again: it may be mended.
+            # A refusal by what the text gives to all events is tried again: its cause may pass.
             if answer.err_code in _TOO_LARGE or (record.options and is_refused):
                 return f"{self._subject(record)}: {answer.description}"
         if not isinstance(answer, NoStreamResponseError):
