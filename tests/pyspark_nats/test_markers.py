@@ -110,7 +110,7 @@ def test_a_writer_that_may_not_purge_writes_on(tmp_path: Path, few: int) -> None
         writer = publish.RowPublisher(connection, options)
         for number in range(3 * few):
             writer.write(row(number))
-        assert writer.out(("S", "p")) == 3 * few - 1
+        assert writer.out(("S", "p"), 0) == 3 * few - 1
     running.stop()
 
 

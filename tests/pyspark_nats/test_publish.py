@@ -342,6 +342,20 @@ def test_rows_are_not_skipped_for_output_that_is_older_than_their_input(broker: 
     assert broker.payloads("S", "ev.S") == expected(15)
 
 
+@pytest.mark.parametrize("size", [490, 2000])
+def test_a_message_above_the_limit_of_its_stream_is_refused_at_once(broker: Any, size: int) -> None:
+    broker.create("S", max_msg_size=500)
+    given = sink_options.sink_options({**broker.given, "epoch": "1"})
+    large = rows(0, 1).set_column(
+        messages_out.SCHEMA.get_field_index("data"), "data", pa.array([b"x" * size])
+    )
+    with Connection(given.connection) as connection:
+        with pytest.raises(RefusedError, match=r'larger than stream "S" takes'):
+            publish.RowPublisher(connection, given).write(large)
+        publish.RowPublisher(connection, given).write(rows(0, 3))
+    assert broker.payloads("S", "ev.S") == expected(3)
+
+
 ACCOUNT = """no_auth_user: a
 accounts: {A: {jetstream: {max_file: 4MB}, users: [{user: a, password: a}]}}
 """

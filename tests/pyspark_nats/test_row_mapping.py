@@ -41,7 +41,7 @@ def spark_schema(ddl: str) -> types.StructType:
 
 
 def shaper(
-    ddl: str, *, out: Callable[[tuple[str, str]], int] = lambda _: -1, **given: Any
+    ddl: str, *, out: Callable[[tuple[str, str], int], int] = lambda *_: -1, **given: Any
 ) -> row_mapping.RowMapper:
     options = sink_options.sink_options({"servers": "x", "stream": "S", **given})
     what = columns.columns(options, spark_schema(ddl))
@@ -152,7 +152,7 @@ def test_events_that_are_out_are_left_out_of_messages_cut_elsewhere(
 ) -> None:
     asked: list[tuple[str, str]] = []
 
-    def marker(pair: tuple[str, str]) -> int:
+    def marker(pair: tuple[str, str], first: int) -> int:
         asked.append(pair)
         return position(out - 1) if out else -1
 

@@ -89,8 +89,8 @@ class RowMapper:
     task: Task
     #: The JetStream stream that captures a subject.
     stream_of: Callable[[str], str]
-    #: The position up to which a (stream, producer) is published.
-    out: Callable[[tuple[str, str]], int]
+    #: The position up to which a (stream, producer) is published, given that of its next row.
+    out: Callable[[tuple[str, str], int], int]
     _count: int = 0
     _stream: str = ""
     _waiting: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
@@ -243,9 +243,8 @@ class RowMapper:
         if not self.options.is_exact:
             return rows
         stream = self._stream_for(rows.column(_SUBJECT))
-        return rows.slice(
-            int(np.searchsorted(positions, self.out((stream, producer)), side="right"))
-        )
+        out = self.out((stream, producer), int(positions[0]))
+        return rows.slice(int(np.searchsorted(positions, out, side="right")))
 
     def _messages(self, source: str, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The messages of one block."""

@@ -67,6 +67,8 @@ class StreamInfo:
     keeps_recent: bool = False
     #: The server of a cluster that leads it, and since when; empty for a server alone.
     leader: str = ""
+    #: Most octets of a message with its headers, by its own limit; 0 for none.
+    message_bytes_max: int = 0
 
     @property
     def message_bytes(self) -> float:
@@ -170,6 +172,7 @@ def info(name: str, reply: Reply) -> StreamInfo:
         allow_ingest=bool(config.get("allow_batched")) and config.get("num_replicas", 1) == 1,
         keeps_recent=_keeps_recent(config),
         leader=f"{cluster.get('leader', '')} {cluster.get('leader_since', '')}".strip(),
+        message_bytes_max=max(0, int(config.get("max_msg_size", -1))),
     )
 
 

@@ -88,7 +88,13 @@ class ExactlyOncePublisher:
     """Publishes the rows of one task in atomic batches, and in ingest batches where it can."""
 
     def __init__(
-        self, connection: Connection, options: SinkOptions, origin: Origin, *, is_long_lived: bool
+        self,
+        connection: Connection,
+        options: SinkOptions,
+        origin: Origin,
+        *,
+        is_long_lived: bool,
+        input_ms: Callable[[str], int] | None = None,
     ) -> None:
         """Publish over a connection.
 
@@ -97,7 +103,12 @@ class ExactlyOncePublisher:
             options: of the sink.
             origin: the task.
             is_long_lived: whether later tasks of its producers run in this thread, as a rule.
+            input_ms: the server's time before which no input of a producer's rows was stored, ms
+                since 1970, and 0 if unknown; asked for where rows are published already.
         """
+        self._input_ms = input_ms
+        #: Producers whose published rows are known to be of the present input.
+        self._of_input: set[Pair] = set()
         self._connection = connection
         self._options = options
         self._origin = origin
@@ -197,15 +208,40 @@ class ExactlyOncePublisher:
             return False
         return True
 
-    def out(self, pair: Pair) -> int:
-        """The position up to which ``pair`` is published, according to the stream's leader."""
+    def out(self, pair: Pair, first: int) -> int:
+        """The position up to which ``pair`` is published, according to the stream's leader.
+
+        Args:
+            pair: stream and producer.
+            first: the position of the first row to come.
+
+        Raises:
+            DataLossError: it was published before the input of these rows was stored.
+        """
         state = self._state_of(pair)
         if not state.is_verified:
             self._drain()
             state.marker = None
             self._retry("reading markers", lambda: self._markers.read([state]))
         assert state.marker is not None
+        if self._is_unchecked(state, first):
+            self._drain()
+            self._retry("looking at the input", lambda: self._check_input(state))
         return state.marker.position
+
+    def _is_unchecked(self, state: ProducerState, first: int) -> bool:
+        """Whether the row at position ``first`` is published, perhaps of an earlier input."""
+        marker = state.marker
+        if self._input_ms is None or marker is None or state.pair in self._of_input:
+            return False
+        return state.is_verified and marker.time_ms > 0 and first <= marker.position
+
+    def _check_input(self, state: ProducerState) -> None:
+        """Check once that what is published of a producer is of the present input."""
+        assert self._input_ms is not None
+        assert state.marker is not None
+        producer_state.check_input(state.pair, state.marker, self._input_ms(state.pair[1]))
+        self._of_input.add(state.pair)
 
     def expect(self, pair: Pair) -> None:
         """Have ``finish`` record that the batch is whole for ``pair``, even without rows."""
@@ -365,12 +401,22 @@ class ExactlyOncePublisher:
             waiting.add(batch.state.pair)
 
     def _has_marker(self, batch: PendingBatch) -> bool:
-        """Whether the marker before a batch is known; it is read if no ack is outstanding."""
+        """Whether the marker before a batch is known; it is read if no ack is outstanding.
+
+        Raises:
+            DataLossError: rows are published already, but of an earlier input.
+        """
         if batch.state.marker is None:
             if any(c.reply for c in self._pending):
                 return False
             unknown = {c.state.pair: c.state for c in self._pending if c.state.marker is None}
             self._markers.read(list(unknown.values()))
+        rows = batch.rows
+        if rows.num_rows and self._is_unchecked(batch.state, int(messages_out.positions(rows)[0])):
+            # The answer would come among acks.
+            if any(c.reply for c in self._pending):
+                return False
+            self._check_input(batch.state)
         return True
 
     def _rows_frames(self, batch: PendingBatch) -> bytes:
@@ -468,7 +514,10 @@ class ExactlyOncePublisher:
             self._bound = ONE
             raise DisconnectedError(error.message) from error
         if error.err_code == _BATCH_INCOMPLETE:
-            producer_state.check_subjects(self._cache.streams[stream], batch.rows, error)
+            # Read again by the next task: its configuration may be another one by then.
+            info = self._cache.streams.pop(stream)
+            producer_state.check_rows(info, batch.rows, error)
+            self._cache.streams[stream] = info
             # A part of it was lost, as at a change of leader, or the server had too many open
             # batches when it began.
             self._bound = ONE

@@ -105,13 +105,23 @@ def with_schema_columns(
     for name in ("stream", "subject", "producer", "position"):
         if done.column(name).null_count:
             raise SchemaError(f'column "{name}" is null in a row')
-    for name, pattern in (("subject", r"\s|^$"), ("content_type", r"[\r\n]")):
+    for name, pattern in (
+        # A request about another name has no answer, or is about another stream.
+        ("stream", r"[\s.*>/\\]|^$"),
+        ("subject", r"\s|^$"),
+        ("content_type", r"[\r\n]"),
+    ):
         if name not in names and name != "subject":
             continue
         unique = kernels.unique(done.column(name))
         wrong = kernels.fill_null(kernels.match_substring_regex(unique, pattern), False)
         if kernels.any(wrong).as_py():
             value = unique.filter(wrong)[0].as_py()
+            if name == "stream":
+                raise SchemaError(
+                    f"no JetStream stream has the name {value!r}",
+                    hint="A name is not empty, and has no white space, dots, wildcards or slashes.",
+                )
             raise SchemaError(f"{name} {value!r} is empty or holds white space that can't be sent")
     return done
 

@@ -32,6 +32,8 @@ Pair = tuple[str, str]
 
 #: Greatest difference between the clocks of two servers, ms.
 CLOCKS_MS: Final = 1000
+#: Octets of the headers that each message of an atomic batch has, at least.
+_HEADER_BYTES: Final = 59
 
 
 @dataclass
@@ -126,8 +128,8 @@ def skip_published(batch: PendingBatch, ours: Origin) -> bool:
         # The stream may have been created again since an earlier task read the marker.
         state.marker = None
         return True
-    if first and marker.time_ms and batch.since_ms > marker.time_ms + CLOCKS_MS:
-        raise _input_lost(state.pair, marker, batch.since_ms)
+    if first and marker.time_ms:
+        check_input(state.pair, marker, batch.since_ms)
     if batch_id is not None:
         _check_out(batch, marker, first, batch_id)
     if first == len(positions):
@@ -146,14 +148,27 @@ def skip_published(batch: PendingBatch, ours: Origin) -> bool:
     return True
 
 
-def _input_lost(pair: Pair, marker: Marker, since_ms: int) -> DataLossError:
+def check_input(pair: Pair, marker: Marker, since_ms: int) -> None:
+    """Check that rows which a marker shows as published are not those of another input.
+
+    Args:
+        pair: stream and producer.
+        marker: as it was read, with its time.
+        since_ms: the server's time before which no input of the rows was stored; 0 if unknown.
+
+    Raises:
+        DataLossError: that was after the marker.
+    """
+    if since_ms <= marker.time_ms + CLOCKS_MS:
+        return
     stream, producer = pair
-    return DataLossError(
+    raise DataLossError(
         f'stream "{stream}" holds output of producer "{producer}" whose input is lost',
         detail=f"By sequence {marker.sequence} rows are published whose input was stored "
-        f"{since_ms - marker.time_ms} ms later. A server that lost its power used sequences of "
-        "the input again.",
-        hint="Restore a backup, or begin again, to continue.",
+        f"{since_ms - marker.time_ms} ms later. The input's stream was created again, or a server "
+        "that lost its power used sequences again.",
+        hint='Begin again with another producer, in Spark by the option "producer"; or restore a '
+        "backup.",
     )
 
 
@@ -240,12 +255,21 @@ def check_stream(info: StreamInfo, marker_prefix: str) -> None:
         )
 
 
-def check_subjects(info: StreamInfo, rows: pa.RecordBatch, error: RefusedError) -> None:
-    """Check that a stream which refused a batch with ``error`` holds its subjects.
+def check_rows(info: StreamInfo, rows: pa.RecordBatch, error: RefusedError) -> None:
+    """Check that a stream which refused a batch with ``error`` holds its subjects and sizes.
 
     Raises:
         RefusedError: it does not hold one of them.
     """
+    largest = messages_out.largest_size(rows)
+    if 0 < info.message_bytes_max < largest + _HEADER_BYTES:
+        raise RefusedError(
+            f"a message of {largest} bytes and its headers are larger than stream "
+            f'"{info.name}" takes',
+            detail=f"It takes {info.message_bytes_max} bytes.",
+            hint='Raise "max_msg_size" of the stream, or put fewer rows into a message.',
+            err_code=error.err_code,
+        ) from error
     for subject in kernels.unique(rows.column("subject")).to_pylist():
         if not any(messages_out.matches(pattern, subject) for pattern in info.subjects):
             raise RefusedError(

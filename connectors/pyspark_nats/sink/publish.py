@@ -9,7 +9,7 @@ from pyspark_nats.sink.exactly_once import ExactlyOncePublisher
 from pyspark_nats.sink.markers import Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     import pyarrow as pa
 
@@ -40,6 +40,7 @@ class RowPublisher:
         origin: Origin | None = None,
         *,
         is_long_lived: bool = False,
+        input_ms: Callable[[str], int] | None = None,
     ) -> None:
         """Publish over a connection.
 
@@ -49,9 +50,15 @@ class RowPublisher:
             origin: the task.
             is_long_lived: whether later tasks of its producers run in this thread, as a rule: then
                 rows are published in ingest batches, where the stream takes them.
+            input_ms: the server's time before which no input of a producer's rows was stored, ms
+                since 1970, and 0 if unknown; for inputs that may be made again.
         """
         self._atomic = ExactlyOncePublisher(
-            connection, options, origin or Origin(), is_long_lived=is_long_lived
+            connection,
+            options,
+            origin or Origin(),
+            is_long_lived=is_long_lived,
+            input_ms=input_ms,
         )
         self._path: _Path = (
             self._atomic if options.is_exact else AtLeastOncePublisher(connection, options)
@@ -72,6 +79,7 @@ class RowPublisher:
             StaleWriterError: a writer with a newer epoch has written a marker.
             OrderError: positions do not grow, or another partition writes for the same producer.
             DivergedError: a replayed batch differs from the published one.
+            DataLossError: rows are published already, but of an earlier input of ``input_ms``.
             RefusedError: the server rejects the rows; UnavailableError: it remained unavailable.
         """
         if batch.num_rows:
@@ -119,9 +127,13 @@ class RowPublisher:
         self.add(batch)
         self.finish()
 
-    def out(self, pair: tuple[str, str]) -> int:
-        """The position up to which a (stream, producer) is published; -1 for none."""
-        return self._atomic.out(pair)
+    def out(self, pair: tuple[str, str], first: int) -> int:
+        """The position up to which a (stream, producer) is published; -1 for none.
+
+        Raises:
+            DataLossError: the row of position ``first`` is published, but of an earlier input.
+        """
+        return self._atomic.out(pair, first)
 
     def expect(self, pair: tuple[str, str]) -> None:
         """Register a (stream, producer) for this batch, even if it has no rows.

@@ -146,6 +146,9 @@ def _write(
         connection,
         options,
         Origin(task.run, task.partition, task.batch_id if is_counted else None),
+        input_ms=(lambda producer: _input_ms(connection, task, producer))
+        if what.has_source
+        else None,
     )
     shaper = RowMapper(
         options, what, task, stream_of=lambda subject: _stream_of(connection, subject),
@@ -177,3 +180,12 @@ def _stream_of(connection: Connection, subject: str) -> str:
             hint='Create one, or name it with the column or option "stream".',
         )
     return stream
+
+
+def _input_ms(connection: Connection, task: Task, producer: str) -> int:
+    """When the source's stream of a producer was created; 0 if the sink's server has none."""
+    stream = producer.removeprefix(f"{task.base}-")
+    try:
+        return jetstream.stream_infos(connection, [stream])[stream].created_ms
+    except RefusedError:
+        return 0
