@@ -26,6 +26,8 @@ Item = TypeVar("Item")
 
 #: Largest lookahead of the parser, in tokens.
 _AHEAD_MAX: Final = 8
+_QUOTES_HINT: Final = 'Write """..""", which holds quotes and several lines.'
+_ESCAPE_HINT: Final = f"A backslash doesn't escape a quote. {_QUOTES_HINT}"
 _TEXT_HINT: Final = "Quotes make a text; a name has none, or backquotes."
 
 
@@ -265,8 +267,9 @@ class Cursor:
             MeshError: MESH-L104, or the token's own error if the token is not readable.
         """
         token = self.peek()
+        hint = self._hint_of_join() or hint
         if token.kind is TokenKind.BROKEN:
-            raise unreadable(token, self.places)
+            raise unreadable(token, self.places, self._hint_of_join())
         actual = "the end of the text" if token.kind is TokenKind.END else f"'{token.text[:80]}'"
         is_misspelt = token.kind is TokenKind.NAME and token.text.lower() not in KEYWORDS
         if is_misspelt and hint is None and len(token.text) < 80:
@@ -279,6 +282,17 @@ class Cursor:
             position=self.position,
         )
 
+    def _hint_of_join(self) -> str | None:
+        """The remedy if the next token and the one before it are meant as one literal."""
+        token, last = self.peek(), self.peek(-1)
+        if self._at == 0 or last.start + len(last.text) != token.start:
+            return None
+        if last.kind is TokenKind.STRING and last.text[-2] == "\\":
+            return _ESCAPE_HINT
+        if last.kind is TokenKind.INT and token.text == ".":
+            return f"A point has digits after it: write {last.text}.0."
+        return None
+
 
 def _listed(items: Sequence[str]) -> str:
     if len(items) < 2:
@@ -286,8 +300,8 @@ def _listed(items: Sequence[str]) -> str:
     return f"{', '.join(items[:-1])} or {items[-1]}"
 
 
-def unreadable(token: Token, places: Places) -> MeshError:
-    """The error of a ``BROKEN`` token."""
+def unreadable(token: Token, places: Places, hint: str | None = None) -> MeshError:
+    """The error of a ``BROKEN`` token, with ``hint`` if it is a string."""
     text = token.text
     position = places.of(token.start, token.start + len(text))
     variable = VARIABLE.search(text)
@@ -300,7 +314,7 @@ def unreadable(token: Token, places: Places) -> MeshError:
             position=places.of(start, start + len(variable.group())),
         )
     if text[0] in "'\"`":
-        return _unclosed(text, position)
+        return _unclosed(text, position, hint)
     if len(text) > DIGITS_MAX and (text[0].isdigit() or text[0] == "."):
         return MeshError("MESH-L103", "number is too long for any type", position=position)
     if text[0] == "{":
@@ -319,10 +333,12 @@ def unreadable(token: Token, places: Places) -> MeshError:
     )
 
 
-def _unclosed(text: str, position: Position) -> MeshError:
+def _unclosed(text: str, position: Position, hint: str | None) -> MeshError:
     """The error for a string or quoted name without an end."""
     detail = None
-    if text[0] == "`":
+    if hint is not None:
+        message = "string has no end in its line"
+    elif text[0] == "`":
         message = "quoted name has no end in its line"
         hint = "A name in backquotes is closed by a backquote and isn't empty."
     elif text.startswith('"""'):
@@ -333,7 +349,7 @@ def _unclosed(text: str, position: Position) -> MeshError:
         detail = (
             "'..' holds no quotes of either kind, \"..\" no double quotes; a backslash is no help."
         )
-        hint = 'Write """..""", which holds quotes and several lines.'
+        hint = _QUOTES_HINT
     else:
         message = "string has no end in its line"
         hint = f"Close it with {text[0]}"

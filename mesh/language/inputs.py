@@ -88,6 +88,8 @@ def _window(cursor: Cursor) -> WindowHandler:
 def parse_window_call(cursor: Cursor, position: Position) -> WindowHandler:
     """``length(5)``: the name of a window and its arguments."""
     namespace, name = _name(cursor, "the name of a window")
+    if not cursor.sees("("):
+        cursor.fail("'('", hint=f"Its arguments are in brackets: {name}(..).")
     arguments, takes_all = _arguments(cursor)
     return WindowHandler(name, arguments, namespace, takes_all, position=position)
 
@@ -98,7 +100,9 @@ def _function(cursor: Cursor) -> StreamFunction:
     namespace, name = _name(cursor, "the name of a stream function")
     if not cursor.sees("("):
         is_window = namespace is None and name.lower() == "window"
-        hint = "A window is written #window.length(5)." if is_window else None
+        hint = f"Its arguments are in brackets: {name}(..)."
+        if is_window:
+            hint = "A window is written #window.length(5)."
         cursor.fail("'('", hint=hint)
     arguments, takes_all = _arguments(cursor)
     return StreamFunction(name, arguments, namespace, takes_all, position=position)

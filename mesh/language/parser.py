@@ -254,8 +254,15 @@ class _App:
         position = cursor.position
         cursor.expect_clause("partition")
         keys = self._partition_keys()
-        cursor.expect_clause("begin")
-        cursor.layout.begins.add(cursor.at - 1)
+        try:
+            cursor.expect_clause(
+                "begin", hint="Write 'begin' before its queries, 'end' after them."
+            )
+            cursor.layout.begins.add(cursor.at - 1)
+        except MeshError as error:
+            if not cursor.sees_word("from") and not cursor.sees("@"):
+                raise
+            self._note(error)
         cursor.indent = 1
         queries: list[Query] = []
         try:

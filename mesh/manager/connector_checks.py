@@ -12,6 +12,7 @@ from nats.errors import Error as NatsError
 
 from mesh.connect.spec import Role
 from mesh.language.parser import parse
+from mesh.language.syntax import AggregationDefinition, TableDefinition
 from mesh.model import names
 from mesh.model.cluster import InstanceState
 from mesh.model.cluster import NodeRole as NodeRole
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.control.snapshot import ClusterSnapshot
-    from mesh.model.app import AppSpec
+    from mesh.model.app import AppSpec, GroupSpec
     from mesh.model.cluster import NodeRecord
     from mesh.model.values import JsonObject
+    from mesh.plan.bound import BoundApp
     from mesh.plan.connectors import Connector
 
 #: In the problem of an address that can't be bound.
@@ -52,6 +54,7 @@ def check_requests(spec: AppSpec, snapshot: ClusterSnapshot) -> list[CheckReques
     app = spec.name
     placed = {a.value.instance: a.value.worker for a in snapshot.assignments if not a.value.stop}
     nodes = [n.value for n in snapshot.nodes if n.value.role is NodeRole.WORKER]
+    bound = bind(with_calls(parse(spec.text)))
     requests = [
         CheckRequest(
             number,
@@ -59,20 +62,32 @@ def check_requests(spec: AppSpec, snapshot: ClusterSnapshot) -> list[CheckReques
             connector.kind,
             placed.get(names.instance_name(app, group, 1)) or _able(nodes, connector),
         )
-        for number, (stream, connector, group) in enumerate(_connectors(spec.text))
+        for number, (stream, connector, group) in enumerate(_connectors(bound))
     ]
     ready = min((node.id for node in nodes if node.ready), default="")
-    stores = stored_definitions(bind(parse(spec.text)))
+    at = {
+        table: worker
+        for group in reversed(spec.groups)
+        if (worker := placed.get(names.instance_name(app, group.name, 1)))
+        for table in _tables(group)
+    }
     return requests + [
-        CheckRequest(number, name, f"store {options.kind}", ready)
-        for number, (name, options) in enumerate(stores, len(requests))
+        CheckRequest(number, name, f"store {options.kind}", at.get(name, ready))
+        for number, (name, options) in enumerate(stored_definitions(bound), len(requests))
     ]
 
 
-def _connectors(text: str) -> Iterator[tuple[str, Connector, str]]:
+def _tables(group: GroupSpec) -> Iterator[str]:
+    """Names of the tables and aggregations of a group, with a store or without."""
+    for one in parse(group.text).definitions:
+        if isinstance(one, TableDefinition | AggregationDefinition):
+            yield one.name
+
+
+def _connectors(app: BoundApp) -> Iterator[tuple[str, Connector, str]]:
     """Stream, source or sink, and the name of its group, in the order written."""
     counts: dict[tuple[str, Role], int] = defaultdict(int)
-    for stream, annotation in bind(with_calls(parse(text))).stream_annotations:
+    for stream, annotation in app.stream_annotations:
         if annotation.name.lower() not in ("source", "sink"):
             continue
         connector = connector_of(annotation)
@@ -105,8 +120,10 @@ async def check(client: Client, spec: AppSpec, snapshot: ClusterSnapshot) -> lis
     by_worker: dict[str, list[CheckRequest]] = defaultdict(list)
     for one in requests:
         by_worker[one.worker].append(one)
+    is_any_ready = any(n.value.ready for n in snapshot.nodes if n.value.role is NodeRole.WORKER)
+    none = "no worker that is ready has it" if is_any_ready else "no worker is ready"
     answers = await asyncio.gather(
-        *(_ask(client, worker, spec, some) for worker, some in by_worker.items())
+        *(_ask(client, worker, spec, some, none) for worker, some in by_worker.items())
     )
     results = [one for some in answers for one in some]
     served = addresses_of(spec.name, snapshot)
@@ -129,9 +146,9 @@ def addresses_of(app: str, snapshot: ClusterSnapshot) -> set[tuple[str, str]]:
 
 
 async def _ask(
-    client: Client, worker: str, spec: AppSpec, some: list[CheckRequest]
+    client: Client, worker: str, spec: AppSpec, some: list[CheckRequest], none: str
 ) -> list[JsonObject]:
-    said: Any = {"problem": "no worker that is ready has it"}
+    said: Any = {"problem": none}
     if worker:
         reads = [stream for group in spec.groups for stream in group.reads or ()]
         question = {"text": spec.text, "only": [one.number for one in some], "reads": reads}

@@ -108,7 +108,7 @@ def plan_bound(text: str, tree: App, bound: BoundApp, *, partitions: int = PARTI
     bounds = {g.name: g.bounds for g in groups if g.bounds is not None}
     spec = AppSpec(name, text, wiring.channels, tuple(specs), creates, bounds)
     check_supported(bound)
-    check_deployable(bound, groups)
+    check_deployable(bound, groups, wiring.channels)
     return AppPlan(bound, spec, groups)
 
 

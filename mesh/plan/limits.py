@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mesh.errors import not_supported
+from mesh.errors import MeshError, not_supported
 from mesh.language.syntax import find
 from mesh.model.types import AttributeType
 from mesh.plan.annotations import playback_times
@@ -29,9 +29,10 @@ from mesh.plan.bound import (
 from mesh.plan.stores import stored_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mesh.language.syntax import Annotation
+    from mesh.model.app import Channel
     from mesh.plan.bound import (
         BoundAggregation,
         BoundApp,
@@ -42,16 +43,23 @@ if TYPE_CHECKING:
     from mesh.plan.groups import Group
 
 
+#: Longest name of a JetStream stream.
+_NAME_MAX: Final = 255
 #: Annotations of aggregations with rows in a database that mean nothing without ``@store``.
 _SHARED_ROWS: Final = ("partitionbyid", "persistedaggregation")
 
 
-def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
+def check_deployable(
+    app: BoundApp, groups: Sequence[Group], channels: Iterable[Channel] = ()
+) -> None:
     """Refuse parts that a cluster can't run, in an app that is otherwise correct.
 
     Raises:
-        MeshError: MESH-P900 at the first such part.
+        MeshError: MESH-P214 at the first stream whose channel has too long a name; MESH-P900 at the
+            first part of another kind.
     """
+    for channel in channels:
+        _check_length(channel, app)
     playback = find(app.annotations, "app:playback")
     if playback is not None:
         if playback_times(playback) is not None:
@@ -66,6 +74,25 @@ def check_deployable(app: BoundApp, groups: Sequence[Group]) -> None:
     for group in groups:
         _check_faults(group)
         _check_fault_inserts(group, groups)
+
+
+def _check_length(channel: Channel, app: BoundApp) -> None:
+    """Refuse a stream whose JetStream stream has a longer name than the server stores."""
+    name = channel.js_stream(channel.partitions - 1)
+    if len(name) > _NAME_MAX and not channel.foreign:
+        stream = channel.stream.name
+        shown = stream if len(stream) < 40 else f"{stream[:40]}.."
+        by = f" by {channel.key_text[:40]}.." if channel.is_keyed else ""
+        raise MeshError(
+            "MESH-P214",
+            f'the name of stream "{shown}"{by} is too long',
+            detail=f"Its JetStream stream {name[:40]}.. would have a name of {len(name)} "
+            f"characters; {_NAME_MAX} are possible.",
+            hint="Give it, or an attribute of its key, a shorter name."
+            if channel.is_keyed
+            else "Give it a shorter name.",
+            position=dict(app.stream_positions).get(stream),
+        )
 
 
 def _check_idle_time(playback: Annotation, groups: Sequence[Group]) -> None:

@@ -32,6 +32,7 @@ from mesh.language.syntax import (
     AttributeDefinition,
     Filter,
     InsertInto,
+    JoinInput,
     OutputAttribute,
     Partition,
     PartitionKey,
@@ -46,7 +47,7 @@ from mesh.language.syntax import (
     WindowHandler,
 )
 from mesh.plan.bind import bind
-from mesh.plan.bound import BoundStream, BoundStreamFunction
+from mesh.plan.bound import BoundJoin, BoundStream, BoundStreamFunction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -170,17 +171,42 @@ class _Splitter:
         It keeps the name of the query, and so the state of its window.
         """
         source, bound_input, name = query.input, bound.input, self._free_id(bound.name)
-        if not isinstance(source, StreamInput) or not isinstance(bound_input, BoundStream):
+        if isinstance(source, JoinInput) and isinstance(bound_input, BoundJoin):
+            left = self._side(query, source.left, bound_input.left, name)
+            right = self._side(query, source.right, bound_input.right, f"{name}-right")
+            query = replace(query, input=replace(source, left=left, right=right))
+        elif isinstance(source, StreamInput) and isinstance(bound_input, BoundStream):
+            rest = self._rest(query, source, bound_input, name)
+            # The rest reads the answers.
+            query = replace(_renamed(query, source.stream, rest.stream), input=rest)
+        else:
             first_call = next(_calls(query))
             raise not_supported(
-                f"{_name(first_call)} in a join, a pattern or an inner query",
+                f"{_name(first_call)} in a pattern or an inner query",
                 first_call.position,
                 hint="Put it into an earlier query of one stream, which inserts into another.",
             )
-        attributes = list(bound_input.schema.attributes)
+        annotations = query.annotations
+        if query.name is None:
+            others = tuple(one for one in annotations if one.name.lower() != "info")
+            annotations = (Annotation("info", (("name", bound.name),)), *others)
+        return replace(query, annotations=annotations)
+
+    def _side(self, query: Query, side: StreamInput, bound: BoundStream, name: str) -> StreamInput:
+        """A side of a join after its statements; its attributes keep their prefix."""
+        if next(_calls(side), None) is None:
+            return side
+        rest = self._rest(query, side, bound, name)
+        return replace(rest, alias=side.alias or side.stream.name)
+
+    def _rest(
+        self, query: Query, source: StreamInput, bound: BoundStream, name: str
+    ) -> StreamInput:
+        """An input after its statements, each of which is added: the answers of the last one."""
+        attributes = list(bound.schema.attributes)
         stream, handlers = source.stream, source.handlers
         first = calls = 0
-        for at, bound_handler in enumerate(bound_input.handlers[: len(handlers)]):
+        for at, bound_handler in enumerate(bound.handlers[: len(handlers)]):
             handler = handlers[at]
             if isinstance(handler, StreamFunction) and _name(handler) in STATEMENTS:
                 assert isinstance(bound_handler, BoundStreamFunction)
@@ -193,18 +219,11 @@ class _Splitter:
                     )
                 calls += 1
                 rows = self._add(name if calls == 1 else f"{name}-{calls}", call, query)
-                # The rest reads the answers.
-                query = _renamed(query, stream, rows)
                 handlers, stream, first = _renamed(handlers, stream, rows), rows, at + 1
             attributes += (
                 bound_handler.adds if isinstance(bound_handler, BoundStreamFunction) else ()
             )
-        source = replace(source, stream=stream, handlers=handlers[first:])
-        annotations = query.annotations
-        if query.name is None:
-            others = tuple(one for one in annotations if one.name.lower() != "info")
-            annotations = (Annotation("info", (("name", bound.name),)), *others)
-        return replace(query, input=source, annotations=annotations)
+        return replace(source, stream=stream, handlers=handlers[first:])
 
     def _add(self, name: str, call: _Call, query: Query) -> StreamReference:
         """Add a sink with the events of a call, and a source; the stream of the answers."""
@@ -275,6 +294,8 @@ def _key_of(query: Query, partition: Partition) -> PartitionKey:
     hint = "Put it into a query before the partition, which inserts into a stream."
     if not isinstance(source, StreamInput) or source.stream not in keys:
         what = "in a partition, of a stream that is not divided"
+        if isinstance(source, JoinInput):
+            what = "in a join in a partition"
         raise not_supported(f"{_name(first_call)} {what}", first_call.position, hint=hint)
     for handler in source.handlers[: source.handlers.index(last_call)]:
         is_call = isinstance(handler, StreamFunction) and _name(handler) in STATEMENTS

@@ -42,19 +42,20 @@ async def results(
         MeshError: the text is invalid; NatsError, OSError.
     """
     from mesh.jetstream.connection import close, connect
-    from mesh.receiver.checking import check_app, connectors_in
+    from mesh.receiver.checking import bound_app, check_app, connectors_in
     from mesh.receiver.host import environment_of, nats_of
     from mesh.receiver.store_check import store_checks
 
+    app = bound_app(text)
     client = await connect(nats_of(config.settings), f"mesh check {config.worker}")
     try:
         environment = environment_of(config, client, lambda _: None)
-        checks = await check_app(text, environment, only, reads)
+        checks = await check_app(app, environment, only, reads)
     finally:
         await close(client)
-    count = len(connectors_in(text))
+    count = len(connectors_in(app))
     if only is None or any(number >= count for number in only):
-        stores = await asyncio.to_thread(store_checks, text, count)
+        stores = await asyncio.to_thread(store_checks, app, count)
         checks += [one for one in stores if only is None or one.number in only]
     return [asdict(one) for one in checks]
 

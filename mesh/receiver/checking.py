@@ -56,8 +56,17 @@ class ConnectorCheck:
     refused: tuple[str, ...] = ()
 
 
+def bound_app(text: str) -> BoundApp:
+    """An app with its statements as sources and sinks, as its workers run it.
+
+    Raises:
+        MeshError: the text is invalid.
+    """
+    return bind(with_calls(parse(text)))
+
+
 async def check_app(
-    text: str,
+    app: BoundApp,
     environment: HostEnvironment,
     only: Collection[int] | None = None,
     reads: Collection[str] | None = None,
@@ -65,46 +74,41 @@ async def check_app(
     """Check each source and sink of an app in turn, or those of some numbers.
 
     Args:
-        text: the app's.
+        app: of ``bound_app``.
         environment: of the worker.
         only: numbers of the sources and sinks to check; None for all.
         reads: streams of others in the mesh that it may read; None for all that it names, with a
             login of the caller's own.
 
     Raises:
-        MeshError: the text is invalid, or a source or sink can't run here.
+        MeshError: a source or sink can't run here.
     """
-    bound = bind(with_calls(parse(text)))
     checks = []
-    all_connectors = _connectors(bound)
+    all_connectors = connectors_in(app)
     if reads is None:
         reads = [
             name
             for _, a in all_connectors
             if (name := stream_of_connector(connector_of(a))) is not None
         ]
-    environment = environment.of_app(bound.name, reads)
+    environment = environment.of_app(app.name, reads)
     for place, (stream, annotation) in enumerate(all_connectors):
         if only is not None and place not in only:
             continue
         connector = connector_of(annotation)
-        schema = bound.stream(stream)
+        schema = app.stream(stream)
         check_connector(connector, schema)
         spec = registry.find(connector.role, connector.type)
         assert spec is not None, "checked above"
         opened = Opened(connector, spec, schema, make_mapper(connector, schema))
         for number, options in enumerate(connector.destinations or ({},), 1):
             name = connector.kind + (f" {number}" if len(connector.destinations) > 1 else "")
-            checks.append(await _checked(bound.name, place, name, opened, options, environment))
+            checks.append(await _checked(app.name, place, name, opened, options, environment))
     return checks
 
 
-def connectors_in(text: str) -> list[tuple[str, Annotation]]:
+def connectors_in(app: BoundApp) -> list[tuple[str, Annotation]]:
     """Stream and annotation of each source and sink, in the order of their numbers."""
-    return _connectors(bind(with_calls(parse(text))))
-
-
-def _connectors(app: BoundApp) -> list[tuple[str, Annotation]]:
     return [one for one in app.stream_annotations if one[1].name.lower() in ("source", "sink")]
 
 

@@ -33,17 +33,13 @@ if TYPE_CHECKING:
 _REFUSED: Final = ("MESH-S142", "MESH-S146", *OF_SETTINGS)
 
 
-def store_checks(text: str, first: int = 0) -> list[ConnectorCheck]:
+def store_checks(app: BoundApp, first: int = 0) -> list[ConnectorCheck]:
     """The result for the database of each table and aggregation in a store.
 
     Args:
-        text: the app's.
+        app: the app.
         first: the number of the first result.
-
-    Raises:
-        MeshError: the text is invalid.
     """
-    app = bind(parse(text))
     written, checks = _written(app), []
     for number, (target, name) in enumerate(_targets(app), first):
         endpoint = problem = ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.manager import connector_checks
-from mesh.model.cluster import ConnectorStatus, InstanceState, InstanceStatus
+from mesh.model.cluster import ConnectorStatus, InstanceState, InstanceStatus, NodeRole
 from mesh.plan.build import plan
 from tests.support.agents import looking
 
@@ -64,6 +64,31 @@ def test_an_address_that_the_app_itself_serves_is_no_problem(
     assert result["problem"] == (problem if is_problem else "")
 
 
+STORED = """@App:name('Stored')
+define stream S (k string, n int);
+define stream R (k string, n int);
+@store(type='rdbms', datasource='SHOP') define table T (k string, n int);
+@store(type='rdbms', datasource='SHOP') define table U (k string, n int);
+@dist(execGroup='first') from S select k, n insert into T;
+@dist(execGroup='second') from R select k, n insert into U;
+"""
+
+
+def test_a_store_is_checked_where_its_table_is() -> None:
+    placed = SimpleNamespace(instance="Stored-first-1", worker="w2", stop=False)
+    nodes = [
+        SimpleNamespace(id=name, role=NodeRole.WORKER, ready=True) for name in ("w1", "w2", "w3")
+    ]
+    snapshot: Any = SimpleNamespace(
+        assignments=[SimpleNamespace(value=placed)],
+        nodes=[SimpleNamespace(value=node) for node in nodes],
+    )
+    requests = connector_checks.check_requests(plan(STORED).spec, snapshot)
+    assert [(one.number, one.stream, one.worker) for one in requests] == [
+        (0, "T", "w2"), (1, "U", "w1"),
+    ]  # fmt: skip
+
+
 @pytest.mark.extended
 async def test_workers_open_what_they_would_run(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -74,7 +99,7 @@ async def test_workers_open_what_they_would_run(
 
     async with looking(cluster) as eye:
         nowhere = await eye.service.check(text)
-        assert {one["problem"] for one in nowhere} == {"no worker that is ready has it"}
+        assert {one["problem"] for one in nowhere} == {"no worker is ready"}
         # Only the worker has the directory open, and only w2 takes sources.
         cluster.worker(
             "w1", MESH_RECEIVER_FILE_ROOTS=str(tmp_path), MESH_WORKER_TAKES_RECEIVERS="false"

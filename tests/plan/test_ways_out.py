@@ -282,6 +282,46 @@ _TEXTS: Final = (
         "@PrimaryKey('k', 'v') define table T (k string, v int); from R insert into T;",
     ),
     (
+        "from S[v > 1.] select k insert into O;",
+        "write 1.0",
+        "from S[v > 1.0] select k insert into O;",
+    ),
+    (
+        "from S select v * 2. as y insert into O;",
+        "write 2.0",
+        "from S select v * 2.0 as y insert into O;",
+    ),
+    (
+        r"from S[k == 'it\'s'] select k insert into O;",
+        '""".."""',
+        'from S[k == """it\'s"""] select k insert into O;',
+    ),
+    (
+        r"from S[k == 'it\''] select k insert into O;",
+        '""".."""',
+        'from S[k == """it\'"""] select k insert into O;',
+    ),
+    (
+        r'@sink(type="log", prefix="a \"b\"") define stream L (a int); from L insert into O;',
+        '""".."""',
+        '@sink(type="log", prefix="""a "b" """) define stream L (a int); from L insert into O;',
+    ),
+    (
+        "from S#window.length 5 select k insert into O;",
+        "length(..)",
+        "from S#window.length(5) select k insert into O;",
+    ),
+    (
+        "from S#log 'x' select k insert into O;",
+        "log(..)",
+        "from S#log('x') select k insert into O;",
+    ),
+    (
+        "partition with (k of S) from S select k insert into O; end;",
+        "Write 'begin'",
+        "partition with (k of S) begin from S select k insert into O; end;",
+    ),
+    (
         "from S select acme:loud(k) as y insert into O;",
         "define function f[javascript]",
         "from S select str:upper(k) as y insert into O;",

@@ -18,7 +18,7 @@ from mesh.connect.access import access_of
 from mesh.connect.spec import Kind, Role, Spec
 from mesh.control.retries import Retries
 from mesh.plan import stores
-from mesh.receiver.checking import check_app
+from mesh.receiver.checking import bound_app, check_app
 from mesh.receiver.environment import HostEnvironment
 from mesh.settings import ReceiverSettings, SecretSettings, Settings
 from tests.support.paths import ROOT
@@ -386,6 +386,7 @@ def test_what_is_closed_is_refused(one: Row, tmp_path: Path) -> None:
         lambda: Retries(0.05, 0.2), lambda _: None,
     )  # fmt: skip
     for value in one.values:
-        (found,) = asyncio.run(check_app(text_of(one, value, root), environment, reads=()))
+        app = bound_app(text_of(one, value, root))
+        (found,) = asyncio.run(check_app(app, environment, reads=()))
         assert one.code in found.problem, (value, found)
     assert sorted(path.name for path in root.iterdir()) == ["key"]

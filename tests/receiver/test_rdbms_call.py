@@ -14,7 +14,7 @@ import yaml
 from mesh.connect.contract import NodeAccess
 from mesh.model.stored import Backend
 from mesh.model.types import Attribute, AttributeType
-from mesh.receiver.checking import check_app
+from mesh.receiver.checking import bound_app, check_app
 from mesh.receiver.types.rdbms_call import value_as
 from mesh.store import sources
 from mesh.store.engine import engine_of
@@ -172,12 +172,12 @@ async def test_a_check_logs_in_to_the_database_of_a_statement(
 ) -> None:
     text = CUD.replace("{app}", "Checked")
     async with staged(nats_server.url, text, CHANGING) as stage:
-        changing = await check_app(text, stage.environment)
+        changing = await check_app(bound_app(text), stage.environment)
         reading = await check_app(
-            text.replace("'CARDS'", "'OTHER'"),
+            bound_app(text.replace("'CARDS'", "'OTHER'")),
             replace(stage.environment, access=NodeAccess(changes_databases=True)),
         )
-        off = await check_app(text, replace(stage.environment, access=NodeAccess()))
+        off = await check_app(bound_app(text), replace(stage.environment, access=NodeAccess()))
     assert [one.name for one in changing] == ["sink rdbms-call", "source rdbms-call-response"]
     assert [one.problem for one in changing] == ["", ""]
     assert 'there is no data source "OTHER"' in reading[0].problem

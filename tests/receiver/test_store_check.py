@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.errors import MeshError
+from mesh.receiver.checking import bound_app
 from mesh.receiver.store_check import store_checks, store_problem
 from mesh.store.sources import ACCESS_VARIABLE, SOURCES_VARIABLE
 from tests.support import databases
@@ -133,7 +134,7 @@ def test_each_store_has_a_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         define aggregation A from S select k, sum(v) as t group by k aggregate every min, hour;
         from S insert into T;
         """
-    found = store_checks(text, first=4)
+    found = store_checks(bound_app(text), first=4)
     assert [(one.number, one.stream, one.name) for one in found] == [
         (4, "T", "store rdbms"),
         (5, "U", "store rdbms"),
