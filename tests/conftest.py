@@ -15,6 +15,7 @@ from hypothesis import settings
 
 from mesh.files import scratch
 from mesh.jetstream import server
+from tests.support import together
 from tests.support.certificates import Authority
 from tests.support.groups import GroupScheduling, rank_of
 
@@ -39,18 +40,23 @@ settings.load_profile("same")
 
 def pytest_configure(config: pytest.Config) -> None:
     """The default tier draws a quarter of the examples of each property."""
+    together.select(config.option.case)
     if "not thorough" in config.option.markexpr and not config.option.hypothesis_profile:
         settings.load_profile("few")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collection without the garbage collector, which then ignores what lives to the end."""
+    """Collection without the garbage collector, which then ignores what lives to the end.
+
+    Later it looks rarely: tests make many objects, few of them in cycles.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(20_000, 10, 10)
         gc.enable()
 
 
@@ -191,7 +197,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """``--rewrite``: write the results into case files; commit only a diff that you understand.
 
     ``--secured``: servers of end-to-end tests have TLS, client certificates and roles.
+    ``--case``: of the tests of many cases (tests/support/together.py) these cases.
     """
+    parser.addoption("--case", default="", help="run only cases whose id contains this text")
     parser.addoption("--rewrite", action="store_true", help="rewrite expectations of case files")
     parser.addoption(
         "--secured",

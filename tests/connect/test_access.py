@@ -15,6 +15,7 @@ from mesh.errors import MeshError
 from mesh.files import scratch
 from mesh.receiver.types.kafka import settings as kafka_settings
 from mesh.settings import ReceiverSettings, SecretSettings, Settings, StateSettings
+from tests.support.together import together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +34,8 @@ def open_to(egress: str) -> Any:
     return access_of(Settings(receiver=ReceiverSettings(egress=egress)))
 
 
-@pytest.mark.parametrize("host", [*NEAR, *NO_HOSTS])
-@pytest.mark.parametrize("egress", ["", "*:1-65535", "*:80,*.localhost:80"])
+@together("host", [*NEAR, *NO_HOSTS])
+@together("egress", ["", "*:1-65535", "*:80,*.localhost:80"])
 def test_a_host_that_is_this_machine_has_to_be_named(host: str, egress: str) -> None:
     with pytest.raises(MeshError, match="MESH-C132"):
         check_egress(open_to(egress), host, 80)

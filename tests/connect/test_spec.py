@@ -13,6 +13,7 @@ from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.build import plan
 from mesh.plan.notes import noted_options
+from tests.support.together import together
 
 HTTP = "@sink(type='http', publisher.url='http://h/x', @map(type='json'){})"
 
@@ -33,7 +34,7 @@ def test_declarations_import_no_client_library() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("spec", registry.builtin_specs(), ids=lambda s: f"{s.role} {s.name}")
+@together("spec", registry.builtin_specs(), ids=lambda s: f"{s.role} {s.name}")
 def test_every_default_is_valid_and_every_name_unique(spec: Spec) -> None:
     names = [n.lower() for o in spec.options for n in (o.name, *o.aliases)]
     assert len(names) == len(set(names))

@@ -27,6 +27,7 @@ from tests.docs.test_tiers import marked_tests
 from tests.support import case_files
 from tests.support.pages import PAGES, Passage, every_passage
 from tests.support.paths import ROOT
+from tests.support.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,7 +97,7 @@ def test_each_entry_is_of_a_block_and_each_test_exists() -> None:
     assert sorted(tests - marked_tests().keys()) == []
 
 
-@pytest.mark.parametrize(
+@together(
     "passage",
     [one for one in PASSAGES if one.is_siddhi and not isinstance(proof_of(one), By)],
     ids=str,
@@ -137,7 +138,7 @@ def _ours(line: str) -> Iterator[str]:
             call.append(word)
 
 
-@pytest.mark.parametrize(("passage", "command"), commands(), ids=lambda one: str(one)[:60])
+@together(("passage", "command"), commands(), ids=lambda one: str(one)[:60])
 def test_a_command_has_these_arguments(
     passage: Passage, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

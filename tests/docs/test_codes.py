@@ -12,6 +12,7 @@ from mesh.cli.commands import app
 from mesh.client.checking import check
 from mesh.error_codes import PARTS, Entry, catalogue
 from tests.support.paths import ROOT
+from tests.support.together import together
 from tools.docgen.codes import computed_parts, raised_codes
 
 ENTRIES = catalogue().values()
@@ -32,7 +33,7 @@ def test_every_entry_is_a_code_in_the_source() -> None:
     assert unused == set()
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.code)
+@together("entry", ENTRIES, ids=lambda entry: entry.code)
 def test_every_entry_says_what_when_and_how_to_mend_it(entry: Entry) -> None:
     assert entry.part in PARTS
     assert entry.title
@@ -48,7 +49,7 @@ def test_every_entry_says_what_when_and_how_to_mend_it(entry: Entry) -> None:
 ABRIDGED = {"MESH-L105"}
 
 
-@pytest.mark.parametrize(
+@together(
     "entry", [e for e in ENTRIES if e.example and e.code not in ABRIDGED], ids=lambda e: e.code
 )
 def test_examples_give_what_they_show(entry: Entry) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 import typer.main
 
 from mesh.cli.commands import app
 from mesh.connect import registry
 from mesh.settings import Settings, to_yaml
 from tests.support.paths import ROOT
+from tests.support.together import together
 from tools.docgen import documents
 
 DOCUMENTS = sorted(
@@ -19,7 +19,7 @@ DOCUMENTS = sorted(
 )
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@together("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_files(document: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text())
     missing = [
@@ -59,7 +59,7 @@ def test_what_is_made_from_the_code_is_current(rewrite: bool) -> None:
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run make docs"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@together("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_lead_to_headings(document: Path) -> None:
     missing = []
     for path, anchor in re.findall(r"\]\(([^)#]*)#([^)]*)\)", document.read_text()):

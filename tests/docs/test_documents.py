@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 
-import pytest
-
 from mesh.functions.catalogue import (
     AGGREGATORS,
     DOCUMENTED_FUNCTIONS,
@@ -21,6 +19,7 @@ from mesh.language import syntax
 from mesh.language.parser import parse_app, parse_on_demand_query
 from mesh.language.substitution import substitute
 from tests.support.paths import ROOT
+from tests.support.together import together
 from tools.docgen.language import END, language_document
 from tools.docgen.support import Element, Support, elements, try_app, try_call, try_element
 
@@ -33,19 +32,19 @@ OF_EXTENSIONS = [
 ]
 
 
-@pytest.mark.parametrize("element", ELEMENTS, ids=lambda element: element.name)
+@together("element", ELEMENTS, ids=lambda element: element.name)
 def test_every_element_is_parsed(element: Element) -> None:
     assert try_element(element).parsed, element
 
 
-@pytest.mark.parametrize("signature", OF_THE_ENGINE, ids=lambda s: f"{s.kind} {s.name}")
+@together("signature", OF_THE_ENGINE, ids=lambda s: f"{s.kind} {s.name}")
 def test_every_call_is_parsed_and_runs_if_the_catalogue_says_so(signature: Signature) -> None:
     found = try_call(signature)
     assert found.parsed
     assert found.runs == signature.runs
 
 
-@pytest.mark.parametrize("signature", OF_EXTENSIONS, ids=lambda s: f"{s.kind} {s.name}")
+@together("signature", OF_EXTENSIONS, ids=lambda s: f"{s.kind} {s.name}")
 def test_every_call_of_an_extension_is_parsed(signature: Signature) -> None:
     assert try_call(signature).parsed
 

@@ -13,6 +13,7 @@ from mesh.language.tokens import KEYWORDS
 from tests.support import case_files
 from tests.support.paths import ROOT
 from tests.support.textmate import scopes
+from tests.support.together import together
 from tools.docgen.grammar import WORDS, grammar, grammar_json
 
 EDITOR = ROOT / "examples" / "editor"
@@ -45,8 +46,8 @@ def test_every_keyword_has_one_colour() -> None:
     assert set(words) == KEYWORDS
 
 
-@pytest.mark.parametrize("keyword", sorted(KEYWORDS))
-@pytest.mark.parametrize("change", [str, str.upper, str.title])
+@together("keyword", sorted(KEYWORDS))
+@together("change", [str, str.upper, str.title])
 def test_a_keyword_has_its_colour_in_any_case(keyword: str, change: Any) -> None:
     (scope,) = (scope for scope, words in WORDS.items() if keyword in words.split())
     assert scopes(MADE, change(keyword)) == [(change(keyword), f"{scope}.siddhiql")]

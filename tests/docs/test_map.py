@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.docs.prose import ROOT
+from tests.support.together import together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,7 @@ def _rows(page: Path) -> dict[str, str]:
     return {row[0]: row[1] for row in cells}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@together("page", PAGES, ids=lambda page: page.name)
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
     named = set(_PATH.findall(page.read_text(encoding="utf-8")))
     assert named

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-import pytest
-
 from tests.docs.prose import (
     ALLOWED,
     COVERED,
@@ -18,6 +16,7 @@ from tests.docs.prose import (
     passages,
     prose_lines,
 )
+from tests.support.together import together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,12 +32,12 @@ def _name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize("path", FILES, ids=_name)
+@together("path", FILES, ids=_name)
 def test_prose_has_no_banned_idiom(path: Path) -> None:
     assert "\n".join(map(str, findings(path))) == ""
 
 
-@pytest.mark.parametrize(
+@together(
     "sentence",
     [
         "The sink puts out what it has.",
@@ -55,7 +54,7 @@ def test_an_idiom_is_found(sentence: str) -> None:
     assert any(re.search(pattern, sentence, re.IGNORECASE) for pattern in IDIOMS)
 
 
-@pytest.mark.parametrize(
+@together(
     "sentence",
     [
         "The sink publishes the rows and the marker.",
@@ -79,7 +78,7 @@ def test_every_exception_is_still_needed_and_has_a_reason() -> None:
         assert any(allowed.text in text for text in texts), allowed
 
 
-@pytest.mark.parametrize("path", PAGES, ids=_name)
+@together("path", PAGES, ids=_name)
 def test_a_page_has_no_long_line(path: Path) -> None:
     page = path.read_text(encoding="utf-8")
     # errors.md quotes apps and messages as a user sees them.
@@ -98,7 +97,7 @@ def _is_one_word(line: str) -> bool:
     return " " not in line.strip(" -*")
 
 
-@pytest.mark.parametrize("path", PAGES, ids=_name)
+@together("path", PAGES, ids=_name)
 def test_a_page_has_no_wide_cell(path: Path) -> None:
     wide = [
         f"{number}: {cell.strip()[:60]}"
@@ -110,7 +109,7 @@ def test_a_page_has_no_wide_cell(path: Path) -> None:
     assert wide == []
 
 
-@pytest.mark.parametrize("path", PAGES, ids=_name)
+@together("path", PAGES, ids=_name)
 def test_a_page_has_no_wall_of_text(path: Path) -> None:
     page = path.read_text(encoding="utf-8")
     lines = prose_lines(page)

@@ -22,6 +22,7 @@ from mesh.operators.frame import Frame
 from mesh.plan.bind import bind
 from mesh.plan.supported import check_supported
 from tests.support import paths
+from tests.support.together import together
 
 FILE = paths.CASES / "functions" / "documented.txt"
 CASES = [
@@ -63,8 +64,8 @@ def evaluated(call: str, length: int) -> tuple[list[object], dict[int, str]]:
     return [python_value(value) for value in python_values(vector)], there.failures
 
 
-@pytest.mark.parametrize(("call", "answer"), CASES, ids=[call for call, _ in CASES])
-@pytest.mark.parametrize("length", [1, 3])
+@together(("call", "answer"), CASES, ids=[call for call, _ in CASES])
+@together("length", [1, 3])
 def test_a_call_gives_what_its_documentation_says(call: str, answer: str, length: int) -> None:
     if answer == "refused":
         with pytest.raises(MeshError):

@@ -12,10 +12,11 @@ from mesh.functions.catalogue import (
     find_extension,
 )
 from tests.support.signature_cases import KINDS
+from tests.support.together import together
 from tools.signatures import RecordedCall, judge_kind
 
 
-@pytest.mark.parametrize("case", KINDS, ids=[case.call for case in KINDS])
+@together("case", KINDS, ids=[case.call for case in KINDS])
 def test_a_kind_has_the_engines_verdict(case: RecordedCall) -> None:
     found = judge_kind(case.call)
     # Names of the extensions are known here, to distinguish them from a typing error.

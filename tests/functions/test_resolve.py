@@ -41,6 +41,7 @@ from mesh.operators.select import aggregator_set
 from mesh.operators.select.aggregates import Expiry
 from mesh.plan.bound import AggregateCall, BoundStreamFunction, Constant
 from tests.support.signature_cases import CASES, KINDS
+from tests.support.together import together
 from tools import record_signatures
 from tools.signatures import FUNCTIONS, RecordedCall, judge, read_cases
 
@@ -72,15 +73,13 @@ def answer_of(file: str, verdict: Resolution | CallRefusal) -> str:
     return str(verdict.type)
 
 
-@pytest.mark.parametrize(("file", "case"), CALLS, ids=[case.call for _, case in CALLS])
+@together(("file", "case"), CALLS, ids=[case.call for _, case in CALLS])
 def test_a_call_has_the_engines_verdict_and_type(file: str, case: RecordedCall) -> None:
     verdict = judge(case.call, TABLES[file])
     assert answer_of(file, verdict) == case.answer.partition(":")[0], verdict
 
 
-@pytest.mark.parametrize(
-    ("file", "name"), [(file, name) for file in ASKED for name in TABLES[file]]
-)
+@together(("file", "name"), [(file, name) for file in ASKED for name in TABLES[file]])
 def test_every_name_has_an_accepted_and_a_refused_case(file: str, name: str) -> None:
     files = {"scalars", "aggregators"} if TABLES[file] is FUNCTIONS else {file}
     verdicts = {
@@ -248,7 +247,7 @@ def test_a_script_function_takes_anything() -> None:
         assert verdict.type is AttributeType.STRING
 
 
-@pytest.mark.parametrize("name", [*SCALARS, *DOCUMENTED_FUNCTIONS])
+@together("name", [*SCALARS, *DOCUMENTED_FUNCTIONS])
 def test_a_function_runs_when_it_has_a_kernel(name: str) -> None:
     signature = (SCALARS | DOCUMENTED_FUNCTIONS)[name]
     if signature.kind is NameKind.SCALAR:
@@ -257,7 +256,7 @@ def test_a_function_runs_when_it_has_a_kernel(name: str) -> None:
         assert signature.runs == has_kernel
 
 
-@pytest.mark.parametrize("name", [*STREAM_FUNCTIONS, *DOCUMENTED_STREAM_FUNCTIONS])
+@together("name", [*STREAM_FUNCTIONS, *DOCUMENTED_STREAM_FUNCTIONS])
 def test_a_stream_function_runs_when_there_is_something_that_computes_it(name: str) -> None:
     handler = BoundStreamFunction(name, ())
     try:
@@ -273,7 +272,7 @@ def test_a_stream_function_runs_when_there_is_something_that_computes_it(name: s
     assert signature.runs == has_kernel
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
+@together("name", AGGREGATORS)
 def test_an_aggregator_runs_when_it_has_a_kernel(name: str) -> None:
     call = AggregateCall(name, (Constant(1.0, AttributeType.DOUBLE),), AttributeType.DOUBLE)
     try:

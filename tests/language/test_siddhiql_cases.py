@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support import paths
+from tests.support.together import together
 from tools.validity import Case, cases, judge
 
 FOLDER = paths.CASES / "siddhiql"
@@ -36,7 +37,7 @@ def agrees(case: Case) -> bool:
     return (found.accepted, found.schemas) == (case.verdict.accepted, case.verdict.schemas)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@together("case", CASES, ids=lambda case: case.name)
 def test_our_verdict_is_the_engines_unless_listed(case: Case, rewrite: bool) -> None:
     if rewrite:
         pytest.skip("the list is being written")

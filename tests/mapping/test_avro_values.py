@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 import numpy as np
-import pytest
 
 from mesh.mapping import conversions as tables
 from tests.support.conversions import Sample, check
 from tests.support.payloads import ANY, LONGS, NULL, ODD, cases, read, whole, written
+from tests.support.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +119,7 @@ AVRO = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "column", "cell", "sample"), cases(tables.AVRO_READ, AVRO))
+@together(("kind", "column", "cell", "sample"), cases(tables.AVRO_READ, AVRO))
 def test_avro_is_read_as_the_table_says(
     kind: str, column: str, cell: ConversionCell, sample: Sample
 ) -> None:
@@ -195,9 +195,7 @@ AVRO_WRITTEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "column", "cell", "sample"), cases(tables.AVRO_WRITTEN, AVRO_WRITTEN)
-)
+@together(("kind", "column", "cell", "sample"), cases(tables.AVRO_WRITTEN, AVRO_WRITTEN))
 def test_avro_is_written_as_the_table_says(
     kind: str, column: str, cell: ConversionCell, sample: Sample
 ) -> None:

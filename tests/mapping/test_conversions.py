@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgpack  # type: ignore[import-untyped]  # it has no stubs
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from mesh.mapping import conversions as tables
 from mesh.mapping import source_mapper
@@ -26,6 +25,7 @@ from tests.support.payloads import (
     whole,
     written,
 )
+from tests.support.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -62,8 +62,8 @@ JSON = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("mapper", ["json", "passThrough", "keyvalue", "paths"])
-@pytest.mark.parametrize(("kind", "column", "cell", "sample"), cases(tables.JSON_READ, JSON))
+@together("mapper", ["json", "passThrough", "keyvalue", "paths"])
+@together(("kind", "column", "cell", "sample"), cases(tables.JSON_READ, JSON))
 def test_json_is_read_as_the_table_says(
     mapper: str, kind: str, column: str, cell: ConversionCell, sample: Sample
 ) -> None:
@@ -76,8 +76,8 @@ def test_json_is_read_as_the_table_says(
     check(cell, sample, column, convert)
 
 
-@pytest.mark.parametrize("count", [1, 700])
-@pytest.mark.parametrize(("kind", "column", "cell", "sample"), cases(tables.JSON_READ, JSON))
+@together("count", [1, 700])
+@together(("kind", "column", "cell", "sample"), cases(tables.JSON_READ, JSON))
 def test_values_of_json_do_not_depend_on_their_neighbours(
     count: int, kind: str, column: str, cell: ConversionCell, sample: Sample
 ) -> None:
@@ -115,8 +115,8 @@ def written_samples(name: str) -> dict[str, list[Sample]]:
     return {name: [Sample(event, event, beyond) for event in [*events, NULL]]}
 
 
-@pytest.mark.parametrize("mapper", ["json", "passThrough", "keyvalue"])
-@pytest.mark.parametrize(
+@together("mapper", ["json", "passThrough", "keyvalue"])
+@together(
     ("kind", "column", "cell", "sample"), cases(tables.JSON_WRITTEN, written_samples("value"))
 )
 def test_json_is_written_as_the_table_says(
@@ -163,8 +163,8 @@ FORMATS: dict[str, Callable[[str], bytes]] = {
 }
 
 
-@pytest.mark.parametrize("form", [*FORMATS, "property"])
-@pytest.mark.parametrize(("kind", "column", "cell", "sample"), cases(tables.TEXT_READ, TEXTS))
+@together("form", [*FORMATS, "property"])
+@together(("kind", "column", "cell", "sample"), cases(tables.TEXT_READ, TEXTS))
 def test_texts_are_read_as_the_table_says(
     form: str, kind: str, column: str, cell: ConversionCell, sample: Sample
 ) -> None:
@@ -188,10 +188,8 @@ def read_property(column: str, text: str) -> Any:
     return found.rows.column(0)[0].as_py()
 
 
-@pytest.mark.parametrize("form", ["csv", "xml"])
-@pytest.mark.parametrize(
-    ("kind", "column", "cell", "sample"), cases(tables.TEXT_WRITTEN, written_samples("text"))
-)
+@together("form", ["csv", "xml"])
+@together(("kind", "column", "cell", "sample"), cases(tables.TEXT_WRITTEN, written_samples("text")))
 def test_texts_are_written_as_the_table_says(
     form: str, kind: str, column: str, cell: ConversionCell, sample: Sample
 ) -> None:
@@ -222,15 +220,15 @@ MSGPACK = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "column", "cell", "sample"), cases(tables.MSGPACK_READ, MSGPACK))
+@together(("kind", "column", "cell", "sample"), cases(tables.MSGPACK_READ, MSGPACK))
 def test_msgpack_is_read_as_the_table_says(
     kind: str, column: str, cell: ConversionCell, sample: Sample
 ) -> None:
     check(cell, sample, column, lambda v: read("msgpack", column, msgpack.packb({"a": v})))
 
 
-@pytest.mark.parametrize("mapper", ["msgpack", "arrow"])
-@pytest.mark.parametrize(
+@together("mapper", ["msgpack", "arrow"])
+@together(
     ("kind", "column", "cell", "sample"),
     [
         *cases(tables.MSGPACK_WRITTEN, written_samples("value")),
@@ -288,7 +286,7 @@ ARROW = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "column", "cell", "sample"), cases(tables.ARROW_READ, ARROW))
+@together(("kind", "column", "cell", "sample"), cases(tables.ARROW_READ, ARROW))
 def test_arrow_is_read_as_the_table_says(
     kind: str, column: str, cell: ConversionCell, sample: Sample
 ) -> None:
@@ -326,8 +324,8 @@ def test_a_wrong_value_of_arrow_costs_its_row() -> None:
     ]
 
 
-@pytest.mark.parametrize("mapper", ["json", "passThrough", "keyvalue"])
-@pytest.mark.parametrize("count", [1, 700])
+@together("mapper", ["json", "passThrough", "keyvalue"])
+@together("count", [1, 700])
 def test_whole_numbers_beyond_64_bits_keep_their_digits(mapper: str, count: int) -> None:
     source = source_mapper(mapper, {}, (), stream_of("double"))
     texts = [b"18446744073709551617", b"18446744073709551616", b"1" + b"0" * 22, b"1e19"]
@@ -337,7 +335,7 @@ def test_whole_numbers_beyond_64_bits_keep_their_digits(mapper: str, count: int)
     assert found.errors == [(4 * n, 0, reason) for n in range(count)]
 
 
-@pytest.mark.parametrize("kind", SHORT)
+@together("kind", SHORT)
 def test_short_integers_of_arrow_are_read(kind: Any) -> None:
     array = pa.array([7], kind)
     sink = pa.BufferOutputStream()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from mesh.mapping import conversions as tables
 from mesh.mapping.proto_text import message_class
 from tests.support.conversions import Sample, check
 from tests.support.payloads import ANY, LONGS, NULL, ODD, REAL, WHOLE, cases, read, whole, written
+from tests.support.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -90,9 +89,7 @@ PROTOBUF = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "column", "cell", "sample"), cases(tables.PROTOBUF_READ, PROTOBUF)
-)
+@together(("kind", "column", "cell", "sample"), cases(tables.PROTOBUF_READ, PROTOBUF))
 def test_protobuf_is_read_as_the_table_says(
     kind: str, column: str, cell: ConversionCell, sample: Sample
 ) -> None:
@@ -135,9 +132,7 @@ PROTOBUF_WRITTEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "column", "cell", "sample"), cases(tables.PROTOBUF_WRITTEN, PROTOBUF_WRITTEN)
-)
+@together(("kind", "column", "cell", "sample"), cases(tables.PROTOBUF_WRITTEN, PROTOBUF_WRITTEN))
 def test_protobuf_is_written_as_the_table_says(
     kind: str, column: str, cell: ConversionCell, sample: Sample
 ) -> None:

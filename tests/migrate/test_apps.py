@@ -6,14 +6,13 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-import pytest
-
 from mesh.errors import MeshError
 from mesh.language.naming import named
 from mesh.language.substitution import substitute
 from mesh.migrate import MigrationState, NoteKind, migrate_app
 from mesh.plan.build import plan
 from tests.support.paths import ROOT
+from tests.support.together import together
 
 CORPUS = ROOT / "tests/cases/migrate/corpus.txt"
 
@@ -46,7 +45,7 @@ def refusals(text: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
+@together("case", CASES, ids=lambda case: case.title)
 def test_an_app_of_the_corpus_has_the_expected_outcome(case: Case) -> None:
     made = migrate_app(case.text, "app")
     shown = "\n".join(error.render(made.text, case.title) for error in made.errors)
@@ -67,7 +66,7 @@ def test_an_app_of_the_corpus_has_the_expected_outcome(case: Case) -> None:
             assert "hint:" in shown
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
+@together("case", CASES, ids=lambda case: case.title)
 def test_nothing_that_is_taken_out_is_lost(case: Case) -> None:
     """Each word of the author's text is in the result, or a note is about its line."""
     made = migrate_app(case.text, "app")

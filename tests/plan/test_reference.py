@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.plan.bind import bind
@@ -17,6 +15,7 @@ from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from tests.support.plans import triggered
 from tests.support.reference import HEADER, ROWS, runs
+from tests.support.together import together
 
 #: Refused there, accepted here: a minus before a name; and parts of extensions that the engine ran
 #: without.
@@ -42,7 +41,7 @@ def test_the_source_is_named() -> None:
     assert HEADER["source"] == "Siddhi 5.1.7"
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row["case"] for row in ROWS])
+@together("row", ROWS, ids=[row["case"] for row in ROWS])
 def test_apps_are_accepted_and_refused_as_by_the_reference_engine(row: dict[str, Any]) -> None:
     made = made_of(row["app"])
     if row["case"] in WIDER:
@@ -57,7 +56,7 @@ def test_apps_are_accepted_and_refused_as_by_the_reference_engine(row: dict[str,
 RUNNABLE = [row for row in ROWS if runs(row["app"])]
 
 
-@pytest.mark.parametrize("row", RUNNABLE, ids=[row["case"] for row in RUNNABLE])
+@together("row", RUNNABLE, ids=[row["case"] for row in RUNNABLE])
 def test_a_groups_text_binds_to_what_it_was_cut_from(row: dict[str, Any]) -> None:
     app = row["app"]
     try:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-import pytest
-
 from mesh.client.checking import check
+from tests.support.together import together
 
 _HEAD: Final = (
     "define stream S (k string, j string, v int, l long, b bool, t string); "
@@ -356,7 +355,7 @@ def _errors(text: str) -> list[str]:
     return [str(one.hint) for one in (*checked.errors, *checked.warnings)]
 
 
-@pytest.mark.parametrize(("text", "hint", "corrected"), _TEXTS)
+@together(("text", "hint", "corrected"), _TEXTS)
 def test_a_hint_leads_to_a_valid_text(text: str, hint: str, corrected: str) -> None:
     hints = _errors(text)
     assert hints, "the text is refused"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_nats.protocol import answers
+from tests.support.together import together
 
 REPLIES = [b"_INBOX.a.7", b"_INBOX.a.8", b"_INBOX.a.70"]
 
@@ -21,7 +22,7 @@ def test_acks_are_counted_by_their_subjects() -> None:
     assert answers.counted(bytearray(one), REPLIES[:1]) == ([1], len(one))
 
 
-@pytest.mark.parametrize("left", range(1, len(ack(REPLIES[0]))))
+@together("left", range(1, len(ack(REPLIES[0]))))
 def test_an_ack_that_is_not_whole_is_left(left: int) -> None:
     whole = ack(REPLIES[0], 12)
     part = ack(REPLIES[1], 3)[:left]

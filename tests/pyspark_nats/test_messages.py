@@ -8,6 +8,7 @@ import pytest
 
 from pyspark_nats.protocol import frames
 from pyspark_nats.source import messages
+from tests.support.together import together
 
 COUNT = 400
 FIRST_NS = 1_764_000_000_123_456_789
@@ -58,8 +59,8 @@ def test_other_forms_are_read_one_word_after_the_other(prefix: str, suffix: str,
     assert pending == 1
 
 
-@pytest.mark.parametrize("at", range(19))
-@pytest.mark.parametrize("other", "/:a.")
+@together("at", range(19))
+@together("other", "/:a.")
 def test_a_time_with_another_character_is_not_read_in_bulk(at: int, other: str) -> None:
     time = "1764000000123456789"
     wrong = time[:at] + other + time[at + 1 :]

@@ -16,6 +16,7 @@ from mesh.receiver.types import column_values
 from tests.support.cdc import MODES, Case, execute, new
 from tests.support.conversions import AppRefusedError, EventRefusedError, Sample, cells, check
 from tests.support.databases import has_xml
+from tests.support.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -354,7 +355,7 @@ _READ = [
 ]
 
 
-@pytest.mark.parametrize(("server", "kind", "column", "cell"), _READ)
+@together(("server", "kind", "column", "cell"), _READ)
 def test_rows_are_read_as_the_table_says(
     server: str, kind: str, column: str, cell: ConversionCell
 ) -> None:

@@ -10,8 +10,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import pytest
-
 from mesh.clock import SystemClock
 from mesh.connect import registry
 from mesh.connect.access import access_of
@@ -22,6 +20,7 @@ from mesh.receiver.checking import bound_app, check_app
 from mesh.receiver.environment import HostEnvironment
 from mesh.settings import ReceiverSettings, SecretSettings, Settings
 from tests.support.paths import ROOT
+from tests.support.together import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -371,10 +370,10 @@ def text_of(one: Row, value: str, root: Path) -> str:
     )
 
 
-@pytest.mark.parametrize("one", list(rows()), ids=str)
+@together("one", list(rows()), ids=str)
 def test_what_is_closed_is_refused(one: Row, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    root.mkdir()
+    root.mkdir(exist_ok=True)
     (root / "key").write_text("key")
     settings = Settings(
         receiver=ReceiverSettings(file_roots=str(root)),
