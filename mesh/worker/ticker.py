@@ -46,6 +46,8 @@ _REPORT_S: Final = 1.0
 #: Interval of marker renewals, so that the stream's ``max_age`` doesn't remove the marker.
 _REFRESH_S: Final = 600.0
 _TIMEOUT_S: Final = 5.0
+#: Distance of the clock from the last event that is reported; those of workers differ by less.
+_BEHIND_MS: Final = 10_000
 #: Markers after which the older ones are purged.
 _MARKERS_MAX: Final = 256
 #: Error code: the last message on a subject is not the expected one.
@@ -165,13 +167,25 @@ class Ticker:
                 self._ticks += len(due)
                 written_s = now_s
             if now_s - reported_s >= _REPORT_S:
-                self._say(InstanceState.RUNNING)
+                self._say_whether_late(marker)
                 reported_s = now_s
             if not due:
                 left_s = _REPORT_S
                 if next_ms is not None:
                     left_s = min(left_s, (next_ms - self._clock.wall_ms()) / 1000)
                 await self._wait(left_s)
+
+    def _say_whether_late(self, marker: _Marker) -> None:
+        """Report that it runs, or that it waits for a clock that was set back."""
+        behind_ms = marker.position - self._clock.wall_ms()
+        if behind_ms < _BEHIND_MS:
+            self._say(InstanceState.RUNNING)
+            return
+        error = (
+            f"the worker's clock is {behind_ms // 1000} s behind the last event: a clock was "
+            "ahead, or this one was set back; the trigger continues at its next time"
+        )
+        self._say(InstanceState.RETRYING, error, behind_ms / 1000)
 
     async def _wait(self, seconds: float) -> None:
         """Wait for a stop request, for at most ``seconds``."""

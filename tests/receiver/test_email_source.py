@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import imaplib
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -328,6 +329,48 @@ async def test_a_large_folder_is_searched_in_parts(
         await read(stage, 6, 8, 9)
         await asyncio.to_thread(dovecot.put, "parts", mail("a", '{"n":10}'))
         await read(stage, 6, 8, 9, 10)
+
+
+@pytest.mark.nats
+@pytest.mark.parametrize("action", ["DELETE", "MOVE', folder.to.move='Done"])
+async def test_a_server_without_uidplus_removes_no_message_of_others(
+    nats_server: NatsServer, dovecot: Mailboxes, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    capability = imaplib.IMAP4.capability
+
+    def old(client: imaplib.IMAP4) -> Any:
+        status, (words, *_) = capability(client)
+        return status, [words.replace(b"UIDPLUS", b"").replace(b" MOVE", b"")]
+
+    monkeypatch.setattr(imaplib.IMAP4, "capability", old)
+    user = f"shared-{action[:4]}"
+
+    await asyncio.to_thread(dovecot.put, user, *(mail("a", f'{{"n":{n}}}') for n in (1, 2)))
+    await asyncio.to_thread(dovecot.flags, user, "Done")
+    more = f", search.term='subject:a', action.after.processed='{action}'"
+    async with staged(nats_server.url, app(dovecot, user, more), access(dovecot)) as stage:
+        stage.start("receiver-S")
+        await read(stage, 1, 2)
+
+        async def both_removed() -> bool:
+            return await asyncio.to_thread(dovecot.flags, user) == []
+
+        await stage.until("that both are removed", both_removed)
+
+        def mark() -> None:
+            # Somebody decides about a message, and may decide otherwise.
+            with dovecot.client(user) as client:
+                client.append("INBOX", r"(\Deleted)", "", mail("z", "of others"))
+
+        await asyncio.to_thread(mark)
+        await asyncio.to_thread(dovecot.put, user, mail("a", '{"n":3}'))
+
+        async def all_marked() -> bool:
+            found = await asyncio.to_thread(dovecot.flags, user)
+            return len(found) == 2 and all("Deleted" in one for one in found)
+
+        await read(stage, 1, 2, 3)
+        await stage.until("that both are marked", all_marked)
 
 
 def test_a_search_term_has_headers_and_texts() -> None:

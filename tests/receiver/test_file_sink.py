@@ -130,6 +130,18 @@ def test_a_file_is_rolled_by_the_age_of_its_first_payload(tmp_path: Path) -> Non
     assert files(tmp_path) == {"out-000001.txt": "a\nb\n", "out.txt": "c\n"}
 
 
+def test_a_clock_that_was_set_back_delays_a_roll_by_one_interval_at_most(tmp_path: Path) -> None:
+    sink = opened(tmp_path, roll_interval="1 hour")
+    written(sink, "a")
+    assert sink.state is not None
+    # As if the clock had been a day ahead then.
+    ahead = {**sink.state, "since": sink.state["since"] + 86_400_000}
+    again = opened(tmp_path, ahead, roll_interval="1 hour")
+    written(again, "b")
+    assert again.state is not None
+    assert again.state["since"] < sink.state["since"] + 3_600_000
+
+
 def test_events_whose_path_is_not_open_are_refused_and_a_failed_write_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import aiomqtt
 import pytest
 
-from mesh.connect.contract import Batch, Context, UnavailableError
+from mesh.connect.contract import Batch, Context, Record, UnavailableError
 from mesh.receiver.types import arrivals
 from mesh.receiver.types.mqtt import MqttSink, MqttSource, client_of
 from tests.support.connectors import staged
@@ -179,6 +179,42 @@ async def test_a_topic_that_the_broker_refuses_is_told(tmp_path: Path) -> None:
             await source.open(Context("a", "s", {**own, "topic": "open/+"}), None)
         finally:
             await source.close()
+
+
+@pytest.mark.parametrize(
+    ("version", "limit", "reason"),
+    [
+        ("5", "message_size_limit 1000", "too large for the broker"),
+        ("5", "max_packet_size 1000", "the broker takes 1000"),
+        ("3.1.1", "max_packet_size 1000", "too large for the broker"),
+    ],
+)
+async def test_a_message_above_a_limit_of_the_broker_is_refused_alone(
+    tmp_path: Path, version: str, limit: str, reason: str
+) -> None:
+    with broker(tmp_path, more=f"{limit}\n") as url:
+        options = {"url": url, "topic": "t", "mqtt.version": version}
+        outcomes: list[str | None] = []
+        left = [Record("1", b"a"), Record("2", b"x" * 2000), Record("3", b"b" * 900)]
+        sink = MqttSink()
+        for _ in range(10):
+            await sink.open(Context("A", "T", options, instance="A-1"), None)
+            try:
+                outcomes += await sink.write(left)
+                left = []
+            except UnavailableError as error:
+                # As the outbox does: it opens the sink again for what has no outcome.
+                done = error.outcomes
+                outcomes += [done[at] for at in sorted(done)]
+                left = [one for at, one in enumerate(left) if at not in done]
+            finally:
+                await sink.close()
+            if not left:
+                break
+    assert not left
+    (refused,) = [one for one in outcomes if one is not None]
+    assert reason in refused
+    assert len(outcomes) == 3
 
 
 def test_a_broker_that_is_away_is_waited_for_and_another_kind_of_url_refused() -> None:

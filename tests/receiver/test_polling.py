@@ -10,7 +10,7 @@ import orjson
 import pytest
 import sqlalchemy as sa
 
-from mesh.connect.contract import NodeAccess
+from mesh.connect.contract import NodeAccess, UnavailableError
 from mesh.receiver.types.polling import Polling
 from mesh.store.engine import engine_of
 from mesh.testing.connectors import ConnectorScenario, Stage, conform
@@ -71,6 +71,30 @@ def test_an_infinite_position_is_not_the_beginning_again(tmp_path: Path) -> None
         later = Polling(sa, connection, options)
         later.begin(position)
         assert later.read() is None
+
+
+def test_a_value_that_no_position_can_have_is_named_after_the_rows_before_it(
+    tmp_path: Path,
+) -> None:
+    database = databases.new_database(None, tmp_path, "large")
+    execute(database, "create table t (at text, n integer)", "insert into t values ('a', 1)")
+    options = {"table.name": "t", "polling.column": "at"}
+    with engine_of(database.database).connect() as connection:
+        polling = Polling(sa, connection, options)
+        assert polling.begin({}) == {"last": "a"}
+        execute(
+            database,
+            "insert into t values ('b', 2), ('c', 3), ('c' || hex(zeroblob(300000)), 4), ('d', 5)",
+        )
+        batch = polling.read()
+        assert batch is not None
+        assert [json.loads(payload)["n"] for payload in batch.payloads] == [2, 3]
+        with pytest.raises(UnavailableError, match='column "at" has a value of 600003 bytes'):
+            polling.read()
+        execute(database, "delete from t where n = 4")
+        batch = polling.read()
+        assert batch is not None
+        assert [json.loads(payload)["n"] for payload in batch.payloads] == [5]
 
 
 @pytest.mark.parametrize("limit_s", [-1, 0])

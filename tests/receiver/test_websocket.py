@@ -83,3 +83,36 @@ async def test_a_sink_whose_server_goes_away_is_opened_again() -> None:
         assert lost.value.is_lost
         await sink.close()
     assert got == ["a", b"\xff"]
+
+
+async def test_a_message_that_is_too_large_for_the_server_is_refused_alone() -> None:
+    got: list[int] = []
+
+    async def serve(connection: Any) -> None:
+        async for message in connection:
+            size = len(message)
+            got.append(size)
+
+    async with websockets.asyncio.server.serve(
+        serve, "127.0.0.1", 0, max_size=100_000, compression=None
+    ) as server:
+        (port,) = {one.getsockname()[1] for one in server.sockets}
+        sink = WebSocketSink()
+        await sink.open(Context("A", "T", {"url": f"ws://127.0.0.1:{port}/"}), None)
+        sizes = [10, 200_000, 20, 100_001, 100_000]
+        outcomes = await sink.write([Record(str(n), b"x" * n) for n in sizes])
+        assert outcomes == [
+            None,
+            "a message of 200000 bytes is too large for the server",
+            None,
+            "a message of 100001 bytes is too large for the server",
+            None,
+        ]
+        # Those before the first large one may come twice: nothing says that they have arrived.
+        assert got[-3:] == [10, 20, 100_000]
+        assert await sink.write([Record("6", b"x" * 30)]) == [None]
+        alone = await sink.write([Record("7", b"x" * 200_000)])
+        assert alone == ["a message of 200000 bytes is too large for the server"]
+        assert await sink.write([Record("8", b"x" * 40_000)]) == [None]
+        assert got[-1] == 40_000
+        await sink.close()

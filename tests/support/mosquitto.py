@@ -31,12 +31,13 @@ def listens(port: int) -> bool:
 
 @contextlib.contextmanager
 def broker(
-    directory: Path, tls: Mapping[str, str] | None = None, readable: str = ""
+    directory: Path, tls: Mapping[str, str] | None = None, readable: str = "", more: str = ""
 ) -> Iterator[str]:
     """The URL of a broker on a free port; anybody may do anything there.
 
     With ``tls``, the paths of ``cert`` and ``key``, clients need a certificate of ``cert``; with
-    ``readable`` they may do nothing but subscribe to that topic.
+    ``readable`` they may do nothing but subscribe to that topic.  ``more``: lines of the
+    configuration.
     """
     binary = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
     if binary is None:
@@ -45,7 +46,7 @@ def broker(
     configuration = directory / "mosquitto.conf"
     configuration.write_text(
         f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nuser root\n"
-        "max_queued_messages 0\nmax_inflight_messages 0\n"
+        f"max_queued_messages 0\nmax_inflight_messages 0\n{more}"
     )
     if tls is not None:
         with configuration.open("a") as file:

@@ -194,6 +194,31 @@ async def test_a_marker_that_is_none_ends_no_trigger(nats_server: server.NatsSer
         await asyncio.to_thread(running.join)
 
 
+async def test_a_trigger_that_waits_for_a_clock_that_was_set_back_says_so(
+    nats_server: server.NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mesh.worker.ticker._REPORT_S", 0.01)
+    async with stage_of(nats_server) as stage:
+        running = stage.ticker("Often", 1)
+        running.start()
+        await stage.state(InstanceState.RUNNING, 1)
+        stage.clock.now_ms += 100
+        await stage.times("Often", 1)
+        stage.clock.now_ms -= 3_600_000
+        await stage.state(InstanceState.RETRYING, 1)
+        late = stage.reports[-1]
+        assert late.error is not None
+        assert "clock is 3600 s behind the last event" in late.error
+        assert late.retry_at_ms == START_MS + 100
+        # No time has two events.
+        stage.reports.clear()
+        stage.clock.now_ms += 3_600_100
+        assert await stage.times("Often", 2) == [START_MS + 100, START_MS + 200]
+        await stage.state(InstanceState.RUNNING, 1)
+        running.stop()
+        await asyncio.to_thread(running.join)
+
+
 async def test_start_fires_once_and_cron_by_the_calendar(nats_server: server.NatsServer) -> None:
     async with stage_of(nats_server) as stage:
         for epoch in (1, 2):

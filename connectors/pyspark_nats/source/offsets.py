@@ -110,6 +110,8 @@ class StreamWatch:
                 low = max(low, self._sequence_before(name, bounds.first_ms, high))
             if bounds.last_ms is not None:
                 high = min(high, self._sequence_before(name, bounds.last_ms + 1, high))
+            # After the last message there is none to read, and none that was lost.
+            low = min(low, end[name]["sequence"])
             first[name] = start[name] | {"sequence": max(low, start[name]["sequence"])}
             last[name] = end[name] | {"sequence": high}
         return first, last

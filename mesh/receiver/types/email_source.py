@@ -84,6 +84,8 @@ class EmailSource:
         self._last = int(stored.get("uid") or 0)
         #: UIDs of messages whose action may not be done.
         self._undone: list[int] = list(stored.get("last") or ())
+        #: UIDs of messages that this source has marked as deleted.
+        self._marked: set[int] = set()
 
     async def check(self, context: Context) -> None:
         """Log in, and look at the folder."""
@@ -242,9 +244,17 @@ class EmailSource:
             if self._action == "MOVE":
                 _done(client.uid("COPY", of, quoted(str(self._options["folder.to.move"]))))
             _done(client.uid("STORE", of, "+FLAGS.SILENT", _DELETED))
-            # Without UIDPLUS, what others have marked goes as well.
-            _done(client.uid("EXPUNGE", of) if "UIDPLUS" in self._can else client.expunge())
+            self._marked.update(self._undone)
+            if "UIDPLUS" in self._can:
+                _done(client.uid("EXPUNGE", of))
+            elif not self._marked_by_others(client):
+                _done(client.expunge())
         self._undone = []
+
+    def _marked_by_others(self, client: imaplib.IMAP4) -> bool:
+        """Whether others have marked messages as deleted, which would go as well."""
+        marked = b" ".join(one for one in _done(client.uid("SEARCH", "DELETED")) if one)
+        return not set(map(int, marked.split())) <= self._marked
 
 
 def _done(answer: tuple[str, Sequence[Any]]) -> Sequence[Any]:

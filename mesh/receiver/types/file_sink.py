@@ -428,7 +428,11 @@ class OneFile:
     def _is_full(self) -> bool:
         if not self._length:
             return False
-        age_ms = self._clock.wall_ms() - (self._since_ms or self._clock.wall_ms())
+        now_ms = self._clock.wall_ms()
+        if self._since_ms is not None and self._since_ms > now_ms:
+            # The clock was set back.
+            self._since_ms = now_ms
+        age_ms = now_ms - (self._since_ms or now_ms)
         is_old = 0 < self._age_ms_max <= age_ms
         return is_old or 0 < self._size_max <= self._length
 

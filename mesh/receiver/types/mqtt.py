@@ -17,7 +17,7 @@ from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.extras import library
 from mesh.processes.signals import end
 from mesh.receiver.access import check_url, words
-from mesh.receiver.outcomes import outcomes_of
+from mesh.receiver.outcomes import TRIES_ALONE, outcomes_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals
 
@@ -37,6 +37,10 @@ _IN_FLIGHT: Final = 200
 _HEAD: Final = 32
 #: Answers after which the same message may be taken: its number is in use, and a quota.
 _AGAIN: Final = (0x91, 0x97)
+#: Answers to the message itself, whatever its topic: its packet is too large, its payload invalid.
+_OF_MESSAGE: Final = (0x95, 0x99)
+#: Payloads of which each broker takes packets, bytes.
+_PACKET_MIN: Final = 256
 #: Reason codes from there on are failures.
 _REFUSED: Final = 0x80
 _PORTS: Final = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883, "tls": 8883}
@@ -180,6 +184,10 @@ def _payload(message: Message) -> bytes:
     return bytes(payload or b"")
 
 
+class _LostError(UnavailableError):
+    """The connection was lost while a message waited for its acknowledgement."""
+
+
 class MqttSink:
     """See ``mesh.connect.contract.Sink``."""
 
@@ -187,6 +195,10 @@ class MqttSink:
 
     def __init__(self) -> None:
         self._client: Client | None = None
+        #: Whether the connection was lost during the last write: then messages are sent alone.
+        self._was_lost = False
+        #: Key of the message that was sent alone when it was lost last, and how often.
+        self._suspect = ("", 0)
 
     async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Connect."""
@@ -212,9 +224,10 @@ class MqttSink:
             connected(*arguments)
 
         def lost(*arguments: Any) -> None:
+            self._was_lost = self._was_lost or bool(self._waiting)
             for waiting in self._waiting.values():
                 if not waiting.done():
-                    waiting.set_exception(UnavailableError("the connection is lost"))
+                    waiting.set_exception(_LostError("the connection is lost"))
             disconnected(*arguments)
 
         inner.on_connect, inner.on_disconnect = greeted, lost
@@ -226,14 +239,36 @@ class MqttSink:
         await _check(context)
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
-        """Publish in order; with a quality of service, wait for the acknowledgements."""
+        """Publish in order; with a quality of service, wait for the acknowledgements.
+
+        Brokers end the connection at a packet that is too large for them, and most don't say why.
+        So after a loss each message is sent alone, and one at which it is lost again and again is
+        refused.
+        """
         outcomes: list[str | None] = []
-        for first in range(0, len(records), _IN_FLIGHT):
-            some = records[first : first + _IN_FLIGHT]
+        at_once = 1 if self._was_lost else _IN_FLIGHT
+        for first in range(0, len(records), at_once):
+            some = records[first : first + at_once]
             results = await asyncio.gather(*map(self._publish, some), return_exceptions=True)
+            if at_once == 1 and isinstance(results[0], _LostError) and self._is_refused(some[0]):
+                outcomes.append(
+                    f"a message of {len(some[0].payload)} bytes seems to be too large for the "
+                    "broker, which ends the connection at it"
+                )
+                # The others need another connection.
+                rest = [_LostError("the connection is lost")] * (len(records) - first - 1)
+                return outcomes_of([*outcomes, *rest], is_lost=True)
             # The client does not connect again.
             outcomes = outcomes_of([*outcomes, *results], is_lost=True)
+        self._was_lost = False
         return outcomes
+
+    def _is_refused(self, record: Record) -> bool:
+        """Whether the connection was lost often enough while a message was sent alone."""
+        key, losses = self._suspect
+        losses = losses + 1 if key == record.key else 1
+        self._suspect = record.key, losses
+        return losses >= TRIES_ALONE and len(record.payload) >= _PACKET_MIN
 
     async def _publish(self, record: Record) -> str | None:
         assert self._client is not None
@@ -275,7 +310,8 @@ class MqttSink:
         if not code.is_failure:
             return None
         reason = f'topic "{topic[:80]}": the broker answers {code}'
-        if "topic" in record.options and code.value not in _AGAIN:
+        is_of_topic = "topic" in record.options and code.value not in _AGAIN
+        if is_of_topic or code.value in _OF_MESSAGE:
             return reason
         raise UnavailableError(reason)
 

@@ -11,6 +11,8 @@ import math
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
+
 from mesh.clock import SystemClock
 from mesh.connect.contract import Batch, Options, UnavailableError
 from mesh.connect.extras import library
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from mesh.model.values import EventValues, JsonMapping, Row
 
 _ROWS: Final = 2000
+#: Bytes of a value in a position, which is one message.
+_VALUE_MAX: Final = 500_000
 #: Types of PostgreSQL by their number: int8, int2, int4.
 _PG_WHOLE: Final = (20, 21, 23)
 _MYSQL_WHOLE: Final = ("tinyint", "smallint", "mediumint", "int", "bigint")
@@ -264,7 +268,7 @@ class Polling:
             column = self._column
             rest = f"where {column} is not null order by {column} desc limit 1"
             with self._connection.begin():
-                rows = self._table.find(rest)
+                rows = self._before_large(self._table.find(rest))
             self._last = self._position(rows[0]) if rows else None
         return {"last": stored(self._last)}
 
@@ -293,6 +297,7 @@ class Polling:
                 rows = [row for row in rows if row[self._at] != last] + list(same)
         if self._waits:
             rows = self._without_gap(rows)
+        rows = self._before_large(rows)
         if not rows:
             return None
         self._last = self._position(rows[-1])
@@ -321,11 +326,37 @@ class Polling:
             self._gap_s, last = None, value
         return rows
 
+    def _before_large(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """The rows before the first whose value no position can have.
+
+        Raises:
+            UnavailableError: it is the first row.
+        """
+        for at, row in enumerate(rows):
+            raw = row[self._at]
+            # No text is six times as long in a position.
+            if not isinstance(raw, str | bytes | Unreadable) or _length(raw) <= _VALUE_MAX // 6:
+                continue
+            size = len(orjson.dumps(stored(self._position(row))))
+            if size <= _VALUE_MAX:
+                continue
+            if at:
+                return rows[:at]
+            raise UnavailableError(
+                f'column "{self._name}" has a value of {size} bytes, and a position has '
+                f"{_VALUE_MAX} at most: delete the row, or choose another polling.column"
+            )
+        return rows
+
     def committed(self, position: JsonMapping) -> None:
         """See ``ChangeReader``; the database knows nothing of it."""
 
     def close(self) -> None:
         """See ``ChangeReader``."""
+
+
+def _length(raw: str | bytes | Unreadable) -> int:
+    return len(raw.octets if isinstance(raw, Unreadable) else raw)
 
 
 def _octets_of(value: Any) -> object:

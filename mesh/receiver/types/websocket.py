@@ -30,6 +30,10 @@ _WAITING: Final = 10_000
 #: Connections of one server.
 _CONNECTIONS_MAX: Final = 1000
 
+#: Status with which a peer closes a connection at a message that is too large for it (RFC 6455).
+_TOO_BIG: Final = 1009
+#: Bytes from which on a server may have such a limit.
+_LARGE: Final = 16 << 10
 #: Bytes of one message.
 _SIZE_MAX: Final = 1 << 20
 
@@ -72,26 +76,78 @@ class WebSocketSink:
 
     async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Connect."""
+        self._context = context
         self._connection = await connected(context)
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
-        """Send the payloads, texts as text messages; nothing says whether they have arrived."""
+        """Send the payloads, texts as text messages; nothing says whether they have arrived.
+
+        A large one is followed by a ping: the server answers it after the message, or closes the
+        connection if the message is too large for it.  Then each is sent alone, to find which one.
+        """
         closed = library("websockets.exceptions", "websocket").ConnectionClosed
-        for record_payload in payloads_of(records):
-            payload: bytes | str = record_payload
-            with contextlib.suppress(UnicodeDecodeError):
-                payload = record_payload.decode()
-            try:
-                await self._connection.send(payload)
-            except closed as error:
+        payloads = payloads_of(records)
+        try:
+            for payload in payloads:
+                await self._send(payload)
+            if max(map(len, payloads), default=0) >= _LARGE:
+                await self._ping()
+        except closed as error:
+            if _close_code(error) != _TOO_BIG:
                 raise UnavailableError(str(error), is_lost=True) from error
+            return await self._one_by_one(payloads)
         return [None] * len(records)
+
+    async def _send(self, payload: bytes) -> None:
+        text: bytes | str = payload
+        with contextlib.suppress(UnicodeDecodeError):
+            text = payload.decode()
+        await self._connection.send(text)
+
+    async def _ping(self) -> None:
+        """Wait until the server has taken what was sent before."""
+        try:
+            async with asyncio.timeout(_CALL_S):
+                await (await self._connection.ping())
+        except TimeoutError as error:
+            raise UnavailableError("the server answers no ping", is_lost=True) from error
+
+    async def _one_by_one(self, payloads: Sequence[bytes]) -> Sequence[str | None]:
+        closed = library("websockets.exceptions", "websocket").ConnectionClosed
+        outcomes: dict[int, str | None] = {}
+        is_open = False
+        for at, payload in enumerate(payloads):
+            try:
+                if not is_open:
+                    await self.close()
+                    self._connection = await connected(self._context)
+                is_open, outcomes[at] = True, None
+                await self._send(payload)
+                await self._ping()
+            except closed as error:
+                is_open = False
+                if _close_code(error) != _TOO_BIG:
+                    del outcomes[at]
+                    text = str(error)
+                    raise UnavailableError(text, outcomes=outcomes, is_lost=True) from error
+                outcomes[at] = f"a message of {len(payload)} bytes is too large for the server"
+            except UnavailableError as error:
+                outcomes.pop(at, None)
+                raise UnavailableError(str(error), outcomes=outcomes, is_lost=True) from error
+        if not is_open:
+            self._connection = await connected(self._context)
+        return list(outcomes.values())
 
     async def close(self) -> None:
         """Disconnect."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _close_code(error: Any) -> int | None:
+    """The status with which the peer has closed a connection; None without one."""
+    return error.rcvd.code if error.rcvd is not None else None
 
 
 def _connect(client: Any) -> Any:
