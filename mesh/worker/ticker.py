@@ -182,7 +182,7 @@ class Ticker:
             self._say(InstanceState.RUNNING)
             return
         error = (
-            f"the worker's clock is {behind_ms // 1000} s behind the last event: a clock was "
+            f"the worker's clock is {behind_ms // 1000} s earlier than the last event: a clock was "
             "ahead, or this one was set back; the trigger continues at its next time"
         )
         self._say(InstanceState.RETRYING, error, behind_ms / 1000)

@@ -208,7 +208,7 @@ async def test_a_trigger_that_waits_for_a_clock_that_was_set_back_says_so(
         await stage.state(InstanceState.RETRYING, 1)
         late = stage.reports[-1]
         assert late.error is not None
-        assert "clock is 3600 s behind the last event" in late.error
+        assert "clock is 3600 s earlier than the last event" in late.error
         assert late.retry_at_ms == START_MS + 100
         # No time has two events.
         stage.reports.clear()
