@@ -111,7 +111,7 @@ check: test
 test-ci: TIER = -m 'not long and not extended and not docker'
 test-ci: test
 
-# What `make test-ci` adds to `make test`; the latter draws a quarter of Hypothesis's examples.
+# What `make test-ci` adds to `make test`; the latter draws an eighth of Hypothesis's examples.
 test-thorough: $(STAMP)
 	$(PYTEST) -m '(thorough or hypothesis) and not long and not extended and not docker' $(ARGS)
 

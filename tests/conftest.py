@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 # One commit has one outcome: examples are drawn alike in every run, and a slow machine fails none.
 # `--hypothesis-profile=search` looks for new ones.
 settings.register_profile("same", derandomize=True, deadline=None)
-settings.register_profile("few", settings.get_profile("same"), max_examples=25)
+settings.register_profile("few", settings.get_profile("same"), max_examples=12)
 settings.register_profile("search", deadline=None, print_blob=True)
 settings.load_profile("same")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The default tier draws a quarter of the examples of each property."""
+    """The default tier draws an eighth of the examples of each property."""
     together.select(config.option.case)
     if "not thorough" in config.option.markexpr and not config.option.hypothesis_profile:
         settings.load_profile("few")

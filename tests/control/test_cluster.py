@@ -120,6 +120,7 @@ async def test_a_session_that_does_not_stop_an_instance_is_killed_for_it(cluster
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 async def test_labels_and_capacity_decide_and_what_waits_says_what_would_help(
     cluster: Cluster,
@@ -226,6 +227,7 @@ async def test_a_second_manager_of_the_same_id_is_turned_away(cluster: Cluster) 
         assert again.poll() is None
 
 
+@pytest.mark.thorough
 @pytest.mark.nats
 async def test_a_second_worker_of_the_same_name_is_turned_away(cluster: Cluster) -> None:
     cluster.manager("m1")

@@ -48,6 +48,7 @@ async def test_a_paused_app_stops_stays_and_continues(cluster: Cluster) -> None:
         )
 
 
+@pytest.mark.thorough
 async def test_a_paused_app_can_be_undeployed(cluster: Cluster) -> None:
     async with looking(cluster) as eye:
         cluster.manager("m1")

@@ -132,6 +132,7 @@ async def _scale_and_drain(browser: Browser, at: Site) -> None:
     await page.close()
 
 
+@pytest.mark.thorough
 async def test_changes_in_a_browser(nats_server: NatsServer, tmp_path: Path) -> None:
     chromium()
     (tmp_path / EVENTS).write_text("at,item,price\n2026-01-01T00:00:01Z,pen,2.5\n")

@@ -114,6 +114,7 @@ async def _worst_first(browser: Browser, at: Site) -> None:
     await page.close()
 
 
+@pytest.mark.thorough
 async def test_charts_in_a_browser(nats_server: NatsServer) -> None:
     chromium()
 

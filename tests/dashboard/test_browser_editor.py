@@ -183,6 +183,7 @@ async def _without_script(browser: Browser, at: Site) -> None:
     await context.close()
 
 
+@pytest.mark.thorough
 async def test_a_text_is_written_with_help_and_without_a_script(
     nats_server: NatsServer, rewrite: bool
 ) -> None:

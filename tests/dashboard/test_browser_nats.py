@@ -84,6 +84,7 @@ async def _worker(browser: Browser, at: Site) -> None:
     await context.close()
 
 
+@pytest.mark.thorough
 async def test_nats_and_a_worker_in_a_browser(nats_server: NatsServer) -> None:
     chromium()
 

@@ -133,6 +133,7 @@ async def _without_script(browser: Browser, at: Site) -> list[str]:
     return told
 
 
+@pytest.mark.thorough
 async def test_a_text_is_played_before_it_is_deployed(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from mesh.mapping.json_source import JsonPathSource
 from tests.support.sized import evaluated
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "path",
     [

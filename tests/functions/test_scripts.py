@@ -171,6 +171,7 @@ def test_a_function_in_javascript_returns_its_type(
     assert repr(values) == repr(expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("body", "why"),
     [

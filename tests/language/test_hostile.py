@@ -144,7 +144,7 @@ def bound_or_refused(text: str) -> tuple[MeshError, ...]:
     return ()
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", _LONG)
 def test_what_is_long_is_bound_or_refused(name: str) -> None:
     start, repeated, joint, end = _LONG[name]

@@ -101,6 +101,7 @@ insert into Lasts;
 """
 
 
+@pytest.mark.thorough
 async def test_an_array_is_one_chunk_as_it_is_live(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:

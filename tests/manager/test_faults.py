@@ -127,6 +127,7 @@ watch.ClusterView._take = fail
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.nats
 @pytest.mark.parametrize(
     ("program", "said"), [(MANAGER, "MESH-C112"), (WORKER, "ZeroDivisionError")]

@@ -111,6 +111,7 @@ sys.exit(process.main())
 """
 
 
+@pytest.mark.thorough
 async def test_a_checkpoint_is_whole_however_slowly_it_is_stored(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

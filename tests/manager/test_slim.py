@@ -32,6 +32,7 @@ async def test_a_manager_plans_and_places_without_spark(cluster: Cluster) -> Non
         assert await eye.until("placed", lambda: eye.has_some("w1"))
 
 
+@pytest.mark.thorough
 async def test_its_api_takes_an_app_without_spark(cluster: Cluster) -> None:
     import httpx
 

@@ -90,6 +90,7 @@ def _whole(text: str, log: Log, mode: ExecutionMode) -> list[Any]:
     return sorted(recorder.rows, key=lambda row: row[0])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", APPS)
 @settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(EVENT, max_size=30), data=st.data())
@@ -117,7 +118,7 @@ def _steps(count: int, seed: int = 3) -> list[Step]:
     ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", APPS)
 def test_a_name_stands_for_one_content_however_the_input_is_cut(name: str) -> None:
     seen: dict[str, pa.RecordBatch] = {}

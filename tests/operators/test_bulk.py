@@ -156,7 +156,7 @@ APPS = {
 }
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(27)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", APPS)
 def test_what_looks_at_what_others_change_does_so_in_order(name: str, seed: int) -> None:

@@ -57,6 +57,7 @@ APPS = {
 }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", APPS)
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(EVENT, max_size=30), data=st.data())
@@ -71,7 +72,7 @@ def test_cuts_and_restarts_change_nothing(name: str, steps: list[Step], data: An
     assert recorder.executor.outputs_count == len(expected)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", APPS)
 def test_a_name_stands_for_one_content_however_the_input_is_cut(name: str) -> None:
     rng = np.random.default_rng(3)

@@ -73,6 +73,7 @@ def test_an_example_gives_what_its_documentation_says(case: Case) -> None:
     assert rounded(at_once(case.app, case.log)) == case.rows
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", FOUND, ids=lambda case: case.title)
 def test_an_example_survives_a_restore_after_each_event(case: Case) -> None:
     recorder = Recorder(case.app)
@@ -164,6 +165,7 @@ MODELS = {
 PARTITIONED = "partition with (s of R) begin {} end;"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("place", ["{}", PARTITIONED])
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -192,6 +194,7 @@ def test_a_model_is_the_same_however_the_input_is_cut(
     assert sorted(recorder.rows) == sorted(whole.rows)
 
 
+@pytest.mark.thorough
 def test_models_learn_what_can_be_learned() -> None:
     rng = Random(1)
     steps = [(rng.randrange(10), round(rng.random() * 10, 1)) for _ in range(1500)]

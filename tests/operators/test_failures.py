@@ -119,7 +119,7 @@ class Driver:
         return sorted(self.found)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("app", APPS)
 def test_failed_events_have_the_same_places_however_the_input_is_cut(app: str) -> None:
     whole = Driver(app).whole()

@@ -68,6 +68,7 @@ def of_batches(run: OutputRun) -> OutputRun:
     return OutputRun(run.stream, run.position, run.time_ms, as_batch(run.rows), run.order)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", APPS)
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(EVENT, max_size=30), data=st.data())
@@ -87,6 +88,7 @@ def test_lists_and_batches_give_the_same_however_the_input_is_cut(
     assert sorted(recorder.rows, key=lambda row: row[0]) == expected
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 def test_lists_give_what_the_reference_engine_gives(case: cases.Case, taken: list[int]) -> None:
     assert cases.differences(case) == []

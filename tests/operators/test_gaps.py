@@ -129,6 +129,7 @@ def test_short_gaps_are_as_ever(name: str, drawn: list[tuple[int, str]]) -> None
     assert run(APPS[name], events, end_ms) == run(APPS[name], events, end_ms, jumps=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["snapshot", "absence", "absence by key"])
 def test_a_year_between_two_events_makes_few_rows(name: str) -> None:
     events = [(1_000, "a"), (1_500, "b"), (YEAR_MS + 700, "a"), (YEAR_MS + 900, "b")]

@@ -115,7 +115,7 @@ def run(text: str, steps: list[Step], cuts: list[tuple[int, bool]]) -> list[Any]
     return recorder.rows
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("window", "select", "is_partitioned"), CASES)
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
@@ -142,7 +142,7 @@ def test_most_are_followed() -> None:
     assert not any("Batch" not in window and window != "batch()" for window, _ in refused)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("is_partitioned", [False, True])
 @pytest.mark.parametrize("window", WINDOWS)
@@ -172,6 +172,7 @@ def test_a_name_stands_for_one_content_however_the_input_is_cut(
         FEW_GROUPS.stop()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("way", ["insert into O", "insert all events into O"])
 @pytest.mark.parametrize("key", ["k", "s", "s, k"])
 def test_groups_that_have_left_the_window_are_dropped(

@@ -69,7 +69,7 @@ def recorder_of(text: str) -> Recorder:
     return recorder
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", APPS)
 @settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(_EVENT, max_size=25), data=st.data())

@@ -59,7 +59,7 @@ def batches(text: str, rows: int) -> Iterator[tuple[Executor, InputRun]]:
         yield executor, run
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", APPS)
 def test_a_small_batch_writes_little_of_a_large_state(name: str) -> None:
     known: set[str] = set()

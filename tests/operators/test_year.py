@@ -23,6 +23,7 @@ def expected() -> expectations.Expectations:
     return expectations.load(CASES)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("batch_rows", [1000, 26_115])
 def test_the_year_equals_the_reference_engine(
     batch_rows: int, expected: expectations.Expectations

@@ -95,6 +95,7 @@ def test_a_stream_does_not_wait_for_the_acks_of_others(
         assert broker.marker(stream, "p").position == exactly_once._ROWS_MAX
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.nats
 @pytest.mark.parametrize("count", [1, 500, 1000])
 def test_messages_between_rows_and_their_marker_change_nothing(
@@ -203,7 +204,7 @@ def test_a_replaced_writer_is_stopped_between_its_batches(broker: Any, publisher
     assert numbers(broker) == list(range(30_000))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.nats
 @pytest.mark.parametrize("acks", [0, 1, 2, 3, 7, 30, 59, 60])
 def test_lost_answers_neither_lose_nor_double(

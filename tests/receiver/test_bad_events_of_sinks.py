@@ -73,6 +73,7 @@ def _rows() -> list[Any]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", _rows())
 async def test_a_bad_event_is_recorded_and_the_others_arrive_once(
     nats_server: NatsServer, request: pytest.FixtureRequest, name: str

@@ -75,6 +75,7 @@ def outcomes(mapper: Any, payloads: list[bytes]) -> list[Any]:
     return made
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("kind", "options", "attributes", "are_rows"),
     [

@@ -124,6 +124,7 @@ VERSIONED = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", VERSIONED)
 def test_the_history_of_a_versioned_table_is_no_change(
     mariadb: DatabaseServer, tmp_path: Path, kind: str

@@ -157,6 +157,7 @@ async def test_lines_that_are_no_replies_are_passed_over(
     await children.kill()
 
 
+@pytest.mark.thorough
 async def test_a_host_that_can_not_be_started_is_tried_again(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

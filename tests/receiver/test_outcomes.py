@@ -112,6 +112,7 @@ async def publish(stage: Stage, *numbers: int) -> None:
     await stage.js.publish("mesh.Out.T", lines)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.nats
 @pytest.mark.parametrize("kind", [PlainSink, SingleSink, StateSink, PositionSink])
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ async def test_each_type_is_written_by_its_text(database: TestDatabase) -> None:
         assert same == [(2, 1)], declared
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("declared", "value", "expected"),
     [

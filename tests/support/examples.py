@@ -13,5 +13,5 @@ _FEWEST: Final = 3
 
 
 def examples(count: int) -> int:
-    """``count`` in `make test-ci`, a quarter of it in the default tier, but at least three."""
+    """``count`` in `make test-ci`, an eighth of it in the default tier, but at least three."""
     return max(min(count, _FEWEST), count * min(settings().max_examples, _ALL) // _ALL)

@@ -28,6 +28,7 @@ PLAIN = (
 INSIDE = f"partition with (k of Q, k of S) begin {PLAIN}; end"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("query", [PLAIN, INSIDE], ids=["plain", "in a partition"])
 @pytest.mark.parametrize("parallel", ["", ", parallel='2'"], ids=["one", "several"])
 def test_the_text_null_fails_where_a_part_of_its_group_would_be_found(

@@ -12,6 +12,7 @@ from tests.support.join_kinds import KINDS
 from tests.support.joins import DEFINITIONS, Row, random_steps, run
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(12))
 def test_the_native_join_finds_what_looking_into_windows_finds(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from tests.support.joins import DEFINITIONS, random_steps, run
 WINDOWS = ("length(3)", "time(50)", "timeLength(80, 4)", "lengthBatch(2)", "timeBatch(40)")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(24))
 def test_a_join_puts_out_the_same_however_it_is_driven(seed: int) -> None:
     rnd = random.Random(seed)

@@ -91,6 +91,7 @@ EVALUATIONS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", EVALUATIONS)
 def test_many_events_ask_python_at_once(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []

@@ -53,6 +53,7 @@ APPS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", APPS)
 @settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(EVENT, max_size=30), data=st.data())

@@ -54,7 +54,7 @@ def _run(case: driver.Case, cuts: list[int] | None, *, restores: bool = False) -
     return _table(driver.drive(window, case, cuts, restores=restores))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_it_does_not_matter_how_the_input_is_cut(name: str) -> None:
     rng = random.Random(name)
@@ -67,7 +67,7 @@ def test_it_does_not_matter_how_the_input_is_cut(name: str) -> None:
             assert _run(case, cuts) == whole, case.app
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_a_restored_window_goes_on_as_if_nothing_had_been(name: str) -> None:
     rng = random.Random(name)
@@ -79,7 +79,7 @@ def test_a_restored_window_goes_on_as_if_nothing_had_been(name: str) -> None:
         assert _run(case, cuts, restores=True) == whole, case.app
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_pieces_of_a_name_are_the_same_however_the_input_is_cut(name: str) -> None:
     rng = random.Random(name)
@@ -95,7 +95,7 @@ def test_pieces_of_a_name_are_the_same_however_the_input_is_cut(name: str) -> No
                     assert found.setdefault(piece, rows).equals(rows), (case.app, piece)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_each_instance_of_a_partition_has_a_window_of_its_own(name: str) -> None:
     for case in FILES[name]:
@@ -134,6 +134,7 @@ def _seen(events: EventBatch) -> list[Any]:
     return [table[0], table[1], table[5], table[7]]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", WINDOWS)
 def test_sweeping_and_forgetting_change_nothing_that_is_seen(name: str) -> None:
     for case in FILES[name][:15]:
