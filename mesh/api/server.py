@@ -198,7 +198,7 @@ class ApiServer:
         finally:
             try:
                 # A cancelled server has not been shut down.
-                await self._server.end_acceptance()
+                await self._server.abandon()
             finally:
                 self._listener.close()
                 await end(following)

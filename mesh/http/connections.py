@@ -262,6 +262,19 @@ class BoundedServer(uvicorn.Server):
         """Accept no more; before the sockets are closed, which would be an error of each."""
         await end(self._accepting)
 
+    async def abandon(self) -> None:
+        """Accept no more, close all connections, and end the requests under way.
+
+        For a server that was cancelled, and so not shut down: a request that is answered after the
+        process's main task has ended may begin a thread that keeps the process.
+        """
+        await self.end_acceptance()
+        for protocol in list(self.server_state.connections):
+            transport = getattr(protocol, "transport", None)
+            if transport is not None:
+                transport.abort()
+        await end(list(self.server_state.tasks))
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no more, and complete the requests under way."""
         await self.end_acceptance()

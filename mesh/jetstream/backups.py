@@ -7,6 +7,7 @@ description is a key of the bucket ``mesh_backups``, written last, so that no ba
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ from mesh.jetstream.blob_store import BlobMissingError
 from mesh.jetstream.manifests import stored_manifest
 from mesh.model import codec, names
 from mesh.model.backup import Backup, BackupRecord, PartBackup, StreamCut
+from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
     from mesh.jetstream.blob_store import BlobStore
     from mesh.model.cluster import AppRecord
 
+log = logging.getLogger(__name__)
+
 _WHOLE: Final = "backup.json"
+#: Format of the time in a revision, before its milliseconds.
+_REVISION: Final = "%Y%m%dT%H%M%S"
 #: Most reads of a snapshot that a newer one replaces meanwhile.
 _TRIES: Final = 20
 
@@ -97,7 +103,27 @@ async def list_backups(client: Client, app: str) -> list[BackupRecord]:
     # The first backup makes the bucket.
     js, prefix = client.jetstream(), names.backup_key(app, "")
     entries = await kv.entries(js, names.BACKUPS_BUCKET, prefix)
-    return [codec.decode(BackupRecord, one.data or b"") for one in entries.values()]
+    found = []
+    for key, one in entries.items():
+        try:
+            found.append(codec.decode(BackupRecord, one.data or b""))
+        except MeshError as error:
+            extra = fields(key=key, error=error)
+            log.warning("description of a backup can't be read", extra=extra)
+            found += _of_key(app, key.removeprefix(prefix))
+    return found
+
+
+def _of_key(app: str, revision: str) -> list[BackupRecord]:
+    """The description of a backup by its key alone, whose contents may be whole; none for others.
+
+    Otherwise the newest backup would be an older one, or no backup could be listed or deleted.
+    """
+    try:
+        at = datetime.strptime(f"{revision}000+0000", f"{_REVISION}-%f%z")
+    except ValueError:
+        return []
+    return [BackupRecord(app, revision, round(at.timestamp() * 1000), "", 0, 0)]
 
 
 async def read(pieces: BlobStore, of: BackupRecord) -> Backup:
@@ -195,7 +221,7 @@ async def _copy_part(
 
 def _revision(at_ms: int) -> str:
     at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return f"{at:%Y%m%dT%H%M%S}-{at_ms % 1000:03d}"
+    return f"{at:{_REVISION}}-{at_ms % 1000:03d}"
 
 
 def _prefix(app: str, revision: str) -> str:

@@ -15,12 +15,15 @@ from nats.js import api
 from nats.js.errors import NotFoundError
 
 from mesh.control.journal import JournalEntry
+from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE, listen
 from mesh.model import codec, names
 from mesh.processes.signals import end
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
@@ -176,4 +179,13 @@ async def read(js: JetStreamContext, app: str) -> list[JournalEntry]:
         finally:
             with contextlib.suppress(*UNREACHABLE):
                 await subscription.unsubscribe()
-    return [codec.decode(JournalEntry, data) for _, data in sorted(entries)]
+    return list(_readable(data for _, data in sorted(entries)))
+
+
+def _readable(entries: Iterable[bytes]) -> Iterator[JournalEntry]:
+    """The entries that can be read: one of another version hides no other."""
+    for data in entries:
+        try:
+            yield codec.decode(JournalEntry, data)
+        except MeshError as error:
+            log.warning("entry of the journal can't be read", extra=fields(error=error))

@@ -188,7 +188,7 @@ class Presence:
         except UNREACHABLE as error:
             log.debug("heartbeat not read", extra=fields(error=error))
             return False
-        other = codec.decode(NodeRecord, data) if data else None
+        other = self._record_of(data)
         is_other = other is not None and other.incarnation != self.incarnation
         if other is not None and is_other and not machine.has_ended(other):
             raise membership.rejection(
@@ -196,6 +196,16 @@ class Presence:
             )
         self._revision = revision
         return True
+
+    def _record_of(self, data: bytes) -> NodeRecord | None:
+        """A stored record; None for one that can't be read, which the next heartbeat replaces."""
+        if not data:
+            return None
+        try:
+            return codec.decode(NodeRecord, data)
+        except MeshError as error:
+            log.warning("own record can't be read", extra=fields(key=self._key, error=error))
+            return None
 
 
 @dataclass

@@ -340,6 +340,10 @@ class Agent:
         except NotFoundError:
             # The bucket has lost the record; the next heartbeat is the first again.
             event = RecordRead(0, None)
+        except MeshError as error:
+            # The next heartbeat replaces it.
+            log.warning("own record can't be read", extra=fields(key=self._key, error=error))
+            event = RecordRead(message.seq or 0, None)
         except UNREACHABLE as error:
             log.debug("heartbeat not read", extra=fields(error=error))
         self._events.put_nowait(event)

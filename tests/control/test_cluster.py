@@ -11,6 +11,7 @@ import pytest
 
 from mesh.control.lifecycle import AppState
 from mesh.errors import MeshError
+from mesh.model import names
 from mesh.model.cluster import NodeRole
 from tests.support.agents import APP, MANAGER, looking
 
@@ -263,3 +264,28 @@ async def test_of_two_deploys_of_one_name_at_once_one_is_taken(cluster: Cluster)
             )
             refused = [found for found in done if isinstance(found, MeshError)]
             assert [error.code for error in refused] == ["MESH-A409"]
+
+
+@pytest.mark.nats
+async def test_a_heartbeat_that_can_not_be_read_is_replaced_and_ends_no_process(
+    cluster: Cluster,
+) -> None:
+    cluster.worker("w1")
+    cluster.manager("m1")
+    async with looking(cluster) as eye:
+        await eye.until("worker", lambda: "w1" in eye.ready())
+        await eye.until("leader", lambda: eye.leader() == "m1")
+        js = eye.service._js
+        keys = names.node_key(NodeRole.MANAGER, "m1"), names.node_key(NodeRole.WORKER, "w1")
+        for key in keys:
+            subject = f"$KV.{names.CONTROL_BUCKET}.{key}"
+            # A person has written it, or a disk has cut it.
+            for data in (b"{", b"null", b"{}"):
+                written = (await js.publish(subject, data)).seq
+
+                def is_replaced(key: str = key, written: int = written) -> bool:
+                    return eye.view.revision(names.CONTROL_BUCKET, key) > written
+
+                await eye.until(f"another heartbeat of {key}", is_replaced)
+        await eye.until("worker", lambda: "w1" in eye.ready())
+        assert eye.leader() == "m1"

@@ -322,6 +322,31 @@ async def test_an_api_that_is_cancelled_reports_no_fault(caplog: pytest.LogCaptu
     assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
 
 
+async def test_an_api_that_is_cancelled_answers_nobody_any_more() -> None:
+    """A thread that a later request begins would keep the process."""
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    class Slow(FakeService):
+        async def flows(self) -> Any:
+            asked.set()
+            try:
+                await asyncio.get_running_loop().create_future()
+            finally:
+                ended.set()
+
+    api = ApiServer(Slow().as_manager, OPEN, listen(OPEN))
+    running = asyncio.create_task(api.run())
+    async with asyncio.timeout(60):
+        kept, waiting = await Client.connect(api), await Client.connect(api)
+        assert await kept.health() == b"HTTP/1.1 200 OK"
+        waiting.writer.write(b"GET /overview HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await asked.wait()
+        await end([running])
+        assert ended.is_set()
+        await kept.until_closed()
+        await waiting.until_closed()
+
+
 def test_answers_of_kept_connections_do_not_wait_for_acks() -> None:
     listener = listen(OPEN)
     try:

@@ -63,6 +63,9 @@ async def test_an_entry_of_the_journal_that_can_not_be_stored_holds_up_no_other(
             one.note(entry)
         await one.stored()
         assert not one.tasks["journal"].done()
+        # An entry of another version, or of a person.
+        for payload in (b"{", b"null", b"{}"):
+            await js.publish(names.journal_subject("A"), payload)
         texts = [entry.text for entry in await journal.read(js, "A")]
         assert sorted(texts) == ["did not follow it", "placed", "read ?"]
         await one.stop()
