@@ -40,7 +40,8 @@ def _check_mapped(
 ) -> None:
     keys = [key for key, _ in mapped.elements]
     if None in keys and any(key is not None for key in keys):
-        raise wrong(mapped, "@attributes has elements with and without names")
+        way_out = "Give a name to all of them, as in a='$.x', or to none."
+        raise wrong(mapped, "@attributes has elements with and without names", way_out)
     names = [attribute.name for attribute in attributes]
     if None in keys:
         if len(keys) != len(names):

@@ -126,12 +126,12 @@ def _flag(annotation: Annotation, option: str) -> bool:
     return text == "true"
 
 
-def wrong_store(annotation: Annotation, message: str) -> MeshError:
-    """The error of an option of ``@store``: MESH-P240."""
+def wrong_store(annotation: Annotation, message: str, hint: str | None = None) -> MeshError:
+    """The error of an option of ``@store``: MESH-P240; without ``hint`` with that to the page."""
     return MeshError(
         "MESH-P240",
         message,
-        hint="docs/stores.md lists the options.",
+        hint=hint or "docs/stores.md lists the options.",
         position=annotation.position,
     )
 

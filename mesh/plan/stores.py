@@ -18,6 +18,7 @@ from mesh.model.stored import (
 from mesh.model.types import AttributeType
 from mesh.plan.annotations import time_in
 from mesh.plan.jdbc import database_of
+from mesh.plan.name_errors import nearest
 from mesh.plan.redis_stores import REDIS_OPTIONS, life_in, redis_in, wrong_store
 
 if TYPE_CHECKING:
@@ -62,7 +63,10 @@ def store_of(
     for key, _ in annotation.elements:
         # The seed writes the driver's class without a name.
         if key is not None and key.lower() not in allowed:
-            raise wrong_store(annotation, f'option "{key}" of @store is unknown')
+            hint = nearest(key, allowed)
+            if is_redis and key.lower() in ("host", "port"):
+                hint = "Write nodes='host:6379@password'."
+            raise wrong_store(annotation, f'option "{key}" of @store is unknown', hint)
     on_error = (annotation.get("on.error") or "RETRY").upper()
     # The reference engine waits and tries again with LOG as well.
     if on_error not in ("RETRY", "LOG", "STORE"):

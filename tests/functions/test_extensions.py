@@ -6,6 +6,7 @@ import pytest
 
 from mesh.functions.catalogue import (
     EXTENSIONS,
+    CallRefusal,
     EntryOrigin,
     Extension,
     ExtensionRole,
@@ -28,6 +29,15 @@ def test_a_kind_has_the_engines_verdict(case: RecordedCall) -> None:
 def test_every_kind_is_found_by_its_name(role: ExtensionRole) -> None:
     for name, extension in EXTENSIONS[role].items():
         assert find_extension(role, name) is extension
+
+
+@pytest.mark.parametrize("role", ExtensionRole)
+def test_a_kind_like_no_other_is_led_to_what_serves(role: ExtensionRole) -> None:
+    # The nearest name, "hbase", doesn't run.
+    found = find_extension(role, "couchbase")
+    assert isinstance(found, CallRefusal)
+    assert found.hint is not None
+    assert "Did you mean" not in found.hint
 
 
 def test_a_script_language_is_found_in_any_case() -> None:

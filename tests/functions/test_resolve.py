@@ -150,10 +150,12 @@ def test_a_stream_processor_is_called_a_stream_function() -> None:
         assert verdict.message.startswith("stream function ")
 
 
-def test_a_name_like_no_other_gets_no_hint() -> None:
+def test_a_name_like_no_other_is_led_to_the_page_and_to_a_script() -> None:
     verdict = resolve(FUNCTIONS, "qqqqq", ())
     assert isinstance(verdict, CallRefusal)
-    assert verdict.hint is None
+    assert verdict.hint is not None
+    assert "docs/siddhiql.md" in verdict.hint
+    assert "define function qqqqq[javascript]" in verdict.hint
 
 
 @pytest.mark.parametrize(

@@ -321,6 +321,46 @@ _TEXTS: Final = (
         "partition with (k of S) begin from S select k insert into O; end;",
     ),
     (
+        (
+            "@source(type='inMemory', topic='t', @map(type='json', @attributes('$.k', v='$.v'))) "
+            "define stream X (k string, v int); from X select k insert into O;"
+        ),
+        "or to none",
+        (
+            "@source(type='inMemory', topic='t', @map(type='json', @attributes('$.k', '$.v'))) "
+            "define stream X (k string, v int); from X select k insert into O;"
+        ),
+    ),
+    (
+        (
+            "@store(type='redis', host='h', port='6379') @PrimaryKey('k') "
+            "define table T (k string, v int); from R insert into T;"
+        ),
+        "nodes='host:6379@password'",
+        (
+            "@store(type='redis', nodes='h:6379') @PrimaryKey('k') "
+            "define table T (k string, v int); from R insert into T;"
+        ),
+    ),
+    (
+        "from S#window.expression('count() <= 5') select k insert into O;",
+        "length(5)",
+        "from S#window.length(5) select k insert into O;",
+    ),
+    (
+        "from S#window.expressionBatch('last.v - first.v < 5') select k insert into O;",
+        "timeBatch(1 min)",
+        "from S#window.timeBatch(1 min) select k insert into O;",
+    ),
+    (
+        "from S select geocode(k) as y insert into O;",
+        "define function geocode[javascript]",
+        (
+            "define function geocode[javascript] return string { return data[0]; }; "
+            "from S select geocode(k) as y insert into O;"
+        ),
+    ),
+    (
         "from S select acme:loud(k) as y insert into O;",
         "define function f[javascript]",
         "from S select str:upper(k) as y insert into O;",

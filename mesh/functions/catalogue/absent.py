@@ -28,6 +28,8 @@ _PLACE_OF_ADDRESS: Final = (
     "Use http-call with the address of a service; or a table of places, which is joined."
 )
 _USER_AGENT: Final = "Use regex:group on the header: regex:group('(Firefox|Chrome)', agent, 1)."
+_GOOGLE_STORE: Final = "Use s3 with the option endpoint: Google's store speaks its protocol."
+_ROWS: Final = "Use rdbms or redis; or leave @store out: the rows are in the state."
 #: By role and name of a source, sink, mapper or store, a sentence.
 _KINDS: Final = {
     "source jms": "ActiveMQ and Artemis speak MQTT as well: use mqtt. RabbitMQ: use rabbitmq.",
@@ -45,6 +47,8 @@ _KINDS: Final = {
     "source twitter": _PUBLISH,
     "source snmp": _PUBLISH,
     "source hl7": _PUBLISH,
+    "source ibmmessagehub": "IBM's hub speaks the protocol of Kafka: use kafka.",
+    "sink ibmmessagehub": "IBM's hub speaks the protocol of Kafka: use kafka.",
     "source ibmmq": "IBM MQ speaks MQTT as well: use mqtt.",
     "sink ibmmq": "IBM MQ speaks MQTT as well: use mqtt.",
     "source wso2event": _PUBLISH,
@@ -56,9 +60,9 @@ _KINDS: Final = {
     "sink snmp": _SUBSCRIBE,
     "sink hl7": _SUBSCRIBE,
     "sink slack": "Use http with the address of the webhook.",
-    "sink gcs": "Use s3 with the option endpoint: Google's store speaks its protocol.",
-    "sink google-cloud-storage": "Use s3 with the option endpoint: Google's store speaks its "
-    "protocol.",
+    "sink gcs": _GOOGLE_STORE,
+    "sink google-cloud-storage": _GOOGLE_STORE,
+    "sink googlecloudstorage": _GOOGLE_STORE,
     "sink azuredatalake": _SUBSCRIBE,
     "sink hdfs": _SUBSCRIBE,
     "source mapper binaryPassThrough": "No attribute has octets: read texts, with the mapper text; "
@@ -70,18 +74,29 @@ _KINDS: Final = {
     "source mapper hl7": "Use text with regular expressions, or xml.",
     "sink mapper hl7": "Use text with @payload.",
     "source mapper odata": "Use json with @attributes(a='$.path').",
-    "store mongodb": "Use rdbms or redis; or leave @store out: the rows are in the state.",
+    "store mongodb": _ROWS,
     "store elasticsearch": "Use rdbms; to index events there as well, a sink http.",
     "store opensearch": "Use rdbms; to index events there as well, a sink http.",
     "store solr": "Use rdbms; to index events there as well, a sink http.",
-    "store cassandra": "Use rdbms or redis; or leave @store out: the rows are in the state.",
-    "store hbase": "Use rdbms or redis; or leave @store out: the rows are in the state.",
+    "store cassandra": _ROWS,
+    "store hbase": _ROWS,
     "store hazelcast": "Leave @store out: the rows are in the state, and queries reach them.",
     "store influxdb": "Use rdbms; or an aggregation: define aggregation A ..",
     "store inmemory": "Leave @store out: the rows are in the state.",
     "store s3": "Use rdbms, or the sink s3.",
     "store azuretable": "Use rdbms.",
     "store gridgain": "Use rdbms.",
+}
+
+#: By role, for a name that nothing has.
+_UNKNOWN: Final = {
+    "source": f"'mesh connectors' lists the sources.  {_PUBLISH}",
+    "sink": f"'mesh connectors' lists the sinks.  {_SUBSCRIBE}",
+    "source mapper": "docs/connectors.md lists the mappers.",
+    "sink mapper": "docs/connectors.md lists the mappers.",
+    "store": _ROWS,
+    "script language": "Use javascript or python.",
+    "distribution strategy": "Use roundRobin, broadcast or partitioned.",
 }
 
 #: By namespace of functions, windows and stream functions, a sentence.
@@ -129,8 +144,10 @@ _NAMES: Final = {
     "ip:geo": _PLACE_OF_ADDRESS,
     "streamingml:clusTree": "Use streamingml:kMeansIncremental or kMeansMiniBatch.",
     "evalScript": _SCRIPT,
-    "expression": "Use length, time or externalTime, and filter before or after it.",
-    "expressionBatch": "Use lengthBatch, timeBatch or externalTimeBatch.",
+    "expression": "'count() <= 5' is length(5), and a span is time(1 min) or externalTime; other "
+    "conditions are a filter before or after one of these.",
+    "expressionBatch": "'count() <= 5' is lengthBatch(5), and a span is timeBatch(1 min) or "
+    "externalTimeBatch.",
 }
 
 
@@ -139,6 +156,11 @@ def instead_of_kind(role: str, name: str) -> str | None:
     lower = name.lower()
     spellings = (name, lower, lower.replace("-", ""))
     return next((_KINDS[key] for one in spellings if (key := f"{role} {one}") in _KINDS), None)
+
+
+def instead_of_unknown(role: str) -> str:
+    """The hint for a source, sink, mapper, store or other kind whose name nothing has."""
+    return _UNKNOWN[role]
 
 
 def instead_of_extension(namespace: str, *, is_value: bool) -> str:

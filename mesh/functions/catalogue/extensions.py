@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import registry
-from mesh.functions.catalogue.absent import instead_of_kind
+from mesh.functions.catalogue.absent import instead_of_kind, instead_of_unknown
 from mesh.functions.catalogue.model import CallRefusal, Reason
 from mesh.functions.catalogue.resolve import did_you_mean
 from mesh.model.stored import StoreKind
@@ -154,7 +154,7 @@ def find_extension(role: ExtensionRole, name: str) -> Extension | CallRefusal:
         name: as written; case-sensitive, except for a script language.
 
     Returns:
-        The kind; for an unknown name a refusal that suggests the nearest known one.
+        The kind; for an unknown name a refusal that suggests the nearest one that runs.
     """
     table = EXTENSIONS[role]
     extension = table.get(name.lower() if role is ExtensionRole.SCRIPT else name)
@@ -167,7 +167,8 @@ def find_extension(role: ExtensionRole, name: str) -> Extension | CallRefusal:
     if instead_of_kind(role, name) is not None:
         return Extension(name, role, EntryOrigin.DOCUMENTATION)
     message = f'{role} "{name}" is not defined'
-    return CallRefusal(Reason.UNKNOWN, message, hint=did_you_mean(name, table))
+    hint = did_you_mean(name, (one.name for one in table.values() if one.runs))
+    return CallRefusal(Reason.UNKNOWN, message, hint=hint or instead_of_unknown(role))
 
 
 def check_options(

@@ -116,6 +116,10 @@ def unknown(table: Mapping[str, Signature], name: str) -> CallRefusal:
         hint = instead_of_extension(namespace, is_value=kind is NameKind.SCALAR)
         if has_namespace:
             hint = f'docs/siddhiql.md lists what "{namespace}" has.'
+    if hint is None:
+        hint = f"docs/siddhiql.md lists the {kind.noun}s."
+        if kind is NameKind.SCALAR:
+            hint = f"{hint[:-1]}; 'define function {name}[javascript]' makes one."
     return CallRefusal(Reason.UNKNOWN, f'{kind.noun} "{name}" is not defined', hint=hint)
 
 
