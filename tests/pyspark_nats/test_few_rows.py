@@ -48,8 +48,9 @@ def test_json_texts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_json_texts_of_doubles_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(5)
-    edges = [1e-4, math.nextafter(1e-4, 0), 1e9, math.nextafter(1e9, 0), 0.1 + 0.2, 5e-324]
-    powers = [10.0 ** random.uniform(-8, 20) for _ in range(3000)]
+    bounds = [10.0**power for power in range(-12, 24)]
+    edges = [*bounds, *(math.nextafter(one, 0) for one in bounds), 0.1 + 0.2, 5e-324, 0.0, 1.8e308]
+    powers = [10.0 ** random.uniform(-12, 24) for _ in range(3000)]
     whole = [float(round(one)) for one in powers]
     rounded = [round(one, random.randrange(8)) for one in powers]
     values = [sign * one for one in (*edges, *powers, *whole, *rounded) for sign in (1, -1)]

@@ -110,8 +110,8 @@ def _writer(kind: Any) -> _Writer:
 
 def _numbers(rows: pa.RecordBatch, name: str, is_double: bool) -> list[str]:
     values = values_of(rows, name)
-    if is_double and all(map(_is_plain, values)):
-        return [*map(repr, values)]
+    if is_double:
+        return [*map(_double, values)]
     texts: list[Any] = rows.column(name).cast(pa.string()).to_pylist()
     written = zip(values, texts, strict=True)
     return [
@@ -151,9 +151,22 @@ def _values(column: Array) -> Array:
     return kernels.fill_null(texts, "null") if texts.null_count else texts
 
 
-def _is_plain(value: float | None) -> bool:
-    """Whether Python and Arrow write the shortest text of a number alike: without an exponent."""
-    return value is not None and 1e-4 <= abs(value) < 1e9
+def _double(value: float | None) -> str:
+    """The text of a double: both Python and Arrow write the fewest digits, each with exponents."""
+    if value is None or not math.isfinite(value):
+        return "null"
+    text = repr(value)
+    if 1e-4 <= (size := abs(value)) < 1e10 or size >= 1e16 or not size:
+        return text
+    sign = "-" * (value < 0)
+    mantissa, _, exponent = text.removeprefix("-").partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    if size >= 1e10:
+        rest = f"{whole[1:]}{fraction}".rstrip("0")
+        return f"{sign}{whole[0]}{'.' * bool(rest)}{rest}e+{len(whole) - 1}"
+    if size >= 1e-6:
+        return f"{sign}0.{'0' * (-int(exponent) - 1)}{whole}{fraction}"
+    return f"{sign}{mantissa}e{int(exponent)}"
 
 
 def _quoted(texts: Array) -> Array:
