@@ -6,11 +6,13 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from pyspark_nats.decode import decode_messages
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.few_rows import as_batch
 from pyspark_nats.protocol import frames
+from pyspark_nats.protocol.connection import DisconnectedError
 from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import messages
 from pyspark_nats.source.few_messages import decode_few
@@ -70,7 +72,48 @@ def test_messages_that_are_not_read_as_lists() -> None:
     assert decode_few(_consumed([plain]), pa.schema([("o", pa.binary())]), "T", USUAL) is None
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_messages_by_themselves_are_those_of_columns(count: int) -> None:
+    received = _received([b"a\r\nMSG b 1 3\r\n", b"", b"\xff", b"x", b"y"][:count])
+    many, pending = messages.of_consumer("S", "c", 0, frames.split(received))
+    few, size = frames.few(received + b"MSG ev 1 5\r\nabc") or ([], 0)
+    one_by_one, later = messages.of_few("S", "c", 0, few)
+    assert (size, later) == (len(received), pending)
+    for some, others in ((many, one_by_one), (many.slice(1, 3), one_by_one.slice(1, 3))):
+        assert some.sequence.tolist() == others.sequence.tolist()
+        assert some.time_ns.tolist() == others.time_ns.tolist()
+        assert some.few == others.few
+        assert some.few_subjects == others.few_subjects
+        for name in ("data", "subject"):
+            assert getattr(some, name).equals(getattr(others, name))
+        headers = (one.header.fill_null(b"").to_pylist() for one in (some, others))
+        assert next(headers) == next(headers)
+    with pytest.raises(DisconnectedError):
+        messages.of_few("S", "c", 1, few)
+
+
+def test_many_or_large_messages_are_none_by_themselves() -> None:
+    assert frames.few(_received([b""] * 40)) is None
+    assert frames.few(_received([b"x" * 100] * 90)) is None
+    assert frames.few(b"PING\r\n") == ([], 0)
+
+
+def test_parts_that_came_one_after_the_other_are_few_together() -> None:
+    received = _received([b"1", b"2", b"3"])
+    few, _ = frames.few(received) or ([], 0)
+    parts = [messages.of_few("S", "c", at, few[at:end])[0] for at, end in ((0, 1), (1, 3))]
+    whole = messages.concatenated(parts)
+    assert [data for _, data in whole.few or ()] == [b"1", b"2", b"3"]
+    assert whole.matching(["ev"]) is whole
+    assert not len(whole.matching(["other"]))
+
+
 def _consumed(payloads: list[bytes], lines: bytes = b"A: 1\r\n") -> messages.Messages:
+    """Messages of a consumer."""
+    return messages.of_consumer("S", "c", 0, frames.split(_received(payloads, lines)))[0]
+
+
+def _received(payloads: list[bytes], lines: bytes = b"A: 1\r\n") -> bytes:
     """Messages of a consumer, every second of them without a header if there are several."""
     received = b""
     for n, payload in enumerate(payloads, 1):
@@ -81,4 +124,4 @@ def _consumed(payloads: list[bytes], lines: bytes = b"A: 1\r\n") -> messages.Mes
             received += b"HMSG ev 1 %s %d %d\r\n" % (reply, *sizes) + block + payload + b"\r\n"
         else:
             received += b"MSG ev 1 %s %d\r\n" % (reply, len(payload)) + payload + b"\r\n"
-    return messages.of_consumer("S", "c", 0, frames.split(received))[0]
+    return received

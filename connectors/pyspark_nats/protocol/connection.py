@@ -314,6 +314,14 @@ class Connection:
         """
         return self._link.take_frames()
 
+    def take_few(self) -> list[frames.Frame] | None:
+        """``take_frames`` for few messages; None for many, which are kept.
+
+        Raises:
+            RefusedError: as for ``take_frames``.
+        """
+        return self._link.take_few()
+
     def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
         """Number of acks on each of ``replies``; None if not all are plain: use ``take_frames``."""
         return self._link.take_acks(replies)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,7 @@ _FEW_BYTES = 8 << 10
 _LARGE_FRAME = 4 << 10
 #: Start of a header block; a line break or the status of an answer follows.
 _VERSION = b"NATS/1.0"
+_STATUS = _VERSION + b" "
 _BEAT = b"NATS/1.0 100 Idle Heartbeat"
 
 Buffer = bytes | bytearray | memoryview
@@ -71,6 +72,28 @@ class _Layout:
             self.line[which], self.line_end[which], self.payload[which], self.end[which],
             self.has_header[which],
         )  # fmt: skip
+
+
+class Frame(NamedTuple):
+    """One message."""
+
+    sid: int
+    subject: str
+    #: Reply subject; empty without one.
+    reply: bytes
+    #: Header block; empty without one.
+    header: bytes
+    data: bytes
+
+    @property
+    def is_beat(self) -> bool:
+        """Whether it is an idle heartbeat of a consumer."""
+        return self.header.startswith(_BEAT)
+
+    @property
+    def is_status(self) -> bool:
+        """Whether it is a status answer of the server without data."""
+        return self.header.startswith(_STATUS)
 
 
 class Frames:
@@ -121,15 +144,6 @@ class Frames:
         behind = self._layout.line_end[at] + 2 + len(_VERSION)
         mask[at] = np.frombuffer(self._buffer, np.uint8)[behind] == ord(" ")
         return mask
-
-    def heartbeat_sids(self) -> list[int | None]:
-        """By frame, its subscription if it is an idle heartbeat of a consumer; else None."""
-        layout = self._layout
-        starts, ends = (layout.line_end + 2).tolist(), layout.payload.tolist()
-        return [
-            int(self.head(at)[2]) if bytes(self._buffer[first:end]).startswith(_BEAT) else None
-            for at, (first, end) in enumerate(zip(starts, ends, strict=True))
-        ]
 
     @cached_property
     def data(self) -> Array:
@@ -256,6 +270,33 @@ def split(buffer: Buffer) -> Frames:
     if layout is None:
         layout = _layout_by_walking(buffer)
     return Frames(buffer, layout, int(layout.end[-1]) if len(layout.end) else 0)
+
+
+def few(buffer: Buffer) -> tuple[list[Frame], int] | None:
+    """``split`` for few messages: each by itself, and the bytes of all; None for many.
+
+    Columns of few messages cost more to make than to read.
+    """
+    if _has_many(buffer):
+        return None
+    octets = bytes(buffer)
+    found: list[Frame] = []
+    at = 0
+    while head := _HEAD.match(octets, at):
+        has_header, begin = head[2] is not None, head.end()
+        payload = begin + int(head[2] or 0)
+        end = begin + int(head[1] or head[3])
+        if end + 2 > len(octets):
+            break
+        words = octets[at : begin - 2].split(b" ")
+        reply = words[3] if len(words) == 5 + has_header else b""
+        subject = words[1].decode(errors="replace")
+        header, data = octets[begin:payload], octets[payload:end]
+        found.append(Frame(int(words[2]), subject, reply, header, data))
+        if len(found) > FEW:
+            return None
+        at = end + 2
+    return found, at
 
 
 def _has_many(buffer: Buffer) -> bool:

@@ -312,6 +312,22 @@ class Link:
         # Part of a large message: scanning it again would take long.
         return _NO_FRAMES
 
+    def take_few(self) -> list[frames.Frame] | None:
+        """``take_frames`` for few messages; None for many, which are kept."""
+        while len(self._buffer) >= self._needed:
+            found = frames.few(self._buffer)
+            if found is None:
+                return None
+            messages, size = found
+            if messages:
+                del self._buffer[:size]
+                self._needed = 0
+                return messages
+            if not self._take_other_frame():
+                self._needed = self._size_of_next()
+                break
+        return []
+
     def take_acks(self, replies: Sequence[bytes]) -> list[int] | None:
         """Number of acks on each of ``replies``; None if not all are plain: use ``take_frames``."""
         result = answers.counted(self._buffer, replies)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Bools = npt.NDArray[np.bool_]
     Ints = npt.NDArray[np.int64]
+
+T = TypeVar("T")
 
 #: A search for gaps is worthwhile if there are fewer than one in so many messages.
 _GAP_DISTANCE = 64
@@ -89,9 +91,16 @@ class Messages:
         """Broker times, ns since 1970."""
         return self._time_ns()
 
+    @property
+    def few_subjects(self) -> list[str] | None:
+        """The subjects; None where only the column is."""
+        return self._few_subjects()
+
     def matching(self, patterns: Sequence[str]) -> Messages:
         """The messages whose subject one of the patterns matches."""
         few = self._few_subjects()
+        if few is not None and all(subject in patterns for subject in few):
+            return self
         return self.take(subjects.matching(self.subject if few is None else few, patterns))
 
     def slice(self, first: int, end: int) -> Messages:
@@ -152,7 +161,19 @@ def concatenated(parts: list[Messages]) -> Messages:
         lambda: pa.concat_arrays([part.subject for part in parts]),
         lambda: np.concatenate([part.time_ns for part in parts]),
         some,
+        lambda: _joined([part.few for part in parts]),
+        lambda: _joined([part.few_subjects for part in parts]),
     )
+
+
+def _joined(parts: list[list[T] | None]) -> list[T] | None:
+    """Lists as one; None if one is None."""
+    joined: list[T] = []
+    for part in parts:
+        if part is None:
+            return None
+        joined += part
+    return joined
 
 
 def in_order(messages: Messages) -> Messages:
@@ -199,6 +220,8 @@ class _Place:
     sequence: int
     #: The consumer's own count of its messages.
     delivered: int
+    #: Broker time, ns since 1970.
+    time_ns: int
     #: Number of later messages of the consumer.
     pending: int
 
@@ -224,13 +247,45 @@ def of_consumer(
     first = last = _place(stream, consumer, batch.reply_at(0))
     if count > 1:
         last = _place(stream, consumer, batch.reply_at(count - 1))
+    _check_delivered(delivered, first, last, count)
+    sequence = _sequences(batch, stream, consumer, first.sequence, last.sequence)
+    return _delivered(stream, sequence, batch), last.pending
+
+
+def of_few(
+    stream: str, consumer: str, delivered: int, few: list[frames.Frame]
+) -> tuple[Messages, int]:
+    """``of_consumer`` for few messages."""
+    places = [_place(stream, consumer, one.reply) for one in few]
+    _check_delivered(delivered, places[0], places[-1], len(few))
+    return _of_places(stream, few, places), places[-1].pending
+
+
+def _of_places(stream: str, few: list[frames.Frame], places: list[_Place]) -> Messages:
+    def some(which: Bools | slice) -> Messages:
+        at = range(len(few))[which] if isinstance(which, slice) else np.flatnonzero(which).tolist()
+        return _of_places(stream, [few[n] for n in at], [places[n] for n in at])
+
+    return Messages(
+        stream,
+        np.array([place.sequence for place in places], np.int64),
+        lambda: pa.array([one.data for one in few], pa.binary()),
+        lambda: pa.array([one.header for one in few], pa.binary()),
+        lambda: pa.array([one.subject for one in few], pa.string()),
+        lambda: np.array([place.time_ns for place in places], np.int64),
+        some,
+        lambda: [(one.header, one.data) for one in few],
+        lambda: [one.subject for one in few],
+    )
+
+
+def _check_delivered(delivered: int, first: _Place, last: _Place, count: int) -> None:
+    """Check that a consumer's messages follow ``delivered`` earlier ones."""
     # Reads are not acknowledged, so no other check would detect a lost message.
     if first.delivered != delivered + 1 or last.delivered != delivered + count:
         raise DisconnectedError(
             f"messages {first.delivered} to {last.delivered} came as {count} after {delivered}"
         )
-    sequence = _sequences(batch, stream, consumer, first.sequence, last.sequence)
-    return _delivered(stream, sequence, batch), last.pending
 
 
 def _delivered(stream: str, sequence: Ints, batch: frames.Frames) -> Messages:
@@ -253,7 +308,7 @@ def _place(stream: str, consumer: str, reply: bytes) -> _Place:
     at = 7 if len(words) >= 11 else 5
     if len(words) < 9 or words[at - 3 : at - 1] != [stream.encode(), consumer.encode()]:
         raise DisconnectedError(f"a message came that is not the consumer's: {reply!r}")
-    return _Place(int(words[at]), int(words[at + 1]), int(words[at + 3]))
+    return _Place(*map(int, words[at : at + 4]))
 
 
 def _sequences(batch: frames.Frames, stream: str, consumer: str, first: int, last: int) -> Ints:

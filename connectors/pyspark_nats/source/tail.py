@@ -30,12 +30,13 @@ from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import messages
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.source.messages import Messages
 
 K = TypeVar("K", bound="Hashable")
+M = TypeVar("M")
 
 #: Most messages and bytes of one request: at first, and for a stream that has much.
 _MESSAGES_FIRST: Final = 1_000
@@ -231,7 +232,7 @@ class Tails(Generic[K]):
         if not tail.waiting:
             return None
         queue = messages.concatenated(tail.waiting)
-        first = int(np.searchsorted(queue.sequence, at, side="right"))
+        first = int(queue.sequence.searchsorted(at, side="right"))
         last = min(len(queue), first + most)
         tail.waiting = [queue.slice(last, len(queue))] if last < len(queue) else []
         if not tail.waiting:
@@ -348,32 +349,33 @@ class Tails(Generic[K]):
     def _take_in(self) -> bool:
         """Process the messages that have arrived; whether many more may be there."""
         self._connection.receive_now()
-        batch = self._connection.take_frames()
-        if not len(batch):
+        few = self._connection.take_few()
+        if few is not None:
+            by_sid: dict[int, list[frames.Frame]] = {}
+            for one in few:
+                by_sid.setdefault(one.sid, []).append(one)
+            self._received_of(by_sid.items(), self._received_few)
             return False
+        batch = self._connection.take_frames()
+        if len(batch):
+            self._received_of(self._divided(batch), self._received)
+        return batch.consumed >= _MORE_BYTES
+
+    def _received_of(
+        self, parts: Iterable[tuple[int, M]], received: Callable[[_Tail[K], M], None]
+    ) -> None:
+        """Process messages by the subscription of their reader; it may be broken by them."""
         now_s = time.monotonic()
-        is_small = len(batch) <= FEW and batch.has_headers
-        rest = self._without_beats(batch, now_s) if is_small else batch
-        for sid, mine in self._divided(rest) if len(rest) else ():
+        for sid, mine in parts:
             tail = self._by_sid.get(sid)
             if tail is None:
                 continue
             tail.last_activity_s = now_s
             try:
-                self._received(tail, mine)
+                received(tail, mine)
             except DisconnectedError:
                 self._break(tail)
                 self._suspect(tail.server)
-        return batch.consumed >= _MORE_BYTES
-
-    def _without_beats(self, batch: frames.Frames, now_s: float) -> frames.Frames:
-        """Record signs of life, which are all that comes while streams are idle; the rest."""
-        sids = batch.heartbeat_sids()
-        for sid in sids:
-            tail = self._by_sid.get(sid) if sid is not None else None
-            if tail is not None:
-                tail.last_activity_s = now_s
-        return batch.where(np.array([sid is None for sid in sids]))
 
     def _divided(self, batch: frames.Frames) -> Iterator[tuple[int, frames.Frames]]:
         """Messages by the subscription of their reader."""
@@ -396,13 +398,25 @@ class Tails(Generic[K]):
             for at in np.flatnonzero(is_status).tolist():
                 self._answered(tail, batch.header[at].as_py(), bool(len(data)))
         if len(data):
-            got, tail.pending = messages.of_consumer(
-                tail.stream, tail.consumer, tail.delivered, data
+            self._keep(
+                tail, *messages.of_consumer(tail.stream, tail.consumer, tail.delivered, data)
             )
-            tail.delivered += len(got)
-            tail.expected = max(0, tail.expected - len(got))
-            tail.waiting.append(got)
-            self._ready[tail.key] = None
+
+    def _received_few(self, tail: _Tail[K], few: list[frames.Frame]) -> None:
+        data = [one for one in few if not one.is_status]
+        for one in few:
+            if one.is_status and not one.is_beat:
+                self._answered(tail, one.header, bool(data))
+        if data:
+            self._keep(tail, *messages.of_few(tail.stream, tail.consumer, tail.delivered, data))
+
+    def _keep(self, tail: _Tail[K], got: Messages, pending: int) -> None:
+        """Keep messages for ``take``; ``pending``: what the stream has after them."""
+        tail.pending = pending
+        tail.delivered += len(got)
+        tail.expected = max(0, tail.expected - len(got))
+        tail.waiting.append(got)
+        self._ready[tail.key] = None
 
     def _answered(self, tail: _Tail[K], header: bytes, has_data: bool) -> None:
         """Process a status: a sign of life, or the end of a request."""

@@ -50,6 +50,8 @@ _FOLLOW_S: Final = (0.3, 2.0)
 _FOLLOW_AGAIN_S: Final = 1.0
 #: Interval of checks of the connection: one that broke without notice stays silent; seconds.
 _CHECK_S: Final = 1.0
+#: No streams with notifications, and none subscribed to again.
+_NOTHING: Final[tuple[set[str], set[str]]] = (set(), set())
 
 
 class _NoServerError(UnavailableError):
@@ -121,17 +123,8 @@ class RoundPlanner:
             if not has_received:
                 self._tails.receive()
             work = self._arrived()
-            notified = self._listener.poll()
-            soon = {
-                name for name, one in self._doubts.items() if one.count < len(_DOUBT_S)
-            } | notified
-            armed = self._listener.listen(
-                {
-                    stream: places[0].part.subjects[stream]
-                    for stream, places in self._readers.items()
-                    if stream not in soon
-                }
-            )
+            # Of the other sockets nothing has come, where messages of followed streams have.
+            notified, armed = self._notified() if self._readers or not has_received else _NOTHING
             came = {id(item.part) for item in work}
             work += self._look(notified, armed, came)
             self._count = len(work)
@@ -140,6 +133,19 @@ class RoundPlanner:
                 return work
             has_received = self._wait(self._next_s(ends_s) - now_s, wakes)
             is_first = False
+
+    def _notified(self) -> tuple[set[str], set[str]]:
+        """Streams with a notification, and streams that are subscribed to again."""
+        notified = self._listener.poll()
+        soon = {name for name, one in self._doubts.items() if one.count < len(_DOUBT_S)} | notified
+        armed = self._listener.listen(
+            {
+                stream: places[0].part.subjects[stream]
+                for stream, places in self._readers.items()
+                if stream not in soon
+            }
+        )
+        return notified, armed
 
     @property
     def _is_calm(self) -> bool:

@@ -329,7 +329,7 @@ def _processed(
 ) -> Iterator[pa.RecordBatch]:
     for batch in rows:
         done.messages += batch.num_rows
-        done.times.append(batch.column("time_ms"))
+        done.times.append(partition_task.numbers_of(batch, "time_ms"))
         yield from run.process(batch)
     yield from run.finish()
     done.events_in += run.events
