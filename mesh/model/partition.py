@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark_nats.arrow import kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -43,6 +43,31 @@ def partitions(keys: Sequence[object], count: int) -> npt.NDArray[np.int64]:
         joined = joined.combine_chunks()
     hashes = fnv1a_32(joined.cast(pa.binary()))
     return (hashes % np.uint32(count)).astype(np.int64)
+
+
+def few_partitions(keys: Sequence[Sequence[object]], count: int) -> list[int] | None:
+    """``partitions`` of few rows, by the values of each column.
+
+    Returns:
+        None if a value is anything but text, a whole number, a truth value or null: only Arrow's
+        cast knows its text.
+    """
+    places = []
+    for row in zip(*keys, strict=True):
+        if not {type(value) for value in row} <= _TEXTS.keys():
+            return None
+        text = "_".join([_TEXTS[type(value)](value) for value in row])
+        places.append(_hash_on(int(_OFFSET), text.encode()) % count)
+    return places
+
+
+#: By type of a value, its text as Arrow's cast gives it.
+_TEXTS: Final[Mapping[type, Callable[[Any], str]]] = {
+    str: str,
+    int: str,
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda _: "",
+}
 
 
 def fnv1a_32(values: Any) -> npt.NDArray[np.uint32]:

@@ -12,7 +12,7 @@ The file is longer than 400 lines because a run is one sequence of steps over on
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +41,7 @@ from mesh.store.sources import shard
 from pyspark_nats import decode
 from pyspark_nats.arrow import FEW, kernels
 from pyspark_nats.decode.limits import USUAL, MessageLimits
+from pyspark_nats.few_rows import as_batch
 from pyspark_nats.gc_freeze import freeze_imported
 from pyspark_nats.source.rows import MessageRows
 
@@ -268,6 +269,12 @@ class PartitionRun:
             name, where = group_input.channel.stream.name, f"p{self._number}"
             yield sink_rows.refused_messages(self._io, name, part, errors, where)
             part = without_skipped(part, "sequence", ((one - 1, one) for one in refused))
+        few = part.messages.few_subjects if isinstance(part, MessageRows) else None
+        if few is not None and not group_input.channel.foreign:
+            subject = group_input.channel.subject(self._number)
+            if all(one == subject for one in few):
+                yield from self._process_stream(part, group_input)
+                return
         is_event = self._of_channel(part.column("subject"), group_input.channel)
         if is_event.all():
             yield from self._process_stream(part, group_input)
@@ -294,9 +301,6 @@ class PartitionRun:
         """Mask of the messages that are events of ``channel``; its stream also holds markers."""
         if channel.foreign:
             mask = kernels.match_substring_regex(subjects, _subject_pattern(channel.reads))
-        elif len(subjects) <= FEW:
-            subject = channel.subject(self._number)
-            return np.array([one == subject for one in subjects.to_pylist()], bool)
         else:
             mask = kernels.equal(subjects, channel.subject(self._number))
         return np.asarray(mask.to_numpy(zero_copy_only=False), bool)
@@ -314,9 +318,11 @@ class PartitionRun:
     ) -> tuple[int, Iterator[pa.RecordBatch]]:
         """Process as many messages as may be decoded together: their number, and output rows."""
         assert self._partition is not None
-        if isinstance(messages, MessageRows) and self._partition.executor.takes_few:
+        if isinstance(messages, MessageRows):
             few = messages.decode_few(group_input.channel.stream.arrow, self.task.limits)
             if few is not None:
+                if not self._partition.executor.takes_few:
+                    few = replace(few, rows=as_batch(few.rows))
                 return few.taken, self._process_decoded(messages, few, group_input)
         channel = group_input.channel
         decoded = decoder_of(channel)(

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
-from mesh.model.partition import partitions
+from mesh.model.partition import few_partitions, partitions
 from mesh.operators.environment import Environment, using
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.frame import Frame
@@ -24,6 +24,7 @@ from mesh.plan.aggregation_joins import with_divided_joins
 from mesh.plan.bind import bind
 from mesh.plan.keys import partition_key
 from mesh.spark import sink_rows
+from pyspark_nats.few_rows import FewRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,6 +60,10 @@ def channel_rows(
         yield from sink_rows.event_rows(channel, producer, rows, position, _if_any(event_time_ms))
         return
     for number, chosen in split_by_partition(channel, text, rows, events):
+        if len(chosen) == rows.num_rows and not channel.computed:
+            times = _if_any(event_time_ms)
+            yield from sink_rows.event_rows(channel, producer, rows, position, times, number)
+            return
         at: Any = pa.array(chosen)
         times = event_time_ms.take(at) if event_time_ms is not None else None
         yield from sink_rows.event_rows(
@@ -85,6 +90,11 @@ def split_by_partition(
         events: gives ``rows`` as events, for computed keys.
     """
     if not channel.computed:
+        if isinstance(rows, FewRows):
+            few = few_partitions([rows.lists[name] for name in channel.key], channel.partitions)
+            if few is not None:
+                yield from _by_number(np.arange(rows.num_rows), np.array(few))
+                return
         place = partitions([rows.column(name) for name in channel.key], channel.partitions)
         yield from _by_number(np.arange(rows.num_rows), place)
         return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import math
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Maximum number of events in a message of an Arrow channel.
 ROWS_PER_MESSAGE: Final = 1000
+#: Most events that are messages of their own in an Arrow channel.
+_SINGLE_MAX: Final = 4
 #: Size above which a message of an Arrow channel is divided: NATS accepts 1 MB by default.
 _MESSAGE_BYTES: Final = 512 << 10
 JSON_TYPE: Final = "application/json"
@@ -77,7 +81,7 @@ def event_rows(
     if not rows.num_rows:
         return
     if isinstance(rows, FewRows):
-        if channel.format is Format.JSON:
+        if channel.format is Format.JSON or _are_single(rows, event_time_ms):
             yield _few_event_rows(channel, producer, rows, position, event_time_ms, partition)
             return
         rows = rows.whole()
@@ -113,6 +117,18 @@ def event_rows(
         pa.array(position[firsts[:-1]]),
         pa.array(np.diff(firsts), pa.int32()),
     )
+
+
+def _are_single(rows: FewRows, event_time_ms: Any | None) -> bool:
+    """Whether rows for an Arrow channel are JSON, each in a message of its own.
+
+    An Arrow message takes longer to write and to read than a few of them.  JSON has no NaN and no
+    infinities.
+    """
+    if rows.num_rows > _SINGLE_MAX or event_time_ms is not None:
+        return False
+    values = itertools.chain.from_iterable(rows.lists.values())
+    return all(type(value) is not float or math.isfinite(value) for value in values)
 
 
 def _few_event_rows(

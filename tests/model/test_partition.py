@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.model.partition import fnv1a_32, partitions
+from mesh.model.partition import few_partitions, fnv1a_32, partitions
 
 
 def fnv1a_byte_by_byte(data: bytes) -> int:
@@ -62,3 +62,24 @@ def test_a_key_of_several_columns_is_joined() -> None:
     joined = partitions([pa.array(["a_1", "b_"])], 8)
     apart = partitions([pa.array(["a", "b"]), pa.array([1, None])], 8)
     assert apart.tolist() == joined.tolist()
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.none() | st.text(max_size=5),
+            st.none() | st.integers(-(2**63), 2**63 - 1),
+            st.none() | st.booleans(),
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_few_rows_have_the_partitions_of_columns(rows: list[tuple[Any, ...]]) -> None:
+    lists = [list(values) for values in zip(*rows, strict=True)]
+    columns = [pa.array(one, kind) for one, kind in zip(lists, KINDS, strict=True)]
+    assert few_partitions(lists, 7) == partitions(columns, 7).tolist()
+    assert few_partitions([[1.5]], 7) is None
+
+
+KINDS = (pa.string(), pa.int64(), pa.bool_())

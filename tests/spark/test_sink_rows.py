@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from mesh.model.app import Channel, Format
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.spark import sink_rows
 from pyspark_nats import decode
+from pyspark_nats.few_rows import FewRows
 
 APP = "@App:name('A') define stream S (s string); from S select s insert into T;"
 
@@ -38,3 +41,36 @@ def test_a_message_of_large_events_is_divided() -> None:
     assert lasts[-1] == 1509
     assert [first - 1 for first in firsts[1:]] == lasts[:-1]
     assert sink_rows.event_count(made) == 1500
+
+
+@pytest.mark.parametrize(
+    ("values", "is_json"),
+    [
+        ([1.5, None, -0.0, 1e300], True),
+        ([0.1, math.nan], False),
+        ([math.inf], False),
+        ([1.0] * 5, False),
+    ],
+)
+def test_few_events_of_an_arrow_channel_are_messages_of_their_own(
+    values: list[float | None], is_json: bool
+) -> None:
+    (group,) = plan(APP.replace("s string", "s double")).spec.groups
+    channel = Channel("A", bind_group(group).stream("S"), format=Format.ARROW)
+    count = len(values)
+    rows = FewRows(channel.stream.arrow, {"s": list(values)}, count)
+    (made,) = sink_rows.event_rows(channel, "p", rows, np.arange(10, 10 + count), None)
+    kind = sink_rows.JSON_TYPE if is_json else sink_rows.ARROW_TYPE
+    assert set(made.column("content_type").to_pylist()) == {kind}
+    assert made.num_rows == (count if is_json else 1)
+    found = decode.decode_messages(
+        made.column("data"), made.column("content_type"), channel.stream.arrow
+    )
+    assert not found.errors
+    assert str(found.rows.column("s").to_pylist()) == str(values)
+    (last, *_) = made.column("position").to_pylist()[::-1]
+    assert (made.column("first_position")[0].as_py(), last) == (10, 9 + count)
+    # With times of their own they stay together.
+    times = pa.array([5] * count)
+    (timed,) = sink_rows.event_rows(channel, "p", rows, np.arange(10, 10 + count), times)
+    assert set(timed.column("content_type").to_pylist()) == {sink_rows.ARROW_TYPE}
