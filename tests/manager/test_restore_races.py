@@ -140,7 +140,7 @@ async def test_a_writer_that_has_not_written_yet_is_refused_after_a_restore(
         with Connection(connection_options(given)) as connection:
             # Its worker is paused between this and its first write.
             late = publish.RowPublisher(connection, sink_options({**given, "epoch": "5"}))
-            assert await asyncio.to_thread(late.out, pair) == -1
+            assert await asyncio.to_thread(late.out, pair, 0) == -1
             await have.service.backups.restore("Pair")
             with pytest.raises(StaleWriterError):
                 await asyncio.to_thread(late.write, rows)

@@ -161,10 +161,10 @@ def test_an_older_writer_that_wakes_is_refused_once_another_has_settled(
     assert fencing.positions(hand.nats, [pair])[pair].epoch == 1
     older = sink_options.sink_options({**hand.nats, "epoch": "0"})
     with Connection(hand.known) as connection, pytest.raises(StaleWriterError):
-        publish.RowPublisher(connection, older).out(pair)
+        publish.RowPublisher(connection, older).out(pair, 0)
     newer = sink_options.sink_options({**hand.nats, "epoch": "2"})
     with Connection(hand.known) as connection:
-        assert publish.RowPublisher(connection, newer).out(pair) == -1
+        assert publish.RowPublisher(connection, newer).out(pair, 0) == -1
     with pytest.raises(StaleWriterError):
         fencing.fenced(hand.nats, [pair], 0)
 
