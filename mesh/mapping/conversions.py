@@ -37,7 +37,7 @@ JSON_READ: Final = Conversions(
     notes=(
         "Mappers `json`, with and without `@attributes`, `passThrough`, and `keyvalue` with maps.",
         "A text has the digits of the document: `1.10`, `12345678901234567890`, `1e400`; so have",
-        "the results of `json:` and `map:` functions.",
+        "the results of `json:` and `map:` functions. The number `-0` is 0, also as a double.",
     ),
 )
 JSON_WRITTEN: Final = Conversions(

@@ -15,6 +15,7 @@ from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.receiver.types import file_source
 from mesh.receiver.types.file_source import FileSource
+from mesh.receiver.types.file_systems import LocalFiles
 from mesh.testing.connectors import ConnectorScenario, Stage, conform
 
 if TYPE_CHECKING:
@@ -120,6 +121,35 @@ def test_a_whole_file_is_a_payload_and_is_deleted(tmp_path: Path, inbox: Path, m
     # Another file of the name, with whatever inode.
     (inbox / "b").write_text("4")
     assert list(stored(source_of(tmp_path, second.position, mode=mode)).payloads) == [b"4"]
+
+
+def test_files_that_were_read_cost_the_others_of_a_directory_nothing(
+    tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 40
+    for number in range(count):
+        (inbox / f"{number:02}.txt").write_text(f"{number}")
+    opened: list[str] = []
+    opening = LocalFiles.opened
+
+    def noted(self: LocalFiles, path: str) -> Any:
+        opened.append(path)
+        return opening(self, path)
+
+    monkeypatch.setattr(LocalFiles, "opened", noted)
+    source = source_of(
+        tmp_path, None, mode="text.full", tailing="false", action_after_process="keep"
+    )
+    payloads = [bytes(stored(source).payloads[0]) for _ in range(count)]
+    assert payloads == [b"%d" % number for number in range(count)]
+    # Each is opened once for its contents, and once to see that it has no more.
+    assert len(opened) <= 2 * count
+    assert read(source) is None
+    # A later look finds what has come, before and after them.
+    for name in ("000.txt", "99.txt"):
+        (inbox / name).write_text(name)
+    names = [bytes(stored(source).payloads[0]) for _ in range(2)]
+    assert names == [b"000.txt", b"99.txt"]
 
 
 def test_a_kept_file_is_read_again_when_it_was_written_again(tmp_path: Path, inbox: Path) -> None:

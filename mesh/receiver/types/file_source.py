@@ -11,8 +11,9 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, TypeVar, overload
@@ -188,6 +189,20 @@ def _reason(error: Exception) -> str:
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
 
 
+@dataclass(slots=True)
+class _Look:
+    """One pass over the files of a directory, which may have many batches."""
+
+    paths: Sequence[str]
+    #: Those that may have more.
+    left: deque[str]
+    #: Bytes that are left in the position, about.
+    room: int
+    is_full: bool = False
+    #: Why a file is passed over.
+    problem: str | None = None
+
+
 class FileSource:
     """See ``mesh.connect.contract.Source``."""
 
@@ -222,6 +237,8 @@ class FileSource:
             reason = str(error)
         if reason:
             raise MeshError("MESH-C131", f"source file can't be opened: {reason}")
+        #: The look that the next read continues; None between looks.
+        self._look: _Look | None = None
         self._is_open = context.is_open
         self._is_directory = not options.get("file.uri")
         self._unpacked = Unpacked(files)
@@ -280,20 +297,39 @@ class FileSource:
         return self._files
 
     def _next(self) -> Batch | None:
-        problem: str | None = None
-        paths = self._paths()
-        is_full = self._is_directory and not self._has_room(paths)
-        for path in paths:
+        # A file that is followed may be renamed at any time: its directory is listed each time.
+        look = None if self._is_tailing else self._look
+        # An error of all files ends the look.
+        self._look = None
+        batch = self._next_in(look) if look is not None else None
+        if batch is None:
+            # Others may have come meanwhile.
+            look = self._begun_look()
+            batch = self._next_in(look)
+        if batch is not None:
+            self._look = look
+        elif look is not None:
+            self.problem = look.problem
+        return batch
+
+    def _next_in(self, look: _Look) -> Batch | None:
+        while look.left:
+            path = look.left[0]
             try:
-                batch = self._next_of(path, is_full=is_full)
+                batch = self._next_of(path, look)
             except (OSError, MeshError, UnavailableError) as error:
                 self._pass_over(error)
-                problem = problem or _reason(error)
-                continue
+                look.problem = look.problem or _reason(error)
+                batch = None
             if batch is not None:
                 return batch
-        self.problem = problem
+            look.left.popleft()
         return None
+
+    def _begun_look(self) -> _Look:
+        paths = self._paths()
+        room = self._room(paths) if self._is_directory else POSITION_BYTES_MAX
+        return _Look(paths, deque(paths), room)
 
     def _pass_over(self, error: Exception) -> None:
         """Raise an error that concerns more than one file of a directory."""
@@ -301,28 +337,35 @@ class FileSource:
         if not self._is_directory or (self._system.is_remote and not is_of_file):
             raise error
 
-    def _has_room(self, paths: Collection[str]) -> bool:
-        """Whether the position has room for another file, perhaps in place of some that are gone.
+    def _room(self, paths: Collection[str]) -> int:
+        """Bytes of the position that are left, perhaps in place of files that are gone.
 
         While there is room it keeps these: they may come back, as when a volume is mounted again.
         """
-        if self._size() <= POSITION_BYTES_MAX:
-            return True
-        gone = self._at.keys() - set(paths)
-        for path in [path for path in gone if self._system.find(path) is None]:
-            del self._at[path]
-            self._failed.discard(path)
-        return self._size() <= POSITION_BYTES_MAX
+        if self._size() > POSITION_BYTES_MAX:
+            gone = self._at.keys() - set(paths)
+            for path in [path for path in gone if self._system.find(path) is None]:
+                del self._at[path]
+                self._failed.discard(path)
+        return POSITION_BYTES_MAX - self._size()
+
+    def _takes(self, path: str, look: _Look) -> bool:
+        """Whether the position has room for a new file, which is taken from the rest of it."""
+        if look.room < 0 and not look.is_full:
+            look.room = self._room(look.paths)
+            look.is_full = look.room < 0
+        look.room -= len(path.encode(errors="replace")) + STATE_BYTES
+        return not look.is_full
 
     def _size(self) -> int:
         """Bytes of the position, about."""
         names = [*self._at, *self._renamed, *self._failed]
         return len(orjson.dumps(names)) + STATE_BYTES * len(self._at)
 
-    def _next_of(self, candidate: str, *, is_full: bool) -> Batch | None:
-        """The next payloads of a file; ``is_full``: the position has no room for another one."""
+    def _next_of(self, candidate: str, look: _Look) -> Batch | None:
+        """The next payloads of a file."""
         path = self._system.checked(candidate)
-        if is_full and path not in self._at:
+        if self._is_directory and path not in self._at and not self._takes(path, look):
             raise UnavailableError(
                 f"{self._root} has more files than a position holds, {len(self._at)}: delete or "
                 "move those that were read"
