@@ -226,7 +226,7 @@ def test_of_several_forms_the_nearest_is_judged() -> None:
             "These arguments have one type: convert(x, 'double') makes one of another.",
         ),
         ("length('a')", None),
-        ("length(l)", None),
+        ("length(l)", "Write a constant there."),
     ],
 )
 def test_a_number_of_another_type_is_shown_as_it_should_be(call: str, hint: str | None) -> None:

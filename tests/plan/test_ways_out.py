@@ -361,6 +361,31 @@ _TEXTS: Final = (
         ),
     ),
     (
+        "from S select str:upper(v) as y insert into O;",
+        "convert(x, 'string')",
+        "from S select str:upper(convert(v, 'string')) as y insert into O;",
+    ),
+    (
+        "from S#pol2Cart(v, v) select x insert into O;",
+        "convert(x, 'double')",
+        "from S#pol2Cart(convert(v, 'double'), convert(v, 'double')) select x insert into O;",
+    ),
+    (
+        "from S select ifThenElse(v, 1, 2) as y insert into O;",
+        "Write a condition",
+        "from S select ifThenElse(v > 0, 1, 2) as y insert into O;",
+    ),
+    (
+        "from S#window.length('5') select k insert into O;",
+        "without quotes: 5",
+        "from S#window.length(5) select k insert into O;",
+    ),
+    (
+        "from S#window.time(k) select k insert into O;",
+        "a constant",
+        "from S#window.time(5 sec) select k insert into O;",
+    ),
+    (
         "from S select acme:loud(k) as y insert into O;",
         "define function f[javascript]",
         "from S select str:upper(k) as y insert into O;",

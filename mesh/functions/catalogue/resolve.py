@@ -52,6 +52,14 @@ _MEANT: Final = {
 }
 #: A time in quotes.
 _TIME: Final = re.compile(r"\d+ [a-z]+\Z")
+#: Types that an expression is converted to, the one with the most values first.
+_CONVERTED: Final = (
+    AttributeType.STRING,
+    AttributeType.DOUBLE,
+    AttributeType.LONG,
+    AttributeType.FLOAT,
+    AttributeType.INT,
+)
 _ATTRIBUTE: Final = frozenset({ArgumentForm.ATTRIBUTE})
 #: All names, by the place where they are written.
 _PLACES: Final[tuple[tuple[Mapping[str, Signature], str], ...]] = (
@@ -224,7 +232,12 @@ def _another_type(argument: Argument, parameter: Parameter) -> str | None:
         return f"Write the time without quotes: {argument.value}."
     if argument.type is AttributeType.STRING and parameter.types == NUMBER:
         return "Convert it: convert(x, 'double')."
-    if argument.form is not ArgumentForm.CONSTANT or argument.type not in NUMBER:
+    if argument.form is not ArgumentForm.CONSTANT:
+        return _conversion(argument, parameter)
+    if argument.type is AttributeType.STRING:
+        is_number = str(argument.value).isdecimal() and parameter.types & NUMBER
+        return f"Write it without quotes: {argument.value}." if is_number else None
+    if argument.type not in NUMBER:
         return None
     number = argument.value
     if AttributeType.LONG in parameter.types and argument.type is AttributeType.INT:
@@ -234,6 +247,18 @@ def _another_type(argument: Argument, parameter: Parameter) -> str | None:
     if AttributeType.INT in parameter.types and argument.type is AttributeType.LONG:
         return f"Write {number}, without L and without a unit of time."
     return None
+
+
+def _conversion(argument: Argument, parameter: Parameter) -> str | None:
+    """The expression of another type for one that is no constant; None if there is none."""
+    if ArgumentForm.EXPRESSION not in parameter.forms:
+        return "Write a constant there." if parameter.forms == CONSTANT else None
+    if argument.type is AttributeType.OBJECT:
+        return None
+    if parameter.types == {AttributeType.BOOL}:
+        return "Write a condition: x > 0."
+    kind = next((one for one in _CONVERTED if one in parameter.types), None)
+    return f"Convert it: convert(x, '{kind}')." if kind is not None else None
 
 
 def _one_type(arguments: tuple[Argument, ...]) -> str:
