@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 ROWS_PER_MESSAGE: Final = 1000
 #: Most events that are messages of their own in an Arrow channel.
 _SINGLE_MAX: Final = 4
+#: Most characters of a text in such a message.
+_SHORT_TEXT: Final = 10_000
 #: Size above which a message of an Arrow channel is divided: NATS accepts 1 MB by default.
 _MESSAGE_BYTES: Final = 512 << 10
 JSON_TYPE: Final = "application/json"
@@ -122,13 +124,18 @@ def event_rows(
 def _are_single(rows: FewRows, event_time_ms: Any | None) -> bool:
     """Whether rows for an Arrow channel are JSON, each in a message of its own.
 
-    An Arrow message takes longer to write and to read than a few of them.  JSON has no NaN and no
-    infinities.
+    An Arrow message takes longer to write and to read than a few of them.
     """
     if rows.num_rows > _SINGLE_MAX or event_time_ms is not None:
         return False
-    values = itertools.chain.from_iterable(rows.lists.values())
-    return all(type(value) is not float or math.isfinite(value) for value in values)
+    return all(map(_is_short, itertools.chain.from_iterable(rows.lists.values())))
+
+
+def _is_short(value: object) -> bool:
+    """Whether JSON has the value, and not at six times its length as of control characters."""
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) is not str or len(value) <= _SHORT_TEXT
 
 
 def _few_event_rows(

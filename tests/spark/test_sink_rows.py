@@ -44,24 +44,28 @@ def test_a_message_of_large_events_is_divided() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "is_json"),
+    ("kind", "values", "is_json"),
     [
-        ([1.5, None, -0.0, 1e300], True),
-        ([0.1, math.nan], False),
-        ([math.inf], False),
-        ([1.0] * 5, False),
+        ("double", [1.5, None, -0.0, 1e300], True),
+        ("double", [0.1, math.nan], False),
+        ("double", [math.inf], False),
+        ("double", [1.0] * 5, False),
+        ("string", ["\x00" * 10_000, "", None], True),
+        # JSON writes a control character by six.
+        ("string", ["\x00" * 300_000], False),
     ],
 )
 def test_few_events_of_an_arrow_channel_are_messages_of_their_own(
-    values: list[float | None], is_json: bool
+    kind: str, values: list[object], is_json: bool
 ) -> None:
-    (group,) = plan(APP.replace("s string", "s double")).spec.groups
+    (group,) = plan(APP.replace("s string", f"s {kind}")).spec.groups
     channel = Channel("A", bind_group(group).stream("S"), format=Format.ARROW)
     count = len(values)
     rows = FewRows(channel.stream.arrow, {"s": list(values)}, count)
     (made,) = sink_rows.event_rows(channel, "p", rows, np.arange(10, 10 + count), None)
-    kind = sink_rows.JSON_TYPE if is_json else sink_rows.ARROW_TYPE
-    assert set(made.column("content_type").to_pylist()) == {kind}
+    content_type = sink_rows.JSON_TYPE if is_json else sink_rows.ARROW_TYPE
+    assert set(made.column("content_type").to_pylist()) == {content_type}
+    assert max(map(len, made.column("data").to_pylist())) < 1_000_000
     assert made.num_rows == (count if is_json else 1)
     found = decode.decode_messages(
         made.column("data"), made.column("content_type"), channel.stream.arrow
