@@ -65,7 +65,8 @@ def test_few_events_of_an_arrow_channel_are_messages_of_their_own(
     (made,) = sink_rows.event_rows(channel, "p", rows, np.arange(10, 10 + count), None)
     content_type = sink_rows.JSON_TYPE if is_json else sink_rows.ARROW_TYPE
     assert set(made.column("content_type").to_pylist()) == {content_type}
-    assert max(map(len, made.column("data").to_pylist())) < 1_000_000
+    payloads: list[Any] = made.column("data").to_pylist()
+    assert max(map(len, payloads)) < 1_000_000
     assert made.num_rows == (count if is_json else 1)
     found = decode.decode_messages(
         made.column("data"), made.column("content_type"), channel.stream.arrow
