@@ -17,6 +17,8 @@ from pyspark_nats.protocol.answers import FULL_CODES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mesh.model.values import JsonMapping
+
 #: Errors that only calls of NATS raise; a request that they end is answered with MESH-A503.
 NATS_ERRORS: Final = (NatsError, NatsTimeoutError)
 
@@ -29,11 +31,17 @@ _MAKE_ROOM: Final = (
 )
 
 
-def no_room(error: Exception) -> str:
+def no_room(error: BaseException) -> str:
     """The refusal of a write for which JetStream has no room, in words; empty for other errors."""
     if isinstance(error, APIError) and error.err_code in NO_ROOM:
         return f"JetStream has no room: {error.description}"
     return ""
+
+
+def answer_of(error: JsonMapping) -> str:
+    """The refusal in an answer of JetStream as a sentence, with the remedy if there is no room."""
+    said = f"The server says: {error.get('description')}."
+    return f"{said} {_MAKE_ROOM}" if error.get("err_code") in NO_ROOM else said
 
 
 def unreachable(error: Exception) -> MeshError:

@@ -23,6 +23,7 @@ from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream.connection import api_call
+from mesh.jetstream.refusals import answer_of
 from mesh.model import names
 from mesh.model.values import JsonMapping
 from mesh.telemetry import traces
@@ -215,7 +216,7 @@ async def commit(
     raise MeshError(
         "MESH-N113",
         f'position of "{name}" was not stored',
-        detail=f"The server says: {error.get('description')}.",
+        detail=answer_of(error),
     )
 
 

@@ -18,6 +18,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
 from mesh.connect.contract import Context, RefusedPayloadError, ShardsChangedError, UnavailableError
+from mesh.jetstream.refusals import no_room
 from mesh.model import error_entry, names
 from mesh.model.cluster import ConnectorStatus, InstanceState
 from mesh.receiver.decoding import decoded, decoded_batch
@@ -112,7 +113,8 @@ class _SourceInstance(ConnectorInstance):
             try:
                 await js.publish(self.group.outputs[0].subject(), message, headers=headers)
             except (NatsError, JetStreamError, TimeoutError, OSError) as error:
-                raise UnavailableError(f"the broker has not stored the events: {error}") from error
+                said = no_room(error) or str(error)
+                raise UnavailableError(f"the broker has not stored the events: {said}") from error
         self._events += result.rows.num_rows
         return None
 
@@ -380,7 +382,7 @@ class ServerInstance(_SourceInstance):
             ack.add_done_callback(stored)
 
     def _failed(self, parts: Sequence[_Part], error: BaseException) -> None:
-        said = str(error) or type(error).__name__
+        said = no_room(error) or str(error) or type(error).__name__
         self._reason = f"the broker has not stored the events: {said}"
         for part in parts:
             part.request.refuse(UnavailableError(self._reason, retry_after_s=1.0))

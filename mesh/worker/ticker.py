@@ -22,6 +22,7 @@ from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
+from mesh.jetstream.refusals import answer_of
 from mesh.model import names
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.operators.dataflow.trigger import TriggerSchedule
@@ -139,6 +140,8 @@ class Ticker:
                 # A stranger's marker, or what no check has foreseen: the next try may do better.
                 except Exception as failure:
                     error = str(failure) or type(failure).__name__
+                    if isinstance(failure, MeshError) and failure.detail:
+                        error = f"{error}: {failure.detail}"
                     log.warning("trigger failed", extra=fields(instance=name, error=error))
                     self._restarts += 1
                     self.retries = self.retries.failed(
@@ -238,7 +241,7 @@ class Ticker:
         raise MeshError(
             "MESH-N112",
             f'events of trigger "{self._trigger.schema.name}" were not accepted',
-            detail=f"The server says: {error.get('description')}.",
+            detail=answer_of(error),
         )
 
     async def _purge_markers(self) -> None:

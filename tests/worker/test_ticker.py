@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from nats.js import api
 
 from mesh.clock import SystemClock
 from mesh.control.retries import Retries
@@ -215,6 +216,26 @@ async def test_a_trigger_that_waits_for_a_clock_that_was_set_back_says_so(
         stage.clock.now_ms += 3_600_100
         assert await stage.times("Often", 2) == [START_MS + 100, START_MS + 200]
         await stage.state(InstanceState.RUNNING, 1)
+        running.stop()
+        await asyncio.to_thread(running.join)
+
+
+async def test_a_stream_that_takes_no_more_is_told_and_no_time_is_left_out(
+    nats_server: server.NatsServer,
+) -> None:
+    async with stage_of(nats_server) as stage:
+        js = stage.client.jetstream()
+        running = stage.ticker("Often", 1)
+        running.start()
+        await stage.state(InstanceState.RUNNING, 1)
+        config = (await js.stream_info("mesh-Ticks-Often")).config
+        await js.update_stream(config.evolve(max_msgs=1, discard=api.DiscardPolicy.NEW))
+        stage.clock.now_ms += 300
+        await stage.state(InstanceState.RETRYING, 1)
+        errors = [one.error or "" for one in stage.reports]
+        assert any("The server says: maximum messages exceeded" in one for one in errors)
+        await js.update_stream(config)
+        assert await stage.times("Often", 3) == [START_MS + 100 * n for n in (1, 2, 3)]
         running.stop()
         await asyncio.to_thread(running.join)
 
