@@ -1,4 +1,4 @@
-"""Sources while JetStream has no room: nothing is accepted that is not stored, and all afterwards."""
+"""Sources while JetStream has no room: nothing is accepted unless it is stored, and all later."""
 
 from __future__ import annotations
 
