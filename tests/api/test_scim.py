@@ -140,6 +140,7 @@ async def test_a_user_has_the_grants_of_its_groups_until_it_is_deactivated(
         assert (await api.get(shop, headers=_bearer(token))).status_code == 401
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("operation", "left"),
     [

@@ -207,6 +207,7 @@ def test_a_part_whose_confirmation_fails_is_confirmed_in_another_way_and_so_are_
             assert hand.rows(name, "Large") == LARGE[:n]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("connected", [True, False])
 def test_what_was_sent_over_a_lost_connection_is_stored_once(
     hand: Hand, monkeypatch: pytest.MonkeyPatch, connected: bool

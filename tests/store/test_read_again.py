@@ -116,7 +116,7 @@ def test_what_was_read_is_read_again_after_a_failure(tmp_path: Path, others_writ
             life.output.close()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_what_was_read_is_read_again_where_lives_end_while_they_repeat(
     tmp_path: Path, seed: int
