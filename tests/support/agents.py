@@ -18,6 +18,7 @@ from mesh.model import names
 from mesh.processes.bounded_process import die_with_parent
 from mesh.settings import NatsSettings, Settings
 from mesh.testing.cluster import watching
+from tests.support.forked import Forked
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -65,31 +66,40 @@ class Cluster:
     def __init__(self, nats: server.NatsServer, directory: Path) -> None:
         self.nats = nats
         self.directory = directory
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
 
     def start(self, name: str, program: str, **environment: str) -> None:
+        """Start a process with a Python of its own."""
         with (self.directory / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-c", program, str(FAKE_SESSION)],
-                env={
-                    **os.environ,
-                    "MESH_NATS_URL": self.nats.url,
-                    "MESH_RECEIVER_EGRESS": "*:1-65535,127.0.0.1:1-65535",
-                    "PYTHONPATH": os.pathsep.join(sys.path),
-                    **environment,
-                },
+                env=self._environment(environment),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 preexec_fn=die_with_parent(),
             )
 
+    def _environment(self, own: dict[str, str]) -> dict[str, str]:
+        return {
+            **os.environ,
+            "MESH_NATS_URL": self.nats.url,
+            "MESH_RECEIVER_EGRESS": "*:1-65535,127.0.0.1:1-65535",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+            **own,
+        }
+
+    def _fork(self, name: str, program: str, **environment: str) -> None:
+        log = self.directory / f"{name}.log"
+        given = self._environment(environment)
+        self.processes[name] = Forked(program, str(FAKE_SESSION), given, log)
+
     def manager(self, name: str) -> None:
-        self.start(name, MANAGER, MESH_MANAGER_ID=name)
+        self._fork(name, MANAGER, MESH_MANAGER_ID=name)
 
     def worker(self, name: str, **environment: str) -> None:
         state = str(self.directory / f"state-{name}")
-        self.start(name, WORKER, MESH_WORKER_ID=name, MESH_WORKER_STATE_DIR=state, **environment)
+        self._fork(name, WORKER, MESH_WORKER_ID=name, MESH_WORKER_STATE_DIR=state, **environment)
 
     def signal(self, name: str, number: int) -> None:
         self.processes[name].send_signal(number)
