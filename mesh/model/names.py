@@ -150,6 +150,11 @@ def marker_subject(js_stream_name: str) -> str:
     return f"{MARKERS}.{js_stream_name}"
 
 
+def is_marker(subject: str) -> bool:
+    """Whether a message of a channel's stream is a marker: no event, and no change of a table."""
+    return subject.startswith(f"{MARKERS}.") and f".{CHANGE}." not in subject
+
+
 def change_subject(js_stream_name: str, exec_group: str) -> str:
     """Subject of on-demand changes of a group's tables, in a JetStream stream that it reads.
 

@@ -185,6 +185,8 @@ class Executor:
         #: Whether rows for databases left since the last ``take_reads``.
         self._has_written = False
         self._watermark_ms = BEFORE_ALL
+        #: Of the last ``run``; None before the first.
+        self._clocks: Mapping[str, int] | None = None
         # Queries inside of partitions have no callbacks in the engine either.
         outside = [one for one in nodes.parts if isinstance(one, DataflowNode)]
         self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryNode)]
@@ -225,7 +227,7 @@ class Executor:
         for run in inputs:
             self._inputs.add(run.stream, run.sequence, run.time_ms, run.rows, run.chunk)
         ready, watermark_ms = self._inputs.ready(clocks)
-        self._watermark_ms = watermark_ms
+        self._watermark_ms, self._clocks = watermark_ms, clocks
         outputs: list[OutputRun] = []
         for part, until_ms in self.replay.parts(ready, watermark_ms):
             outputs += self._run_part(part, until_ms, is_by_events)
@@ -357,6 +359,14 @@ class Executor:
             return False
         times = (node.work.next_time() for node in self._nodes)
         return all(time is None or time > until_ms for time in times)
+
+    def is_settled(self, clocks: Mapping[str, int]) -> bool:
+        """Whether the last ``run`` had these clocks, and one without events changes nothing now.
+
+        It does in playback, with databases, and for times that clients gave (``is_by_events``).
+        """
+        reads = self.lookup_tables or self._joined
+        return clocks == self._clocks and not reads and self._is_still(self._watermark_ms, False)
 
     def _flow_part(
         self,

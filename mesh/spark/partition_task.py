@@ -180,7 +180,8 @@ class PartitionRun:
             name = self._inputs[js_stream].channel.stream.name
             partition.clocks[name].broker_reached(end["time_ms"])
             yield from self._pass_idle(end["time_ms"])
-        yield from self._run([])
+        if not self._is_over(partition):
+            yield from self._run([])
         if partition.stores is not None:
             # All input of the run, and all that time has brought, is later.
             partition.stores.commit(min(start["time_ms"] for start in self.starts.values()))
@@ -381,6 +382,12 @@ class PartitionRun:
         if passed_ms:
             runs = executor.step(executor.now_ms + passed_ms)
             yield from self._emit(self._taken(runs), by_events=True)
+
+    def _is_over(self, partition: LivePartition) -> bool:
+        """Whether the last events have brought the time of the range's end, as a rule they do."""
+        by_events = self._has_jumped or any(c.by_events for c in partition.clocks.values())
+        is_plain = partition.stores is None and not by_events
+        return is_plain and partition.executor.is_settled(partition.times())
 
     def _run(self, inputs: list[InputRun]) -> Iterator[pa.RecordBatch]:
         assert self._partition is not None

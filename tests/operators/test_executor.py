@@ -109,6 +109,12 @@ class Driver:
             found = zip(output.time_ms.tolist(), values(output.rows), strict=True)
             self.rows.setdefault(output.stream, []).extend(f"{t} {row}" for t, row in found)
 
+    def shown(self) -> tuple[Any, ...]:
+        """The output so far, and the state."""
+        state = self.executor.snapshot()
+        pieces = {name: piece.to_pylist() for name, piece in state.pieces.items()}
+        return {**self.rows}, sum(map(len, self.rows.values())), state.scalars, pieces
+
     def restart(self) -> None:
         state = stored(self.executor.snapshot())
         self.executor = Executor(self.app, self.names, mode=self.mode)
@@ -162,7 +168,21 @@ def test_cuts_and_restarts_change_nothing(name: str, steps: list[Any], data: Any
             clocks[stream] = max(clocks[stream], time_ms)
         driver.run(of_streams(part), dict(clocks))
         at = stop
+        if driver.executor.is_settled(clocks):
+            before = driver.shown()
+            driver.run({}, dict(clocks))
+            assert driver.shown() == before
         if data.draw(st.booleans()):
             driver.restart()
     driver.run({}, dict.fromkeys("ST", END_MS))
     assert driver.rows == at_once(APPS[name], log, ExecutionMode.AUTO)
+
+
+def test_a_run_without_events_is_left_out_where_it_changes_nothing() -> None:
+    driver = Driver(APPS["named time window"], ExecutionMode.AUTO)
+    clocks = dict.fromkeys("ST", START_MS)
+    assert not driver.executor.is_settled(clocks)
+    driver.run({"S": [(START_MS, [("a", 1)])]}, clocks)
+    assert driver.executor.is_settled(dict(clocks))
+    # The event expires.
+    assert not driver.executor.is_settled(dict.fromkeys("ST", START_MS + 20))

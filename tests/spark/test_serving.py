@@ -336,3 +336,19 @@ def test_refused_rows_are_told_before_the_database_forgets_them(
     assert len(told) == 6
     assert left == [(2,)]
     assert kept == [0] * 6
+
+
+def test_a_marker_alone_is_no_run_of_a_group_with_state(hand: Hand) -> None:
+    admitted(hand, Instances(hand, "C", app=APP))
+    _publish(hand, 1, 1)
+    (parts,) = (one for name, one in hand.serving._served.items() if "sums" in name)
+    (part,) = parts.values()
+    runs, read = part.runs, part.place.read if part.place is not None else {}
+    hand.broker.requests([("mesh._marker.mesh-C-Numbers.other", b"{}")])
+    hand._receive("mesh-C-Numbers", 2)
+    hand.step(0.5)
+    assert part.runs == runs
+    assert part.place is not None
+    assert part.place.read == {stream: at + 1 for stream, at in read.items()}
+    _publish(hand, 2, 3)
+    assert hand.rows("C", "Sums") == SUMS[:3]

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from mesh.model import names
 from mesh.spark.shared_query import pacing
 from mesh.spark.shared_query.due_queue import DueQueue
 from mesh.spark.shared_query.part_position import PartPosition, even_ends
@@ -324,7 +325,8 @@ class RoundPlanner:
             mine = came.take(options.blocks.owned(came.sequence))
         if subjects and len(mine):
             mine = mine.matching(subjects)
-        if not len(mine):
+        few = mine.few_subjects if place.timer_ms is None else None
+        if not len(mine) or (few is not None and all(map(names.is_marker, few))):
             # Markers, or blocks of others, only: the part stays where it is.
             self._advanced[place] = None
             return None
