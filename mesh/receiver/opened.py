@@ -39,6 +39,10 @@ _ADDRESSES: Final = (
     "datasource.name",
 )  # fmt: skip
 _LOGIN: Final = re.compile(r"//.*@")
+#: What is left of a login with such a character: it is no port that follows the colon.
+_REST_OF_LOGIN: Final = re.compile(r"//[^/:,\[]*:(?!\{|\d*(?:[/,]|$)).*")
+#: Characters before the parameters of a URL, or of an address of JDBC.
+_PARAMETERS: Final = re.compile(r"[?;#\s]")
 
 _CALL_S: Final = 10.0
 
@@ -47,8 +51,11 @@ def endpoint_of(values: JsonObject) -> str:
     """The address among the values of options, without a login."""
     for name in _ADDRESSES:
         if values.get(name):
-            # Parameters of a database may be a login, too.
-            return _LOGIN.sub("//", str(values[name]).partition("?")[0])
+            text = str(values[name])
+            # Parameters may be a login, too; names of files may have their characters.
+            if ":/" in text or text.startswith("jdbc:"):
+                text = _PARAMETERS.split(text, maxsplit=1)[0]
+            return _REST_OF_LOGIN.sub("//", _LOGIN.sub("//", text.partition("?")[0]))
     return ""
 
 
