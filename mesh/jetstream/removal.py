@@ -21,12 +21,15 @@ from nats.js.errors import KeyNotFoundError, NotFoundError
 from mesh.control.actions import RemoveApp, Retire
 from mesh.jetstream import channels, history_checkpoints, kv, snapshots
 from mesh.jetstream.apply import delete_status
+from mesh.jetstream.connection import api_call
 from mesh.model import codec, names
 from mesh.telemetry.logs import fields
+from pyspark_nats.protocol.jetstream import time_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nats.aio.client import Client
     from nats.js import JetStreamContext
 
     from mesh.control.actions import Removal
@@ -149,6 +152,17 @@ class _Work:
         self.revision = revision
 
 
+async def present_ms(client: Client, own_ms: int) -> int:
+    """The earlier of a manager's time and NATS's, milliseconds since 1970.
+
+    A piece is stored before the manifest that names it.  With a clock that is a day ahead, it would
+    be deleted in between.
+    """
+    answer = await api_call(client, f"STREAM.INFO.KV_{names.SNAPSHOTS_BUCKET}")
+    said = answer.get("ts")
+    return own_ms if said is None else min(own_ms, time_ms(said))
+
+
 async def sweep(js: JetStreamContext, pieces: BlobStore, now_ms: int) -> int:
     """Delete the pieces that no snapshot of a present app names; returns their number.
 
@@ -158,7 +172,7 @@ async def sweep(js: JetStreamContext, pieces: BlobStore, now_ms: int) -> int:
     Args:
         js: the connection.
         pieces: the store of ``state.store``.
-        now_ms: the present time; the store's clock may differ by hours.
+        now_ms: the present time, as ``present_ms`` has it; the store's clock may differ by hours.
     """
     await history_checkpoints.drop_old(js, pieces, now_ms)
     # Listed before the manifests are read: a manifest names only pieces that were stored before.

@@ -239,7 +239,8 @@ class Manager:
                 continue
             try:
                 js = self.client.jetstream()
-                await removal.sweep(js, self.pieces, self.clock.wall_ms())
+                now_ms = await removal.present_ms(self.client, self.clock.wall_ms())
+                await removal.sweep(js, self.pieces, now_ms)
             # They cost space only; the next sweep finds them again.
             except Exception as error:
                 log.warning("pieces not swept", extra=fields(error=_text(error)))

@@ -117,6 +117,24 @@ async def test_nothing_is_kept_for_a_server_that_is_away(nats_server: NatsServer
     await close(client)
 
 
+async def test_a_clock_that_is_ahead_makes_no_piece_old(nats_server: NatsServer) -> None:
+    async with store_of(nats_server, JETSTREAM) as have:
+        before_ms = time.time_ns() // 1_000_000
+        client = await connect(NatsSettings(url=nats_server.url), "test")
+        try:
+            ahead_ms = before_ms + 10 * removal.AGE_MS
+            present_ms = await removal.present_ms(client, ahead_ms)
+            assert before_ms - 1 <= present_ms <= time.time_ns() // 1_000_000 + 1
+            # One that is behind leaves more: what is left costs space only.
+            assert await removal.present_ms(client, before_ms - removal.AGE_MS) == (
+                before_ms - removal.AGE_MS
+            )
+            await have.pieces.put("i1/g/0/1-aaaa/q/7:b", b"x")
+            assert await removal.sweep(have.js, have.pieces, present_ms) == 0
+        finally:
+            await close(client)
+
+
 @pytest.mark.parametrize("kind", [JETSTREAM, "path", "uri"])
 async def test_orphans_go_when_they_are_old_and_nothing_else_does(
     nats_server: NatsServer, tmp_path: Path, kind: str
