@@ -18,7 +18,7 @@ from mesh.model.cluster import InstanceState
 from mesh.model.cluster import NodeRole as NodeRole
 from mesh.plan.bind import bind
 from mesh.plan.connectors import connector_of
-from mesh.plan.outside_calls import with_calls
+from mesh.plan.outside_calls import as_planned
 from mesh.plan.stores import stored_definitions
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def check_requests(spec: AppSpec, snapshot: ClusterSnapshot) -> list[CheckReques
     app = spec.name
     placed = {a.value.instance: a.value.worker for a in snapshot.assignments if not a.value.stop}
     nodes = [n.value for n in snapshot.nodes if n.value.role is NodeRole.WORKER]
-    bound = bind(with_calls(parse(spec.text)))
+    bound = bind(as_planned(parse(spec.text)))
     requests = [
         CheckRequest(
             number,

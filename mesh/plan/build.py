@@ -39,7 +39,7 @@ from mesh.plan.groups import Element, Group, app_name, split_app, with_token
 from mesh.plan.guarantees import check_guarantee
 from mesh.plan.history_source import check_history
 from mesh.plan.limits import check_deployable
-from mesh.plan.outside_calls import with_calls
+from mesh.plan.outside_calls import as_planned
 from mesh.plan.scale import with_instances
 from mesh.plan.supported import check_supported
 
@@ -89,7 +89,7 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
 
 def plan_bound(text: str, tree: App, bound: BoundApp, *, partitions: int = PARTITIONS) -> AppPlan:
     """Plan an app that has a name and is bound; as ``plan``."""
-    divided = with_calls(tree, bound)
+    divided = as_planned(tree, bound)
     if divided is not tree:
         tree, bound = divided, bind(divided)
     name = app_name(tree)

@@ -119,7 +119,8 @@ def _check_objects(app: BoundApp, groups: Sequence[Group]) -> None:
             raise not_supported(
                 "attributes of type object in a stream from outside",
                 positions.get(stream.name),
-                hint="Take a string, and make an object of it: json:toObject(a).",
+                hint="Take a string, and make an object of it: json:toObject(a); or give the "
+                "stream a source with a mapper, such as json.",
             )
 
 

@@ -48,6 +48,7 @@ from mesh.language.syntax import (
 )
 from mesh.plan.bind import bind
 from mesh.plan.bound import BoundJoin, BoundStream, BoundStreamFunction
+from mesh.plan.outside_objects import with_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,8 +59,10 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
 
 
-def with_calls(app: App, bound: BoundApp | None = None) -> App:
-    """The app with its statements as sinks and sources; the same one if it has none.
+def as_planned(app: App, bound: BoundApp | None = None) -> App:
+    """The app with its statements as sinks and sources, and objects of sources made of texts.
+
+    It is the same one if it has none of them.
 
     Args:
         app: any.
@@ -68,6 +71,9 @@ def with_calls(app: App, bound: BoundApp | None = None) -> App:
     Raises:
         MeshError: MESH-P900 for a statement where no query can be divided; of ``bind``.
     """
+    texts = with_objects(app)
+    if texts is not app:
+        app, bound = texts, None
     inside = (query for partition in app.partitions for query in partition.queries)
     if not any(map(_has_call, (*app.queries, *inside))):
         return app

@@ -19,7 +19,7 @@ from mesh.language.parser import parse
 from mesh.model.values import JsonMapping
 from mesh.plan.bind import bind
 from mesh.plan.connectors import check_connector, connector_of, make_mapper
-from mesh.plan.outside_calls import with_calls
+from mesh.plan.outside_calls import as_planned
 from mesh.plan.reads import stream_of_connector
 from mesh.receiver.decoding import decoded_batch
 from mesh.receiver.opened import Opened, with_schema
@@ -62,7 +62,7 @@ def bound_app(text: str) -> BoundApp:
     Raises:
         MeshError: the text is invalid.
     """
-    return bind(with_calls(parse(text)))
+    return bind(as_planned(parse(text)))
 
 
 async def check_app(

@@ -24,9 +24,10 @@ import yaml
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse_app
+from mesh.model.types import AttributeType
 from mesh.model.values import JsonMapping, JsonObject
 from mesh.plan.bind import bind
-from mesh.plan.outside_calls import with_calls
+from mesh.plan.outside_calls import as_planned
 from mesh.testing.conformance import direct
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def case_of(text: str, name: str, events: Iterable[TimedEvent]) -> JsonObject:
     Raises:
         MeshError: MESH-L* and MESH-P* of the text; MESH-U161 for an event that does not fit.
     """
-    streams = {stream.name: stream for stream in bind(with_calls(parse_app(text))).streams}
+    streams = {stream.name: stream for stream in bind(as_planned(parse_app(text))).streams}
     steps: list[JsonObject] = []
     for one in events:
         if not one.stream:
@@ -141,7 +142,8 @@ def values_of(one: TimedEvent, streams: Mapping[str, StreamSchema]) -> list[Any]
             f'the app defines no stream "{one.stream}"',
             detail=f"An event of it has the time {one.time_ms}.",
         )
-    names = [attribute.name for attribute in streams[one.stream].attributes]
+    attributes = streams[one.stream].attributes
+    names = [attribute.name for attribute in attributes]
     event = one.event or {}
     if set(names) != set(event):
         raise MeshError(
@@ -149,12 +151,20 @@ def values_of(one: TimedEvent, streams: Mapping[str, StreamSchema]) -> list[Any]
             f'event of stream "{one.stream}" at {one.time_ms} has other attributes',
             detail=f"It has {', '.join(event)}; the stream has {', '.join(names)}.",
         )
-    return [event[name] for name in names]
+    return [
+        _json_text(event[a.name]) if a.type is AttributeType.STRING else event[a.name]
+        for a in attributes
+    ]
+
+
+def _json_text(value: Any) -> Any:
+    """A value for a text: lists and objects are JSON in it, as mappers read them."""
+    return orjson.dumps(value).decode() if isinstance(value, dict | list) else value
 
 
 def emitted(text: str, answer: JsonMapping) -> list[TimedEvent]:
     """The events of an answer to ``case_of``, in the order in which they were emitted."""
-    schemas = {stream.name: stream for stream in bind(with_calls(parse_app(text))).streams}
+    schemas = {stream.name: stream for stream in bind(as_planned(parse_app(text))).streams}
     pairs = []
     for name, events in answer["streams"].items():
         names = [attribute.name for attribute in schemas[name].attributes]

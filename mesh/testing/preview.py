@@ -27,7 +27,7 @@ from mesh.model.values import EventValues, JsonMapping, JsonObject
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
-from mesh.plan.outside_calls import with_calls
+from mesh.plan.outside_calls import as_planned
 from mesh.plan.supported import check_supported
 from mesh.testing import app_tests
 from mesh.testing.app_tests import TimedEvent, values_of
@@ -139,7 +139,7 @@ def play(app: App, events: Sequence[TimedEvent]) -> Played:
     Raises:
         MeshError: as ``answer``.
     """
-    bound = bind(with_calls(without_stores(app)))
+    bound = bind(as_planned(without_stores(app)))
     check_supported(bound)
     run = _Run(bound, events)
     try:

@@ -21,7 +21,7 @@ from mesh.operators.base import EXPIRED, RESET, State
 from mesh.operators.executor import CallRun, Executor, OutputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind, bind_on_demand
-from mesh.plan.outside_calls import with_calls
+from mesh.plan.outside_calls import as_planned
 from mesh.plan.supported import check_supported
 from mesh.spark.store_output import StoreOutput
 from mesh.testing.conformance import answers
@@ -71,7 +71,7 @@ def play(
     run = None
     try:
         try:
-            app = bind(with_calls(parse_app(test_case.app)))
+            app = bind(as_planned(parse_app(test_case.app)))
         except MeshError as error:
             refusal = {"creation_error": answers.refusal(error), "streams": {}, "queries": {}}
             return result | {"status": "creation_error"} | refusal, None
