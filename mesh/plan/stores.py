@@ -40,6 +40,17 @@ _CACHE_MAX: Final = 1_000_000
 _TABLE_LENGTH_MAX: Final = 50
 
 
+def _check_options(annotation: Annotation, *, is_redis: bool) -> None:
+    """Refuse an unknown option; MESH-P240."""
+    allowed = REDIS_OPTIONS if is_redis else _OPTIONS
+    for key, _ in annotation.elements:
+        # The seed writes the driver's class without a name.
+        if key is not None and key.lower() not in allowed:
+            is_place = is_redis and key.lower() in ("host", "port")
+            hint = "Write nodes='host:6379@password'." if is_place else nearest(key, allowed)
+            raise wrong_store(annotation, f'option "{key}" of @store is unknown', hint)
+
+
 def store_of(
     annotations: tuple[Annotation, ...], attributes: Collection[str], definition: str
 ) -> StoreOptions | None:
@@ -59,14 +70,7 @@ def store_of(
         return None
     is_redis = annotation.get("type") == StoreKind.REDIS
     kind = StoreKind.REDIS if is_redis else StoreKind.RDBMS
-    allowed = REDIS_OPTIONS if is_redis else _OPTIONS
-    for key, _ in annotation.elements:
-        # The seed writes the driver's class without a name.
-        if key is not None and key.lower() not in allowed:
-            hint = nearest(key, allowed)
-            if is_redis and key.lower() in ("host", "port"):
-                hint = "Write nodes='host:6379@password'."
-            raise wrong_store(annotation, f'option "{key}" of @store is unknown', hint)
+    _check_options(annotation, is_redis=is_redis)
     on_error = (annotation.get("on.error") or "RETRY").upper()
     # The reference engine waits and tries again with LOG as well.
     if on_error not in ("RETRY", "LOG", "STORE"):
