@@ -16,11 +16,13 @@ from mesh.model.stored import StoreKind
 from mesh.plan.jdbc import database_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from mesh.language.written import WrittenAnnotation
+    from mesh.language.written import WrittenAnnotation, WrittenElement
     from mesh.migrate.draft import Draft
 
+#: Elements of each source and sink that are no options.
+_OF_ALL: Final = ("type", "ref")
 _OF_DATABASES: Final = ("cdc", "rdbms")
 _NOT_SUPPORTED: Final = "MESH-P900"
 #: The original's default hosts of source and sink email.
@@ -132,14 +134,20 @@ def _mapper(draft: Draft, mapper: WrittenAnnotation, role: ExtensionRole) -> Non
 
 
 def _options(draft: Draft, annotation: WrittenAnnotation, role: ExtensionRole, kind: str) -> None:
-    """Notes of options that are accepted without effect."""
+    """Notes of options that are accepted without effect, and of those that are unknown."""
     spec = registry.find(Connector(str(role)), kind)
+    if spec is None:
+        return
     ignored: list[str] = []
     for one in nested([annotation]):
         if one is not annotation and one.name.lower() != "destination":
             continue
+        if not spec.is_open:
+            keyed = [(e.key.lower(), e) for e in one.elements if e.key is not None]
+            unknown = [e for key, e in keyed if key not in _OF_ALL and spec.option(key) is None]
+            _leave_out(draft, unknown, f'{role} "{kind}"')
         for element in one.elements:
-            option = spec.option(element.key or "") if spec is not None else None
+            option = spec.option(element.key or "")
             if option is None or not option.is_ignored:
                 continue
             if option.note:
@@ -149,6 +157,26 @@ def _options(draft: Draft, annotation: WrittenAnnotation, role: ExtensionRole, k
     if ignored:
         names = ", ".join(dict.fromkeys(ignored))
         draft.note(NoteKind.DIFFERS, annotation.start, f"no effect here: {names}")
+
+
+def _leave_out(draft: Draft, elements: Sequence[WrittenElement], of: str) -> None:
+    """Keep options as comments only, with the commas that divide them from others."""
+    text = draft.text
+    runs: list[tuple[int, int]] = []
+    for one in elements:
+        draft.note(NoteKind.ABSENT, one.start, f'option "{one.key}" of {of}: it has none like it')
+        if runs and not text[runs[-1][1] : one.start].strip(", \t\r\n"):
+            runs[-1] = runs[-1][0], one.stop
+        else:
+            runs.append((one.start, one.stop))
+    for start, stop in runs:
+        after, before = text[stop:].lstrip(), text[:start].rstrip()
+        if after.startswith(","):
+            stop = len(text) - len(after) + 1
+        elif before.endswith(","):
+            start = len(before) - 1
+        written = text[start:stop].replace("*/", "* /")
+        draft.edits.append((start, stop, f"/* {written} */"))
 
 
 def _file(draft: Draft, annotation: WrittenAnnotation) -> None:

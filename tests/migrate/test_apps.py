@@ -82,3 +82,20 @@ def test_most_of_the_corpus_is_deployable() -> None:
     counts = Counter(case.expected for case in CASES)
     assert len(CASES) >= 60
     assert counts["refused"] <= 10
+
+
+def test_options_that_nothing_has_are_left_out_with_their_commas() -> None:
+    text = """@App:name('A')
+@source(type='tcp', first.x='1', context='C', queue.x='2', last.x='3', @map(type='json'))
+define stream S (k string);
+@sink(type='log', prefix='p', other.x='*/')
+define stream T (k string);
+from S select k insert into T;
+"""
+    made = migrate_app(text, "app")
+    assert made.state is MigrationState.CHANGED, made.errors
+    assert "type='tcp', /* first.x='1', */ context='C', /* queue.x='2', last.x='3', */" in made.text
+    assert "prefix='p'/* , other.x='* /' */)" in made.text
+    absent = [one.text for one in made.notes if one.kind is NoteKind.ABSENT]
+    assert 'option "queue.x" of source "tcp": it has none like it' in absent
+    assert len(absent) == 4
