@@ -313,7 +313,10 @@ def _mustache(text: str, names: Collection[str]) -> Callable[[pa.RecordBatch], A
         raw = match[1] if match[1] is not None else match[2]
         name = (match[3] if raw is None else raw).strip()
         if name not in names:
-            raise ValueError(f'@payload has the tag "{match[0]}", which is no attribute\'s')
+            reason = ", which is no attribute's"
+            if name[:1] in ("#", "^", "/"):
+                reason = "; sections of Mustache don't run here, write {{a}} alone"
+            raise ValueError(f'@payload has the tag "{match[0]}"{reason}')
         parts += [(text[at : match.start()], None), (name, _in_html if raw is None else _plain)]
         at = match.end()
     return _filled([*parts, (text[at:], None)])
