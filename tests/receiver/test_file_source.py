@@ -123,12 +123,19 @@ def test_a_whole_file_is_a_payload_and_is_deleted(tmp_path: Path, inbox: Path, m
     assert list(stored(source_of(tmp_path, second.position, mode=mode)).payloads) == [b"4"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mode": "text.full", "tailing": "false", "action_after_process": "keep"},
+        {"mode": "line", "tailing": "true"},
+    ],
+)
 def test_files_that_were_read_cost_the_others_of_a_directory_nothing(
-    tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, str]
 ) -> None:
     count = 40
     for number in range(count):
-        (inbox / f"{number:02}.txt").write_text(f"{number}")
+        (inbox / f"{number:02}.txt").write_text(f"{number}\n")
     opened: list[str] = []
     opening = LocalFiles.opened
 
@@ -137,18 +144,16 @@ def test_files_that_were_read_cost_the_others_of_a_directory_nothing(
         return opening(self, path)
 
     monkeypatch.setattr(LocalFiles, "opened", noted)
-    source = source_of(
-        tmp_path, None, mode="text.full", tailing="false", action_after_process="keep"
-    )
-    payloads = [bytes(stored(source).payloads[0]) for _ in range(count)]
+    source = source_of(tmp_path, None, **options)
+    payloads = [bytes(stored(source).payloads[0]).strip() for _ in range(count)]
     assert payloads == [b"%d" % number for number in range(count)]
     # Each is opened once for its contents, and once to see that it has no more.
     assert len(opened) <= 2 * count
     assert read(source) is None
     # A later look finds what has come, before and after them.
     for name in ("000.txt", "99.txt"):
-        (inbox / name).write_text(name)
-    names = [bytes(stored(source).payloads[0]) for _ in range(2)]
+        (inbox / name).write_text(f"{name}\n")
+    names = [bytes(stored(source).payloads[0]).strip() for _ in range(2)]
     assert names == [b"000.txt", b"99.txt"]
 
 
@@ -423,3 +428,22 @@ def test_a_file_that_can_not_be_moved_holds_up_no_other(tmp_path: Path, inbox: P
     assert "no space" in str(source.problem)
     assert [path.name for path in (tmp_path / "done").iterdir()] == ["2"]
     assert (inbox / "1").exists()
+
+
+def test_a_file_that_is_renamed_between_two_batches_of_a_look_is_followed(
+    tmp_path: Path, inbox: Path
+) -> None:
+    for name in ("a.log", "b.log", "c.log"):
+        (inbox / name).write_text(f"{name} 1\n")
+    source = source_of(tmp_path, None, mode="line", tailing="true")
+    assert list(stored(source).payloads) == [b"a.log 1"]
+    assert list(stored(source).payloads) == [b"b.log 1"]
+    with (inbox / "b.log").open("a") as file:
+        file.write("b.log 2\n")
+    (inbox / "b.log").rename(inbox / "b.log.1")
+    (inbox / "b.log").write_text("b.log 3\n")
+    found: list[bytes] = []
+    while len(found) < 3:
+        found += map(bytes, stored(source).payloads)
+    assert sorted(found) == [b"b.log 2", b"b.log 3", b"c.log 1"]
+    assert read(source) is None

@@ -297,8 +297,8 @@ class FileSource:
         return self._files
 
     def _next(self) -> Batch | None:
-        # A file that is followed may be renamed at any time: its directory is listed each time.
-        look = None if self._is_tailing else self._look
+        # A file that is followed may be renamed at any time.
+        look = self._look if self._look is not None and not self._follow() else None
         # An error of all files ends the look.
         self._look = None
         batch = self._next_in(look) if look is not None else None
@@ -387,13 +387,20 @@ class FileSource:
         else:
             paths = [self._root]
         if self._is_tailing and not self._system.is_remote:
-            renamed = follow(self._system, self._at)
-            self._renamed = (self._renamed - renamed.keys()) | set(renamed.values())
-            self._at = {renamed.get(path, path): place for path, place in self._at.items()}
+            self._follow()
             # Lines that were written before the file was renamed may not have been read.
             self._renamed = {p for p in self._renamed if self._system.find(p) is not None}
             paths += sorted(self._renamed.difference(paths))
         return paths
+
+    def _follow(self) -> bool:
+        """Note the new paths of files that were renamed; whether there are any."""
+        if not self._is_tailing or self._system.is_remote:
+            return False
+        renamed = follow(self._system, self._at)
+        self._renamed = (self._renamed - renamed.keys()) | set(renamed.values())
+        self._at = {renamed.get(path, path): place for path, place in self._at.items()}
+        return bool(renamed)
 
     def _piece(self, path: str, size: int) -> tuple[list[int], bytes, bool]:
         """The place from which a file is to be read, up to ``size`` bytes, whether they are all.
