@@ -35,7 +35,6 @@ from mesh.operators.base import (
 )
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.build import DataflowBuilder, make_dataflow
-from mesh.operators.dataflow.bulk import BulkDataflow
 from mesh.operators.dataflow.graph import DataflowNode, Emitted
 from mesh.operators.dataflow.merge import InputMerger, MergedRun, around_changes, causes_of
 from mesh.operators.dataflow.partition import NodeGroup
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
     from mesh.model.stored import StoredTable, StoreTarget
     from mesh.operators.aggregations.bucket_reads import BucketReads
     from mesh.operators.dataflow.aggregation_node import NamedWindowNode
-    from mesh.operators.dataflow.graph import Dataflow
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
 #: The format of ``snapshot``; a state of another one is not read.
@@ -173,7 +171,7 @@ class Executor:
             )
             for number, node in enumerate(self._nodes):
                 node.work = node.make(self._flow.timers[number])
-        self._takes_few = not app.tables and takes_few(self._nodes, self._flow)
+        self._takes_few = not app.tables and self._flow.takes_few
         self._tables = tables
         self._environment = environment
         self._changes = TableChanges(app, environment)
@@ -671,16 +669,6 @@ class Executor:
     def input_schemas(self) -> dict[str, pa.Schema]:
         """Those of the streams from outside."""
         return self._inputs.schemas
-
-
-def takes_few(nodes: Sequence[DataflowNode], flow: Dataflow) -> bool:
-    """Whether all nodes are queries that take ``FewRows``, and run one after the other."""
-    works = [node.work for node in nodes]
-    return (
-        isinstance(flow, BulkDataflow)
-        and not flow.is_ordered
-        and all(isinstance(work, QueryNode) and work.takes_few for work in works)
-    )
 
 
 def part_of(run: MergedRun, number: Longs, begin: int, end: int) -> tuple[MergedRun, Longs]:

@@ -19,6 +19,8 @@ from tests.support.recorder import END_MS, EVENT, Recorder, Step, at_once, log_o
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+#: Queries beside a partition, which name the streams.
+PLAIN = "from S select k insert into M; from T select k insert into N;"
 #: Queries that take lists of values.
 APPS = {
     "filters": "from S[v > 0 and not (k is null)] select k, v * 2 as w, k / 2 as h, s, "
@@ -28,6 +30,18 @@ APPS = {
     "insert into O;",
     "time": "from S#window.time(20) select k, sum(k) as t, count() as c insert into O;",
     "batches": "from S#window.lengthBatch(4) select s, sum(v) as t group by s insert into O;",
+    "a partition": f"{PLAIN} partition with (k of S, k of T) begin "
+    "from S#window.length(2) select k, avg(v) as a insert into O; "
+    "from T select k, count() as n insert into P; "
+    "from every e1=S -> e2=S[v > e1.v] select e1.k, e2.s insert into Q; end;",
+    "ranges": f"{PLAIN} partition with (v < 2.0 as 'low' or v > 1.0 as 'high' of S) begin "
+    "from S select k, s, sum(k) as t group by s insert into #I; "
+    "from #I[t > 1L] select k, t insert into O; end;",
+    "purged": f"{PLAIN} @purge(enable='true', interval='1 sec', idle.period='1 sec') "
+    "partition with (s of S) begin "
+    "from S#window.time(20) select k, count() as n insert into O; end;",
+    "a failing key": f"{PLAIN} partition with (k % k of S) begin "
+    "from S select s, v insert into O; end;",
     "pattern": "from every e1=S[v > 0] -> e2=S[k == e1.k and v >= e1.v + 1] -> e3=S[s == e1.s] "
     "select e1.k, e1.s, e2.v as v2, e3.v as v3 insert into O;",
     "two inputs": "from every e1=S -> e2=T[k == e1.k] select e1.k, e1.s, e2.v insert into O; "

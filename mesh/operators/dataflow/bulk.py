@@ -24,6 +24,8 @@ from mesh.operators.dataflow.chunk_queue import ChunkQueue, OutputBuffer, TimeCu
 from mesh.operators.dataflow.conflicts import CauseOrder, ConflictTable
 from mesh.operators.dataflow.depth_first import REPEATS_MAX, DepthFirst
 from mesh.operators.dataflow.graph import Emitted, has_conflicts
+from mesh.operators.dataflow.partition import PartitionNode
+from mesh.operators.dataflow.query_node import QueryNode
 from mesh.operators.dataflow.topology import Topology, readers
 
 if TYPE_CHECKING:
@@ -258,6 +260,7 @@ class BulkDataflow:
         stages: Sequence[tuple[int, ...]],
         outputs: Collection[str],
     ) -> None:
+        self._nodes = nodes
         self._topology = Topology(nodes)
         self._stages = [
             OrderedStage(nodes, stage, self._topology)
@@ -273,6 +276,14 @@ class BulkDataflow:
     def is_ordered(self) -> bool:
         """Whether nodes share state, so that their input is divided into chunks."""
         return any(isinstance(stage, OrderedStage) for stage in self._stages)
+
+    @property
+    def takes_few(self) -> bool:
+        """Whether the rows of events may be ``FewRows``: of queries that share no state."""
+        works = [node.work for node in self._nodes]
+        return not self.is_ordered and all(
+            isinstance(work, QueryNode | PartitionNode) and work.takes_few for work in works
+        )
 
     def begin(self, timeline: Timeline) -> list[Emitted]:
         """Notify all nodes of the app's start."""

@@ -328,6 +328,11 @@ class StepwiseDataflow:
         self.timers: Sequence[int] = range(len(nodes))
         self._walker = DepthFirst(nodes, reads, self.timers, outputs=outputs)
 
+    @property
+    def takes_few(self) -> bool:
+        """False: whatever a node accesses is a record batch."""
+        return False
+
     def begin(self, timeline: Timeline) -> list[Emitted]:
         """Start the app in all nodes."""
         sink = _Sequence(self._numbers)

@@ -44,6 +44,11 @@ class Dataflow(Protocol):
     #: By channel that is read, the path of external events.
     roots: Mapping[str, int]
 
+    @property
+    def takes_few(self) -> bool:
+        """Whether the rows of events may be ``FewRows``."""
+        ...
+
     def begin(self, timeline: Timeline) -> list[Emitted]:
         """Start the app in all nodes."""
         ...

@@ -199,7 +199,10 @@ class KeyExtractor:
             return self._whole.codes(vector.values.astype(np.int64), vector.nulls)
         if vector.type is not AttributeType.STRING:
             vector = convert(vector, AttributeType.STRING)
-        return self._instances.codes(vector.values.fill_null("")), ~vector.null_mask
+        texts = vector.values
+        if not texts.null_count:
+            return self._instances.codes(texts), np.ones(len(texts), dtype=np.bool_)
+        return self._instances.codes(texts.fill_null("")), ~vector.null_mask
 
 
 class KeyRouter:

@@ -81,6 +81,11 @@ class PartitionNode(NodeGroup):
         self._name = name
         self._entrance = entrance
 
+    @property
+    def takes_few(self) -> bool:
+        """Whether the rows of events may be ``FewRows``."""
+        return self._flow.takes_few
+
     def process(self, inputs: Mapping[str, Sequence[EventBatch]], timeline: Timeline) -> Outputs:
         """The output of the queries; input is split where instances are purged in between."""
         outputs: Outputs = []
