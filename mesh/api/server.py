@@ -195,13 +195,13 @@ class ApiServer:
             following.append(asyncio.create_task(renewed))
         try:
             await self._server.serve([self._listener.sockets])
+        except BaseException:
+            # It has not been shut down, in which requests get an answer.
+            await self._server.abandon()
+            raise
         finally:
-            try:
-                # A cancelled server has not been shut down.
-                await self._server.abandon()
-            finally:
-                self._listener.close()
-                await end(following)
+            self._listener.close()
+            await end(following)
 
     def stop(self) -> None:
         """Have ``run`` return once the requests under way are answered, in a second at most."""
