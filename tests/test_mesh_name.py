@@ -18,7 +18,7 @@ from mesh.errors import MeshError
 from mesh.jetstream.connection import close, connect
 from mesh.processes.bounded_process import die_with_parent
 from mesh.settings import NatsSettings, Settings, load
-from mesh.testing.processes import Processes
+from tools.processes import Processes
 
 if TYPE_CHECKING:
     from pathlib import Path

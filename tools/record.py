@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mesh.testing.conformance.__main__ import answer_all
 from mesh.testing.conformance.answers import Likeness, compact, likeness
 from mesh.testing.conformance.cases import read
+from tools.conformance.__main__ import answer_all
 from tools.engine_answers import NOT_YET, differences, load, record
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from mesh.language.parser import parse
 from mesh.operators.executor import STATE_VERSION, Executor, InputRun, OutputRun
 from mesh.plan.bind import bind
 from mesh.spark.local_state import InputPosition, LocalState
-from mesh.testing.cases import batch, values
+from tools.cases import batch, values
 from tools.state_apps import APPS, DEFINITIONS
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from bench.connector.harness import CORES, Bench
 from bench.operators import spark
-from mesh.testing.conformance.spark import session
+from tools.conformance.spark import session
 
 if TYPE_CHECKING:
     from bench.connector.harness import Figure

@@ -16,7 +16,7 @@ from bench.chaos import totals
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
-from mesh.testing.cases import batch, collect
+from tools.cases import batch, collect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ from mesh.model import names
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mesh.testing.cluster import Outside
+    from tools.cluster import Outside
 
 #: Largest ratio and addition for the median of the last events of a run with a fault.
 _AFTER: Final = (5.0, 250.0)

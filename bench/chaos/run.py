@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from bench.chaos.scenario import Scenario
     from bench.chaos.scene import Scene
     from bench.chaos.stage import Stage
-    from mesh.testing.cluster import Outside
     from tests.support.databases import DatabaseServer, TestDatabase
+    from tools.cluster import Outside
 
 
 _TOO_LONG: Final = (

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from bench.chaos.outages import LeaderProbe
     from bench.chaos.stage import Stage
-    from mesh.testing.cluster import Outside
     from tests.support.databases import DatabaseServer
+    from tools.cluster import Outside
     from tools.links import When
 
 #: Events a second, during faults.

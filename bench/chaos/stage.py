@@ -16,9 +16,9 @@ from mesh.files import scratch
 from mesh.model.nats_roles import NatsRole
 from mesh.operators import precompile
 from mesh.settings import ChannelSettings
-from mesh.testing.cluster import Outside, variables, watching
-from mesh.testing.processes import Processes
+from tools.cluster import Outside, variables, watching
 from tools.links import Links
+from tools.processes import Processes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -15,7 +15,7 @@ from mesh.model import names
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.testing.cluster import Outside
+    from tools.cluster import Outside
 
 #: Its name among the streams that are compared.
 TOTALS: Final = "Totals"

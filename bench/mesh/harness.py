@@ -20,13 +20,13 @@ from mesh.files import scratch
 from mesh.model.nats_roles import NatsRole
 from mesh.operators import precompile
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.testing.cluster import Outside, variables, watching
-from mesh.testing.processes import Processes
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.source import fetch
 from pyspark_nats.source.ranges import Blocks, StreamRange
+from tools.cluster import Outside, variables, watching
+from tools.processes import Processes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping

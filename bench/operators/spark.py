@@ -28,7 +28,7 @@ from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings
 from mesh.spark.dedicated_query import query as spark_query
 from mesh.spark.instance_io import InstanceIO
-from mesh.testing.conformance.spark import session
+from tools.conformance.spark import session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,6 @@ import pytest
 from mesh.clock import SystemClock
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
-from mesh.testing.cluster import MeshCluster, Outside
 from tests.support.permissions import PASSWORDS, SHOP, write_accounts
 from tests.support.planted import (
     Planted,
@@ -25,6 +24,7 @@ from tests.support.planted import (
     look_at_streams,
     plant,
 )
+from tools.cluster import MeshCluster, Outside
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mesh.control.placement import Admits, Candidate, Need, Placement, place
 from mesh.model import names
-from mesh.testing.seating import most_placeable
 from tests.support.cluster_lines import need
+from tools.simulator.seating import most_placeable
 
 WORKERS = ("w1", "w2", "w3", "w4")
 NEEDS = tuple(need(names.instance_name("A", group, i)) for group in "gh" for i in range(1, 5))

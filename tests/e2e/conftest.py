@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.operators import precompile
-from mesh.testing.cluster import MeshCluster
 from tests.support.scenes import Scenes, viewing
 from tests.support.secured import SecuredCluster
+from tools.cluster import MeshCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

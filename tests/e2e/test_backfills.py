@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from mesh.testing.cluster import MeshClusterView
+    from tools.cluster import MeshClusterView
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.extended,

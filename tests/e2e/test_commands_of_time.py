@@ -27,7 +27,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mesh.testing.cluster import MeshClusterView
+    from tools.cluster import MeshClusterView
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.extended,

@@ -12,7 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.testing.cluster import MeshClusterView
+    from tools.cluster import MeshClusterView
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.long,

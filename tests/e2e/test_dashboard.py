@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser
 
-    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Scene
+    from tools.cluster import MeshClusterView
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.extended,

@@ -13,13 +13,13 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
-from mesh.testing.cases import batch, values
 from tests.support.events import events, publish, row_values
 from tests.support.scenes import killed
+from tools.cases import batch, values
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
+    from tools.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -12,7 +12,7 @@ from tests.support.events import rows
 from tests.support.scenes import calm
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import MeshClusterView
+    from tools.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 

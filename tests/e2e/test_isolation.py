@@ -14,7 +14,7 @@ from tests.support.events import rows
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.testing.cluster import MeshClusterView
+    from tools.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(280)]
 

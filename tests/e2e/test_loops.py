@@ -12,8 +12,8 @@ from tests.support.events import row_values
 from tests.support.scenes import killed
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
+    from tools.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -20,17 +20,17 @@ import pytest
 
 from mesh.jetstream.server import free_port
 from mesh.operators import precompile
-from mesh.testing.cluster import MeshCluster
 from tests.support.pages import passages
 from tests.support.paths import ROOT
 from tests.support.planted import address
 from tests.support.scenes import viewing
+from tools.cluster import MeshCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mesh.testing.cluster import MeshClusterView
+    from tools.cluster import MeshClusterView
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.thorough,

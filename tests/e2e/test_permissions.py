@@ -12,8 +12,8 @@ from mesh.clock import SystemClock
 from mesh.jetstream.connection import close, connect
 from mesh.jetstream.watch import ClusterView
 from mesh.operators import precompile
-from mesh.testing.cluster import MeshCluster, Outside
 from tests.support.permissions import PASSWORDS, write_accounts
+from tools.cluster import MeshCluster, Outside
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from mesh.model import names
-from mesh.testing.cluster import MeshCluster, MeshClusterView, watching
 from tests.support.connectors import Endpoint
 from tests.support.permissions import PASSWORDS, write_accounts
 from tests.support.planted import (
@@ -24,6 +23,7 @@ from tests.support.planted import (
     look_at_streams,
     plant,
 )
+from tools.cluster import MeshCluster, MeshClusterView, watching
 
 if TYPE_CHECKING:
     from pathlib import Path

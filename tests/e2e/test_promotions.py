@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from mesh.model.cluster import AppRecord, Promoted
-    from mesh.testing.cluster import MeshClusterView
+    from tools.cluster import MeshClusterView
 
 pytestmark = [
     pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.long,

@@ -14,8 +14,8 @@ from tests.support.events import rows
 from tests.support.scenes import calm, killed
 
 if TYPE_CHECKING:
-    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
+    from tools.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 from mesh.operators import precompile
-from mesh.testing.cluster import MeshCluster, MeshClusterView
 from tests.e2e import test_temperature
 from tests.support.scenes import viewing
 from tests.support.standalone import WORKERS, Standalone
+from tools.cluster import MeshCluster, MeshClusterView
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,18 +17,18 @@ import nats.errors
 import pytest
 
 from mesh.model import names
-from mesh.testing.cluster import MeshCluster
 from tests.support import databases
 from tests.support.databases import PASSWORD
 from tests.support.planted import address
 from tests.support.scenes import killed, viewing
 from tests.support.trades import APP, TEN_MS, as_the_seed_has_it
+from tools.cluster import MeshCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from mesh.testing.cluster import MeshClusterView
     from tests.support.scenes import Kill
+    from tools.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(480)]
 

@@ -18,11 +18,11 @@ import pytest
 
 from mesh.jetstream.connection import login
 from mesh.testing import weather
-from mesh.testing.cluster import MeshClusterView
 from tests.support.paths import ROOT
 from tests.support.scenes import Kill, calm, killed
 from tests.support.secured import PUBLISHER, READER
 from tools import expectations
+from tools.cluster import MeshClusterView
 
 if TYPE_CHECKING:
     from mesh.settings import NatsSettings

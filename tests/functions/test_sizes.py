@@ -17,9 +17,9 @@ from mesh.language.parser import parse
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
-from mesh.testing.cases import batch
 from tests.support.examples import examples
 from tests.support.sized import STREAM, evaluated
+from tools.cases import batch
 
 SMALL = 1000
 

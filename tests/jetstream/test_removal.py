@@ -20,8 +20,8 @@ from mesh.model import codec, names
 from mesh.model.cluster import AppRecord
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.testing.cluster import watching
 from tests.support.snapshots import FIRST, SECOND, on_disk, restore, save, store_of
+from tools.cluster import watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

@@ -17,7 +17,7 @@ from mesh.model.cluster import Assignment
 from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.plan.build import plan
 from mesh.spark.instance_io import InstanceIO
-from mesh.testing.cases import batch, values
+from tools.cases import batch, values
 
 if TYPE_CHECKING:
     from mesh.model.app import GroupSpec

@@ -29,9 +29,9 @@ from mesh.plan.build import plan
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE, InstanceIO, js_stream_of
 from mesh.spark.routes import positioned_routes
 from mesh.spark.stateless_task import StatelessTask
-from mesh.testing.cases import batch, values
 from tests.support.paths import CASES
 from tools import engine_answers
+from tools.cases import batch, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,10 +20,10 @@ from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
 from mesh.plan.bind.on_demand import bind_on_demand
 from mesh.plan.bound import Constant
-from mesh.testing.cases import batch
 from tests.support.aggregations import APP, SELECT, add, few_cells, new_aggregation, random
 from tests.support.examples import examples
 from tests.support.recorder import EVENT, Log, Recorder, Step, log_of, run_in_pieces, stored
+from tools.cases import batch
 
 __all__ = ("few_cells",)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.testing import cases
 from tests.support import paths
+from tools import cases
 
 DIRECTORY = paths.CASES / "operators"
 CASES = [

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from mesh.language.parser import parse_app
 from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.plan.bind import bind
-from mesh.testing.cases import batch, values
 from tests.support.examples import examples
 from tests.support.recorder import stored
+from tools.cases import batch, values
 
 DEFINE = "define stream S (k string, v int); define stream T (k string, w int); "
 PURGE = "@purge(enable='true', interval='1 sec', idle.period='1 sec') "

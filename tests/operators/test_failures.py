@@ -15,8 +15,8 @@ from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
 from mesh.telemetry.logs import TextFormatter
-from mesh.testing.cases import batch, values
 from tests.support.recorder import stored
+from tools.cases import batch, values
 
 DEFINE = """
 define stream S (k string, a int);

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mesh.operators.executor import Executor, InputRun, OutputRun
-from mesh.testing import cases
 from pyspark_nats.arrow import FEW
 from pyspark_nats.few_rows import FewRows, as_batch
 from tests.operators.test_cases import CASES
 from tests.support.recorder import END_MS, EVENT, Recorder, Step, at_once, log_of, run_in_pieces
+from tools import cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from mesh.operators import executor, gaps
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
-from mesh.testing.cases import batch, values
+from tools.cases import batch, values
 
 YEAR_MS: Final = 365 * 86_400_000
 SNAPSHOT: Final = "from S select k, count() as n output snapshot every 1 sec insert into T;"

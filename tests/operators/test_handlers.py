@@ -15,7 +15,7 @@ from mesh.language.parser import parse
 from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind import bind
-from mesh.testing.cases import batch, values
+from tools.cases import batch, values
 
 ROWS: list[list[Any]] = [[1000, 1], [None, 2], [1100, 3], [2500, 4], [None, 5], [3600, 6]]
 SLIDING = [[1000, 1], [1100, 2], [2500, 1], [3600, 1]]

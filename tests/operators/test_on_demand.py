@@ -19,9 +19,9 @@ from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
 from mesh.plan.bind.on_demand import bind_on_demand
 from mesh.plan.build import plan
-from mesh.testing.cases import batch, values
 from tests.support.examples import examples
 from tests.support.recorder import stored
+from tools.cases import batch, values
 
 ONE = """
 define stream S (k string, v int);

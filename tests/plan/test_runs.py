@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.testing import app_tests, cases
+from mesh.testing import app_tests
 from mesh.testing.app_tests import TimedEvent
 from tests.support import paths
+from tools import cases
 
 CASES = cases.read(paths.CASES / "plan" / "pattern_aggregates.jsonl")
 

@@ -62,7 +62,7 @@ PARAMETERS = [
 @pytest.fixture(scope="module")
 def answers(request: pytest.FixtureRequest) -> dict[tuple[str, bool], Mapping[str, Any]]:
     """Of the selected tests: by case, and whether it was restored half-way."""
-    from mesh.testing.conformance import spark
+    from tools.conformance import spark
 
     own = [item for item in request.session.items if item.path == request.path]
     given = [getattr(item, "callspec", None) for item in own]

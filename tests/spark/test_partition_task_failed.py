@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from mesh.spark import partition_task
-from mesh.testing.conformance.script import StepCall
-from mesh.testing.conformance.spark_rows import marked_rows
 from tests.support.host_batches import Batches
+from tools.conformance.script import StepCall
+from tools.conformance.spark_rows import marked_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

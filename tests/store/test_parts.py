@@ -20,13 +20,13 @@ from mesh.plan.build import plan
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import InputPosition, LocalState
-from mesh.testing.conformance.script import StepCall
-from mesh.testing.conformance.spark_rows import marked_rows
 from mesh.worker.answering import answer_task
 from mesh.worker.questions import keys_of
 from tests.support.databases import new_database
 from tests.support.trades import APP as TRADES
 from tests.support.trades import TEN_MS, Trade
+from tools.conformance.script import StepCall
+from tools.conformance.spark_rows import marked_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -23,10 +23,10 @@ from mesh.spark.local_state import InputPosition
 from mesh.spark.store_output import StoreOutput
 from mesh.store import writer
 from mesh.store.engine import engine_of
-from mesh.testing.conformance.script import StepCall
-from mesh.testing.conformance.spark_rows import marked_rows
 from tests.store.test_refusals import RULES, colliding, refusing, rows_in, run_sql
 from tests.support.trades import Node, end_partitions
+from tools.conformance.script import StepCall
+from tools.conformance.spark_rows import marked_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from mesh.manager.service import ManagerService
 from mesh.model import names
 from mesh.processes.bounded_process import die_with_parent
 from mesh.settings import NatsSettings, Settings
-from mesh.testing.cluster import watching
 from tests.support.forked import Forked
+from tools.cluster import watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

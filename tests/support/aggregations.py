@@ -13,7 +13,7 @@ from mesh.operators.aggregations.rollup import Aggregation, Purging
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.query.handlers import Failures
 from mesh.plan.bind import bind
-from mesh.testing.cases import batch
+from tools.cases import batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

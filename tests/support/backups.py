@@ -16,7 +16,7 @@ from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService
 from mesh.model import names
 from mesh.settings import NatsSettings, Settings, StateSettings
-from mesh.testing.cluster import watching
+from tools.cluster import watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

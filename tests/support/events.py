@@ -15,7 +15,7 @@ from mesh.model import names
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from mesh.testing.cluster import MeshClusterView
+    from tools.cluster import MeshClusterView
 
 START_MS: Final = 1_700_000_000_000
 #: Number of keys in the events of ``load``.

@@ -13,8 +13,8 @@ from mesh.plan.build import plan
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import InputPosition
-from mesh.testing.conformance.script import StepCall
-from mesh.testing.conformance.spark_rows import marked_rows
+from tools.conformance.script import StepCall
+from tools.conformance.spark_rows import marked_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from nats.js import JetStreamContext
 
-    from mesh.testing.cluster import Outside
+    from tools.cluster import Outside
 
 _URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 _ENCODED: Final = re.compile(rb"[A-Za-z0-9+/_-]{12,}={0,2}")

@@ -13,8 +13,8 @@ from mesh.language.parser import parse
 from mesh.operators.base import State
 from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.plan.bind import bind
-from mesh.testing.cases import batch, values
 from pyspark_nats.arrow import ipc_stream
+from tools.cases import batch, values
 
 DEFINE = "define stream S (k int, v double, s string); define stream T (k int, v double); "
 

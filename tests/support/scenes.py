@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from mesh.jetstream.connection import close, connect
-from mesh.testing.cluster import MeshCluster, MeshClusterView, watching
 from tests.support.secured import (
     ASKER,
     FEEDER,
@@ -25,6 +24,7 @@ from tests.support.secured import (
     ClientsPublish,
     SecuredCluster,
 )
+from tools.cluster import MeshCluster, MeshClusterView, watching
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -20,7 +20,6 @@ from mesh.cli.nats_config import nats_config
 from mesh.model import names
 from mesh.model.nats_roles import NatsRole, inbox
 from mesh.settings import ChannelSettings, NatsSettings
-from mesh.testing.cluster import MeshCluster, MeshClusterView, watching
 from tests.support.certificates import Authority, Pair
 from tests.support.nats_cluster import Cluster
 from tests.support.planted import (
@@ -31,6 +30,7 @@ from tests.support.planted import (
     look_at_command_lines,
     look_at_files,
 )
+from tools.cluster import MeshCluster, MeshClusterView, watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

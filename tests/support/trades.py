@@ -17,10 +17,10 @@ from mesh.plan.build import plan
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.local_state import InputPosition, LocalState
-from mesh.testing.conformance.script import StepCall
-from mesh.testing.conformance.spark_rows import marked_rows
 from mesh.worker.answering import answer_task
 from tests.support.databases import PASSWORD, USER
+from tools.conformance.script import StepCall
+from tools.conformance.spark_rows import marked_rows
 
 if TYPE_CHECKING:
     from tests.support.databases import TestDatabase

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from mesh.model.types import AttributeType
-from mesh.testing.cases import same
+from tools.cases import same
 
 BOOL, INT, LONG = AttributeType.BOOL, AttributeType.INT, AttributeType.LONG
 FLOAT, DOUBLE, STRING = AttributeType.FLOAT, AttributeType.DOUBLE, AttributeType.STRING

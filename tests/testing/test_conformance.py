@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from mesh.testing.conformance import __main__ as runner
 from mesh.testing.conformance import direct
 from mesh.testing.conformance.answers import compact, differences
 from mesh.testing.conformance.cases import lines
@@ -15,6 +14,7 @@ from tests.support import paths
 from tests.support.conformed import APP
 from tests.support.together import each
 from tools import engine_answers
+from tools.conformance import __main__ as runner
 
 DIRECTORY = paths.CASES / "conformance"
 CASES = engine_answers.load(DIRECTORY)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.testing.conformance.pool import CasePool
+from tools.conformance.pool import CasePool
 from tools.fuzz import __main__ as fuzz
 from tools.fuzz.timer_ties import apart
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.testing.conformance.pool import CasePool
+from tools.conformance.pool import CasePool
 from tools.fuzz import __main__ as fuzz
 from tools.fuzz.restarts import REASON, without_restarts
 

@@ -12,12 +12,12 @@ from mesh.control import membership, reconcile
 from mesh.control.cluster_state import ClusterState
 from mesh.control.manager_state import ManagerState
 from mesh.control.snapshot import Records
-from mesh.testing.simulator import run
-from mesh.testing.simulator.scenario import draw, read
-from mesh.testing.simulator.store import Store
+from tools.simulator import run
+from tools.simulator.scenario import draw, read
+from tools.simulator.store import Store
 
 if TYPE_CHECKING:
-    from mesh.testing.simulator.world import Write
+    from tools.simulator.world import Write
 
 #: Stopped between a decision and its writes, a leader wakes up when another one leads.
 STALLED = """

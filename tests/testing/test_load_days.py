@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from mesh.testing.simulator.load_days import LOADS, DayTally, play
+from tools.simulator.load_days import LOADS, DayTally, play
 
 #: Seconds for which messages may wait: half a minute, three changes with their rests, the drain.
 WAIT_MAX_S = 900.0

@@ -14,9 +14,10 @@ from mesh.errors import MeshError
 from mesh.language.parser import parse_app
 from mesh.plan.bind import bind
 from mesh.processes.bounded_process import BoundedProcess
-from mesh.testing import cases, payload_cases, preview
+from mesh.testing import payload_cases, preview
 from mesh.testing.app_tests import TimedEvent
 from mesh.testing.conformance.answers import event
+from tools import cases
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

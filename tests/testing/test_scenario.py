@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from mesh.testing.simulator.scenario import draw, read
+from tools.simulator.scenario import draw, read
 
 
 def test_a_scenario_is_read_back_as_it_is_printed() -> None:

@@ -11,7 +11,7 @@ from tests.support.scenes import Kill
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.testing.cluster import MeshClusterView
+    from tools.cluster import MeshClusterView
 
 
 class FakeView:

@@ -11,7 +11,7 @@ from mesh.operators.executor import Executor
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.testing.conformance import direct
 from mesh.testing.conformance.cases import case
-from mesh.testing.conformance.script import (
+from tools.conformance.script import (
     AskCall,
     Command,
     Fresh,

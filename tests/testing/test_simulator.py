@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.control.election import ManagerCandidate
-from mesh.testing.simulator import run
-from mesh.testing.simulator.scenario import read
+from tools.simulator import run
+from tools.simulator.scenario import read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,7 +158,7 @@ def test_two_processes_with_one_id_do_not_lead_together(monkeypatch: pytest.Monk
 
 
 def test_the_command_plays_and_tells(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mesh.testing.simulator", "--seed", "5"]
+    command = [sys.executable, "-m", "tools.simulator", "--seed", "5"]
     said = subprocess.run([*command, "--hours", "1"], capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + said.stderr
     assert "1 simulated hours" in said.stdout

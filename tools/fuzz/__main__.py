@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines
-from mesh.testing.conformance.pool import CasePool
+from tools.conformance.pool import CasePool
 from tools.engine_answers import ask
 from tools.fuzz import restarts
 from tools.fuzz.explanations import explain

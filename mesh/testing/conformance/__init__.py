@@ -1,9 +1,6 @@
 """Cases of whole apps, run here and compared with the answers of the reference engine.
 
-    python -m mesh.testing.conformance CASES.jsonl OUT.jsonl [--engine direct] [--jobs N]
-
-reads cases and writes answers, JSON lines both, in the format of the program that runs the engine,
-so the two answers can be compared.
+A program of a checkout, ``python -m tools.conformance``, reads cases and writes answers.
 
 A case
     name, app    the app is SiddhiQL text

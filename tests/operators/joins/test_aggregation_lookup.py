@@ -14,7 +14,7 @@ from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.spark.partitioning import restrict_to_partition
-from mesh.testing.cases import batch
+from tools.cases import batch
 
 if TYPE_CHECKING:
     from mesh.model.lookup import Clause

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
-from mesh.testing.cases import batch, values
 from tests.support.examples import examples
+from tools.cases import batch, values
 
 WINDOWS: Final = [
     "timeBatch(1 sec)", "timeBatch(1 sec, 300)", "timeBatch(1 sec, 0, true)",

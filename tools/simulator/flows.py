@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import GroupForm
-    from mesh.testing.simulator.world import World
+    from tools.simulator.world import World
 
 #: The name of the stream, in positions.
 STREAM: Final = "S"

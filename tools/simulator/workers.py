@@ -30,17 +30,17 @@ from mesh.control.agent_state import AgentState
 from mesh.control.worker_reconcile import Start, Stop
 from mesh.model import names
 from mesh.model.cluster import NodeRecord, NodeRole
-from mesh.testing.simulator.nodes import WRITE_S, SimulatedNode
-from mesh.testing.simulator.store import CONFLICT, Store, read, send
-from mesh.testing.simulator.world import SimulatedProcess, Write
+from tools.simulator.nodes import WRITE_S, SimulatedNode
+from tools.simulator.store import CONFLICT, Store, read, send
+from tools.simulator.world import SimulatedProcess, Write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.model.cluster import Assignment, InstanceStatus
     from mesh.settings import Settings
-    from mesh.testing.simulator.session import SimulatedSession
-    from mesh.testing.simulator.store import StoredWrite
+    from tools.simulator.session import SimulatedSession
+    from tools.simulator.store import StoredWrite
 
 
 @dataclass(frozen=True, slots=True)

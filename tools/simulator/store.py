@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from mesh.control.snapshot import Records
 from mesh.model import names
 from mesh.model.cluster import NodeRecord
-from mesh.testing.simulator.world import SimulatedLink, SimulatedProcess, Write
+from tools.simulator.world import SimulatedLink, SimulatedProcess, Write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.testing.simulator.world import World
+    from tools.simulator.world import World
 
 #: The results of a write besides its revision.
 CONFLICT = "conflict"

@@ -9,7 +9,7 @@ from mesh.control.agent_events import Event, InstanceReported, SessionEnded, Ses
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.control.retries import Retries
 from mesh.model.cluster import InstanceStatus
-from mesh.testing.simulator.flows import STREAM, Running
+from tools.simulator.flows import STREAM, Running
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mesh.model.app import GroupSpec
     from mesh.model.cluster import Assignment
     from mesh.settings import Settings
-    from mesh.testing.simulator.flows import Flows
-    from mesh.testing.simulator.world import SimulatedProcess, World
+    from tools.simulator.flows import Flows
+    from tools.simulator.world import SimulatedProcess, World
 
 #: Share of stops in which a batch exceeds the time that a stop waits for it.
 _EXCEEDS: Final = 0.15

@@ -16,10 +16,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAv
 from mesh.spark.instance_io import METADATA
 from mesh.spark.local_state import InputPosition
 from mesh.spark.sink_rows import ARROW_TYPE, JSON_TYPE, TIME_COLUMN
-from mesh.testing.conformance.script import StepCall
 from pyspark_nats import encode
 from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.source.rows import MARKED, MESSAGE, RANGE_END, RANGE_START
+from tools.conformance.script import StepCall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from mesh.model.app import GroupInput
     from mesh.model.values import JsonObject
-    from mesh.testing.conformance.script import Step
+    from tools.conformance.script import Step
 
 
 FORMAT: Final = "mesh-cases"

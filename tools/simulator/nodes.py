@@ -40,8 +40,8 @@ from mesh.control.manager_state import (
 )
 from mesh.model import names
 from mesh.model.cluster import NodeRecord, NodeRole
-from mesh.testing.simulator.store import CONFLICT, TIMEOUT, SimulatedWatch, Store, send
-from mesh.testing.simulator.world import SimulatedProcess, Sleep, Work, Write
+from tools.simulator.store import CONFLICT, TIMEOUT, SimulatedWatch, Store, send
+from tools.simulator.world import SimulatedProcess, Sleep, Work, Write
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

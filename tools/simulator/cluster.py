@@ -15,19 +15,19 @@ from mesh.control.placement import Admits
 from mesh.model import names
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
 from mesh.settings import Settings
-from mesh.testing.seating import most_placeable
-from mesh.testing.simulator import scenario as scenarios
-from mesh.testing.simulator.flows import Flows
-from mesh.testing.simulator.invariants import Invariants, Violation
-from mesh.testing.simulator.nodes import SimulatedManager, SimulatedNode
-from mesh.testing.simulator.session import SimulatedSession
-from mesh.testing.simulator.store import HISTORY_S, Store
-from mesh.testing.simulator.workers import Worker
-from mesh.testing.simulator.world import SimulatedProcess, World, Write
+from tools.simulator import scenario as scenarios
+from tools.simulator.flows import Flows
+from tools.simulator.invariants import Invariants, Violation
+from tools.simulator.nodes import SimulatedManager, SimulatedNode
+from tools.simulator.seating import most_placeable
+from tools.simulator.session import SimulatedSession
+from tools.simulator.store import HISTORY_S, Store
+from tools.simulator.workers import Worker
+from tools.simulator.world import SimulatedProcess, World, Write
 
 if TYPE_CHECKING:
     from mesh.control.cluster_state import ClusterState
-    from mesh.testing.simulator.scenario import Event, Scenario
+    from tools.simulator.scenario import Event, Scenario
 
 #: A cluster that nothing happens to must be at rest after this, simulated seconds.
 REST_S = 240.0

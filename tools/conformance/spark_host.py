@@ -37,9 +37,9 @@ from mesh.spark.local_state import InputPosition
 from mesh.spark.partition_task import PartitionRun, PartitionTask
 from mesh.spark.sink_rows import SINK_FIELDS, for_sink
 from mesh.spark.stateless_task import SourceEvents, compiled_routes
-from mesh.testing.conformance.script import AskCall
 from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.gc_freeze import freeze_imported
+from tools.conformance.script import AskCall
 
 if TYPE_CHECKING:
     from mesh.operators.executor import InputRun, OutputRun

@@ -1,4 +1,4 @@
-"""``python -m mesh.testing.simulator --seed N --hours H``: simulate the control plane under faults.
+"""``python -m tools.simulator --seed N --hours H``: simulate the control plane under faults.
 
 Ends with 1 when an invariant does not hold, and prints the shortest scenario found that shows it;
 ``--scenario FILE`` plays one again.
@@ -11,13 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-from mesh.testing.simulator import run
-from mesh.testing.simulator.scenario import read
+from tools.simulator import run
+from tools.simulator.scenario import read
 
 
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m mesh.testing.simulator", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.simulator", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="the first cluster's seed")
     parser.add_argument("--hours", type=float, default=1000, help="simulated hours in all")
     parser.add_argument("--life", type=float, default=20, help="simulated hours of each cluster")

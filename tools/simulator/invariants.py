@@ -9,10 +9,10 @@ from mesh.model.cluster import AppRecord, Assignment, LeaseRecord
 
 if TYPE_CHECKING:
     from mesh.settings import Settings
-    from mesh.testing.simulator.flows import Flows, Running
-    from mesh.testing.simulator.store import Store, StoredWrite
-    from mesh.testing.simulator.workers import Worker
-    from mesh.testing.simulator.world import World
+    from tools.simulator.flows import Flows, Running
+    from tools.simulator.store import Store, StoredWrite
+    from tools.simulator.workers import Worker
+    from tools.simulator.world import World
 
 
 #: Time after a loss of writes in which views are not certain, seconds.

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from mesh.testing.simulator.cluster import Cluster, RunTally
-from mesh.testing.simulator.invariants import Violation
-from mesh.testing.simulator.scenario import Scenario, draw
+from tools.simulator.cluster import Cluster, RunTally
+from tools.simulator.invariants import Violation
+from tools.simulator.scenario import Scenario, draw
 
 if TYPE_CHECKING:
-    from mesh.testing.simulator.scenario import Event
+    from tools.simulator.scenario import Event
 
 
 @dataclass(frozen=True, slots=True)

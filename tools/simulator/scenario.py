@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.model.app import AppSpec, Channel, GroupInput, GroupKind, GroupSpec, Strategy
 from mesh.model.types import StreamSchema
-from mesh.testing.simulator.flows import STREAM
-from mesh.testing.simulator.workers import WorkerKind
+from tools.simulator.flows import STREAM
+from tools.simulator.workers import WorkerKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -19,7 +19,7 @@ from mesh.jetstream.watch import ClusterView
 from mesh.manager.service import ManagerService
 from mesh.model.nats_roles import NatsRole, inbox
 from mesh.settings import ChannelSettings, FunctionSettings, NatsSettings, Settings
-from mesh.testing.processes import Processes
+from tools.processes import Processes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""``python -m mesh.testing.simulator.load_days --days N``: the autoscaler under days of load.
+"""``python -m tools.simulator.load_days --days N``: the autoscaler under days of load.
 
 One group of 8 partitions, read by another, in steps of ``SAMPLE_S``.  Loads are steady, daily,
 bursty and adversarial; the adversary sees the number of instances and does what harms most: it
@@ -167,7 +167,7 @@ def _turn(tally: DayTally, change: ScaleChange, before: int, *, counts: bool) ->
 
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="python -m mesh.testing.simulator.load_days")
+    parser = argparse.ArgumentParser(prog="python -m tools.simulator.load_days")
     parser.add_argument("--days", type=float, default=40, help="simulated days of each load")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()

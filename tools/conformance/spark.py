@@ -51,9 +51,11 @@ from mesh.spark.instance_io import (
 from mesh.spark.local_state import InputPosition, LocalState, Manifest
 from mesh.spark.routes import routes
 from mesh.spark.sink_rows import POSITION_COLUMN, TIME_COLUMN
-from mesh.testing.conformance import direct, spark_rows
+from mesh.testing.conformance import direct
 from mesh.testing.conformance.cases import TimeMode
-from mesh.testing.conformance.script import (
+from pyspark_nats.source.rows import MARKED_DDL
+from tools.conformance import spark_rows
+from tools.conformance.script import (
     AskCall,
     Leg,
     Recording,
@@ -62,7 +64,7 @@ from mesh.testing.conformance.script import (
     StepResult,
     legs,
 )
-from mesh.testing.conformance.spark_host import (
+from tools.conformance.spark_host import (
     ANSWER,
     CALLS,
     ERROR,
@@ -73,8 +75,7 @@ from mesh.testing.conformance.spark_host import (
     call_run,
     queries_in,
 )
-from mesh.testing.conformance.spark_rows import marked_rows, typed_rows
-from pyspark_nats.source.rows import MARKED_DDL
+from tools.conformance.spark_rows import marked_rows, typed_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

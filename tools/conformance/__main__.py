@@ -1,4 +1,4 @@
-"""``python -m mesh.testing.conformance CASES.jsonl OUT.jsonl``: run cases, write answers."""
+"""``python -m tools.conformance CASES.jsonl OUT.jsonl``: run cases, write answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mesh.testing.conformance import direct
 from mesh.testing.conformance.answers import Likeness, compact, differences, likeness
 from mesh.testing.conformance.cases import lines, read
-from mesh.testing.conformance.pool import CasePool
+from tools.conformance.pool import CasePool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m mesh.testing.conformance")
+    parser = argparse.ArgumentParser(prog="python -m tools.conformance")
     parser.add_argument("cases", type=Path, help="JSON lines, a case each")
     parser.add_argument("out", type=Path, help="where the answers go, a line for each case")
     parser.add_argument("--engine", choices=("direct", "spark"), default="direct")
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _through_spark(cases: Sequence[JsonObject], options: argparse.Namespace) -> list[JsonObject]:
     # Imported only for Spark, because the import is slow.
-    from mesh.testing.conformance import spark
+    from tools.conformance import spark
 
     logging.disable(logging.CRITICAL)
     try:
