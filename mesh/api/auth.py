@@ -28,7 +28,7 @@ import anyio.to_thread
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from mesh.api.responses import refusal_of
+from mesh.api.routing import refusal_of
 from mesh.api.users import LoginCredentials, parse_basic
 from mesh.clock import SystemClock
 from mesh.errors import MeshError

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.api.feeds import FeedRoutes
-from mesh.api.responses import json_body, user_of, visible_apps
-from mesh.api.routing import serves
+from mesh.api.routing import json_body, serves, user_of, visible_apps
 from mesh.errors import MeshError
 from mesh.model.access import Permission, require
 from mesh.model.error_entry import SimulatedEvent

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from mesh.api.responses import Json, error_type, json_body, user_of
-from mesh.api.routing import serves
+from mesh.api.routing import Json, error_type, json_body, serves, user_of
 from mesh.errors import MeshError
 from mesh.http.request_body import read_body
 from mesh.model.access import Permission, require, sees

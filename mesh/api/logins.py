@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs
 
 from mesh.api.auth import LOGIN, LOGIN_PREFIX, logged
-from mesh.api.responses import Json, error_type
-from mesh.api.routing import serves
+from mesh.api.routing import Json, error_type, serves
 from mesh.errors import MeshError
 from mesh.http.request_body import read_body
 from mesh.jetstream.sessions import AGE_MS, IDLE_MS

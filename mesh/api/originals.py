@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 import mesh
-from mesh.api.responses import json_body, user_of, values_of, visible_apps
-from mesh.api.routing import serves
+from mesh.api.routing import json_body, serves, user_of, values_of, visible_apps
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.access import ANYONE, ROLES, SETS, Permission, current, require

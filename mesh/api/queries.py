@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mesh.api.responses import json_body, require_for_text
-from mesh.api.routing import serves
+from mesh.api.routing import json_body, require_for_text, serves
 from mesh.errors import MeshError
 from mesh.language.naming import named
 from mesh.manager.previews import EVENTS_MAX, LAST

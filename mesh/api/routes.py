@@ -3,11 +3,15 @@
 ``mesh.model.operations`` has the table of all operations; ``mesh.api.routing`` makes routes of it,
 and ``docs/cli.md`` its list.  An error is ``{"code", "message"}`` with ``detail``, ``hint`` and
 ``position`` where there are any.
+
+The OpenAPI document of the REST API, made from the table of operations.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,23 +19,33 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
-from mesh.api.accounts import AccountRoutes, SecretRoutes
+import mesh
+from mesh.api.account_service import AccountRoutes, SecretRoutes
 from mesh.api.auth import SECURITY_HEADERS, ApiGuard
 from mesh.api.events import EventRoutes
 from mesh.api.feeds import FeedRoutes
 from mesh.api.logins import LoginRoutes
 from mesh.api.monitoring import Monitoring
-from mesh.api.openapi import document
 from mesh.api.originals import ErrorEntryRoutes, OriginalRoutes
 from mesh.api.queries import PreviewRoutes, QueryRoutes
-from mesh.api.responses import Json, error_type, user_of, values_of, visible_apps, with_status
-from mesh.api.routing import routes_of, serves
+from mesh.api.routing import (
+    Json,
+    error_type,
+    routes_of,
+    serves,
+    user_of,
+    values_of,
+    visible_apps,
+    with_status,
+)
 from mesh.api.scim import ScimRoutes
 from mesh.api.timeline import BackupRoutes, TimeRoutes
 from mesh.errors import MeshError, MeshErrors
 from mesh.jetstream.refusals import NATS_ERRORS, unreachable
+from mesh.model import names
 from mesh.model.begin import parse_start_position
-from mesh.model.operations import AppOperations, ClusterOperations
+from mesh.model.operation import HIGH, ParameterPlace, Public, operations_of
+from mesh.model.operations import SECTIONS, AppOperations, ClusterOperations, section_title
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
@@ -41,6 +55,8 @@ if TYPE_CHECKING:
     from mesh.api.auth import Access
     from mesh.manager.service import ManagerService
     from mesh.model.app import AppSpec, Channel
+    from mesh.model.operation import Operation
+    from mesh.model.values import JsonObject
 
 log = logging.getLogger(__name__)
 
@@ -317,3 +333,81 @@ async def _fail(request: Request, error: Exception) -> Response:
         HTTPStatus.INTERNAL_SERVER_ERROR,
         headers,
     )
+
+
+_TEXT: Final[JsonObject] = {"type": "string"}
+#: Schemas of parameters of paths that are no plain texts.
+_PATH: Final[dict[str, JsonObject]] = {
+    "app": {"type": "string", "pattern": f"^{names.APP_NAME}$"},
+    "id": {"type": "integer", "minimum": 0, "maximum": HIGH},
+    "sequence": {"type": "integer", "minimum": 0, "maximum": HIGH},
+    "order": {"enum": ["cordon", "uncordon", "drain"]},
+    "secret": {"type": "string", "pattern": "^[a-z][a-z0-9_.-]{0,63}$"},
+    "file": {"type": "string", "pattern": r"^[A-Za-z0-9_-][A-Za-z0-9 ._-]{0,80}\.csv$"},
+}
+_PARAMETER: Final = re.compile(r"\{(\w+)\}")
+_ERROR: Final = {
+    "type": "object",
+    "required": ["code", "message"],
+    "properties": {name: {"type": "string"} for name in ("code", "message", "detail", "hint")},
+}
+
+
+@functools.cache
+def document() -> JsonObject:
+    """The document of all operations."""
+    paths: dict[str, JsonObject] = {}
+    for section in SECTIONS:
+        for one in operations_of(section):
+            for path in one.paths:
+                operation = _operation(one, path) | {"tags": [section_title(section)]}
+                paths.setdefault(path, {})[one.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "NATS event mesh", "version": mesh.__version__},
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "securitySchemes": {
+                "password": {"type": "http", "scheme": "basic"},
+                "token": {"type": "http", "scheme": "bearer"},
+            },
+            "schemas": {"Error": _ERROR},
+        },
+    }
+
+
+def _operation(one: Operation[..., Any], path: str) -> JsonObject:
+    is_open = isinstance(one.permission, Public)
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": _PATH.get(name, _TEXT)}
+        for name in _PARAMETER.findall(path)
+    ]
+    parameters += [
+        {
+            "name": parameter.name,
+            "in": "query",
+            "required": parameter.is_required,
+            "schema": parameter.schema,
+        }
+        for parameter in one.parameters
+        if parameter.place is ParameterPlace.QUERY
+    ]
+    answer: JsonObject = {"description": "The answer."}
+    if one.answer_schema:
+        answer["content"] = {"application/json": {"schema": one.answer_schema}}
+    error = {"schema": {"$ref": "#/components/schemas/Error"}}
+    entry: JsonObject = {
+        "operationId": f"{one.method} {path}",
+        "summary": one.summary,
+        "description": "" if is_open else f"Permission: {one.permission or 'any user'}.",
+        "parameters": parameters,
+        "security": [] if is_open else [{"password": []}, {"token": []}],
+        "responses": {
+            "2XX": answer,
+            "default": {"description": "An error.", "content": {"application/json": error}},
+        },
+    }
+    if one.body is not None:
+        kind, schema, is_required = one.body
+        entry["requestBody"] = {"required": is_required, "content": {kind: {"schema": schema}}}
+    return entry

@@ -16,8 +16,8 @@ import uvicorn
 from mesh.api.auth import Access, RateLimits, is_loopback
 from mesh.api.oidc import read_roles
 from mesh.api.page_access import PageAccess
-from mesh.api.responses import Json, error_type
 from mesh.api.routes import make_app
+from mesh.api.routing import Json, error_type
 from mesh.api.sign_in import make_sign_in
 from mesh.api.users import Users
 from mesh.errors import MeshError

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.api.responses import Json, user_of
-from mesh.api.routing import serves
+from mesh.api.routing import Json, serves, user_of
 from mesh.model import names
 from mesh.model.access import Permission, require
 from mesh.model.history import HistoryInput

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import psutil
 
-from mesh.calibration.groups import GroupCalibration, computing, input_channels
-from mesh.calibration.sample import Sampler, hints_of
+from mesh.calibration.groups import GroupCalibration, Sampler, computing, hints_of, input_channels
 from mesh.errors import MeshError
 from mesh.files import scratch
 from mesh.jetstream import server
@@ -38,7 +37,7 @@ from mesh.spark.stream_clock import StreamClock
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.calibration.sample import Hints
+    from mesh.calibration.groups import Hints
     from mesh.model.app import AppSpec, GroupSpec
     from mesh.model.cost import GroupCost
     from mesh.model.values import JsonObject

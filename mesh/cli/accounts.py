@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh.cli.client import CommandClient
-from mesh.cli.options import OutputOption, takes_cluster
+from mesh.cli.options import CommandClient, OutputOption, takes_cluster
 from mesh.cli.output import Output, show, show_rows
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from mesh.cli.backfill import (
     followed,
     inputs_of_deploy,
 )
-from mesh.cli.client import CommandClient
 from mesh.cli.options import (
     AppArgument,
+    CommandClient,
     FilesArgument,
     NameOption,
     OutputOption,

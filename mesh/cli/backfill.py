@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from mesh.cli.client import CommandClient, with_status
 from mesh.cli.options import (
+    CommandClient,
     NameOption,
     OutputOption,
     VarOption,
     filled,
     parse_variables,
     takes_cluster,
+    with_status,
 )
 from mesh.cli.output import Output, because, pointing_at, read_source, show
 from mesh.cli.timeline import PANEL

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh.cli.client import CommandClient
-from mesh.cli.options import AppArgument, OutputOption, takes_cluster
+from mesh.cli.options import AppArgument, CommandClient, OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show, show_json, show_rows
 from mesh.processes.progress import working
 

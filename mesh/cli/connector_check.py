@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh.cli.client import CommandClient
 from mesh.cli.options import (
+    CommandClient,
     ConfigOption,
     FileArgument,
     OutputOption,

@@ -61,7 +61,7 @@ def connectors(name: NameArgument = None, output: FormOption = ConnectorsOutput.
     Example: `mesh connectors http`, or `mesh connectors --output markdown`
     """
     from mesh.connect import registry
-    from mesh.connect.describe import markdown, to_values
+    from mesh.connect.registry import markdown, to_values
     from mesh.plan.name_errors import nearest
 
     specs = registry.specs()
@@ -84,7 +84,7 @@ def connectors(name: NameArgument = None, output: FormOption = ConnectorsOutput.
 
 
 def _show(specs: Iterable[Spec], *, with_options: bool) -> None:
-    from mesh.connect.describe import ignored, rows
+    from mesh.connect.registry import ignored, rows
     from mesh.connect.spec import Role
 
     if not with_options:

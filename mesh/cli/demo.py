@@ -59,8 +59,7 @@ def demo(
     """
     import psutil
 
-    from mesh.cli.demo_run import Demo
-    from mesh.cli.demo_view import make_view
+    from mesh.cli.demo_run import Demo, make_view
     from mesh.clock import SystemClock
 
     # From the start of the process, so that the time of the imports is included.

@@ -22,7 +22,7 @@ from mesh.errors import MeshError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mesh.cli.client import CommandClient
+    from mesh.cli.options import CommandClient
     from mesh.client import ClientContext
 
 #: Free space below which a worker's states or a server's store soon don't fit.
@@ -88,7 +88,7 @@ def of_machine() -> Iterator[DoctorFinding]:
 def of_cluster(context: ClientContext) -> Iterator[DoctorFinding]:
     """The manager and the NATS server of a context, if it names them."""
     if context.server:
-        from mesh.cli.client import CommandClient
+        from mesh.cli.options import CommandClient
 
         with CommandClient(context) as client:
             manager = _finding_of("manager", lambda: _manager(client))

@@ -17,8 +17,13 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from mesh.cli.client import CommandClient
-from mesh.cli.options import AppArgument, OutputOption, takes_cluster, takes_cluster_and_nats
+from mesh.cli.options import (
+    AppArgument,
+    CommandClient,
+    OutputOption,
+    takes_cluster,
+    takes_cluster_and_nats,
+)
 from mesh.cli.output import Output, counted, show, show_error, show_json, show_table
 from mesh.client import taps
 from mesh.errors import MeshError
@@ -212,7 +217,7 @@ def _lines(file: Path) -> Iterator[Iterator[str]]:
 
 
 def _schema(at: ClientContext, app: str, stream: str) -> dict[str, str]:
-    from mesh.cli.client import CommandClient
+    from mesh.cli.options import CommandClient
 
     with CommandClient(at) as client:
         streams = client.app(app)["streams"]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from mesh.cli.client import CommandClient
-from mesh.cli.options import AppArgument, OutputOption, takes_cluster
+from mesh.cli.options import AppArgument, CommandClient, OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show, show_rows
 from mesh.connect.spec import Kind, value_of
 

@@ -3,33 +3,47 @@
 Children are started from the main thread, which lives as long as the process: the kernel ends
 them when it ends, however it does (``die_with_parent``).  Elsewhere than on Linux each child looks
 itself whether its parent is still there (``watch_parent``).
+
+Users of the NATS server of ``mesh dev``, and the ports and passwords that it keeps.
+
+The processes of the mesh have nkeys, new at each start.  The commands of this machine's user, a
+publisher and a reader have passwords, as a URL with a password serves any client; these are kept.
+
+Ports and passwords of ``mesh dev``, kept from the first start of a directory on.
+
+They are in a file that its owner alone may read.  Without it the next start makes others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import fcntl
 import logging
 import os
 import platform
 import secrets
+import socket
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+import orjson
 
 from mesh import mesh_name
-from mesh.cli import local_nats
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.files.private_files import write_private
 from mesh.jetstream import server
+from mesh.jetstream.accounts import NatsUser, accounts, new_key
 from mesh.model.addresses import split_list
-from mesh.model.nats_roles import NatsRole, inbox
+from mesh.model.nats_roles import ClientGrant, NatsRole, StreamGrant, inbox
 from mesh.processes.bounded_process import die_with_parent
 from mesh.settings import FunctionSettings, NatsSettings, Settings, to_yaml
 
@@ -37,7 +51,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import BinaryIO
 
-    from mesh.cli.local_nats import LocalKeys
     from mesh.client import ClientContext
 
 log = logging.getLogger(__name__)
@@ -151,10 +164,10 @@ def start(plan: LocalPlan) -> LocalCluster:
     directory = plan.directory.absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = _lock(directory)
-    mine = local_nats.read(directory)
-    nats_port, nats_note = _port("NATS", plan.nats_port, mine.nats_port, local_nats.NATS_PORT)
-    api_port, api_note = _port("the REST API", plan.api_port, mine.api_port, local_nats.API_PORT)
-    keys = local_nats.make(directory / "nats", mine)
+    mine = read(directory)
+    nats_port, nats_note = _port("NATS", plan.nats_port, mine.nats_port, NATS_PORT)
+    api_port, api_note = _port("the REST API", plan.api_port, mine.api_port, API_PORT)
+    keys = make(directory / "nats", mine)
     nats = server.start(
         directory / "nats", port=nats_port, arguments=["-c", str(keys.configuration)]
     )
@@ -200,8 +213,8 @@ def start(plan: LocalPlan) -> LocalCluster:
         nats_inbox_prefix=inbox(NatsRole.OPERATOR),
         mesh="" if settings.mesh.name == mesh_name.DEFAULT else settings.mesh.name,
         data=str(directory),
-        publisher=keys.url(local_nats.PUBLISHER, nats.url),
-        reader=keys.url(local_nats.READER, nats.url),
+        publisher=keys.url(PUBLISHER, nats.url),
+        reader=keys.url(READER, nats.url),
     )
     notes = tuple(filter(None, (nats_note, api_note)))
     return LocalCluster(plan, nats, access, started, lock, keys, notes)
@@ -211,7 +224,7 @@ def _port(name: str, requested: int | None, last: int, default: int) -> tuple[in
     """The port of a start, 0 for a free one; and a remark if it is not that of the last start."""
     if requested is not None:
         return requested, ""
-    if local_nats.is_free(last or default):
+    if is_free(last or default):
         return last or default, ""
     if not last:
         return 0, ""
@@ -353,3 +366,101 @@ def _tail(path: Path) -> str:
         return " / ".join(path.read_text(errors="replace").splitlines()[-3:]) or "none"
     except OSError:
         return "none"
+
+
+PUBLISHER, READER = "publisher", "reader"
+
+#: Ports of a directory's first start if they are free: those of NATS and of managers elsewhere.
+NATS_PORT: Final = 4222
+API_PORT: Final = 9543
+_FILE: Final = "kept.json"
+
+
+@dataclass
+class DevState:
+    """Ports and passwords of a directory; 0 and empty before the first start."""
+
+    nats_port: int = 0
+    api_port: int = 0
+    #: By the name of the user, of NATS and of the API.
+    passwords: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def password(self, name: str, size: int = 24) -> str:
+        """The password of a user, made at the first call."""
+        # Roles are texts of a type of their own, which JSON has not.
+        return self.passwords.setdefault(str(name), secrets.token_urlsafe(size))
+
+    def write(self, directory: Path) -> None:
+        """Keep them."""
+        write_private(directory / _FILE, orjson.dumps(asdict(self)).decode() + "\n")
+
+
+def read(directory: Path) -> DevState:
+    """The values that a directory has kept; none if there is no such file, or another one."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        state = DevState(**orjson.loads((directory / _FILE).read_bytes()))
+        if all(isinstance(one, int) for one in (state.nats_port, state.api_port)):
+            return state
+    return DevState()
+
+
+def is_free(port: int) -> bool:
+    """Whether a server can listen on a port of this machine now."""
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        # As servers do: connections of an earlier one, which end slowly, are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class LocalKeys:
+    """Keys and passwords of one start."""
+
+    configuration: Path
+    #: Paths of the seeds of processes.
+    seeds: dict[NatsRole, Path]
+    #: Of the others, by name.
+    passwords: dict[str, str] = field(repr=False)
+
+    def login(self, role: NatsRole) -> dict[str, str]:
+        """The environment of a process of a role."""
+        return {
+            "MESH_NATS_NKEY_SEED_FILE": str(self.seeds[role]),
+            "MESH_NATS_INBOX_PREFIX": inbox(role),
+            "MESH_RECEIVER_NKEY_SEED_FILE": str(self.seeds[NatsRole.CONNECTOR]),
+        }
+
+    def url(self, name: str, url: str) -> str:
+        """The URL of NATS for a user with a password."""
+        return url.replace("//", f"//{name}:{quote(self.passwords[name], safe='')}@")
+
+
+def make(directory: Path, state: DevState) -> LocalKeys:
+    """Make keys, and the server's configuration with them and the passwords that are kept.
+
+    They are in files that their owner alone may read: arguments of a process can be read by all
+    users of the machine, and any of them could connect otherwise.
+    """
+    directory.mkdir(exist_ok=True, mode=0o700)
+    users: list[NatsUser] = []
+    seeds: dict[NatsRole, Path] = {}
+    for role in (NatsRole.MANAGER, NatsRole.WORKER, NatsRole.CONNECTOR):
+        seed, public = new_key()
+        seeds[role] = directory / f"{role}.nk"
+        write_private(seeds[role], seed)
+        users.append(NatsUser(role, role, (public,)))
+    every = (StreamGrant("*", "*"),)
+    others: dict[str, NatsRole | ClientGrant] = {
+        NatsRole.OPERATOR: NatsRole.OPERATOR,
+        PUBLISHER: ClientGrant(publish=every),
+        READER: ClientGrant(read=every, query=("*",)),
+    }
+    passwords: dict[str, str] = {}
+    for name, of in others.items():
+        passwords[name] = state.password(name)
+        users.append(NatsUser(name, of, password=passwords[name]))
+    path = directory / "nats.conf"
+    write_private(path, accounts(users))
+    return LocalKeys(path, seeds, passwords)

@@ -146,7 +146,7 @@ def plan(
 
 
 def _guarantees(text: str, cluster: ClientContext, output: PlanOutput) -> None:
-    from mesh.cli.client import CommandClient
+    from mesh.cli.options import CommandClient
 
     if output in (PlanOutput.DOT, PlanOutput.SVG):
         raise typer.BadParameter("--on-cluster has no picture: --output text or json")

@@ -132,7 +132,7 @@ def _here(text: str, lines: str, *, keep: bool) -> JsonObject:
 
 
 def _there(text: str, cluster: ClientContext, **options: Any) -> JsonObject:
-    from mesh.cli.client import CommandClient
+    from mesh.cli.options import CommandClient
 
     with working("a manager plays the events"), CommandClient(cluster) as client:
         return client.preview(text, **options)

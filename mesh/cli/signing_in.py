@@ -38,7 +38,7 @@ _TIMEOUT_S: Final = 10.0
 
 def sign_in(at: ClientContext, *, browser: bool) -> None:
     """Sign in at the provider, by device code or ``browser``, and keep the tokens."""
-    from mesh.cli.client import CommandClient
+    from mesh.cli.options import CommandClient
 
     path = _path(at)
     nobody = replace(at, user="", password="", token="", login="")

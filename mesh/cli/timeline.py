@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from mesh.cli.client import CommandClient, with_status
 from mesh.cli.options import (
     AppArgument,
+    CommandClient,
     OutputOption,
     VarOption,
     app_token,
     filled,
     parse_variables,
     takes_cluster,
+    with_status,
 )
 from mesh.cli.output import Output, because, pointing_at, read_source, show, show_rows
 from mesh.processes.progress import working

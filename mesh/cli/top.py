@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from mesh.cli.client import CommandClient
-from mesh.cli.options import OutputOption, takes_cluster
+from mesh.cli.options import CommandClient, OutputOption, takes_cluster
 from mesh.cli.output import Output, counted, show_json
 from mesh.errors import MeshError
 from mesh.model.names import app_of_token

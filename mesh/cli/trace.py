@@ -299,7 +299,7 @@ async def _sinks(
 
 
 def _status(at: ClientContext, app: str) -> list[InstanceAnswer]:
-    from mesh.cli.client import CommandClient
+    from mesh.cli.options import CommandClient
 
     with CommandClient(at) as client:
         return client.status(app)["instances"]

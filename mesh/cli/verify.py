@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mesh.cli.client import CommandClient
-from mesh.cli.options import OutputOption, app_token, takes_cluster
+from mesh.cli.options import CommandClient, OutputOption, app_token, takes_cluster
 from mesh.cli.output import Output, show_json, show_table
 from mesh.processes.progress import working
 

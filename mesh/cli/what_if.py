@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from mesh.cli.client import CommandClient
+from mesh.cli.options import CommandClient
 from mesh.cli.output import show_table
 from mesh.processes.progress import working
 

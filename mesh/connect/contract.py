@@ -3,20 +3,23 @@
 A connector is one class with the methods of ``Source``, ``Server`` or ``Sink``, made without
 arguments.  The host does the rest: it retries with a growing delay, keeps positions, fences
 replaced instances, maps payloads, distributes events and records those that are refused.
+
+Client libraries, which are imported when they are used and may be absent.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from mesh.errors import MeshError
 from mesh.model.values import JsonMapping
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-
 
 #: Values of options by name, of the kinds that the ``Spec`` declares.
 Options: TypeAlias = Mapping[str, Any]
@@ -268,3 +271,24 @@ class Sink(Protocol):
     async def close(self) -> None:
         """Release everything; also called after a failed ``open``."""
         ...
+
+
+def library(module: str, extra: str) -> Any:
+    """The module of a client library.
+
+    Args:
+        module: its name, such as ``confluent_kafka``.
+        extra: the extra of this project that installs it.
+
+    Raises:
+        MeshError: MESH-C134 if it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MeshError(
+            "MESH-C134",
+            f'the library "{module}" is not installed here',
+            detail=f"{error}.",
+            hint=f"Run: pip install 'nats-event-mesh[{extra}]'",
+        ) from error

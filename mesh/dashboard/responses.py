@@ -1,15 +1,25 @@
-"""Views to responses: a whole page, its stream of changes, or a refusal."""
+"""Views to responses: a whole page, its stream of changes, or a refusal.
+
+Templates to HTML: whole pages, and the parts of a page that change while it is open.
+
+A part is a block whose name begins with ``live_``, inside an element with the same id.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
+import mesh
+from mesh.dashboard import shown
 from mesh.dashboard.guard import (
     cookie_of,
     identity_of,
@@ -17,10 +27,12 @@ from mesh.dashboard.guard import (
     require_anywhere,
     session_of,
 )
-from mesh.dashboard.rendering import PageView, page_of, parts_of
-from mesh.errors import MeshError
+from mesh.dashboard.shown import WORDS, badge_kind
+from mesh.errors import MeshError, text_lines
 from mesh.http.bounds import Bound
 from mesh.model.access import Permission
+from mesh.model.names import app_of_token
+from mesh.model.values import JsonMapping
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -32,9 +44,8 @@ if TYPE_CHECKING:
     from mesh.dashboard.board import Board
     from mesh.jetstream.sessions import UserSession
     from mesh.model.access import Identity
-    from mesh.model.values import JsonMapping
 
-    Handler = Callable[[Request], Awaitable[PageView | Response]]
+    Handler = Callable[[Request], Awaitable["PageView | Response"]]
 
 log = logging.getLogger(__name__)
 
@@ -220,3 +231,64 @@ def status_of(error: MeshError) -> int:
     if kind == "A" and number.startswith(("4", "5")):
         return int(number)
     return 503 if kind == "N" else _STATUS_OF_TEXT
+
+
+HERE: Final = Path(__file__).parent
+LIVE: Final = "live_"
+
+
+@dataclass(frozen=True, slots=True)
+class PageView:
+    """The content of a page: its template and the values for it."""
+
+    template: str
+    values: JsonMapping = field(default_factory=dict)
+    #: HTTP status.
+    status: int = 200
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "number": shown.number,
+        "rate": shown.rate,
+        "size": shown.size,
+        "duration": shown.duration,
+        "clock": partial(shown.time_element, has_date=False),
+        "moment": partial(shown.time_element, has_date=True),
+        "payload": shown.payload,
+        "lines": text_lines,
+        "badge": badge_kind,
+        "own_name": app_of_token,
+    }
+    environment.globals |= {"version": mesh.__version__, "words": WORDS}
+    environment.globals["ui"] = environment.get_template("macros.html").module
+    return environment
+
+
+_ENVIRONMENT: Final = _environment()
+
+
+def page_of(view: PageView, common: JsonMapping) -> str:
+    """A whole page; ``common`` are the values of the frame around it."""
+    template = _ENVIRONMENT.get_template(view.template)
+    # The address of a page that answers a form shows something else: it is not kept up to date.
+    is_live = common["is_get"] and any(name.startswith(LIVE) for name in template.blocks)
+    return template.render({**common, **view.values, "is_live": is_live})
+
+
+def parts_of(view: PageView, common: JsonMapping) -> dict[str, str]:
+    """The parts that change, by id."""
+    template = _ENVIRONMENT.get_template(view.template)
+    context = template.new_context({**common, **view.values})
+    return {
+        name: "".join(render(context))
+        for name, render in template.blocks.items()
+        if name.startswith(LIVE)
+    }

@@ -59,8 +59,7 @@ from mesh.dashboard.pages import (
     stream,
     users,
 )
-from mesh.dashboard.rendering import HERE
-from mesh.dashboard.responses import Needs, PageFrame
+from mesh.dashboard.responses import HERE, Needs, PageFrame
 from mesh.errors import MeshError
 from mesh.jetstream.refusals import NATS_ERRORS, unreachable
 from mesh.model import names

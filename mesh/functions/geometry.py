@@ -13,7 +13,7 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 from mesh.functions.exact_json import read_exact
 from mesh.functions.rows import Function, each_row
 

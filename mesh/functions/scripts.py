@@ -40,7 +40,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 from mesh.errors import MeshError, Position
 from mesh.functions.engine import cast_number
 from mesh.functions.objects import ValueSet, from_python, python_value

@@ -301,7 +301,7 @@ class Telemetry:
         return LastMinute(mean("errors"), p50_s, p99_s)
 
     def figures(self) -> JsonObject:
-        """The arguments of ``mesh.api.metrics.ClusterValues`` besides apps and nodes."""
+        """The arguments of ``mesh.api.monitoring.ClusterValues`` besides apps and nodes."""
         now_s = self._clock.wall_ms() / 1000
         placed = [seen.value.instance for seen in self._view.snapshot().assignments]
         ages = self.surveyed.snapshots_s or {}

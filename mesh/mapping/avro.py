@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 from mesh.functions.exact_json import read_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.mapping.avro_values import UnfitError, encoded, fits, kind_of, with_mesh_types

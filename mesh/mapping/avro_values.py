@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 from mesh.functions.exact_json import JsonReal
 from mesh.mapping.outside import Exact, day, decimal, instant, time_of_day
 from pyspark_nats.decode.values import article, real_of, shown

@@ -12,7 +12,7 @@ import importlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 from mesh.functions.exact_json import read_exact
 from mesh.mapping.contract import Refusal
 from mesh.mapping.events import of_values

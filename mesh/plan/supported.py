@@ -9,7 +9,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Final
 
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 from mesh.errors import MeshError, not_supported
 from mesh.functions.catalogue import (
     AGGREGATORS,

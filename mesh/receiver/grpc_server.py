@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 from mesh.errors import MeshError
 
 if TYPE_CHECKING:

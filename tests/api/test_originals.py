@@ -17,7 +17,7 @@ from mesh.manager.manager import running
 from mesh.model.access import ROLES
 from mesh.model.cluster import StatisticsLevel
 from mesh.settings import ManagerSettings, NatsSettings, Settings
-from tests.api.test_metrics import Leading
+from tests.api.test_monitoring import Leading
 from tests.support.api import OPEN, TEXT_PLAIN, served
 
 if TYPE_CHECKING:

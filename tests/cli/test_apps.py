@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from typer.testing import CliRunner
 
 from mesh.cli.apps import deploy_and_wait, describe_deploy
-from mesh.cli.client import CommandClient
 from mesh.cli.commands import app
+from mesh.cli.options import CommandClient
 from mesh.client import ClientContext
 from mesh.processes.progress import working
 

@@ -1,4 +1,7 @@
-"""The demo's parts and its last screen, without a cluster."""
+"""The demo's parts and its last screen, without a cluster.
+
+The screen of the demo.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mesh.cli import demo_run
-from mesh.cli.demo_run import OUTPUTS, Demo, expected_rows, find_example, parts_of
-from mesh.cli.demo_view import make_view
+from mesh.cli.demo_run import OUTPUTS, Demo, expected_rows, find_example, make_view, parts_of
 from mesh.errors import MeshError
 from mesh.operators import loop_cache
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
     from pathlib import Path
-
 
 ROWS = 900
 
@@ -123,3 +124,33 @@ def test_quantiles_are_values_that_were_there() -> None:
     assert demo_run.quantiles([]) == (None, None)
     assert demo_run.quantiles([7.0]) == (7.0, 7.0)
     assert demo_run.quantiles([float(n) for n in range(101)]) == (50.0, 99.0)
+
+
+def test_the_demo_speaks_in_plain_lines_without_a_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    view = demo_run.make_view(io.StringIO())
+    view.say("hello")
+    view.published(5, 10, 2.5)
+    view.published(10, 10, 2.5)
+    tally = demo_run.StreamTally(3)
+    tally.recent.append('{"roomNo":100}')
+    view.outputs({"AlertStream": tally})
+    instance = {
+        "instance": "T-g-1", "worker": "w1", "events_in": 10, "events_out": 3, "batch_ms_p50": 1.5,
+    }  # fmt: skip
+    rows = [("AlertStream", 3, 0, 0, 1.0, 2.0)]
+    view.summary([("steady", "10 events")], rows, [instance], ["mesh init shop"])
+    view.close()
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    for words in (
+        "published 10 of 10 events",
+        '{"roomNo":100}',
+        "AlertStream",
+        "T-g-1",
+        "w1",
+        "steady  10 events",
+        "  mesh init shop",
+    ):
+        assert words in said

@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from mesh.connect import registry
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 from mesh.connect.spec import Role, Spec
 from mesh.errors import MeshError
 from tests.support.paths import ROOT

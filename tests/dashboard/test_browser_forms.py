@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import orjson
 import pytest
 
-from mesh.dashboard.rendering import HERE
+from mesh.dashboard.responses import HERE
 from mesh.manager.past import ANSWER_S
 from mesh.manager.queries import QueryAnswer
 from mesh.model import names

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from mesh.api.metrics import ClusterValues, ManagerValues, exposition
+from mesh.api.monitoring import ClusterValues, ManagerValues, exposition
 from mesh.api.routing import REQUEST_SECONDS
 from mesh.manager.prometheus import EXPRESSIONS
 from mesh.model.cluster import StatisticsLevel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import registry
-from mesh.connect.describe import markdown
+from mesh.connect.registry import markdown
 
 if TYPE_CHECKING:
     from pathlib import Path

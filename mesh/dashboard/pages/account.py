@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse
 
 from mesh.dashboard.guard import SIGN_IN, form_of, identity_of, session_of
 from mesh.dashboard.pages.users import form_values, grant_of, grant_words
-from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import PageView
 from mesh.errors import MeshError
 from mesh.model.access import grant_values
 

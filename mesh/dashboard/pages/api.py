@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from mesh.api.openapi import document
-from mesh.dashboard.rendering import PageView
+from mesh.api.routes import document
+from mesh.dashboard.responses import PageView
 from mesh.model.operations import SECTIONS, section_title
 
 if TYPE_CHECKING:

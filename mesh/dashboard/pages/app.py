@@ -9,7 +9,7 @@ from mesh.dashboard.graph import cells_of, groups_of
 from mesh.dashboard.guard import form_of, require, session_of
 from mesh.dashboard.pages.errors import PAGE as ERRORS_SHOWN
 from mesh.dashboard.pages.errors import whole as whole_entry
-from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import PageView
 from mesh.errors import MeshError
 from mesh.manager.overview import summary
 from mesh.manager.problems import Concern

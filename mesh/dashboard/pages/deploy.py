@@ -14,8 +14,7 @@ from starlette.responses import Response
 from mesh.dashboard.first_apps import first_app
 from mesh.dashboard.graph import planned_cells
 from mesh.dashboard.guard import fields_of, form_of, identity_of, require, session_of
-from mesh.dashboard.rendering import PageView
-from mesh.dashboard.responses import status_of
+from mesh.dashboard.responses import PageView, status_of
 from mesh.dashboard.source import NO_ERRORS, form_errors
 from mesh.errors import MeshError
 from mesh.language.naming import named

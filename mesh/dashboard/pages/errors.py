@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from mesh.dashboard.guard import form_of, identity_of, require, session_of
-from mesh.dashboard.rendering import PageView
-from mesh.dashboard.responses import status_of
+from mesh.dashboard.responses import PageView, status_of
 from mesh.errors import MeshError
 from mesh.model import error_entry, names
 from mesh.model.access import Permission, sees

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mesh.dashboard.guard import fields_of, require, session_of
-from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import PageView
 from mesh.dashboard.source import NO_ERRORS, TextErrors, form_errors
 from mesh.errors import MeshError
 from mesh.model import names

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard.guard import identity_of
-from mesh.dashboard.rendering import PageView
-from mesh.dashboard.responses import paged
+from mesh.dashboard.responses import PageView, paged
 from mesh.errors import MeshError
 from mesh.manager.nats_state import CLOSE, NatsState, consumers_of, nats_state
 from mesh.model.access import Permission, sees

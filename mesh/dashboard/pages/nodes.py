@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard.charts import SPANS, chart_time, charts_of
 from mesh.dashboard.guard import form_of, session_of
-from mesh.dashboard.rendering import PageView
-from mesh.dashboard.responses import paged
+from mesh.dashboard.responses import PageView, paged
 from mesh.errors import MeshError
 from mesh.manager.rates import total
 from mesh.model.cluster import InstanceState

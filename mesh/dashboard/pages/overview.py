@@ -8,8 +8,7 @@ from mesh.dashboard.charts import APPS_MAX, SPANS, chart_time, charts_of, charts
 from mesh.dashboard.first_apps import FIRST_APPS
 from mesh.dashboard.graph import worst_groups
 from mesh.dashboard.guard import identity_of
-from mesh.dashboard.rendering import PageView
-from mesh.dashboard.responses import paged
+from mesh.dashboard.responses import PageView, paged
 from mesh.manager.rates import total
 from mesh.model.access import Permission
 

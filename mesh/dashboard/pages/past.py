@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.dashboard.guard import require
-from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import PageView
 from mesh.errors import MeshError
 from mesh.model.access import Permission
 

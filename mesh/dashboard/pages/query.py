@@ -9,7 +9,7 @@ import orjson
 from starlette.responses import RedirectResponse
 
 from mesh.dashboard.guard import form_of, identity_of, require
-from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import PageView
 from mesh.dashboard.source import NO_ERRORS, errors_in
 from mesh.errors import MeshError
 from mesh.model import names

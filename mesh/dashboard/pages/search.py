@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.dashboard.guard import identity_of, require_anywhere
 from mesh.dashboard.pages.errors import kind_of, whole
-from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import PageView
 from mesh.dashboard.shown import payload
 from mesh.model.access import Permission, sees
 from mesh.model.names import app_of_token

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import RedirectResponse
 
 from mesh.dashboard import guard
-from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import PageView
 from mesh.errors import MeshError
 from mesh.model.sign_in import Attempt
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.dashboard.first_apps import FIRST_APPS, FirstApp, first_app, text_of
 from mesh.dashboard.guard import fields_of, require, session_of
-from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import PageView
 from mesh.errors import MeshError
 from mesh.model.access import Permission, sees
 from mesh.model.simulation import FeedState

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mesh.dashboard.guard import require
 from mesh.dashboard.pages.app import story_of
-from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import PageView
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.access import Permission

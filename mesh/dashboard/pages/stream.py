@@ -11,8 +11,7 @@ import orjson
 
 from mesh.dashboard.guard import fields_of, identity_of, require
 from mesh.dashboard.pages.app import channels_of
-from mesh.dashboard.rendering import PageView
-from mesh.dashboard.responses import status_of
+from mesh.dashboard.responses import PageView, status_of
 from mesh.errors import MeshError
 from mesh.model.access import Permission
 from mesh.model.error_entry import SimulatedEvent

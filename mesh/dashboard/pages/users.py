@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from mesh.dashboard.guard import form_of, identity_of, session_of
-from mesh.dashboard.rendering import PageView
+from mesh.dashboard.responses import PageView
 from mesh.errors import MeshError
 from mesh.jetstream.audit import AuditFilter
 from mesh.model.access import ALL, ROLES, permissions_of

@@ -14,7 +14,7 @@ import io
 import pickle
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 from mesh.errors import MeshError
 from mesh.operators.event_functions.model import all_finite, finite
 

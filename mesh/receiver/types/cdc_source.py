@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mesh.connect.contract import Batch, UnavailableError
-from mesh.connect.extras import library
+from mesh.connect.contract import Batch, UnavailableError, library
 from mesh.model.stored import Backend
 from mesh.receiver.types.databases import check, opened, reason_of
 from mesh.receiver.types.mysql_changes import BinaryLog

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.access import open_database
-from mesh.connect.contract import Options, UnavailableError
-from mesh.connect.extras import library
+from mesh.connect.contract import Options, UnavailableError, library
 from mesh.model.stored import StoreOptions
 from mesh.plan.jdbc import database_of
 from mesh.store import causes, sources

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from mesh.connect.extras import library
+from mesh.connect.contract import library
 from mesh.receiver.access import check_url
 from mesh.receiver.types.file_systems import FileState, checked_name
 

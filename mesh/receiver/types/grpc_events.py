@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from mesh.connect.contract import Options, RefusedPayloadError
-from mesh.connect.extras import library
+from mesh.connect.contract import Options, RefusedPayloadError, library
 from mesh.connect.grpc_specs import Method, method_of
 from mesh.errors import MeshError
 from mesh.mapping.proto_text import message_class

@@ -13,8 +13,7 @@ import contextlib
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import RefusedRecordsError, UnavailableError, payloads_of
-from mesh.connect.extras import library
+from mesh.connect.contract import RefusedRecordsError, UnavailableError, library, payloads_of
 from mesh.connect.spec import Kind, value_of
 from mesh.receiver.types.kafka import Reports, reason_of, settings
 from mesh.receiver.types.threads import in_thread

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from zlib import crc32
 
 from mesh.clock import SystemClock
-from mesh.connect.contract import Batch, ShardsChangedError, UnavailableError
-from mesh.connect.extras import library
+from mesh.connect.contract import Batch, ShardsChangedError, UnavailableError, library
 from mesh.receiver.access import words
 from mesh.receiver.types.kafka import (
     Reports,

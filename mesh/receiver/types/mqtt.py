@@ -13,8 +13,7 @@ import ssl
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from mesh.connect.contract import Batch, UnavailableError
-from mesh.connect.extras import library
+from mesh.connect.contract import Batch, UnavailableError, library
 from mesh.processes.signals import end
 from mesh.receiver.access import check_url, words
 from mesh.receiver.outcomes import TRIES_ALONE, outcomes_of

@@ -12,8 +12,7 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mesh.connect.contract import Batch, UnavailableError
-from mesh.connect.extras import library
+from mesh.connect.contract import Batch, UnavailableError, library
 from mesh.mapping.row_source import EVERY
 from mesh.receiver.types.column_values import payload_of
 from mesh.receiver.types.databases import operations_of

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.clock import SystemClock
-from mesh.connect.contract import Batch, Options, UnavailableError
-from mesh.connect.extras import library
+from mesh.connect.contract import Batch, Options, UnavailableError, library
 from mesh.model.stored import Backend
 from mesh.receiver.types.column_values import (
     Unreadable,

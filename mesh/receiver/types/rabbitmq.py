@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
-from mesh.connect.contract import Batch, Options, UnavailableError
-from mesh.connect.extras import library
+from mesh.connect.contract import Batch, Options, UnavailableError, library
 from mesh.connect.spec import Kind, value_of
 from mesh.receiver.access import check_url
 from mesh.receiver.outcomes import outcomes_of, reason_of

@@ -15,8 +15,7 @@ import orjson
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 
-from mesh.connect.contract import FailedRecordsError, UnavailableError
-from mesh.connect.extras import library
+from mesh.connect.contract import FailedRecordsError, UnavailableError, library
 from mesh.errors import MeshError
 from mesh.model import names
 from mesh.model.statements import columns_in, formatted

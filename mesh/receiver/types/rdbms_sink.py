@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from mesh.connect.contract import FailedRecordsError, RefusedRecordsError, UnavailableError
-from mesh.connect.extras import library
+from mesh.connect.contract import FailedRecordsError, RefusedRecordsError, UnavailableError, library
 from mesh.errors import MeshError
 from mesh.model.column_types import NoFormError
 from mesh.model.column_values import fitted, refusal

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import UnavailableError
-from mesh.connect.extras import library
+from mesh.connect.contract import UnavailableError, library
 from mesh.receiver.access import check_url
 from mesh.receiver.outcomes import outcomes_of
 

@@ -8,8 +8,7 @@ import http
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.connect.contract import UnavailableError, payloads_of
-from mesh.connect.extras import library
+from mesh.connect.contract import UnavailableError, library, payloads_of
 from mesh.errors import MeshError
 from mesh.processes.signals import end
 from mesh.receiver.access import check_listen, check_url, words

@@ -6,7 +6,7 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mesh.cli.client import CommandClient
+from mesh.cli.options import CommandClient
 from mesh.client import ClientContext
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def test_a_manager_on_this_machine_that_does_not_listen_yet_is_waited_for(
         said.append(what)
         yield
 
-    monkeypatch.setattr("mesh.cli.client.working", heard)
+    monkeypatch.setattr("mesh.cli.options.working", heard)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         at = ClientContext(server=f"http://127.0.0.1:{bound.getsockname()[1]}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mesh.calibration.sample import Sampler, hints_of
+from mesh.calibration.groups import Sampler, hints_of
 from mesh.errors import MeshError
 from mesh.language.parser import parse_app
 from mesh.plan.bind import bind
