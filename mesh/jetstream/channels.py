@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
 
-    from mesh.control.retention import Retention
+    from mesh.control.verification import Retention
     from mesh.model.app import AppSpec
     from mesh.model.cluster import Retired
     from mesh.model.values import JsonObject

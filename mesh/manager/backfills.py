@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mesh.control import backfilling
+from mesh.control import restoring
 from mesh.errors import MeshError
 from mesh.jetstream import snapshots, stream_positions
 from mesh.jetstream.connection import connector_options
@@ -167,7 +167,7 @@ class Backfills:
         )
 
         async def reported(report: HistoryReport) -> None:
-            await tell(backfilling.progress(", ".join(streams), report))
+            await tell(restoring.progress(", ".join(streams), report))
 
         try:
             report = await self.runner.run(task, reported)
@@ -257,4 +257,4 @@ class Backfills:
         last_before: dict[str, int] = {}
         if end.kind is StartPositionKind.TIME:
             last_before = await stream_positions.skipped_positions(self._client, streams, end)
-        return backfilling.cuts(end, states, last_before, self._clock.wall_ms()), is_of_input
+        return restoring.cuts(end, states, last_before, self._clock.wall_ms()), is_of_input

@@ -1,7 +1,7 @@
 """Verification of apps: on request, and of one after the other in the background.
 
 The leader's background also lets the retention of streams follow readers: see
-``mesh.control.retention``.
+``mesh.control.verification``.
 
 The background looks at no more than some streams a second, so it costs NATS the same whatever the
 number of apps.  It believes what it sees twice: records, states and streams are read one after the
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 from nats.errors import Error as NatsError
 
 from mesh.control.journal import JournalEntry
-from mesh.control.retention import needed, retentions
-from mesh.control.verification import Severity, findings
+from mesh.control.verification import Severity, findings, needed, retentions
 from mesh.http.bounds import Bound
 from mesh.jetstream import channels, custody, evidence
 from mesh.jetstream.refusals import refusals

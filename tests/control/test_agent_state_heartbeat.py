@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mesh.control.agent_events import HeartbeatPhase
-from mesh.control.heartbeat import EARLY_S, ELECTION_S, HeartbeatCycle
+from mesh.control.agent_state import EARLY_S, ELECTION_S, HeartbeatCycle
 from mesh.control.membership import BEATS_PER_TERM
 
 TTL_S = 8.0
