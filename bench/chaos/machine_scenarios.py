@@ -8,7 +8,7 @@ from bench.chaos import app
 from bench.chaos.faults import machines
 from bench.chaos.scenario import Scenario
 from bench.chaos.stage import Topology
-from mesh.jetstream.custody import STREAMS
+from mesh.jetstream.evidence import STREAMS
 from mesh.model.names import JOURNAL_STREAM
 
 SCENARIOS: Final = (

@@ -23,7 +23,7 @@ from bench.flow import plain
 from bench.mesh import harness
 from mesh.clock import SystemClock
 from mesh.files import scratch
-from mesh.jetstream import log_reader
+from mesh.jetstream import channel_reader
 from mesh.manager.service import ManagerService
 from mesh.model.history import HistoryInput
 from mesh.model.nats_roles import NatsRole
@@ -123,7 +123,7 @@ async def _last(view: View, app: str) -> list[tuple[object, ...]]:
     first = max(1, last - 2 * _LIVE)
     found = [
         tuple(orjson.loads(one.data).values())
-        async for one in log_reader.read(view.client, stream, first, last, subject)
+        async for one in channel_reader.read(view.client, stream, first, last, subject)
     ]
     return sorted(found[-_LIVE:], key=lambda row: (str(row[1]), row[0]))
 

@@ -41,7 +41,7 @@ from mesh.api.routing import (
 from mesh.api.scim import ScimRoutes
 from mesh.api.timeline import BackupRoutes, TimeRoutes
 from mesh.errors import MeshError, MeshErrors
-from mesh.jetstream.refusals import NATS_ERRORS, unreachable
+from mesh.jetstream.connection import NATS_ERRORS, unreachable
 from mesh.model import names
 from mesh.model.begin import parse_start_position
 from mesh.model.operation import HIGH, ParameterPlace, Public, operations_of

@@ -1,4 +1,4 @@
-"""The actions of a decision, each with its cause.  ``mesh.jetstream.apply`` performs them."""
+"""The actions of a decision, each with its cause.  ``mesh.jetstream.removal`` performs them."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ from mesh.dashboard.pages import (
 )
 from mesh.dashboard.responses import HERE, Needs, PageFrame
 from mesh.errors import MeshError
-from mesh.jetstream.refusals import NATS_ERRORS, unreachable
+from mesh.jetstream.connection import NATS_ERRORS, unreachable
 from mesh.model import names
 from mesh.model.access import Permission
 

@@ -17,8 +17,7 @@ from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from mesh.errors import MeshError
 from mesh.jetstream import journal, kv, snapshots
-from mesh.jetstream.connection import RECONNECT_S, api_call
-from mesh.jetstream.refusals import NO_ROOM
+from mesh.jetstream.connection import NO_ROOM, RECONNECT_S, api_call
 from mesh.model import names
 from mesh.telemetry.logs import fields
 

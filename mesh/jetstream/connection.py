@@ -4,6 +4,8 @@ Choice of the next server to reconnect to, and its timeout.
 
 nats-py tries servers in any order, the one just lost included, and each with the timeout of a
 first connection: a server whose machine is gone doesn't refuse, and costs 5 s more than a term.
+
+Errors of the API for calls that NATS did not answer, or that another writer's change refused.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import logging
 import random
 import re
 import ssl
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -23,15 +26,19 @@ import orjson
 from nats.aio.client import Client
 from nats.aio.transport import TcpTransport
 from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeoutError
+from nats.js.errors import APIError, BucketNotFoundError
 from nats.js.errors import Error as JetStreamError
 
 from mesh.errors import MeshError
+from mesh.jetstream import kv
 from mesh.jetstream.server import check_version
 from mesh.processes.signals import end
 from mesh.telemetry.logs import fields
+from pyspark_nats.protocol.answers import FULL_CODES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from nats.aio.client import Server
     from nats.js import JetStreamContext
@@ -142,7 +149,7 @@ class TlsClient(Client):
         if status == Client.CLOSED:
             self.closed.set()
 
-    async def flush(self, timeout: int = 10) -> None:  # noqa: ASYNC109 - as nats-py's
+    async def flush(self, timeout: int = 10) -> None:
         """Wait until the server has taken what was sent before.
 
         nats-py writes its PING ahead of the commands that its flusher has not written yet, so that
@@ -453,3 +460,68 @@ def connector_options(nats: NatsSettings) -> dict[str, str]:
         "jsDomain": nats.js_domain,
     }
     return {name: value for name, value in options.items() if value}
+
+
+#: Errors that only calls of NATS raise; a request that they end is answered with MESH-A503.
+NATS_ERRORS: Final = (NatsError, NatsTimeoutError)
+
+
+#: Of a write, and of a stream that is made: limits of streams, and no server with room for it.
+NO_ROOM: Final = FULL_CODES | {10035, 10005, 10120}
+_MAKE_ROOM: Final = (
+    "Free room ('nats stream ls', 'nats stream purge'), or raise max_file_store of the servers or"
+    " the limits of the account."
+)
+
+
+def no_room(error: BaseException) -> str:
+    """The refusal of a write for which JetStream has no room, in words; empty for other errors."""
+    if isinstance(error, APIError) and error.err_code in NO_ROOM:
+        return f"JetStream has no room: {error.description}"
+    return ""
+
+
+def answer_of(error: JsonMapping) -> str:
+    """The refusal in an answer of JetStream as a sentence, with the remedy if there is no room."""
+    said = f"The server says: {error.get('description')}."
+    return f"{said} {_MAKE_ROOM}" if error.get("err_code") in NO_ROOM else said
+
+
+def unreachable(error: Exception) -> MeshError:
+    """The error for a call that NATS did not answer: MESH-A503; MESH-N127 without its bucket."""
+    if isinstance(error, BucketNotFoundError):
+        named = error.bucket if isinstance(error, kv.BucketMissingError) else "of the mesh"
+        return MeshError(
+            "MESH-N127",
+            f"NATS has no bucket {named}",
+            detail="It was deleted while the cluster ran.",
+            hint="The managers make it again within seconds; try again then.",
+        )
+    if reason := no_room(error):
+        return MeshError("MESH-A503", reason, hint=_MAKE_ROOM)
+    return MeshError(
+        "MESH-A503",
+        "NATS did not answer",
+        detail=f"{type(error).__name__}: {error}.",
+        hint="Try again; 'nats server check jetstream' tells more.",
+    )
+
+
+@contextmanager
+def refusals(on_conflict: MeshError | None = None) -> Iterator[None]:
+    """Translate failures of NATS calls into errors of the API.
+
+    Args:
+        on_conflict: raised where another writer was first; without one the conflict passes.
+
+    Raises:
+        MeshError: ``on_conflict``, or MESH-A503 when NATS does not answer.
+    """
+    try:
+        yield
+    except kv.RevisionConflict as conflict:
+        if on_conflict is None:
+            raise
+        raise on_conflict from conflict
+    except UNREACHABLE as error:
+        raise unreachable(error) from error

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from nats.js.errors import KeyNotFoundError
 
-from mesh.jetstream import channels, kv, log_reader
+from mesh.jetstream import channel_reader, channels, kv
 from mesh.jetstream.blob_store import BlobMissingError
-from mesh.jetstream.manifests import stored_manifest
+from mesh.jetstream.snapshots import stored_manifest
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ async def copy(client: Client, span: Copy, settings: ChannelSettings) -> int:
     prefix = names.marker_subject(span.source)
     filler = f"{names.marker_subject(span.target)}.{_FILLER}"
     next_, count = span.after + 1, 0
-    async for one in log_reader.read(client, span.source, span.after + 1, span.to):
+    async for one in channel_reader.read(client, span.source, span.after + 1, span.to):
         while next_ < one.sequence:
             next_ = (await js.publish(filler, b"{}")).seq + 1
         if one.subject.startswith(f"{prefix}."):

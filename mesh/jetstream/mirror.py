@@ -19,7 +19,7 @@ from nats.js.errors import KeyNotFoundError
 
 from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError
-from mesh.jetstream.manifests import stored_manifest
+from mesh.jetstream.snapshots import stored_manifest
 from mesh.model import names
 from mesh.model.cluster import StandbyStatus
 from mesh.processes.signals import end

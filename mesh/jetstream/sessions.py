@@ -27,8 +27,7 @@ from nats.js.errors import BucketNotFoundError, NotFoundError
 
 from mesh.errors import MeshError
 from mesh.jetstream import kv
-from mesh.jetstream.connection import UNREACHABLE
-from mesh.jetstream.refusals import unreachable
+from mesh.jetstream.connection import UNREACHABLE, unreachable
 from mesh.jetstream.secret_store import decrypt, encrypt
 from mesh.model import names
 from mesh.model.access import Grant, grant_of, grant_values

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from mesh.errors import MeshError
-from mesh.jetstream import log_reader, stream_positions
+from mesh.jetstream import channel_reader, stream_positions
 from mesh.lineage.comparing import UNKNOWN, OutputItem, StreamComparison, by_key, compare
 from mesh.lineage.replay import events_of
 from mesh.lineage.why import EDIT, Lineage
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-    from mesh.jetstream.log_reader import LogMessage
+    from mesh.jetstream.channel_reader import LogMessage
     from mesh.lineage.comparing import Difference
     from mesh.model.app import AppSpec, Channel
     from mesh.model.cluster import AppRecord
@@ -145,7 +145,7 @@ async def _lines(
         batch: list[LogMessage] = []
         owner = ""
         last = (await client.jetstream().stream_info(js_stream)).state.last_seq
-        async for one in log_reader.read(client, js_stream, 1, last):
+        async for one in channel_reader.read(client, js_stream, 1, last):
             is_marker = one.subject.startswith(prefix)
             row = row_tags.parse(one.headers.get(row_tags.HEADER))
             producer = producers.get(row.producer, "") if row is not None and not is_marker else ""

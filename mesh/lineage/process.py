@@ -27,7 +27,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
-from mesh.jetstream import connection, log_reader, stream_positions
+from mesh.jetstream import channel_reader, connection, stream_positions
 from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.language.parser import parse
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
-    from mesh.jetstream.log_reader import LogMessage
+    from mesh.jetstream.channel_reader import LogMessage
     from mesh.lineage.replay import ReplayedEvents
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.begin import StartPosition
@@ -208,7 +208,7 @@ async def _run(
     after: int, to: int,
 ) -> None:  # fmt: skip
     some: list[LogMessage] = []
-    async for one in log_reader.read(client, js_stream, after + 1, to, subject_of(channel)):
+    async for one in channel_reader.read(client, js_stream, after + 1, to, subject_of(channel)):
         if any(begin < one.sequence <= end for begin, end in io.skips(js_stream)):
             continue
         some.append(one)
@@ -323,7 +323,7 @@ async def _messages(
     marker = f"{names.marker_subject(js_stream)}."
     messages: deque[LogMessage] = deque()
     size = 0
-    async for message in log_reader.read(client, js_stream, first, end, subject):
+    async for message in channel_reader.read(client, js_stream, first, end, subject):
         if message.subject.startswith(marker):
             continue
         messages.append(message)

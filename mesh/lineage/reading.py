@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mesh.errors import MeshError
-from mesh.jetstream import log_reader, stream_positions
+from mesh.jetstream import channel_reader, stream_positions
 from mesh.model import names
 from mesh.spark.sink_rows import ARROW_TYPE, POSITION_COLUMN
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from mesh.jetstream.log_reader import LogMessage
+    from mesh.jetstream.channel_reader import LogMessage
     from mesh.model.app import Channel
     from mesh.model.lineage import Budget
     from pyspark_nats.sink.row_tags import RowHeader
@@ -41,7 +41,7 @@ class RangeReader:
     ) -> list[LogMessage]:
         """The messages of a range; MESH-C153 for too many."""
         messages = []
-        async for one in log_reader.read(self._client, js_stream, first, last, subject):
+        async for one in channel_reader.read(self._client, js_stream, first, last, subject):
             messages.append(one)
             self._budget.messages -= 1
             if self._budget.messages < 0 or len(messages) > _RANGE_MAX:
@@ -59,7 +59,7 @@ class RangeReader:
         """
         messages: list[LogMessage] = []
         subject = subject_of(channel)
-        async for one in log_reader.read(self._client, js_stream, after + 1, 2**62, subject):
+        async for one in channel_reader.read(self._client, js_stream, after + 1, 2**62, subject):
             self._budget.messages -= 1
             if self._budget.messages < 0:
                 raise too_many("", js_stream, len(messages))
@@ -78,7 +78,7 @@ class RangeReader:
         subject = f"{names.marker_subject(js_stream)}.>"
         # However many messages the batch has: without its marker an event would seem to be
         # one from outside.
-        async for one in log_reader.read(self._client, js_stream, sequence + 1, 2**62, subject):
+        async for one in channel_reader.read(self._client, js_stream, sequence + 1, 2**62, subject):
             return one
         return None
 
@@ -93,7 +93,7 @@ class RangeReader:
         """
         subject = channel.subject() if not channel.is_keyed else ">"
         if marker.sequence - sequence > _NEAR:
-            earlier = await log_reader.last_of_each(
+            earlier = await channel_reader.last_of_each(
                 self._client, js_stream, f"{names.marker_subject(js_stream)}.>", sequence
             )
             start = max((one.sequence for one in earlier), default=0)

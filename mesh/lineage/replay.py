@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
     from mesh.jetstream.blob_store import BlobStore
-    from mesh.jetstream.log_reader import LogMessage
+    from mesh.jetstream.channel_reader import LogMessage
     from mesh.model.app import Channel, GroupSpec
     from mesh.model.cluster import AppRecord
     from mesh.spark.instance_io import InstanceIO

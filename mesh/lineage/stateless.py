@@ -12,7 +12,7 @@ from mesh.lineage.replay import events_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mesh.jetstream.log_reader import LogMessage
+    from mesh.jetstream.channel_reader import LogMessage
     from mesh.model.app import Channel
     from mesh.spark.stateless_task import StatelessTask
 

@@ -31,7 +31,7 @@ from pyspark_nats.sink import row_tags
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-    from mesh.jetstream.log_reader import LogMessage
+    from mesh.jetstream.channel_reader import LogMessage
     from mesh.lineage.contributors import Bools
     from mesh.lineage.replay import Base, Bases, EmittedRow, ReplayedEvents
     from mesh.model.app import Channel, GroupSpec

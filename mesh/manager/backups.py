@@ -19,7 +19,7 @@ from mesh.control.cluster_state import cluster_state_of
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import backups, channels, kv, snapshots, stream_positions
-from mesh.jetstream.refusals import refusals
+from mesh.jetstream.connection import refusals
 from mesh.manager.desired_state import until, until_removed
 from mesh.model import names
 from mesh.model.backup import RestoreResult

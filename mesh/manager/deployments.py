@@ -18,7 +18,7 @@ from nats.errors import Error as NatsError
 
 from mesh.errors import MeshError
 from mesh.jetstream import channels, stream_positions
-from mesh.jetstream.refusals import refusals
+from mesh.jetstream.connection import refusals
 from mesh.manager.deployed import Deployed, Preview, refuse_edit, refuse_lost_input
 from mesh.manager.desired_state import until, until_removed
 from mesh.manager.guarantees import GuaranteeAudit

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.control.collisions import address_collision, collision_of
 from mesh.errors import MeshError
 from mesh.jetstream import kv
-from mesh.jetstream.refusals import refusals, unreachable
+from mesh.jetstream.connection import refusals, unreachable
 from mesh.model import codec, names
 from mesh.model.access import Permission, sees
 from mesh.plan.fork import read_by_others

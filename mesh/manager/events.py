@@ -16,7 +16,7 @@ from nats.js.errors import NoStreamResponseError
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import failed
-from mesh.jetstream.refusals import unreachable
+from mesh.jetstream.connection import unreachable
 from mesh.manager.streams import channel_of
 from mesh.model import names
 from mesh.model.types import AttributeType

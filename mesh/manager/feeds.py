@@ -21,10 +21,9 @@ import orjson
 from mesh.control.journal import JournalEntry
 from mesh.control.simulating import check, next_event, rows_of, transition
 from mesh.errors import MeshError
-from mesh.jetstream.connection import UNREACHABLE
+from mesh.jetstream.connection import UNREACHABLE, refusals
 from mesh.jetstream.feed_store import FeedRecord, SentEvents
 from mesh.jetstream.kv import RevisionConflict
-from mesh.jetstream.refusals import refusals
 from mesh.model.error_entry import SimulatedEvent
 from mesh.model.simulation import BYTES_MAX, Feed, FeedState, feed_of, invalid
 from mesh.processes.signals import end

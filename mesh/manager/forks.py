@@ -13,7 +13,7 @@ from mesh.control.forking import Beginning, PlaceKind
 from mesh.control.journal import JournalEntry
 from mesh.errors import MeshError
 from mesh.jetstream import backups, channels, forks, snapshots, stream_positions
-from mesh.jetstream.refusals import refusals
+from mesh.jetstream.connection import refusals
 from mesh.manager.deployments import MAKING
 from mesh.model.backup import StreamCut
 from mesh.model.begin import StartPosition, StartPositionKind, parse_start_position

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.jetstream.blob_store import JETSTREAM
-from mesh.jetstream.connection import api_call
-from mesh.jetstream.refusals import refusals
+from mesh.jetstream.connection import api_call, refusals
 from mesh.model import names
 from mesh.model.values import JsonObject
 from mesh.plan.guarantee_audit import AuditRow, Facts, StreamFacts, audit, refusal, summary

@@ -46,15 +46,20 @@ from mesh.control.manager_state import (
     WriteLease,
 )
 from mesh.errors import MeshError
-from mesh.jetstream import apply, channels, kv, removal
-from mesh.jetstream.advisories import Advisories
+from mesh.jetstream import channels, kv, removal
 from mesh.jetstream.blob_store import BlobStore, open_blob_store
-from mesh.jetstream.connection import UNREACHABLE, close, connect, connector_options, while_open
-from mesh.jetstream.copies import Copies
-from mesh.jetstream.custody import Custody
+from mesh.jetstream.connection import (
+    UNREACHABLE,
+    close,
+    connect,
+    connector_options,
+    no_room,
+    while_open,
+)
+from mesh.jetstream.copies import Advisories, Copies
+from mesh.jetstream.evidence import Custody
 from mesh.jetstream.history_store import MetricsHistoryStore
 from mesh.jetstream.journal import Journal
-from mesh.jetstream.refusals import no_room
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.autoscaling import Autoscaling
 from mesh.manager.folder import AppsFolder
@@ -321,7 +326,7 @@ class Manager:
             return ActionRefused(LapsedAction.LAPSED)
         try:
             with self.tracer.span(type(action).__name__, mesh_target=target_of(action)):
-                await apply.apply(action, self.client, self.view, lease_revision)
+                await removal.apply(action, self.client, self.view, lease_revision)
         except kv.RevisionConflict as conflict:
             log.info("decision is obsolete", extra=fields(conflict=conflict))
             await self.view.check(names.CONTROL_BUCKET, names.LEASE_KEY)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
 from mesh.jetstream import channels
-from mesh.jetstream.connection import api_call
-from mesh.jetstream.refusals import refusals
+from mesh.jetstream.connection import api_call, refusals
 from mesh.model import names
 
 if TYPE_CHECKING:

@@ -30,8 +30,7 @@ from nats.js.errors import APIError, NoStreamResponseError
 from mesh.errors import MeshError, error_of, not_supported
 from mesh.functions.script_switch import OF_MANAGERS
 from mesh.http.bounds import Bound
-from mesh.jetstream.connection import UNREACHABLE
-from mesh.jetstream.refusals import unreachable
+from mesh.jetstream.connection import UNREACHABLE, unreachable
 from mesh.model import codec, names
 from mesh.model.question import Answer, Question, from_message, is_inbox, query_of
 from mesh.processes.bounded_process import BoundedProcess

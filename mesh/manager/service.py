@@ -22,13 +22,12 @@ from mesh.control.lifecycle import AppState, AppStatus, app_status, app_statuses
 from mesh.control.readiness import manager_reasons
 from mesh.errors import MeshError
 from mesh.http.bounds import Bound
-from mesh.jetstream import channels, custody, journal
+from mesh.jetstream import channels, evidence, journal
 from mesh.jetstream.blob_store import open_blob_store
-from mesh.jetstream.connection import close, connect, connector_options
+from mesh.jetstream.connection import close, connect, connector_options, refusals
 from mesh.jetstream.feed_store import FeedStore
 from mesh.jetstream.history_store import MetricsHistoryStore
 from mesh.jetstream.journal import Journal
-from mesh.jetstream.refusals import refusals
 from mesh.jetstream.watch import ClusterView
 from mesh.manager import connector_checks
 from mesh.manager.backfills import Backfills
@@ -102,7 +101,7 @@ class ManagerService:
         self._clock = clock
         self._notes = notes
         self._name = name
-        self.custody: custody.Custody | None = None
+        self.custody: evidence.Custody | None = None
         #: Why JetStream refuses what the manager writes; empty if it does not.
         self.refusal_of_lease: Callable[[], str] = str
         self._desired = DesiredState(client, view, clock)
@@ -213,7 +212,7 @@ class ManagerService:
         """Reasons why this manager can't serve now; none if it is ready."""
         ttl_s, is_connected = self._settings.worker.ttl_s, self._client.is_connected
         reasons = manager_reasons(self._view.snapshot(), ttl_s, is_connected=is_connected)
-        missing = custody.reasons(self.custody.missing if self.custody else ())
+        missing = evidence.reasons(self.custody.missing if self.custody else ())
         return (*reasons, *missing, *filter(None, [self.refusal_of_lease()]))
 
     def is_live(self) -> bool:

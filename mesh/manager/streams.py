@@ -11,8 +11,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
-from mesh.jetstream.connection import api_call
-from mesh.jetstream.refusals import unreachable
+from mesh.jetstream.connection import api_call, unreachable
 from mesh.mapping.messages import decode
 from mesh.model import names
 from mesh.plan.name_errors import nearest

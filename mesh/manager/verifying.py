@@ -20,8 +20,8 @@ from nats.errors import Error as NatsError
 from mesh.control.journal import JournalEntry
 from mesh.control.verification import Severity, findings, needed, retentions
 from mesh.http.bounds import Bound
-from mesh.jetstream import channels, custody, evidence
-from mesh.jetstream.refusals import refusals
+from mesh.jetstream import channels, evidence
+from mesh.jetstream.connection import refusals
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ class Verification:
         with self._turns.turn(), refusals():
             async with self._turn:
                 record = self._desired.get(app).value
-                if gone := await custody.missing(self._client.jetstream()):
-                    return custody.findings(app, gone)
+                if gone := await evidence.missing(self._client.jetstream()):
+                    return evidence.findings(app, gone)
                 return findings(await self._evidence(record))
 
     def latest(self) -> list[Finding]:

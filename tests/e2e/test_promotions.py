@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.errors import MeshError
-from mesh.jetstream import log_reader
+from mesh.jetstream import channel_reader
 from mesh.lineage.why import Lineage
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ async def promoted(view: MeshClusterView, rate: int, *, is_killed: bool) -> floa
     numbers: list[int] = []
     times: dict[str, int] = {}
     pauses, early = [0], 0
-    async for one in log_reader.read(view.client, f"mesh-{name}-Alarms", 1, 2**62):
+    async for one in channel_reader.read(view.client, f"mesh-{name}-Alarms", 1, 2**62):
         event = json.loads(one.data)
         if "n" not in event:
             continue
@@ -118,7 +118,7 @@ async def promoted(view: MeshClusterView, rate: int, *, is_killed: bool) -> floa
     assert (found.event["n"], found.group) == (8, "alarms")
     assert "with an earlier text" in found.note
     await view.service.undeploy(name)
-    print(f"{rate} events/s, killed: {is_killed}: longest pause {max(pauses)} ms")  # noqa: T201
+    print(f"{rate} events/s, killed: {is_killed}: longest pause {max(pauses)} ms")
     return max(pauses) / 1000
 
 
@@ -204,7 +204,7 @@ async def adopted(view: MeshClusterView, which: str, rate: int, *, is_killed: bo
     found: dict[int, int] = {}
     times: dict[str, int] = {}
     pauses = [0]
-    async for one in log_reader.read(view.client, f"mesh-{name}-Alarms", 1, 2**62):
+    async for one in channel_reader.read(view.client, f"mesh-{name}-Alarms", 1, 2**62):
         event = json.loads(one.data)
         if "n" in event:
             assert event["n"] not in found
@@ -225,7 +225,7 @@ async def adopted(view: MeshClusterView, which: str, rate: int, *, is_killed: bo
         assert began - 2 * rate <= cut < total
         assert all(n in long for n in own if n >= cut)
     await view.service.undeploy(name)
-    print(f"{name}, {rate} events/s: longest pause of a key {max(pauses)} ms")  # noqa: T201
+    print(f"{name}, {rate} events/s: longest pause of a key {max(pauses)} ms")
     return max(pauses) / 1000
 
 

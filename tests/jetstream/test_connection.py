@@ -1,4 +1,7 @@
-"""Sockets of a connection: one that fails is closed before the next is opened."""
+"""Sockets of a connection: one that fails is closed before the next is opened.
+
+Refusals of NATS, as a user is told of them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.errors import MeshError
-from mesh.jetstream import connection, server
-from mesh.jetstream.connection import close, connect
-from mesh.settings import NatsSettings
+from mesh.jetstream import connection, kv, server
+from mesh.jetstream.connection import close, connect, refusals
+from mesh.manager.manager import running
+from mesh.model import names
+from mesh.settings import ManagerSettings, NatsSettings, Settings
 from tests.support.fake_servers import Fake
 from tests.support.odd_headers import HEADS, publish_odd
 
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
     from mesh.jetstream.server import NatsServer
+
 
 pytestmark = pytest.mark.nats
 
@@ -162,3 +168,16 @@ async def test_a_client_that_can_not_read_connects_again(
             await is_back.wait()
     finally:
         await close(client)
+
+
+@pytest.mark.nats
+async def test_a_user_is_told_which_bucket_is_missing(nats_server: NatsServer) -> None:
+    settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
+    async with running(settings) as (manager, _):
+        js = manager.client.jetstream()
+        await js.delete_stream(f"KV_{names.SNAPSHOTS_BUCKET}")
+        with pytest.raises(MeshError) as caught, refusals():
+            await kv.open_bucket(js, names.SNAPSHOTS_BUCKET)
+    assert caught.value.code == "MESH-N127"
+    assert names.SNAPSHOTS_BUCKET in caught.value.message
+    assert "BucketNotFoundError" not in caught.value.render()

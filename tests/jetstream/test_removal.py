@@ -1,4 +1,7 @@
-"""Removal of an app's streams by a leader that another one has overtaken."""
+"""Removal of an app's streams by a leader that another one has overtaken.
+
+Actions of a decision, written one by one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from nats.errors import OutboundBufferLimitError
@@ -16,10 +19,12 @@ from mesh.control.actions import RemoveApp
 from mesh.jetstream import channels, kv, removal
 from mesh.jetstream.blob_store import JETSTREAM, open_blob_store
 from mesh.jetstream.connection import close, connect, listen
+from mesh.manager.manager import running
 from mesh.model import codec, names
 from mesh.model.cluster import AppRecord
 from mesh.plan.build import plan
 from mesh.settings import ChannelSettings, NatsSettings
+from tests.support.faulty import settings_of, text, until
 from tests.support.snapshots import FIRST, SECOND, on_disk, restore, save, store_of
 from tools.cluster import watching
 
@@ -161,3 +166,26 @@ async def test_orphans_go_when_they_are_old_and_nothing_else_does(
         assert await restore(have.snapshots(2), tmp_path / "d") == (
             {"number": 2}, on_disk(SECOND),
         )  # fmt: skip
+
+
+@pytest.mark.nats
+async def test_a_write_that_fails_keeps_no_other_from_being_done(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = removal._LeaderWriter.write
+
+    async def write(self: Any, key: str, record: Any) -> None:
+        if key.startswith(names.form_key("First", "")):
+            raise ValueError("not this one")
+        await real(self, key, record)
+
+    monkeypatch.setattr(removal._LeaderWriter, "write", write)
+
+    async with running(settings_of(nats_server)) as (manager, service):
+        await service.deploy(text("First"))
+        await service.deploy(text("Second"))
+
+        def forms() -> set[str]:
+            return {form.value.app for form in manager.view.snapshot().forms}
+
+        await until(manager, lambda: forms() == {"Second"})

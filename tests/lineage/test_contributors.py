@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pytest
 
-from mesh.jetstream.log_reader import LogMessage
+from mesh.jetstream.channel_reader import LogMessage
 from mesh.lineage.contributors import contributors, inputs_of, shortest_prefix
 from mesh.lineage.replay import EmittedRow, GroupReplay, events_of
 from mesh.model.cluster import Assignment

@@ -17,7 +17,7 @@ import orjson
 import pytest
 
 from mesh.errors import MeshError
-from mesh.jetstream.log_reader import LogMessage
+from mesh.jetstream.channel_reader import LogMessage
 from mesh.lineage.contributors import inputs_of
 from mesh.lineage.replay import EmittedRow, GroupReplay, events_of
 from mesh.lineage.stateless import positions

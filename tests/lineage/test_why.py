@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.errors import MeshError
-from mesh.jetstream import log_reader
+from mesh.jetstream import channel_reader
 from mesh.lineage import outputs, reading
 from mesh.lineage.replay import Bases
 from mesh.lineage.why import Lineage
@@ -219,7 +219,7 @@ from Numbers#window.length(2) select n, sum(n) as total insert into Pairs;
 
 async def sequence_of(have: Mesh, stream: str, number: int) -> int:
     """The sequence of the JSON event about a number."""
-    async for one in log_reader.read(have.client, f"mesh-Pair-{stream}", 1, 2**62):
+    async for one in channel_reader.read(have.client, f"mesh-Pair-{stream}", 1, 2**62):
         if json.loads(one.data).get("n") == number:
             return one.sequence
     raise AssertionError(number)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.jetstream import log_reader
+from mesh.jetstream import channel_reader
 from mesh.lineage.why import Lineage
 from mesh.model import names
 from tests.support.played import Played, played, playing
@@ -127,7 +127,7 @@ async def test_stages_that_die_in_the_middle_are_forked_compared_and_explained(
         lineage = Lineage(have.client, app.record)
         assert told == set(leaves(await lineage.why("Shown", first["app"]["sequence"])))
         explained = 0
-        async for one in log_reader.read(have.client, "mesh-Pair-Shown", 1, 2**62):
+        async for one in channel_reader.read(have.client, "mesh-Pair-Shown", 1, 2**62):
             event = json.loads(one.data)
             if "x" not in event:
                 continue

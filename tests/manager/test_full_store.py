@@ -10,7 +10,7 @@ import pytest
 from nats.js.errors import APIError
 
 from mesh.errors import MeshError
-from mesh.jetstream import refusals, server
+from mesh.jetstream import connection, server
 from mesh.manager.manager import running
 from mesh.settings import ManagerSettings, NatsSettings, Settings
 
@@ -69,5 +69,5 @@ async def test_a_full_store_is_named_as_the_reason_and_managers_lead_again_after
 
 
 def test_other_refusals_are_not_for_want_of_room() -> None:
-    assert not refusals.no_room(TimeoutError())
-    assert not refusals.no_room(APIError(code=503, err_code=10008, description="no leader"))
+    assert not connection.no_room(TimeoutError())
+    assert not connection.no_room(APIError(code=503, err_code=10008, description="no leader"))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mesh.jetstream import log_reader
+from mesh.jetstream import channel_reader
 from mesh.lineage.why import Lineage
 from mesh.model import names
 from mesh.model.history import HistoryInput
@@ -72,7 +72,7 @@ async def explained(have: Mesh, app: Played) -> None:
     for stream, wanted in (("AlertStream", {"initialTemp", "finalTemp"}),
                            ("HighTempStream", {"temp"})):  # fmt: skip
         js_stream, subject = f"mesh-Temp-{stream}", f"mesh.Temp.{stream}"
-        async for one in log_reader.read(have.client, js_stream, 1, 2**62, subject):
+        async for one in channel_reader.read(have.client, js_stream, 1, 2**62, subject):
             why = await lineage.why(stream, one.sequence)
             temps = [cause.event["temp"] for cause in why.inputs]
             assert sorted(temps) == sorted(why.event[name] for name in wanted), why

@@ -1,6 +1,6 @@
 """Nodes, and managers: a shell of ``mesh.control.manager_state`` in simulated time.
 
-The writes of an action follow ``mesh/jetstream/apply.py`` and ``removal.py``.
+The writes of an action follow ``mesh/jetstream/removal.py`` and ``removal.py``.
 """
 
 from __future__ import annotations

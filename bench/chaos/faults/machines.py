@@ -22,7 +22,7 @@ from bench.chaos.disks import Disks
 from bench.chaos.faults import requests
 from bench.chaos.scene import ScenarioError
 from bench.chaos.stage import PAST_TERMS_S, WORKERS
-from mesh.jetstream import custody, kv
+from mesh.jetstream import evidence, kv
 from mesh.model import names
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def bucket_deleted(stream: str) -> Callable[[Scene], Awaitable[None]]:
 
         async def is_whole() -> bool:
             with contextlib.suppress(NotFoundError):
-                return not await custody.missing(js)
+                return not await evidence.missing(js)
             return False
 
         await outside.until(f"{stream} again", is_whole)
