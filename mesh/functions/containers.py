@@ -11,8 +11,8 @@ from typing import Any
 from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
-from mesh.functions.conversion import parse_real
 from mesh.functions.documents import read_json, write_json
+from mesh.functions.kernels import parse_real
 from mesh.functions.objects import ValueSet, identity, java_class, object_text
 from mesh.functions.rows import Function, each_row
 

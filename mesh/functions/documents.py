@@ -12,9 +12,9 @@ import copy
 import math
 from typing import TYPE_CHECKING, Any
 
-from mesh.functions.conversion import parse_real
 from mesh.functions.exact_json import JsonReal, read_exact, write_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
+from mesh.functions.kernels import parse_real
 from mesh.functions.mathematics import parse_whole
 from mesh.functions.objects import from_python, object_text, python_value
 from mesh.functions.rows import Function, each_row

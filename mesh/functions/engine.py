@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mesh.functions import kernels
-from mesh.functions.conversion import convert
+from mesh.functions.kernels import convert
 from mesh.functions.objects import ValueSet, java_class
 from mesh.functions.rows import Function, Rows, each_row, fail, from_values, object_values
 from mesh.functions.vectors import Vector

@@ -13,9 +13,9 @@ import numpy as np
 
 from mesh.functions import kernels
 from mesh.functions.catalogue import DOCUMENTED_FUNCTIONS
-from mesh.functions.catalogue.conversions import UNIT_RATIOS
-from mesh.functions.conversion import parse_real
+from mesh.functions.catalogue.notation import UNIT_RATIOS
 from mesh.functions.identifiers import splitmix64
+from mesh.functions.kernels import parse_real
 from mesh.functions.rows import Function, Rows, each_row
 from mesh.functions.vectors import Vector, either_null
 from mesh.model.types import AttributeType

@@ -24,7 +24,7 @@ from mesh.functions import (
     strings,
     times,
 )
-from mesh.functions.conversion import convert
+from mesh.functions.kernels import convert
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
 

@@ -11,10 +11,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from mesh.functions.catalogue.conversions import UNIT_RATIOS, sentence_of
 from mesh.functions.catalogue.event_functions import EVENT_FUNCTIONS, ranked_attributes
 from mesh.functions.catalogue.model import Argument, NameKind, Objection, Reason
-from mesh.functions.catalogue.notation import signatures
+from mesh.functions.catalogue.notation import UNIT_RATIOS, sentence_of, signatures
 from mesh.functions.catalogue.statements import STATEMENTS
 from mesh.model.types import Attribute
 

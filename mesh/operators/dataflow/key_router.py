@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mesh.functions.conversion import convert
+from mesh.functions.kernels import convert
 from mesh.model.types import AttributeType
 from mesh.operators.base import NIL, EventBatch, Longs, State, join
 from mesh.operators.expressions import compile_expression, compile_filter

@@ -17,7 +17,7 @@ from mesh.functions.mathematics import RADIANS
 from mesh.functions.objects import from_binary, object_text
 from mesh.functions.rows import from_values, object_values, python_values
 from mesh.functions.sizes import BATCH_BYTES_MAX, Room, row_sizes, size_of
-from mesh.functions.tokens import TOKENIZERS
+from mesh.functions.strings import TOKENIZERS
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import compile_expression
 from mesh.operators.failures import lost

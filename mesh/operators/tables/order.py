@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mesh.functions.conversion import java_text
+from mesh.functions.kernels import java_text
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:

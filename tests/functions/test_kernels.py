@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mesh.functions.conversion import convert, java_text
+from mesh.functions.kernels import convert, java_text
 from mesh.functions.vectors import from_arrow
 from tests.support.vectors import BOOL, DOUBLE, FLOAT, INF, INT, LONG, NAN, STRING, check
 
