@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import mesh
 from mesh.errors import MeshError
-from mesh.history.files import HistoryFiles
 from mesh.history.iceberg import HistoryIceberg
 from mesh.history.run import HistoryRun
-from mesh.history.streams import history_stream
+from mesh.history.streams import HistoryFiles, history_stream
 from mesh.history.tables import HistoryTable
 from mesh.model import codec
 from mesh.model.history import HistoryCheckpoint, HistoryReport, HistoryTask

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mesh.errors import MeshError
-from mesh.history.files import HistoryFiles
+from mesh.history.streams import HistoryFiles
 
 if TYPE_CHECKING:
     from pathlib import Path
