@@ -123,7 +123,7 @@ def format_files(
 
     Example: `mesh format --check examples/temperature.siddhi`
     """
-    from mesh.language.formatting import canonical
+    from mesh.language.layout import canonical
 
     _refuse_standard_input_twice(files)
     failed = False

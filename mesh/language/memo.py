@@ -1,7 +1,7 @@
 """Values of parts of a tree that are computed once, as long as the parts live.
 
 An editor's text is analysed at each pause of typing.  Its unchanged statements have the trees that
-they had before, as ``mesh.language.statements`` keeps these; so what is known of a tree stays too.
+they had before, as ``mesh.language.parser`` keeps these; so what is known of a tree stays too.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Final
 
-from mesh.language.places import Places
 from mesh.language.print_expressions import print_string
 from mesh.language.substitution import SubstitutedText
+from mesh.language.tokens import Places
 
 if TYPE_CHECKING:
     from mesh.errors import Position

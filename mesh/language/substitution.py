@@ -14,7 +14,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, MeshErrors
-from mesh.language.places import Places
+from mesh.language.tokens import Places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

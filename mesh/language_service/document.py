@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.errors import MeshError, Position, all_errors
 from mesh.language.chunks import tokenize_chunks
 from mesh.language.cursor import Cursor
-from mesh.language.formatting import canonical
+from mesh.language.layout import canonical
 from mesh.language.memo import memoized
 from mesh.language.naming import named
-from mesh.language.places import Places
 from mesh.language.syntax import Annotation
-from mesh.language.tokens import TokenKind
+from mesh.language.tokens import Places, TokenKind
 from mesh.language_service.stable_lines import stable
 from mesh.language_service.symbols import Symbols, symbols_of
 from mesh.model.app import Strategy

@@ -21,9 +21,9 @@ from typing import Final
 
 from mesh.errors import Position
 from mesh.language.chunks import chunks_of
-from mesh.language.places import Places
-from mesh.language.statements import STATEMENTS_MAX
+from mesh.language.parser import STATEMENTS_MAX
 from mesh.language.substitution import SubstitutedText
+from mesh.language.tokens import Places
 
 #: Bits of the line in its statement; the number of the statement is above them.
 _BITS: Final = 32

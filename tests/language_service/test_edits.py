@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 
 from mesh.errors import MeshError, Position, all_errors
-from mesh.language import chunks, layout, statements
+from mesh.language import chunks, layout, parser
 from mesh.language.chunks import tokenize_chunks
-from mesh.language.formatting import canonical
+from mesh.language.layout import canonical
 from mesh.language.memo import memoized
 from mesh.language.naming import named
 from mesh.language.parser import read_app
@@ -137,7 +137,7 @@ def _formatted(text: str) -> Any:
 
 
 def _forget() -> None:
-    statements._slot.cache_clear()
+    parser._slot.cache_clear()
     chunks._cut.cache_clear()
     stable_lines._number.cache_clear()
     layout._slot.cache_clear()
@@ -271,11 +271,11 @@ def test_no_more_is_kept_than_some_statements_of_some_length() -> None:
     _forget()
     query = "define stream S (a int);\n" + "from S select a insert into T;\n" * 1_500
     read_app(query)
-    assert statements._slot.cache_info().currsize == statements.STATEMENTS_MAX
+    assert parser._slot.cache_info().currsize == parser.STATEMENTS_MAX
     _forget()
     long = f"define stream S (a int); from S[a == {'1 + ' * 2_000}1] select a insert into T;"
     read_app(long)
-    assert statements._slot.cache_info().currsize == 1
+    assert parser._slot.cache_info().currsize == 1
 
 
 def test_what_is_known_of_a_tree_goes_with_it() -> None:

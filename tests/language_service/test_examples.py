@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mesh.language.formatting import canonical
+from mesh.language.layout import canonical
 from mesh.language_service.completion import complete
 from mesh.language_service.document import Document
 from mesh.language_service.hover import hover

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from mesh.errors import MeshError
-from mesh.language.formatting import canonical
+from mesh.language.layout import canonical
 from mesh.language_service.completion import complete
 from mesh.language_service.document import Document
 from mesh.language_service.hover import hover
