@@ -22,7 +22,7 @@ from mesh.language.print_expressions import print_name
 from mesh.language.tokens import TokenKind
 from mesh.language_service.annotation_completion import annotation_proposals, complete_annotation
 from mesh.language_service.annotations import AGGREGATION, APP, PARTITION, QUERY, STREAM, TABLE
-from mesh.language_service.callables import ALL_STREAM_FUNCTIONS, ALL_WINDOWS, EXPRESSIONS, forms
+from mesh.language_service.hover import ALL_STREAM_FUNCTIONS, ALL_WINDOWS, EXPRESSIONS, forms
 from mesh.language_service.proposals import Completion, Proposal, ProposalKind
 from mesh.language_service.statements import READ_AFTER, inputs_of, open_annotations, statement_at
 from mesh.plan.bound import SourceKind

@@ -22,7 +22,7 @@ from mesh.language.parser import read_app
 from mesh.language.printer import print_app
 from mesh.language.substitution import substitute
 from mesh.language.tokens import tokenize
-from mesh.language_service import stable_lines
+from mesh.language_service import document
 from mesh.language_service.document import Document
 from mesh.language_service.outline import lenses, outline
 from mesh.plan.bind import bind_readable
@@ -139,7 +139,7 @@ def _formatted(text: str) -> Any:
 def _forget() -> None:
     parser._slot.cache_clear()
     chunks._cut.cache_clear()
-    stable_lines._number.cache_clear()
+    document._number.cache_clear()
     layout._slot.cache_clear()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mesh.language_service.callables import ALL_STREAM_FUNCTIONS, ALL_WINDOWS, EXPRESSIONS
+from mesh.language_service.hover import ALL_STREAM_FUNCTIONS, ALL_WINDOWS, EXPRESSIONS
 
 
 def test_each_function_and_window_has_a_sentence() -> None:
