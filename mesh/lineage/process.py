@@ -32,8 +32,7 @@ from mesh.jetstream.blob_store import open_blob_store
 from mesh.jetstream.connection import connector_options
 from mesh.language.parser import parse
 from mesh.lineage.outputs import compare_apps
-from mesh.lineage.reading import subject_of
-from mesh.lineage.replay import Bases, events_of, outputs, reached
+from mesh.lineage.replay import Bases, events_of, outputs, reached, subject_of
 from mesh.lineage.why import Lineage
 from mesh.model import codec, names
 from mesh.model.app import Format

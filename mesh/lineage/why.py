@@ -17,8 +17,16 @@ import orjson
 
 from mesh.errors import MeshError
 from mesh.lineage.contributors import inputs_of
-from mesh.lineage.reading import REPLAYED_MAX, RangeReader, position_of, subject_of, too_many
-from mesh.lineage.replay import GroupReplay, events_of, reached
+from mesh.lineage.replay import (
+    REPLAYED_MAX,
+    GroupReplay,
+    RangeReader,
+    events_of,
+    position_of,
+    reached,
+    subject_of,
+    too_many,
+)
 from mesh.model import names
 from mesh.model.app import GroupKind
 from mesh.model.cluster import Assignment

@@ -10,7 +10,7 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.jetstream import channel_reader
-from mesh.lineage import outputs, reading
+from mesh.lineage import outputs, replay
 from mesh.lineage.replay import Bases
 from mesh.lineage.why import Lineage
 from mesh.model import codec
@@ -120,7 +120,7 @@ async def test_an_event_whose_first_inputs_are_gone_is_traced_from_a_backup(
         await one.until("Sums", 7)
         last = await js.get_last_msg("mesh-Pair-Sums", "mesh.Pair.Sums")
         if is_long:
-            monkeypatch.setattr(reading, "REPLAYED_MAX", 4)
+            monkeypatch.setattr(replay, "REPLAYED_MAX", 4)
             with pytest.raises(MeshError, match="too much to recompute"):
                 await Lineage(have.client, one.record).why("Sums", last.seq or 0)
         else:
@@ -229,9 +229,9 @@ async def test_an_early_event_of_a_long_log_is_traced_and_a_late_one_is_refused_
     hand: Hand, nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Logs and batches have more messages than are read: markers are far behind their rows.
-    monkeypatch.setattr(reading, "REPLAYED_MAX", 40)
-    monkeypatch.setattr(reading, "_RANGE_MAX", 20)
-    monkeypatch.setattr(reading, "_NEAR", 4)
+    monkeypatch.setattr(replay, "REPLAYED_MAX", 40)
+    monkeypatch.setattr(replay, "_RANGE_MAX", 20)
+    monkeypatch.setattr(replay, "_NEAR", 4)
 
     async with playing(nats_server, tmp_path) as (have, runner):
         await have.service.deploy(LONG)
