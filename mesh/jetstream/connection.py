@@ -149,7 +149,7 @@ class TlsClient(Client):
         if status == Client.CLOSED:
             self.closed.set()
 
-    async def flush(self, timeout: int = 10) -> None:
+    async def flush(self, timeout: int = 10) -> None:  # noqa: ASYNC109 - as nats-py's
         """Wait until the server has taken what was sent before.
 
         nats-py writes its PING ahead of the commands that its flusher has not written yet, so that

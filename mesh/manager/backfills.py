@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.control.restoring import JetStreamState
     from mesh.jetstream.blob_store import BlobStore
-    from mesh.manager.deployed import Tell
-    from mesh.manager.deployments import Deployments
+    from mesh.manager.deployments import Deployments, Tell
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.cluster import AppRecord

@@ -2,6 +2,8 @@
 
 Clients may publish as soon as a deploy returns.  So the record is written twice: as ``making``,
 when nothing is placed, before its channels are made, and again when they are there.
+
+Answers of a manager to a deploy: what it would change and runs first, and why it is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import dataclasses
 import re
 import secrets
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import orjson
 from nats.errors import Error as NatsError
@@ -19,31 +21,34 @@ from nats.errors import Error as NatsError
 from mesh.errors import MeshError
 from mesh.jetstream import channels, stream_positions
 from mesh.jetstream.connection import refusals
-from mesh.manager.deployed import Deployed, Preview, refuse_edit, refuse_lost_input
 from mesh.manager.desired_state import until, until_removed
 from mesh.manager.guarantees import GuaranteeAudit
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import AppRecord, NodeRole, Retired
+from mesh.model.values import JsonObject
 from mesh.plan.edits import still_retired, with_start_positions
 from mesh.plan.explain import changes_to_values, explain_changes
+from mesh.plan.fork import read_by_others
 from mesh.plan.reads import with_reads
 from mesh.store.sources import OF_SETTINGS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 
     from nats.aio.client import Client
 
     from mesh.clock import Clock
     from mesh.control.snapshot import ClusterSnapshot, Revisioned
     from mesh.jetstream.watch import ClusterView
-    from mesh.manager.deployed import AppPast, Tell
     from mesh.manager.desired_state import DesiredState
+    from mesh.manager.guarantees import Guarantees
     from mesh.manager.planning import Planner
     from mesh.model.app import AppSpec
     from mesh.model.begin import StartPosition
+    from mesh.model.history import Backfilled
     from mesh.settings import Settings
+
 
 #: Time that a deploy waits for the removal of an app of the same name.
 UNDEPLOY_S: Final = 15.0
@@ -437,3 +442,107 @@ async def _check_stores(client: Client, spec: AppSpec, snapshot: ClusterSnapshot
         raise MeshError(
             reply["code"], reply["message"], detail=reply.get("detail"), hint=reply.get("hint")
         )
+
+
+#: Writes why an app does not run yet.
+Tell: TypeAlias = "Callable[[str], Awaitable[None]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """The answer to a deploy."""
+
+    app: str
+    #: False if an app of this name was deployed already.
+    is_new: bool
+    #: Whether another app was removed for it.
+    replaced: bool = False
+    #: Whether a running app continues with another plan.
+    edited: bool = False
+    #: The changes of an edit, as ``mesh diff --output json`` prints them.
+    changes: JsonObject | None = None
+    #: Parts of the app that run to no effect, a sentence each.
+    warnings: tuple[str, ...] = ()
+    #: A line of the guarantees that hold on this cluster, then one for each that does not.
+    guarantees: tuple[str, ...] = ()
+    #: The history after which a new app begins; None without one.
+    past: Backfilled | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The effect of a text, as it would be if it were deployed now."""
+
+    app: str
+    #: Whether no app of this name is deployed.
+    is_new: bool
+    #: As ``mesh plan --output json`` prints it.
+    plan: JsonObject
+    #: As ``mesh diff --output json`` prints them; None for a new app.
+    changes: JsonObject | None
+    #: The error with which the deploy would be refused; None if it would not be.
+    refused: JsonObject | None
+    #: The guarantees that the app would have through each failure.
+    guarantees: Guarantees | None = None
+
+
+class AppPast(Protocol):
+    """The past of a new app."""
+
+    @property
+    def done(self) -> Backfilled | None:
+        """The outcome, as soon as it has been run."""
+        ...
+
+    async def run(self, record: AppRecord, tell: Tell) -> Mapping[str, int]:
+        """Run it for an app whose channels are there: by JetStream stream, what it includes."""
+        ...
+
+    async def ended(self, app: str) -> None:
+        """Remove what only another run of it would need."""
+        ...
+
+
+def refuse_edit(record: AppRecord) -> None:
+    """Refuse an edit of an app that does not run, or is a fork: MESH-A409."""
+    name = record.spec.name
+    if record.held:
+        raise MeshError(
+            "MESH-A409", f'app "{name}" is being restored', hint="Deploy it again when it runs."
+        )
+    if record.paused:
+        raise paused_error(name)
+    if record.adopting:
+        raise MeshError(
+            "MESH-A409",
+            f'app "{name}" waits for states of a fork that is promoted',
+            hint="'mesh promote' of the fork again continues it.",
+        )
+    if record.fork is not None:
+        raise MeshError(
+            "MESH-A409",
+            f'app "{name}" is a fork of "{record.fork.app}" and keeps its text',
+            hint=f"Undeploy it, and fork '{record.fork.app}' with the new text.",
+        )
+
+
+def refuse_lost_input(specs: Iterable[AppSpec], name: str, retired: Retired) -> None:
+    """Refuse an edit that removes a channel which a fork reads: MESH-A409."""
+    read = read_by_others(specs, name)
+    for channel in retired.channels:
+        if channel.id in read:
+            fork = read[channel.id]
+            raise MeshError(
+                "MESH-A409",
+                f'app "{name}" would lose channel {channel.subject()}, which fork "{fork}" reads',
+                hint=f"'mesh undeploy {fork}' first.",
+            )
+
+
+def paused_error(app: str) -> MeshError:
+    """The refusal of a change of an app that is paused."""
+    return MeshError(
+        "MESH-A409",
+        f'app "{app}" is paused',
+        hint=f"'mesh resume {app}' continues it; change it then.",
+    )

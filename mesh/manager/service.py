@@ -32,15 +32,13 @@ from mesh.jetstream.watch import ClusterView
 from mesh.manager import connector_checks
 from mesh.manager.backfills import Backfills
 from mesh.manager.backups import Backups
-from mesh.manager.deployed import paused_error
-from mesh.manager.deployments import UNDEPLOY_S, Deployments
+from mesh.manager.deployments import UNDEPLOY_S, Deployments, paused_error
 from mesh.manager.desired_state import DesiredState, until
 from mesh.manager.events import AppEvents
 from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
 from mesh.manager.language import LanguageDesk
-from mesh.manager.nodes import Leadership, NodeView, node_views, worker_view
-from mesh.manager.overview import Overview, overview
+from mesh.manager.overview import Leadership, NodeView, Overview, node_views, overview, worker_view
 from mesh.manager.past import PastQuestions
 from mesh.manager.planning import Planner
 from mesh.manager.previews import Previews, WhatIfs
@@ -63,7 +61,7 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.cluster_state import ClusterState
-    from mesh.manager.deployed import Deployed, Preview
+    from mesh.manager.deployments import Deployed, Preview
     from mesh.manager.rates import Flow
     from mesh.migrate import Migrated
     from mesh.model.app import AppSpec

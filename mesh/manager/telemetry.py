@@ -26,8 +26,7 @@ from nats.errors import Error as NatsError
 from mesh.errors import MeshError
 from mesh.jetstream.connection import UNREACHABLE
 from mesh.jetstream.stream_positions import Surveyed, survey
-from mesh.manager.history import SPAN_S, Key, MetricsHistory, Series
-from mesh.manager.prometheus import query_range
+from mesh.manager.history import SPAN_S, Key, MetricsHistory, Series, query_range
 from mesh.manager.rates import FLOW_FIELDS, LATENCY_BUCKETS, Flow, Rates, total
 from mesh.model.cluster import StatisticsLevel
 from mesh.model.histogram import LATENCY_BOUNDS_S, quantile

@@ -16,7 +16,7 @@ from tests.support.scenes import calm
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from mesh.manager.deployed import Deployed
+    from mesh.manager.deployments import Deployed
     from tools.cluster import MeshClusterView
 
 pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]

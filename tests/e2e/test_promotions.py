@@ -118,7 +118,7 @@ async def promoted(view: MeshClusterView, rate: int, *, is_killed: bool) -> floa
     assert (found.event["n"], found.group) == (8, "alarms")
     assert "with an earlier text" in found.note
     await view.service.undeploy(name)
-    print(f"{rate} events/s, killed: {is_killed}: longest pause {max(pauses)} ms")
+    print(f"{rate} events/s, killed: {is_killed}: longest pause {max(pauses)} ms")  # noqa: T201
     return max(pauses) / 1000
 
 
@@ -225,7 +225,7 @@ async def adopted(view: MeshClusterView, which: str, rate: int, *, is_killed: bo
         assert began - 2 * rate <= cut < total
         assert all(n in long for n in own if n >= cut)
     await view.service.undeploy(name)
-    print(f"{name}, {rate} events/s: longest pause of a key {max(pauses)} ms")
+    print(f"{name}, {rate} events/s: longest pause of a key {max(pauses)} ms")  # noqa: T201
     return max(pauses) / 1000
 
 

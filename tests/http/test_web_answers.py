@@ -25,7 +25,7 @@ from mesh.clock import SystemClock
 from mesh.connect.contract import Context, NodeAccess, Record, UnavailableError
 from mesh.errors import MeshError
 from mesh.http.web_answers import ask
-from mesh.manager.prometheus import query_range
+from mesh.manager.history import query_range
 from mesh.receiver import opened
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.receiver.types.http_sink import HttpCall, HttpSink

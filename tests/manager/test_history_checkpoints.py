@@ -43,11 +43,11 @@ INPUTS = [HistoryInput("Readings", "old", "at")]
 
 #: A process of a history that ends as its first argument says after it has told a checkpoint.
 PROCESS = """import os, signal, sys, threading
-from mesh.history import files, process
+from mesh.history import process, streams
 from mesh.model import codec
 from mesh.model.history import HistoryTask
 
-files.BATCH_ROWS = 25
+streams.BATCH_ROWS = 25
 task = codec.decode(HistoryTask, sys.stdin.buffer.readline())
 
 def report(one):
@@ -104,9 +104,9 @@ async def test_a_history_that_is_killed_after_each_checkpoint_comes_to_its_end(
 
 #: A process that makes a checkpoint as often as it may.
 OFTEN = """import sys
-from mesh.history import files, process
+from mesh.history import process, streams
 
-files.BATCH_ROWS, process._SHARE = 25, 1e9
+streams.BATCH_ROWS, process._SHARE = 25, 1e9
 sys.exit(process.main())
 """
 

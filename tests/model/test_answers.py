@@ -7,16 +7,16 @@ from dataclasses import fields
 import pytest
 
 from mesh.control import journal, lifecycle
-from mesh.manager import deployed, nodes
+from mesh.manager import deployments, overview
 from mesh.model import answers, backup, cluster
 
 PAIRS = [
     (answers.InstanceAnswer, lifecycle.InstanceView, set()),
     (answers.StatusAnswer, lifecycle.AppStatus, {"status"}),
     (answers.ConnectorAnswer, cluster.ConnectorStatus, set()),
-    (answers.DeployAnswer, deployed.Deployed, {"type", "message"}),
-    (answers.PlanAnswer, deployed.Preview, set()),
-    (answers.NodeAnswer, nodes.NodeView, set()),
+    (answers.DeployAnswer, deployments.Deployed, {"type", "message"}),
+    (answers.PlanAnswer, deployments.Preview, set()),
+    (answers.NodeAnswer, overview.NodeView, set()),
     (answers.StoryAnswer, journal.JournalEntry, set()),
     (answers.BackupAnswer, backup.BackupRecord, set()),
     (answers.RestoreAnswer, backup.RestoreResult, set()),

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from mesh.api.monitoring import ClusterValues, ManagerValues, exposition
 from mesh.api.routing import REQUEST_SECONDS
-from mesh.manager.prometheus import EXPRESSIONS
+from mesh.manager.history import EXPRESSIONS
 from mesh.model.cluster import StatisticsLevel
 from mesh.model.histogram import BATCH_BOUNDS_S, LATENCY_BOUNDS_S
 from mesh.worker import metrics as worker
