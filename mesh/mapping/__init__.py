@@ -13,17 +13,16 @@ from mesh.mapping.avro import AvroSink, AvroSource
 from mesh.mapping.binary import BinarySink, BinarySource
 from mesh.mapping.encoder import against_json, against_xml
 from mesh.mapping.json_source import JsonPathSource, JsonSource, PlainSource
-from mesh.mapping.properties import PropertySource, split
 from mesh.mapping.protobuf import ProtobufSink, ProtobufSource, class_for
 from mesh.mapping.row_source import RowSource
-from mesh.mapping.text_sources import CsvSource, KeyValueSource, TextSource
+from mesh.mapping.text_sources import CsvSource, KeyValueSource, PropertySource, TextSource, split
 from mesh.mapping.xml_source import XmlSource
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from mesh.mapping.contract import SinkMapper, SourceMapper
+    from mesh.mapping.events import SinkMapper, SourceMapper
     from mesh.model.types import StreamSchema
 
 _PLAIN: Final = {

@@ -19,8 +19,7 @@ from mesh.connect.contract import library
 from mesh.functions.exact_json import read_exact
 from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.mapping.avro_values import UnfitError, encoded, fits, kind_of, with_mesh_types
-from mesh.mapping.contract import Refusal
-from mesh.mapping.events import of_values
+from mesh.mapping.events import Refusal, of_values
 from mesh.mapping.json_source import rooted
 from mesh.mapping.sinks import template_sink
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from mesh.mapping.contract import Refusal
-from mesh.mapping.events import of_values
+from mesh.mapping.events import Refusal, of_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from mesh.mapping.contract import Refusal
+from mesh.mapping.events import Refusal
 from mesh.mapping.xml_source import RefusedXmlError, document
 from pyspark_nats.arrow import kernels
 

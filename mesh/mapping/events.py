@@ -1,10 +1,13 @@
-"""Rows of events that a parser has taken out of payloads one by one."""
+"""Rows of events that a parser has taken out of payloads one by one.
+
+Interface of mappers: payloads to rows, and rows to payloads; pure, without I/O.
+"""
 
 from __future__ import annotations
 
 import codecs
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import orjson
@@ -19,7 +22,7 @@ from pyspark_nats.decode.result import DecodedPart, DecodeResult, assembled, par
 from pyspark_nats.decode.values import WrongValueError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mesh.model.values import EventValues
     from pyspark_nats.decode.columns import Conversion
@@ -27,7 +30,6 @@ if TYPE_CHECKING:
 
     #: The events of a payload by attribute, or the reason why one can't be read.
     Parsed = list[EventValues | str]
-
 
 _MARK = codecs.BOM_UTF8
 #: Below, a double of a parser was not a whole number of more digits.
@@ -299,3 +301,35 @@ def _missing(event: EventValues, names: Sequence[str]) -> str | None:
         if name not in event:
             return f'attribute "{name}" is missing'
     return None
+
+
+class Refusal(bytes):
+    """In place of a payload: the reason why an event has none, as UTF-8."""
+
+
+class SourceMapper(Protocol):
+    """Decodes payloads; no payload raises an error.
+
+    One with values of several lines has ``is_open`` as well: whether a line ends inside of a value.
+    """
+
+    def decode(
+        self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
+    ) -> DecodeResult:
+        """The readable events of all payloads, and an error by payload and index for the others."""
+        ...
+
+
+class SinkMapper(Protocol):
+    """Encodes rows.
+
+    One that groups events has ``join`` as well: from what ``encode`` gave for some events to their
+    payload.  ``header``, if it has one, begins each payload, or each file of a sink of files.
+    """
+
+    #: Of the payloads, for transports that name it.
+    content_type: str
+
+    def encode(self, rows: pa.RecordBatch) -> list[bytes]:
+        """One payload for each row, or a ``Refusal``."""
+        ...

@@ -9,8 +9,7 @@ import pyarrow as pa
 
 from mesh.connect.contract import library
 from mesh.functions.exact_json import read_exact
-from mesh.mapping.contract import Refusal
-from mesh.mapping.events import of_values
+from mesh.mapping.events import Refusal, of_values
 from mesh.mapping.outside import Exact, instant
 from mesh.mapping.proto_text import SCALARS, class_of, compiled_class, message_class
 from pyspark_nats.decode.values import real_of, shown

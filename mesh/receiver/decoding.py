@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from mesh.mapping.contract import Refusal
 from mesh.mapping.encoder import not_finite
+from mesh.mapping.events import Refusal
 from mesh.telemetry.logs import fields
 from pyspark_nats.decode.result import DecodedPart, assembled, without
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.connect.contract import Batch
-    from mesh.mapping.contract import SinkMapper, SourceMapper
+    from mesh.mapping.events import SinkMapper, SourceMapper
     from pyspark_nats.decode.result import DecodeResult, Unreadable
 
 log = logging.getLogger(__name__)

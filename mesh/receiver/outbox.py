@@ -21,7 +21,7 @@ from nats.errors import Error as NatsError
 from mesh.connect.contract import Record, RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
 from mesh.jetstream.channel_reader import ChannelReader
-from mesh.mapping.contract import Refusal
+from mesh.mapping.events import Refusal
 from mesh.model.cluster import ConnectorStatus, InstanceState
 from mesh.receiver.faults import AWAY, REFUSED, Recorder
 from mesh.receiver.outbox_items import OutboxRecords, finished, items_of, portions
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.control.retries import Retries
     from mesh.jetstream.channel_reader import ChannelMessage
-    from mesh.mapping.contract import SinkMapper
+    from mesh.mapping.events import SinkMapper
     from mesh.model.app import Channel
     from mesh.receiver.outbox_items import Destination, Items
     from mesh.receiver.positions import PositionStore

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mesh.connect.contract import Context, Sink
     from mesh.jetstream.channel_reader import ChannelMessage
-    from mesh.mapping.contract import SinkMapper
+    from mesh.mapping.events import SinkMapper
 
 #: Bytes of messages whose events are in memory together as records.
 _BYTES_MAX: Final = 512 << 10

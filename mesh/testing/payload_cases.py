@@ -35,7 +35,7 @@ import yaml
 from mesh.connect.spec import Kind, Role, value_of
 from mesh.errors import MeshError
 from mesh.language.parser import parse_app
-from mesh.mapping.contract import Refusal
+from mesh.mapping.events import Refusal
 from mesh.model.values import EventValues, JsonMapping, JsonObject
 from mesh.plan.bind import bind
 from mesh.plan.connectors import connector_of, make_mapper

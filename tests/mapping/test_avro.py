@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.mapping import sink_mapper, source_mapper
-from mesh.mapping.contract import Refusal
+from mesh.mapping.events import Refusal
 from mesh.receiver.http_server import HttpServers, Request, Response
 from tests.support.binary_maps import SMALL, rows_of
 from tests.support.connectors import staged

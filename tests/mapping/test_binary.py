@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from mesh.mapping import sink_mapper, source_mapper
-from mesh.mapping.contract import Refusal
+from mesh.mapping.events import Refusal
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from tests.support.tcp_payloads import PAYLOAD, TIMES
 

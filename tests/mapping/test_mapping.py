@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.mapping import sink_mapper, source_mapper
-from mesh.mapping.contract import Refusal
+from mesh.mapping.events import Refusal
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.receiver.decoding import decoded as receiver_decoded
 from tests.support.mappers import BATCH, DEFAULTS, ROWS, STREAM, decoded, rows

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from mesh.mapping import sink_mapper, source_mapper
-from mesh.mapping.contract import Refusal
+from mesh.mapping.events import Refusal
 from mesh.mapping.proto_text import message_class
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from tests.support.binary_maps import SMALL, rows_of

@@ -13,7 +13,7 @@ from mesh.connect.contract import NodeAccess
 from mesh.errors import MeshError
 from mesh.jetstream import failed
 from mesh.mapping import sink_mapper
-from mesh.mapping.contract import Refusal
+from mesh.mapping.events import Refusal
 from mesh.model import names
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.plan.build import plan

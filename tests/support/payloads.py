@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.mapping import sink_mapper, source_mapper
-from mesh.mapping.contract import Refusal
+from mesh.mapping.events import Refusal
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from tests.support.conversions import AppRefusedError, EventRefusedError, Sample, cells
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.mapping import source_mapper
-from mesh.mapping.properties import PropertySource, split
+from mesh.mapping.text_sources import PropertySource, split
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 
 STREAM = StreamSchema(
