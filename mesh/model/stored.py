@@ -1,6 +1,12 @@
 """Tables in a database, as values: their columns, the database, and the merging of rows.
 
 Operators make rows for such a table, and ``mesh.store`` writes them; neither knows the other.
+
+Look-ups of rows in a database: conditions over columns, as values.
+
+Operators make them of conditions of queries, and ``mesh.store`` makes SQL of them.  A look-up finds
+at least the rows that meet the condition: operators test each row that comes, so a database whose
+texts or nulls compare in other ways changes nothing.
 """
 
 from __future__ import annotations
@@ -8,10 +14,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mesh.model.column_types import Backend as Backend
 from mesh.model.types import AttributeType
+from mesh.model.values import Row
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mesh.model.column_types import ColumnType
+
 
 #: Length of a string column without ``field.length``, as in the reference engine.
 STRING_LENGTH: Final = 254
@@ -249,3 +257,70 @@ def is_reserved(table: str) -> bool:
     Several databases compare names without case.
     """
     return table.rpartition(".")[2].strip(' "`[]').casefold().startswith(RESERVED)
+
+
+class Comparison(StrEnum):
+    """Comparison of a column with a value."""
+
+    EQUAL = "=="
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    GREATER = ">"
+    GREATER_OR_EQUAL = ">="
+    #: The column's text has the value in it.
+    CONTAINS = "contains"
+    #: The value is None.
+    IS_NULL = "is null"
+    IS_NOT_NULL = "is not null"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """``column``, compared with a value that is not null."""
+
+    column: str
+    how: Comparison
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnyKey:
+    """The values of ``columns``, in their order, are one of ``keys``; none of them is null."""
+
+    columns: tuple[str, ...]
+    keys: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """All parts hold; without parts it holds for every row."""
+
+    parts: tuple[Clause, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """One of the parts holds; without parts it holds for no row."""
+
+    parts: tuple[Clause, ...] = ()
+
+
+Clause = Compared | AnyKey | AllOf | AnyOf
+#: Every row of a table.
+EVERY_ROW = AllOf()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRun:
+    """A run that has looked rows up.
+
+    ``number``: from 1, without gaps. ``until``: merged events and changes up to its end.
+    ``known_ms``: the time up to which everything was known. ``continues``: whether rows of the run
+    before were still at hand. ``rows``: by table, those that came.
+    """
+
+    number: int
+    until: int
+    known_ms: int
+    continues: bool
+    rows: Mapping[str, pa.RecordBatch]

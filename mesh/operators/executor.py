@@ -52,8 +52,7 @@ from mesh.operators.total_order import chunk_starts
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from mesh.model.lookup import ReadRun
-    from mesh.model.stored import StoredTable, StoreTarget
+    from mesh.model.stored import ReadRun, StoredTable, StoreTarget
     from mesh.operators.aggregations.bucket_reads import BucketReads
     from mesh.operators.dataflow.aggregation_node import NamedWindowNode
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery

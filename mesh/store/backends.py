@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.model.lookup import Clause, ReadRun
-    from mesh.model.stored import Database, StoredTable
+    from mesh.model.stored import Clause, Database, ReadRun, StoredTable
     from mesh.store.refusals import RefusedRow
     from mesh.store.stored_rows import StoredRows
 

@@ -1,4 +1,4 @@
-"""Look-ups of ``mesh.model.lookup`` as SQL, for each database.
+"""Look-ups of ``mesh.model.stored`` as SQL, for each database.
 
 The keys of a batch are one statement.  Values are parameters with types of their own: a value that
 no row of the column can have finds nothing, where a cast to the column's type would fail.
@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.errors import MeshError
 from mesh.model.column_texts import form, is_tested
 from mesh.model.column_types import NoFormError
-from mesh.model.lookup import AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
-from mesh.model.stored import Backend
+from mesh.model.stored import AllOf, AnyKey, AnyOf, Backend, Clause, Compared, Comparison
 from mesh.store.catalogue import columns_of, described, expect_key
 from mesh.store.engine import database_errors, engine_of
 from mesh.store.schema import sql_table

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.ipc
 
-from mesh.model.lookup import ReadRun
+from mesh.model.stored import ReadRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

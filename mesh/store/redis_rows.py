@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from mesh.model.lookup import AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
+from mesh.model.stored import AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
 from mesh.model.types import AttributeType
 from mesh.store.values import exact
 

@@ -21,8 +21,7 @@ import msgpack  # type: ignore[import-untyped]  # it has no stubs
 import orjson
 
 from mesh.model.column_types import ColumnType, Kind
-from mesh.model.lookup import EVERY_ROW, ReadRun
-from mesh.model.stored import DELETED, Backend, changes_channel
+from mesh.model.stored import DELETED, EVERY_ROW, Backend, ReadRun, changes_channel
 from mesh.store.engine import overtaken
 from mesh.store.reads import LIFE_MS, packed, unpacked
 from mesh.store.redis_client import check, connected, database_errors, warn_of_loss
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.model.lookup import Clause
-    from mesh.model.stored import Database, StoredTable
+    from mesh.model.stored import Clause, Database, StoredTable
     from mesh.model.values import Row
     from mesh.store.refusals import RefusedRow
     from mesh.store.stored_rows import StoredRows

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from mesh.model.lookup import EVERY_ROW
 from mesh.model.stored import (
     DELETED,
+    EVERY_ROW,
     Backend,
     changes_channel,
     purge_channel,
@@ -62,8 +62,7 @@ from mesh.store.values import merged, to_arrow, values
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from mesh.model.lookup import Clause, ReadRun
-    from mesh.model.stored import Database, StoredTable
+    from mesh.model.stored import Clause, Database, ReadRun, StoredTable
     from mesh.store.refusals import RefusedRow
 
 #: From this number on rows go through COPY into a temporary table, where there is one.

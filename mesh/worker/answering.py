@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mesh.language.syntax import TimeUnit
-    from mesh.model.lookup import Clause
+    from mesh.model.stored import Clause
     from mesh.operators.aggregations.tables import AggregationTables
     from mesh.operators.environment import Environment
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from mesh.language.parser import parse
-from mesh.model.lookup import AnyKey
+from mesh.model.stored import AnyKey
 from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.plan.bind import bind
 from mesh.spark.store_output import StoreOutput
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mesh.model.lookup import Clause
+    from mesh.model.stored import Clause
     from mesh.plan.bound import BoundApp
     from tests.support.databases import TestDatabase
 

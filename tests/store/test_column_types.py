@@ -13,10 +13,12 @@ import pytest
 from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.model.column_texts import form
-from mesh.model.lookup import AnyKey, Compared, Comparison
 from mesh.model.stored import (
     UNFIT,
+    AnyKey,
     Backend,
+    Compared,
+    Comparison,
 )
 from mesh.model.types import AttributeType as A
 from mesh.operators.executor import Executor, InputRun

@@ -10,8 +10,7 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.model import column_conversions as page
-from mesh.model.lookup import EVERY_ROW
-from mesh.model.stored import UNFIT
+from mesh.model.stored import EVERY_ROW, UNFIT
 from mesh.model.types import AttributeType
 from mesh.store.backends import read
 from mesh.store.redis_client import connected

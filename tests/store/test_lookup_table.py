@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mesh.language.parser import parse
-from mesh.model.lookup import AnyKey
-from mesh.model.stored import Backend
+from mesh.model.stored import AnyKey, Backend
 from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind import bind
 from mesh.spark.store_output import StoreOutput
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mesh.model.lookup import Clause
+    from mesh.model.stored import Clause
     from tests.support.databases import TestDatabase
 
 APP = """

@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.model.lookup import AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
-from mesh.model.stored import Backend, MergeRule, StoredColumn, StoredTable
+from mesh.model.stored import (
+    AllOf,
+    AnyKey,
+    AnyOf,
+    Backend,
+    Clause,
+    Compared,
+    Comparison,
+    MergeRule,
+    StoredColumn,
+    StoredTable,
+)
 from mesh.model.types import AttributeType
 from mesh.store.lookups import select
 from mesh.store.schema import sql_table

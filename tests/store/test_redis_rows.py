@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.model.lookup import AllOf, AnyKey, AnyOf, Compared, Comparison
-from mesh.model.stored import MergeRule, StoredColumn, StoredTable
+from mesh.model.stored import (
+    AllOf,
+    AnyKey,
+    AnyOf,
+    Compared,
+    Comparison,
+    MergeRule,
+    StoredColumn,
+    StoredTable,
+)
 from mesh.model.types import AttributeType
 from mesh.store.redis_rows import Hashes, finder, text_of, value_of
 

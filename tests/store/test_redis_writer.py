@@ -9,8 +9,17 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.jetstream.server import free_port
-from mesh.model.lookup import EVERY_ROW, AnyKey, Compared, Comparison, ReadRun
-from mesh.model.stored import UNFIT, MergeRule, StoredColumn, StoredTable
+from mesh.model.stored import (
+    EVERY_ROW,
+    UNFIT,
+    AnyKey,
+    Compared,
+    Comparison,
+    MergeRule,
+    ReadRun,
+    StoredColumn,
+    StoredTable,
+)
 from mesh.model.types import AttributeType
 from mesh.operators.base import no_rows
 from mesh.plan.redis_stores import redis_of

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from mesh.functions.vectors import from_arrow
-from mesh.model.lookup import EVERY_ROW, AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
+from mesh.model.stored import EVERY_ROW, AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
 from mesh.operators.aggregations.dictionary import KeyNumbers
 from mesh.operators.base import State, concat, no_rows
 from pyspark_nats.arrow import kernels

@@ -24,8 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.vectors import from_arrow
-from mesh.model.lookup import EVERY_ROW, AllOf, AnyKey
-from mesh.model.stored import UNFIT, CachePolicy
+from mesh.model.stored import EVERY_ROW, UNFIT, AllOf, AnyKey, CachePolicy
 from mesh.operators.base import State, concat, no_rows
 from mesh.operators.tables.pushed import Pushed, key_parts
 from mesh.operators.tables.store import Table
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.model.lookup import Clause
-    from mesh.model.stored import CacheOptions, StoreOptions
+    from mesh.model.stored import CacheOptions, Clause, StoreOptions
     from mesh.operators.base import Longs
     from mesh.operators.environment import Environment
     from mesh.operators.frame import Frame

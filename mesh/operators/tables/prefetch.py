@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from mesh.language.syntax import BinaryOperator
-from mesh.model.lookup import ReadRun
+from mesh.model.stored import ReadRun
 from mesh.model.types import AttributeType
 from mesh.operators.dataflow.merge import ranked
 from mesh.operators.expressions import conjunction

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mesh.language.syntax import BinaryOperator, UnaryOperator
-from mesh.model.lookup import EVERY_ROW, AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
+from mesh.model.stored import EVERY_ROW, AllOf, AnyKey, AnyOf, Clause, Compared, Comparison
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import compile_expression
 from mesh.plan.bound import (
