@@ -28,10 +28,9 @@ from mesh.errors import MeshError, not_supported
 from mesh.functions.vectors import Vector, from_arrow
 from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import Attribute, AttributeType, StreamSchema
-from mesh.operators.expressions import compile_expression, compile_filter
-from mesh.operators.frame import Frame
-from mesh.operators.select.aggregate_extraction import AGGREGATES, ExtractedAggregate, extract
-from mesh.operators.select.ordering import sort_columns
+from mesh.operators.expressions import Frame, compile_expression, compile_filter
+from mesh.operators.select.aggregates import AGGREGATES, ExtractedAggregate, extract
+from mesh.operators.select.selector import sort_columns
 from mesh.plan.bound import (
     OUTPUT_STEP,
     AggregateCall,

@@ -23,15 +23,18 @@ from mesh.operators.base import (
     BEFORE_ALL,
     CURRENT,
     WHOLE,
+    Environment,
     EventBatch,
     Kinds,
     Longs,
     State,
     Timeline,
+    chunk_starts,
     concat,
     namespaced,
     restore_subset,
     subset,
+    using,
 )
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.build import DataflowBuilder, make_dataflow
@@ -39,7 +42,6 @@ from mesh.operators.dataflow.graph import DataflowNode, Emitted
 from mesh.operators.dataflow.merge import InputMerger, MergedRun, around_changes, causes_of
 from mesh.operators.dataflow.partition import NodeGroup
 from mesh.operators.dataflow.query_node import QueryNode
-from mesh.operators.environment import Environment, using
 from mesh.operators.failures import FAILED
 from mesh.operators.gaps import PERIODS_FIRST, ROWS_MAX, Gap
 from mesh.operators.on_demand import TableChanges, answer, as_chunk
@@ -47,7 +49,6 @@ from mesh.operators.tables import Tables
 from mesh.operators.tables.lookup_table import LookupTable
 from mesh.operators.tables.prefetch import Prefetch, Replay
 from mesh.operators.tables.written import WrittenTable, change_channels
-from mesh.operators.total_order import chunk_starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -19,14 +19,13 @@ import orjson
 import pyarrow as pa
 
 from mesh.functions.objects import Opaque, from_binary, python_value, to_binary
-from mesh.operators.base import CURRENT, RESET
-from mesh.operators.total_order import instance_chunk_begins, run_begins
+from mesh.operators.base import CURRENT, RESET, instance_chunk_begins, run_begins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.operators.base import Bools, EventBatch, Longs
-    from mesh.operators.frame import Frame
+    from mesh.operators.expressions import Frame
     from pyspark_nats.arrow import ArrowArray
 
 #: The channel of events on which queries failed; a stream can't be called so.

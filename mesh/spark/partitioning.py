@@ -17,9 +17,8 @@ import pyarrow as pa
 from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
 from mesh.model.partition import few_partitions, partitions
-from mesh.operators.environment import Environment, using
-from mesh.operators.expressions import compile_expression, compile_filter
-from mesh.operators.frame import Frame
+from mesh.operators.base import Environment, using
+from mesh.operators.expressions import Frame, compile_expression, compile_filter
 from mesh.plan.aggregation_joins import with_divided_joins
 from mesh.plan.bind import bind
 from mesh.plan.keys import partition_key

@@ -28,8 +28,7 @@ from mesh.operators.base import State, subset
 from mesh.operators.divided import divide
 from mesh.operators.executor import Executor
 from mesh.operators.failures import FAILED
-from mesh.operators.on_demand import answer
-from mesh.operators.stored import pieces_of, stores_of
+from mesh.operators.on_demand import answer, pieces_of, stores_of
 from mesh.operators.tables.lookup_table import LookupTable
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import AnswerOutput as Reads
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import TimeUnit
     from mesh.model.stored import Clause
     from mesh.operators.aggregations.tables import AggregationTables
-    from mesh.operators.environment import Environment
+    from mesh.operators.base import Environment
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
 #: Bytes of the states whose stores are kept for further questions; they need more in memory.

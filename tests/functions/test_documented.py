@@ -17,8 +17,7 @@ from mesh.functions.objects import python_value
 from mesh.functions.rows import python_values
 from mesh.language.parser import parse
 from mesh.operators.base import EventBatch
-from mesh.operators.expressions import compile_expression
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame, compile_expression
 from mesh.plan.bind import bind
 from mesh.plan.supported import check_supported
 from tests.support import paths

@@ -9,7 +9,7 @@ import pytest
 
 from mesh.functions.registry import FUNCTIONS
 from mesh.functions.vectors import from_arrow
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame
 from tests.support.vectors import DOUBLE, FLOAT, INT, LONG, NAN, STRING, check
 
 if TYPE_CHECKING:

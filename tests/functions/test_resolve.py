@@ -35,7 +35,7 @@ from mesh.functions.catalogue import (
 )
 from mesh.model.types import AttributeType
 from mesh.operators.event_functions import EVENT_FUNCTIONS
-from mesh.operators.query import stream_functions
+from mesh.operators.query import handlers
 from mesh.operators.query.processors import PROCESSORS
 from mesh.operators.select import aggregator_set
 from mesh.operators.select.aggregates import Expiry
@@ -262,7 +262,7 @@ def test_a_function_runs_when_it_has_a_kernel(name: str) -> None:
 def test_a_stream_function_runs_when_there_is_something_that_computes_it(name: str) -> None:
     handler = BoundStreamFunction(name, ())
     try:
-        stream_functions.StreamFunctionHandler(handler, pa.schema([]))
+        handlers.StreamFunctionHandler(handler, pa.schema([]))
     except MeshError:
         has_kernel = False
     else:

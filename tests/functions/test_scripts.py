@@ -15,9 +15,8 @@ from mesh.functions.objects import ValueSet
 from mesh.functions.rows import python_values
 from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
-from mesh.operators.environment import Environment, using
-from mesh.operators.expressions import compile_expression, compile_filter
-from mesh.operators.frame import Frame
+from mesh.operators.base import Environment, using
+from mesh.operators.expressions import Frame, compile_expression, compile_filter
 from mesh.plan.bind import bind
 from mesh.plan.bound import BoundFilter, BoundStream
 from tests.support.scripts import ROWS, STREAM, evaluated, events_of

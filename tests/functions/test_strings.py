@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from mesh.functions.registry import FUNCTIONS
 from mesh.functions.vectors import constant, from_arrow
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame
 from tests.support.vectors import DOUBLE, STRING, check
 
 

@@ -1,8 +1,11 @@
-"""On-demand changes of tables have one place among the events, however the input is cut."""
+"""On-demand changes of tables have one place among the events, however the input is cut.
+
+Tables and windows of a stored state answer as those of the executor that stored it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +17,22 @@ from mesh.language.parser import parse, parse_on_demand_query
 from mesh.operators.base import subset
 from mesh.operators.dataflow.merge import CHANGE_SCHEMA, CHANGES
 from mesh.operators.executor import Executor, InputRun
-from mesh.operators.on_demand import OUTCOMES_MAX
+from mesh.operators.on_demand import OUTCOMES_MAX, answer, stores_of
 from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
 from mesh.plan.bind.on_demand import bind_on_demand
+from mesh.plan.bound import AnswerOutput
 from mesh.plan.build import plan
+from mesh.testing.conformance import direct
 from tests.support.examples import examples
+from tests.support.paths import CASES
 from tests.support.recorder import stored
+from tools import engine_answers
 from tools.cases import batch, values
+
+if TYPE_CHECKING:
+    from mesh.plan.bound import BoundApp, BoundOnDemandQuery
+
 
 ONE = """
 define stream S (k string, v int);
@@ -176,3 +187,36 @@ def test_a_table_that_no_query_uses_is_changed_and_restored() -> None:
     play.restart()
     assert play.table() == ["{'k': 'a'}"]
     assert [list(row) for _, row in play.found] == [["b", 1]]
+
+
+READS = [
+    one
+    for one in engine_answers.load(CASES / "conformance")
+    if one.category == "on_demand" and one.case["name"].startswith(("read", "window", "in", "res"))
+]
+
+
+class Twice(Executor):
+    """Answers on-demand queries from its stored state as well, and compares."""
+
+    def __init__(self, app: BoundApp, *given: Any, **more: Any) -> None:
+        super().__init__(app, *given, **more)
+        self.app = app
+
+    def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
+        found = super().ask(query, now_ms)
+        if isinstance(query.action, AnswerOutput):
+            state = direct._through_text(self.snapshot())
+            stores = stores_of(self.app, state, self.places, query.reads)
+            again = answer(query, stores, now_ms)
+            assert again.schema == found.schema
+            assert again.to_pylist() == found.to_pylist()
+        return found
+
+
+def test_they_answer_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "Executor", Twice)
+    asked = [one for one in READS if "UUID" not in one.case["name"]]
+    assert len(asked) > 100
+    for one in asked:
+        assert direct.answer(one.case)["status"] == "ok", one.name

@@ -1,19 +1,29 @@
-"""Buckets of an aggregation: closed, running, purged and forgotten."""
+"""Buckets of an aggregation: closed, running, purged and forgotten.
+
+Late cells of an aggregation.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from mesh.functions.vectors import Vector
 from mesh.language.syntax import TimeUnit
+from mesh.model.types import AttributeType
+from mesh.operators.aggregations.cells import Cells
 from mesh.operators.aggregations.find import closed_cells, find
-from mesh.operators.aggregations.rollup import Purging
+from mesh.operators.aggregations.rollup import LateCellStore, Purging
+from mesh.operators.aggregations.values import BaseKind, BaseValue
 from tests.support.aggregations import add, few_cells, new_aggregation, random
 from tests.support.recorder import stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
 
 __all__ = ("few_cells",)
 
@@ -105,3 +115,22 @@ def test_groups_that_no_value_has_any_more_are_forgotten() -> None:
     add(again, [(last + 1, [2, 1.0, "59-7", last]), (last + 1, [2, 1.0, "new", last])])
     found = find(again, (last - 1, last + 1), TimeUnit.SECOND, now_ms=last + 2).to_pylist()
     assert [(row["s"], row["t"]) for row in found] == [("59-7", 3), ("new", 2)]
+
+
+@pytest.mark.parametrize("keys", [3, 1000])
+def test_late_cells_are_merged_at_the_same_places_however_they_are_cut(keys: int) -> None:
+    rng = np.random.default_rng(5)
+    bucket, zeros = 1000 * rng.integers(0, keys, 100), np.zeros(100, dtype=np.int64)
+    added = Cells(zeros, bucket, zeros, zeros[:0], {0: Vector(AttributeType.LONG, bucket)}, {})
+    contents = []
+    for cut in (1, 9, 100):
+        store = LateCellStore([BaseValue(BaseKind.SUM, AttributeType.LONG)])
+        for start in range(0, 100, cut):
+            store.add(added.part(start, min(start + cut, 100)), "")
+            # Cells wait until they are read, here between additions.
+            if cut == 9:
+                assert len(store.take(slice(0, len(store)))) == len(store)
+        contents.append(pa.Table.from_batches(list(store.snapshot().pieces.values())))
+    first, *others = contents
+    assert all(other.equals(first) for other in others)
+    assert first.num_rows < 20 or keys > 20

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mesh.language.parser import parse
-from mesh.operators.aggregations import late
+from mesh.operators.aggregations import rollup
 from mesh.operators.aggregations.rollup import Aggregation, Purging
 from mesh.operators.base import CURRENT, WHOLE, EventBatch
 from mesh.operators.query.handlers import Failures
@@ -29,8 +29,8 @@ SELECT = (
 def few_cells() -> Iterator[None]:
     """Closed cells of one key are merged after a few cells, instead of a quarter of a million."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(late, "_LATE_MIN", 4)
-        patch.setattr(late, "_WAITING_MAX", 3)
+        patch.setattr(rollup, "_LATE_MIN", 4)
+        patch.setattr(rollup, "_WAITING_MAX", 3)
         yield
 
 

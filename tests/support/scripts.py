@@ -11,10 +11,8 @@ import pyarrow as pa
 from mesh.functions.rows import python_values
 from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
-from mesh.operators.base import EventBatch
-from mesh.operators.environment import Environment, using
-from mesh.operators.expressions import compile_expression
-from mesh.operators.frame import Frame
+from mesh.operators.base import Environment, EventBatch, using
+from mesh.operators.expressions import Frame, compile_expression
 from mesh.plan.bind import bind
 
 STREAM = "define stream S (i int, d double, s string, b bool); "

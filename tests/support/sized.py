@@ -10,8 +10,7 @@ import pyarrow as pa
 from mesh.functions.rows import python_values
 from mesh.language.parser import parse
 from mesh.operators.base import EventBatch
-from mesh.operators.expressions import compile_expression
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame, compile_expression
 from mesh.plan.bind import bind
 
 STREAM = "define stream S (s string, n int, o object); "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.model.question import AnswerTask
-from mesh.operators.stored import stores_of
+from mesh.operators.on_demand import stores_of
 from mesh.worker import answering
 from tests.support.stored_states import STREAM, StoredShop
 

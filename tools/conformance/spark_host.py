@@ -27,8 +27,7 @@ from mesh.errors import MeshError
 from mesh.language.parser import parse_on_demand_query
 from mesh.operators.base import CURRENT
 from mesh.operators.executor import CallRun, Executor
-from mesh.operators.on_demand import answer
-from mesh.operators.stored import stores_of
+from mesh.operators.on_demand import answer, stores_of
 from mesh.plan.bind import bind_on_demand
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.bound import AnswerOutput

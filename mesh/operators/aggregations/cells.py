@@ -14,8 +14,15 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.vectors import Vector, from_arrow
-from mesh.operators.aggregations.loops import ARRIVAL, BUCKET, GROUP, chain_groups, latest_rows
-from mesh.operators.aggregations.numbering import CellNumbers, CellOrder
+from mesh.operators.aggregations.numbering import (
+    ARRIVAL,
+    BUCKET,
+    GROUP,
+    CellNumbers,
+    CellOrder,
+    chain_groups,
+    latest_rows,
+)
 from mesh.operators.aggregations.values import (
     BaseKind,
     BaseValue,

@@ -27,8 +27,7 @@ from mesh.operators.aggregations.layout import AGGREGATES, KEYS, LATEST
 from mesh.operators.aggregations.times import bucket_starts, duration_named, span_between
 from mesh.operators.aggregations.values import BaseKind
 from mesh.operators.base import BEFORE_ALL, NEVER
-from mesh.operators.expressions import compile_expression
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame, compile_expression
 from mesh.plan.aggregation_tables import EVENT_TIMESTAMP, LAST_EVENT_TIMESTAMP, TIMESTAMP
 from mesh.plan.bound import BinaryExpression, Column, Constant, conjuncts
 

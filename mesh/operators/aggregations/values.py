@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations.loops import (
+from mesh.operators.aggregations.numbering import (
     MAX,
     MIN,
     SUM,

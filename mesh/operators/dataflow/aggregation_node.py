@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from mesh.language.syntax import EventKind
-from mesh.operators.aggregations.layout import Layout
+from mesh.operators.aggregations.layout import Layout, purging_of
 from mesh.operators.aggregations.rollup import Aggregation
-from mesh.operators.aggregations.settings import purging_of
 from mesh.operators.aggregations.tables import tables_of
 from mesh.operators.base import (
     CURRENT,
@@ -26,12 +25,12 @@ from mesh.operators.base import (
     EventBatch,
     Longs,
     State,
+    current,
     merge,
     namespaced,
     subset,
     with_timer_path,
 )
-from mesh.operators.environment import current
 from mesh.operators.failures import failed_output
 from mesh.operators.query.handlers import Failures, Handlers, TimeFilter
 from mesh.operators.query.processors import FunctionsAndWindow

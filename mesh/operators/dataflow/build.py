@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.language.syntax import find
-from mesh.operators.aggregations.settings import milliseconds, zone_of
+from mesh.operators.aggregations.layout import milliseconds, zone_of
 from mesh.operators.aggregations.tables import channels_in
 from mesh.operators.dataflow.accesses import (
     accesses_of,
@@ -23,11 +23,17 @@ from mesh.operators.dataflow.accesses import (
 from mesh.operators.dataflow.aggregation_node import AggregationNode, NamedWindowNode, window_input
 from mesh.operators.dataflow.bulk import BulkDataflow
 from mesh.operators.dataflow.depth_first import StepwiseDataflow, collapse_cycles
-from mesh.operators.dataflow.graph import DataflowNode, StateAccess, has_conflicts
+from mesh.operators.dataflow.graph import (
+    DataflowNode,
+    StateAccess,
+    feeds_back_into,
+    has_conflicts,
+    stages_of,
+    topological_order,
+)
 from mesh.operators.dataflow.key_router import KeyRouter, PurgePolicy
 from mesh.operators.dataflow.partition import PartitionNode
 from mesh.operators.dataflow.query_node import OutputTarget, QueryNode
-from mesh.operators.dataflow.topology import feeds_back_into, stages_of, topological_order
 from mesh.operators.dataflow.trigger import TriggerNode
 from mesh.operators.failures import FAILED
 from mesh.operators.joins.query import LOOKUPS, JoinQuery, is_stepwise

@@ -20,19 +20,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.operators.base import Timeline, with_timer_path
-from mesh.operators.dataflow.chunk_queue import ChunkQueue, OutputBuffer, TimeCursor
-from mesh.operators.dataflow.conflicts import CauseOrder, ConflictTable
+from mesh.operators.dataflow.conflicts import (
+    CauseOrder,
+    ChunkQueue,
+    ConflictTable,
+    OutputBuffer,
+    TimeCursor,
+)
 from mesh.operators.dataflow.depth_first import REPEATS_MAX, DepthFirst
-from mesh.operators.dataflow.graph import Emitted, has_conflicts
+from mesh.operators.dataflow.graph import Emitted, Topology, has_conflicts, readers
 from mesh.operators.dataflow.partition import PartitionNode
 from mesh.operators.dataflow.query_node import QueryNode
-from mesh.operators.dataflow.topology import Topology, readers
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from mesh.operators.base import EventBatch, Longs
-    from mesh.operators.dataflow.chunk_queue import Cause, Key
+    from mesh.operators.dataflow.conflicts import Cause, Key
     from mesh.operators.dataflow.graph import DataflowNode, Outputs
 
 

@@ -19,18 +19,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from mesh.errors import MeshError
-from mesh.operators.base import Timeline, with_timer_path
-from mesh.operators.dataflow.graph import DataflowNode, Emitted, Outputs
+from mesh.operators.base import Timeline, chunk_starts, with_timer_path
+from mesh.operators.dataflow.graph import DataflowNode, Emitted, Outputs, descendants, readers
 from mesh.operators.dataflow.partition import NodeGroup
-from mesh.operators.dataflow.topology import descendants, readers
-from mesh.operators.total_order import chunk_starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mesh.operators.base import EventBatch
-    from mesh.operators.dataflow.graph import NodeOperator
-    from mesh.operators.dataflow.topology import Topology
+    from mesh.operators.dataflow.graph import NodeOperator, Topology
 
 
 #: Queries that feed each other may do so this often because of one event.

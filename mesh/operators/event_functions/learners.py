@@ -24,7 +24,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from mesh.operators.environment import current
+from mesh.operators.base import current
 from mesh.operators.event_functions.model import Form, all_finite, finite
 
 if TYPE_CHECKING:

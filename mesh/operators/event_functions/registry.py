@@ -15,9 +15,8 @@ import pyarrow as pa
 from mesh.functions.rows import from_values, python_values
 from mesh.operators.base import RESET, WHOLE, State
 from mesh.operators.event_functions import learners, regression, sketches, trees
-from mesh.operators.expressions import compile_expression
+from mesh.operators.expressions import Frame, compile_expression
 from mesh.operators.failures import lost, stopped
-from mesh.operators.frame import Frame
 from mesh.operators.state.range_pieces import NUMBER, cut, stored, table
 from mesh.plan.bound import Constant
 

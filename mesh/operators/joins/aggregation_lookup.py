@@ -19,15 +19,14 @@ from mesh.model.types import AttributeType
 from mesh.operators.aggregations.find import find, find_joined, groups_with, key_place
 from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.times import duration_named, span_between
-from mesh.operators.base import concat, no_rows
-from mesh.operators.environment import current, using
+from mesh.operators.base import concat, current, no_rows, using
 from mesh.operators.expressions import (
+    Frame,
     columns_of,
     compile_expression,
     compile_filter,
     conjunction,
 )
-from mesh.operators.frame import Frame
 from mesh.operators.tables.pushed import Pushed
 from mesh.plan.bound import BinaryExpression, Column, conjuncts
 from mesh.plan.bound.expressions import TABLE_STEP
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 
     from mesh.language.syntax import TimeUnit
     from mesh.operators.base import Longs
-    from mesh.operators.frame import Evaluator
+    from mesh.operators.expressions import Evaluator
     from mesh.plan.bound import BoundExpression, BoundJoin
 
 #: Pairs of an event and a row that are tested at once.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, Longs
-    from mesh.operators.frame import Frame
+    from mesh.operators.expressions import Frame
     from mesh.plan.bound import BoundExpression
 
     Evaluator = Callable[[Frame], Vector]

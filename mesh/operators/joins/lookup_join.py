@@ -26,22 +26,23 @@ from mesh.operators.base import (
     Longs,
     State,
     concat,
+    instance_chunk_begins,
     namespaced,
+    run_begins,
+    run_starts,
     subset,
 )
-from mesh.operators.expressions import compile_filter
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins.aggregation_lookup import AggregationLookup, add_spans
 from mesh.operators.joins.input import ROW, TIME, joined_events, pass_nothing
 from mesh.operators.joins.lookup_input import BesideFrame, LookupInput, of_table
-from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mesh.functions.vectors import Mask
     from mesh.operators.base import Timeline
-    from mesh.operators.frame import Key
+    from mesh.operators.expressions import Key
     from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundJoin, BoundQuery
     from pyspark_nats.arrow import ArrowArray

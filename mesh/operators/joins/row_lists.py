@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import NIL
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame
 from mesh.operators.joins import join_loop as m
 from mesh.operators.joins.input import INSTANCE
 from mesh.operators.joins.keys import EquiJoinKeys

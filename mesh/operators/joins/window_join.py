@@ -30,11 +30,15 @@ from mesh.operators.base import (
     EventBatch,
     Longs,
     State,
+    cause_begins,
+    instance_chunk_begins,
+    is_same_cause,
     namespaced,
+    run_begins,
+    run_starts,
     subset,
 )
-from mesh.operators.expressions import compile_filter, conjunction
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame, compile_filter, conjunction
 from mesh.operators.joins import join_loop as m
 from mesh.operators.joins.input import ROW, TIME, NumberedJoinInput, joined_events
 from mesh.operators.joins.join_loop import (
@@ -49,14 +53,7 @@ from mesh.operators.joins.join_loop import (
 from mesh.operators.joins.keys import split
 from mesh.operators.joins.row_lists import RowLists
 from mesh.operators.native import BYTE1, LONG1, LONG2, native, types
-from mesh.operators.select.aggregate_extraction import is_safe
-from mesh.operators.total_order import (
-    cause_begins,
-    instance_chunk_begins,
-    is_same_cause,
-    run_begins,
-    run_starts,
-)
+from mesh.operators.select.aggregates import is_safe
 from mesh.plan.bound import has_aggregate
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import conjunction
 from mesh.operators.patterns import program as op
+from mesh.operators.patterns.evaluation import OF_MATCH_TIME
 from mesh.operators.patterns.program import Attributes, FastPredicate, Predicate, PredicatePrograms
-from mesh.operators.patterns.requests import OF_MATCH_TIME
 from mesh.plan.bound import (
     BinaryExpression,
     BoundExpression,

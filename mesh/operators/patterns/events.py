@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from mesh.model.types import AttributeType
 from mesh.operators.base import EventBatch, concat, no_rows
-from mesh.operators.expressions import compile_expression
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame, compile_expression
 from mesh.operators.patterns.memory_layout import ATTRIBUTES_MOST, FAILED, NONE
 from pyspark_nats.few_rows import FewRows
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.operators.frame import Evaluator
-    from mesh.operators.patterns.memory import Array
+    from mesh.operators.expressions import Evaluator
+    from mesh.operators.patterns.memory_layout import Array
     from mesh.operators.patterns.program import PredicatePrograms
     from mesh.plan.bound import BoundExpression
     from pyspark_nats.arrow import ArrowArray

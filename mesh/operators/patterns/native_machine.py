@@ -19,19 +19,17 @@ import numpy as np
 
 from mesh.language.syntax import StateKind
 from mesh.operators.patterns import memory_layout, program
-from mesh.operators.patterns.memory import TableDirectory
-from mesh.operators.patterns.memory_layout import PatternMemory
+from mesh.operators.patterns.evaluation import add_requests, link_requests
+from mesh.operators.patterns.memory_layout import PatternMemory, TableDirectory
 from mesh.operators.patterns.nfa import STOPPED, prepare_all, run
-from mesh.operators.patterns.requests import add_requests, link_requests
 from mesh.operators.select import hashing
 
 if TYPE_CHECKING:
     from mesh.operators.base import Timeline
-    from mesh.operators.patterns.batch import PatternBatch
     from mesh.operators.patterns.evaluation import PredicateEvaluator
     from mesh.operators.patterns.events import EventStore
-    from mesh.operators.patterns.layout import PatternLayout
-    from mesh.operators.patterns.memory import Array
+    from mesh.operators.patterns.layout import PatternBatch, PatternLayout
+    from mesh.operators.patterns.memory_layout import Array
     from mesh.operators.patterns.state_by_log import MatchLog
     from mesh.plan.bound import BoundPattern
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from mesh.operators.native import helper, inner
+from mesh.operators.patterns.evaluation import FIRST_REASON, UNANSWERED, answer_to
 from mesh.operators.patterns.matches import node_at
-from mesh.operators.patterns.memory import as_floating
 from mesh.operators.patterns.memory_layout import (
     ATTRIBUTES_MOST,
     EVENT,
@@ -36,12 +36,12 @@ from mesh.operators.patterns.memory_layout import (
     REASON,
     STEPS,
     PatternMemory,
+    as_floating,
 )
-from mesh.operators.patterns.requests import FIRST_REASON, UNANSWERED, answer_to
 from mesh.plan.bound import BoundExpression
 
 if TYPE_CHECKING:
-    from mesh.operators.patterns.memory import Array
+    from mesh.operators.patterns.memory_layout import Array
 
 
 # Push: a constant, or nothing; an attribute (step, index, column); an expression over one event,

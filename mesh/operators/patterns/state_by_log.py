@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mesh.model.values import JsonMapping
     from mesh.operators.base import Bools, Longs
     from mesh.operators.patterns.events import EventStore
-    from mesh.operators.patterns.memory import Array
+    from mesh.operators.patterns.memory_layout import Array
     from pyspark_nats.arrow import ArrowArray
 
 

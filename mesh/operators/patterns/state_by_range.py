@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mesh.model.values import JsonMapping
     from mesh.operators.base import Longs
     from mesh.operators.patterns.events import EventStore
-    from mesh.operators.patterns.memory import Array
+    from mesh.operators.patterns.memory_layout import Array
     from mesh.operators.patterns.state_codec import Origins
 
 #: Columns of ``local`` that can't be derived from the cells.

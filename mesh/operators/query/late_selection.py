@@ -20,10 +20,9 @@ from mesh.functions.vectors import Vector, dtype_of
 from mesh.language.syntax import EventKind
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
-from mesh.operators.expressions import columns_of, selected_expressions
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame, columns_of, selected_expressions
 from mesh.operators.query.processors import has_state
-from mesh.operators.select.aggregate_extraction import (
+from mesh.operators.select.aggregates import (
     ExtractedAggregate,
     extract,
     is_safe,

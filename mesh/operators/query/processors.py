@@ -13,9 +13,8 @@ import numpy as np
 from mesh.functions.rows import object_values
 from mesh.operators.base import namespaced, subset, with_timer_path
 from mesh.operators.event_functions import EVENT_FUNCTIONS
-from mesh.operators.expressions import compile_expression
+from mesh.operators.expressions import Frame, compile_expression
 from mesh.operators.failures import lost
-from mesh.operators.frame import Frame
 from mesh.operators.windows.kind import WindowContext
 from mesh.operators.windows.python_window import PythonWindow
 from mesh.operators.windows.ranked import Priorities, RankedLengthBatch, RankedTimeBatch

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.operators.base import Bools, EventBatch, Longs, Timeline
-    from mesh.operators.frame import Frame
+    from mesh.operators.expressions import Frame
     from mesh.operators.output_rate.limits import Rate
     from mesh.plan.bound import BoundQuery
 

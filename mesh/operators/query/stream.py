@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mesh.language.syntax import EventKind, RateKind
 from mesh.operators.base import merge
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame
 from mesh.operators.query.handlers import Handlers
 from mesh.operators.query.late_selection import LateSelection, can_select_late
 from mesh.operators.query.processors import FunctionsAndWindow, has_state

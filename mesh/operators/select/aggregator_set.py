@@ -22,13 +22,9 @@ from mesh.operators.base import RESET, State, namespaced, subset
 from mesh.operators.expressions import compile_expression, compile_filter
 from mesh.operators.failures import FailureRouter, stopped
 from mesh.operators.native import njit
-from mesh.operators.select.aggregate_extraction import (
+from mesh.operators.select.aggregates import (
     AGGREGATES,
     FAIL_ON_NULL,
-    may_fail,
-    names_aggregate,
-)
-from mesh.operators.select.aggregates import (
     AggregateBatch,
     Average,
     CollectList,
@@ -38,6 +34,8 @@ from mesh.operators.select.aggregates import (
     Expiry,
     GroupColumns,
     Sum,
+    may_fail,
+    names_aggregate,
 )
 from mesh.operators.select.collections import COLLECTIONS, CollectedValues, collected_items
 from mesh.operators.select.distinct import DistinctCount, UnionSet
@@ -49,12 +47,11 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, EventBatch, Longs
-    from mesh.operators.frame import Evaluator, Frame
-    from mesh.operators.select.aggregate_extraction import ExtractedAggregate
-    from mesh.operators.select.aggregates import Aggregate
+    from mesh.operators.expressions import Evaluator, Frame
+    from mesh.operators.select.aggregates import Aggregate, ExtractedAggregate
     from mesh.operators.select.groups import Groups
     from mesh.operators.state.range_pieces import Version
-    from mesh.operators.windows.row_refs import RowRefs
+    from mesh.operators.windows.row_ref_window import RowRefs
     from mesh.plan.bound import AggregateCall
     from pyspark_nats.arrow import ArrowArray
 

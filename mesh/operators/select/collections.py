@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from mesh.operators.base import Longs
-    from mesh.operators.frame import Evaluator, Frame
+    from mesh.operators.expressions import Evaluator, Frame
     from mesh.operators.select.aggregates import AggregateBatch
     from mesh.plan.bound import AggregateCall
 

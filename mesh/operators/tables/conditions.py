@@ -19,8 +19,7 @@ import numpy as np
 
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import compile_expression, compile_filter
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame, compile_expression, compile_filter
 from mesh.operators.tables.store import python_value
 from mesh.plan.bound import BinaryExpression, Column, conjuncts, walk
 from mesh.plan.bound.expressions import TABLE_STEP
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Vector
     from mesh.operators.base import Bools, Longs
-    from mesh.operators.frame import Key
+    from mesh.operators.expressions import Key
     from mesh.operators.tables.store import Table
     from mesh.plan.bound import BoundExpression
 

@@ -23,8 +23,7 @@ from mesh.language.syntax import BinaryOperator
 from mesh.model.stored import ReadRun
 from mesh.model.types import AttributeType
 from mesh.operators.dataflow.merge import ranked
-from mesh.operators.expressions import conjunction
-from mesh.operators.frame import Frame
+from mesh.operators.expressions import Frame, conjunction
 from mesh.operators.joins.aggregation_lookup import AggregationLookup
 from mesh.operators.joins.lookup_input import of_table
 from mesh.operators.tables.lookup_table import LookupCondition, LookupTable

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mesh.model.values import Row
-    from mesh.operators.frame import Evaluator, Frame
+    from mesh.operators.expressions import Evaluator, Frame
     from mesh.plan.bound import BoundExpression
 
 #: Keys of one look-up, and alternatives that are no keys.

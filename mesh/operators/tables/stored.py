@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.operators.base import Bools, Longs, State
-    from mesh.operators.environment import Environment
+    from mesh.operators.base import Bools, Environment, Longs, State
     from mesh.operators.tables.order import Key
     from mesh.plan.bound import BoundTable
 

@@ -13,7 +13,6 @@ from mesh.functions import catalogue
 from mesh.functions.cron import Cron
 from mesh.operators.windows import external_batch, row_ref_window, sliding, tumbling
 from mesh.operators.windows import window_loop as m
-from mesh.operators.windows.cron import CronBatch
 from mesh.operators.windows.extremes_by import (
     ExtremeByLength,
     ExtremeByLengthBatch,
@@ -24,13 +23,13 @@ from mesh.operators.windows.extremes_by import (
     sort_keys,
 )
 from mesh.operators.windows.frequent import Frequent, LossyFrequent, keys_of
-from mesh.operators.windows.hopping import Hopping
 from mesh.operators.windows.java_hash_order import places, spread
 from mesh.operators.windows.kind import TickOrder, WindowContext, WindowKind
 from mesh.operators.windows.native_window import NativeWindow, WindowSpec
 from mesh.operators.windows.python_window import PythonWindow
 from mesh.operators.windows.row_ref_window import RowRefWindow
 from mesh.operators.windows.session import Sessions, session_keys
+from mesh.operators.windows.tumbling import CronBatch, Hopping
 from mesh.operators.windows.unique import (
     UniqueEver,
     UniqueExternalTimeBatch,

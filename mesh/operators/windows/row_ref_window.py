@@ -16,11 +16,13 @@ relative to the next current event matters.  No timer is needed: every row due a
 event's clock is expired before that event is processed.
 
 The loops of ``length``, ``time`` and ``externalTime``; see ``sliding`` for their semantics.
+
+Output of a window as row numbers and kinds: see ``mesh.operators.query.late_selection``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +33,6 @@ from mesh.operators.native import BYTE1, LONG1, LONG2, native, types
 from mesh.operators.windows import tumbling
 from mesh.operators.windows import window_loop as m
 from mesh.operators.windows.native_window import INSTANCE, TIME, NativeWindow, WindowSpec
-from mesh.operators.windows.row_refs import RowRefs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -464,3 +465,33 @@ class SlidingRowQueue:
         if need > len(self._due):
             # In place where the system can: copying ten million rows would be noticeable.
             self._due.resize(max(need, len(self._due) + len(self._due) // 8), refcheck=False)
+
+
+def _none() -> Longs:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class RowRefs:
+    """Arrivals, expiries and resets, m lines in order.
+
+    ``row``: int64[m], the row that arrived or expired; undefined for a reset, or less than 0.
+    ``kind``: int8[m].
+    ``going``: of a sliding window the events that arrived: each is current in one of the lines, in
+    their order.  Of a batch window, a function that returns the events at current lines.
+    ``instance``, ``piece``: int64[m], of a batch window: the partition instance, and
+    a number that changes where another chunk begins.
+    """
+
+    row: Longs
+    kind: Kinds
+    going: EventBatch | Callable[[Longs], EventBatch]
+    instance: Longs = field(default_factory=_none)
+    piece: Longs = field(default_factory=_none)
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def events(self, at: Longs) -> EventBatch:
+        """The events at lines that are current; of a sliding window at all of those."""
+        return self.going if isinstance(self.going, EventBatch) else self.going(at)

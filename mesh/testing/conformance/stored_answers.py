@@ -6,8 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mesh.operators.aggregations.rollup import Aggregation
-from mesh.operators.on_demand import answer
-from mesh.operators.stored import stores_of
+from mesh.operators.on_demand import answer, stores_of
 from mesh.store.reader import read_rows
 from mesh.store.sources import database
 

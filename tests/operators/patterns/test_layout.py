@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mesh.operators.patterns import batch, conditions
+from mesh.operators.patterns import conditions, layout
 from tests.support.examples import examples
 from tests.support.patterns import BESIDE, EVENT, shape
 from tests.support.recorder import Recorder, Step, at_once, log_of
@@ -34,7 +34,7 @@ def test_what_is_asked_first_and_taken_by_instance_changes_nothing(
     log = log_of(steps, Recorder(app).inputs)
     with pytest.MonkeyPatch.context() as patch:
         quick = at_once(app, log)
-        patch.setattr(batch, "REGROUPED_FROM", 0)
+        patch.setattr(layout, "REGROUPED_FROM", 0)
         assert at_once(app, log) == quick
         patch.setattr(conditions, "_is_quick", lambda *_: False)
         assert at_once(app, log) == quick

@@ -11,7 +11,7 @@ import pytest
 
 from mesh.functions.objects import from_binary
 from mesh.language.parser import parse
-from mesh.operators.query.stream_functions import StreamFunctionHandler
+from mesh.operators.query.handlers import StreamFunctionHandler
 from mesh.plan.bind import bind
 from mesh.plan.bound import BoundStream, BoundStreamFunction
 from tests.support.scripts import ROWS, STREAM, events_of

@@ -7,8 +7,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.operators.dataflow.graph import DataflowNode, StateAccess
-from mesh.operators.dataflow.topology import (
+from mesh.operators.dataflow.graph import (
+    DataflowNode,
+    StateAccess,
     Topology,
     feeds_back_into,
     readers,
