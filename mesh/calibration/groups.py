@@ -50,8 +50,8 @@ from mesh.model.answers import GroupCost
 from mesh.model.app import Format, GroupKind
 from mesh.model.cluster import Assignment
 from mesh.model.types import AttributeType
+from mesh.plan.groups import with_instances
 from mesh.plan.rename import renamed
-from mesh.plan.scale import with_instances
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.partitioning import channel_rows
 from mesh.spark.shared_query import members

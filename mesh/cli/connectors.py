@@ -62,7 +62,7 @@ def connectors(name: NameArgument = None, output: FormOption = ConnectorsOutput.
     """
     from mesh.connect import registry
     from mesh.connect.registry import markdown, to_values
-    from mesh.plan.name_errors import nearest
+    from mesh.plan.diagnostics import nearest
 
     specs = registry.specs()
     matches = [spec for (_, spec_name), spec in specs.items() if name in (None, spec_name)]

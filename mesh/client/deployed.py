@@ -65,7 +65,7 @@ async def holders(client: Client, app: str, stream: str) -> list[tuple[str, str]
 
 async def not_deployed(client: Client, app: str) -> MeshError:
     """The error of an app that is not deployed, with the nearest name of one that is: MESH-A404."""
-    from mesh.plan.name_errors import nearest, shortened
+    from mesh.plan.diagnostics import nearest, shortened
 
     hint: str | None = None
     detail: str | None = None
@@ -89,7 +89,7 @@ async def not_deployed(client: Client, app: str) -> MeshError:
 
 def no_channel(spec: AppSpec, stream: str) -> MeshError:
     """The error of a stream that is not on the wire, with the nearest name of one: MESH-N111."""
-    from mesh.plan.name_errors import nearest, shortened
+    from mesh.plan.diagnostics import nearest, shortened
 
     app = spec.name
     channels = sorted({channel.stream.name for channel in spec.channels})

@@ -291,7 +291,7 @@ def csv_events(lines: Iterable[str], schema: Mapping[str, str]) -> Iterator[byte
 
 def _check_names(names: Sequence[str], schema: Mapping[str, str]) -> None:
     """Refuse a line of names that lacks an attribute: no event of it could be read."""
-    from mesh.plan.name_errors import nearest
+    from mesh.plan.diagnostics import nearest
 
     missing = [name for name in schema if name not in names]
     if not missing:

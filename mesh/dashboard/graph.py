@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mesh.manager.streams import ChannelState
     from mesh.model.values import JsonMapping
     from mesh.plan.picture import Drawing
-    from mesh.plan.picture.layers import Box
+    from mesh.plan.picture.graph import Box
     from mesh.plan.picture.svg import DrawnNode
 
 #: Seconds of backlog from which a group is the place where events wait.

@@ -15,7 +15,7 @@ from mesh.control.autoscale import SAMPLE_S, Autoscaler, GroupLoad, ScaleChange
 from mesh.control.journal import JournalEntry
 from mesh.control.lifecycle import AppState
 from mesh.errors import MeshError
-from mesh.plan.scale import sizes_of
+from mesh.plan.groups import sizes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -13,8 +13,8 @@ from mesh.jetstream import kv
 from mesh.jetstream.connection import refusals, unreachable
 from mesh.model import codec, names
 from mesh.model.access import Permission, sees
+from mesh.plan.diagnostics import nearest
 from mesh.plan.fork import read_by_others
-from mesh.plan.name_errors import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -36,14 +36,13 @@ from mesh.plan.fork import (
     promotion_states,
     state_fit,
 )
-from mesh.plan.groups import app_name
+from mesh.plan.groups import app_name, as_scaled
 from mesh.plan.guarantees import demanded_guarantee
 from mesh.plan.history import fed_groups
 from mesh.plan.notes import warnings_of
 from mesh.plan.picture import drawing_of, to_dot, to_svg
 from mesh.plan.reads import may_read_by_connectors, reads_of, with_reads
 from mesh.plan.rename import renamed
-from mesh.plan.scale import as_scaled
 from mesh.processes.bounded_process import BoundedProcess
 
 if TYPE_CHECKING:

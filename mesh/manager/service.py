@@ -52,7 +52,7 @@ from mesh.manager.verifying import Verification
 from mesh.model import names
 from mesh.model.begin import EARLIEST
 from mesh.model.cluster import Admission, AppRecord, NodeOrder
-from mesh.plan.scale import as_scaled, scaled
+from mesh.plan.groups import as_scaled, scaled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence

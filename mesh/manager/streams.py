@@ -14,7 +14,7 @@ from mesh.errors import MeshError
 from mesh.jetstream.connection import api_call, unreachable
 from mesh.mapping.messages import decode
 from mesh.model import names
-from mesh.plan.name_errors import nearest
+from mesh.plan.diagnostics import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from mesh.functions.catalogue import Extension, ExtensionRole, find_extension, i
 from mesh.language.written import nested
 from mesh.migrate.draft import Definitions, NoteKind
 from mesh.model.stored import StoreKind
-from mesh.plan.jdbc import database_of
+from mesh.plan.stores import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,8 +19,8 @@ import yaml
 from mesh.errors import MeshError
 from mesh.migrate.draft import Note, NoteKind
 from mesh.model.stored import StoreKind
-from mesh.plan.jdbc import database_of
 from mesh.plan.redis_stores import redis_of
+from mesh.plan.stores import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,12 +35,11 @@ from mesh.plan.channels import (
     trigger_group,
 )
 from mesh.plan.connectors import address_of, connector_of
-from mesh.plan.groups import Element, Group, app_name, split_app, with_token
+from mesh.plan.groups import Element, Group, app_name, split_app, with_instances, with_token
 from mesh.plan.guarantees import check_guarantee
 from mesh.plan.history_source import check_history
 from mesh.plan.limits import check_deployable
 from mesh.plan.outside_calls import as_planned
-from mesh.plan.scale import with_instances
 from mesh.plan.supported import check_supported
 
 if TYPE_CHECKING:

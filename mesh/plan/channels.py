@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from mesh.model.types import StreamSchema
     from mesh.plan.bound import BoundApp, BoundTrigger
     from mesh.plan.groups import Group
-    from mesh.plan.keys import Key
     from mesh.plan.receivers import Connections, ConnectorGroup, Receiver
-    from mesh.plan.strategies import InputPartitioning
+    from mesh.plan.strategies import InputPartitioning, Key
 
 
 #: Virtual partitions of a keyed channel.

@@ -26,7 +26,7 @@ from mesh.functions.patterns import compiled
 from mesh.language.substitution import replaced
 from mesh.language.syntax import find
 from mesh.language.written import annotations_of
-from mesh.plan.name_errors import nearest
+from mesh.plan.diagnostics import nearest
 from mesh.plan.nats_source import check_names
 
 if TYPE_CHECKING:

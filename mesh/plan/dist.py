@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError
 from mesh.language.syntax import Annotation, find
 from mesh.model.app import GroupMode, ScaleBounds
-from mesh.plan.name_errors import nearest
+from mesh.plan.diagnostics import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

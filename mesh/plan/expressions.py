@@ -51,8 +51,7 @@ from mesh.plan.scopes import TableScope
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mesh.plan.scopes import Scope
-    from mesh.plan.sources import NamedSource
+    from mesh.plan.scopes import NamedSource, Scope
 
 FUNCTIONS: Final[Mapping[str, Signature]] = SCALARS | AGGREGATORS | DOCUMENTED_FUNCTIONS
 

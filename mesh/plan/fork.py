@@ -22,8 +22,8 @@ from mesh.plan.build import plan
 from mesh.plan.changes import GroupFate, changes_between
 from mesh.plan.channels import PARTITIONS
 from mesh.plan.edits import edit_app
+from mesh.plan.groups import as_scaled
 from mesh.plan.nats_source import TYPE as NATS
-from mesh.plan.scale import as_scaled
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -27,8 +27,8 @@ from mesh.model import names
 from mesh.model.addresses import is_among
 from mesh.model.stored import Backend, Database, is_reserved
 from mesh.model.types import AttributeType
-from mesh.plan.jdbc import database_of
 from mesh.plan.nats_source import is_stream_name, is_subject
+from mesh.plan.stores import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

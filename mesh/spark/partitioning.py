@@ -19,9 +19,9 @@ from mesh.language.parser import parse
 from mesh.model.partition import few_partitions, partitions
 from mesh.operators.base import Environment, using
 from mesh.operators.expressions import Frame, compile_expression, compile_filter
-from mesh.plan.aggregation_joins import with_divided_joins
+from mesh.plan.aggregation_tables import with_divided_joins
 from mesh.plan.bind import bind
-from mesh.plan.keys import partition_key
+from mesh.plan.strategies import partition_key
 from mesh.spark import sink_rows
 from pyspark_nats.few_rows import FewRows
 

@@ -19,8 +19,8 @@ from mesh.model import codec
 from mesh.model.access import is_open_to
 from mesh.model.secrets import filled, names_in
 from mesh.model.stored import StoreKind
-from mesh.plan.jdbc import database_of
 from mesh.plan.redis_stores import is_redis, redis_of
+from mesh.plan.stores import database_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -256,7 +256,7 @@ ALLOWED: Final = (
     Allowed("mesh/plan/changes.py", "worker stands by for each instance", _SHOWN),
     Allowed("mesh/plan/explain.py", "goes on", _SHOWN),
     Allowed("mesh/plan/explain.py", "go on", _SHOWN),
-    Allowed("mesh/plan/scale.py", "Scale the groups behind it.", _SHOWN),
+    Allowed("mesh/plan/groups.py", "Scale the groups behind it.", _SHOWN),
     Allowed("tools/conformance/__main__.py", "restore, go on", _SHOWN),
     Allowed("connectors/pyspark_nats/encode/columns.py", "tells of events", _SHOWN),
     Allowed("connectors/pyspark_nats/sink/batch_digest.py", "who wrote them", _SHOWN),

@@ -11,7 +11,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.model.cluster import InstanceState
 from mesh.plan.build import plan
-from mesh.plan.scale import scaled
+from mesh.plan.groups import scaled
 from mesh.receiver.positions import token_of
 from mesh.receiver.types import kafka_source
 from tests.support.connectors import staged

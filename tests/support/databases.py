@@ -23,8 +23,8 @@ import sqlalchemy as sa
 
 from mesh.jetstream import server
 from mesh.model.stored import Backend
-from mesh.plan.jdbc import database_of
 from mesh.plan.redis_stores import redis_of
+from mesh.plan.stores import database_of
 from mesh.processes.bounded_process import die_with_parent
 from mesh.store.engine import engine_of
 

@@ -30,8 +30,7 @@ from mesh.plan.bind.queries import bind_query
 from mesh.plan.bound import BoundApp, BoundKey, BoundPartition, BoundQuery, BoundRange, SourceKind
 from mesh.plan.diagnostics import Diagnostics, TooManyErrors, place_of
 from mesh.plan.expressions import bind_expression, bind_test
-from mesh.plan.scopes import InputScope
-from mesh.plan.sources import NamedSource, Sources, by_name
+from mesh.plan.scopes import InputScope, NamedSource, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

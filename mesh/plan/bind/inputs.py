@@ -26,7 +26,7 @@ from mesh.language.syntax import (
     WindowHandler,
 )
 from mesh.model.types import Attribute, AttributeType
-from mesh.plan.bind.aggregations import bind_per, bind_within
+from mesh.plan.bind.definitions import bind_per, bind_within
 from mesh.plan.bind.names import EVENTS, JOINED
 from mesh.plan.bound import (
     BoundFilter,
@@ -40,8 +40,7 @@ from mesh.plan.bound import (
     Window,
 )
 from mesh.plan.expressions import argument, bind_condition, bind_expression, refused
-from mesh.plan.scopes import InputScope
-from mesh.plan.sources import NamedSource, Sources, by_name
+from mesh.plan.scopes import InputScope, NamedSource, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,10 +10,9 @@ from mesh.functions.catalogue import script_function
 from mesh.language.syntax import StreamKind
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.plan.bound import SourceKind
-from mesh.plan.diagnostics import DependsOnError
+from mesh.plan.diagnostics import DependsOnError, nearest, shortened
 from mesh.plan.expressions import FUNCTIONS, Vocabulary
-from mesh.plan.name_errors import nearest, shortened
-from mesh.plan.sources import NamedSource, table_source
+from mesh.plan.scopes import NamedSource, table_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

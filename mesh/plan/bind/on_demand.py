@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError, Position
 from mesh.language.syntax import InsertInto, ReturnEvents
 from mesh.plan.aggregation_tables import duration_in, duration_of, tables_of
-from mesh.plan.bind.aggregations import bind_per, bind_within
+from mesh.plan.bind.definitions import bind_per, bind_within
 from mesh.plan.bind.names import AppNames, NamedDefinition
 from mesh.plan.bind.selection import Selection, bind_action, bind_selection
 from mesh.plan.bound import (
@@ -19,11 +19,9 @@ from mesh.plan.bound import (
     Constant,
     SourceKind,
 )
-from mesh.plan.diagnostics import Diagnostics, TooManyErrors
+from mesh.plan.diagnostics import Diagnostics, TooManyErrors, nearest, shortened
 from mesh.plan.expressions import bind_condition
-from mesh.plan.name_errors import nearest, shortened
-from mesh.plan.scopes import InputScope
-from mesh.plan.sources import NamedSource, Sources, by_name
+from mesh.plan.scopes import InputScope, NamedSource, Sources, by_name
 
 if TYPE_CHECKING:
     from mesh.language.syntax import OnDemandQuery, StoreInput

@@ -29,11 +29,9 @@ from mesh.plan.bound import (
     Update,
     UpdateAssignment,
 )
-from mesh.plan.diagnostics import DependsOnError
+from mesh.plan.diagnostics import DependsOnError, nearest, unknown_attribute
 from mesh.plan.expressions import bind_expression, bind_test, type_of
-from mesh.plan.name_errors import nearest, unknown_attribute
-from mesh.plan.scopes import InputScope, OutputScope, RowScope
-from mesh.plan.sources import by_name, output_source, table_source
+from mesh.plan.scopes import InputScope, OutputScope, RowScope, by_name, output_source, table_source
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -34,8 +34,7 @@ from mesh.plan.bound import (
     OneEvent,
     SomeEvents,
 )
-from mesh.plan.scopes import InputScope
-from mesh.plan.sources import NamedSource, Sources, by_name
+from mesh.plan.scopes import InputScope, NamedSource, Sources, by_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

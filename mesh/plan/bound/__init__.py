@@ -3,15 +3,6 @@
 Frozen values, ready to be compiled to operators: they contain no names to resolve.
 """
 
-from mesh.plan.bound.apps import BoundAggregation as BoundAggregation
-from mesh.plan.bound.apps import BoundApp as BoundApp
-from mesh.plan.bound.apps import BoundKey as BoundKey
-from mesh.plan.bound.apps import BoundNamedWindow as BoundNamedWindow
-from mesh.plan.bound.apps import BoundPartition as BoundPartition
-from mesh.plan.bound.apps import BoundRange as BoundRange
-from mesh.plan.bound.apps import BoundScript as BoundScript
-from mesh.plan.bound.apps import BoundTable as BoundTable
-from mesh.plan.bound.apps import BoundTrigger as BoundTrigger
 from mesh.plan.bound.expressions import OUTPUT_STEP as OUTPUT_STEP
 from mesh.plan.bound.expressions import TABLE_STEP as TABLE_STEP
 from mesh.plan.bound.expressions import AggregateCall as AggregateCall
@@ -47,11 +38,20 @@ from mesh.plan.bound.inputs import SourceKind as SourceKind
 from mesh.plan.bound.inputs import Window as Window
 from mesh.plan.bound.queries import Action as Action
 from mesh.plan.bound.queries import AnswerOutput as AnswerOutput
+from mesh.plan.bound.queries import BoundAggregation as BoundAggregation
+from mesh.plan.bound.queries import BoundApp as BoundApp
+from mesh.plan.bound.queries import BoundKey as BoundKey
+from mesh.plan.bound.queries import BoundNamedWindow as BoundNamedWindow
 from mesh.plan.bound.queries import BoundOnDemandQuery as BoundOnDemandQuery
 from mesh.plan.bound.queries import BoundOrder as BoundOrder
 from mesh.plan.bound.queries import BoundOutput as BoundOutput
+from mesh.plan.bound.queries import BoundPartition as BoundPartition
 from mesh.plan.bound.queries import BoundQuery as BoundQuery
+from mesh.plan.bound.queries import BoundRange as BoundRange
 from mesh.plan.bound.queries import BoundRate as BoundRate
+from mesh.plan.bound.queries import BoundScript as BoundScript
+from mesh.plan.bound.queries import BoundTable as BoundTable
+from mesh.plan.bound.queries import BoundTrigger as BoundTrigger
 from mesh.plan.bound.queries import Delete as Delete
 from mesh.plan.bound.queries import Insert as Insert
 from mesh.plan.bound.queries import Update as Update

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape, quoteattr
 
 from mesh.model.app import Strategy
-from mesh.plan.picture.graph import Shape, graph_of
-from mesh.plan.picture.layers import Box, layered, places
+from mesh.plan.picture.graph import Box, Shape, graph_of, layered, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect.access import open_database
 from mesh.connect.contract import Options, UnavailableError, library
 from mesh.model.stored import StoreOptions
-from mesh.plan.jdbc import database_of
+from mesh.plan.stores import database_of
 from mesh.store import causes, sources
 from mesh.store.engine import engine_of
 from mesh.store.refusals import is_by_rule

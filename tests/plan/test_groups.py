@@ -9,7 +9,7 @@ import pytest
 from mesh.control.group_revisions import ChangeRequirement, requirement_of
 from mesh.errors import MeshError
 from mesh.plan.build import plan
-from mesh.plan.scale import as_scaled, scaled
+from mesh.plan.groups import as_scaled, scaled
 
 KEYED = """@App:name('A')
 define stream S (k string, n int);

@@ -8,7 +8,7 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.plan.build import plan
-from mesh.plan.name_errors import nearest, shortened
+from mesh.plan.diagnostics import nearest, shortened
 
 HEAD = (
     "@App:name('A') define stream S (price double, qty int); "
