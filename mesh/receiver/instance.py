@@ -18,8 +18,7 @@ from mesh.model.secrets import masked
 from mesh.processes.signals import end
 from mesh.receiver.opened import Opened, with_schema
 from mesh.receiver.outcomes import described, is_outage, reason_of
-from mesh.receiver.positions import PositionStore, TakenOverError
-from mesh.receiver.replaying import listen
+from mesh.receiver.positions import PositionStore, TakenOverError, listen
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import Assignment, ConnectorStatus
     from mesh.model.values import JsonObject
     from mesh.receiver.environment import HostEnvironment
-    from mesh.receiver.replaying import Replayed
+    from mesh.receiver.positions import Replayed
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +134,7 @@ class ConnectorInstance(ABC):
         return
 
     async def _replay(self, replayed: Replayed) -> str | None:
-        """Take a payload again; see ``mesh.receiver.replaying.listen``."""
+        """Take a payload again; see ``mesh.receiver.positions.listen``."""
         raise UnavailableError(f"{replayed.connector} takes nothing again")
 
     async def _remove(self) -> None:

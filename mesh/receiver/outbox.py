@@ -23,9 +23,18 @@ from mesh.errors import MeshError
 from mesh.jetstream.channel_reader import ChannelReader
 from mesh.mapping.events import Refusal
 from mesh.model.cluster import ConnectorStatus, InstanceState
-from mesh.receiver.faults import AWAY, REFUSED, Recorder
 from mesh.receiver.outbox_items import OutboxRecords, finished, items_of, portions
-from mesh.receiver.outcomes import Search, Step, described, is_outage, reason_of, written
+from mesh.receiver.outcomes import (
+    AWAY,
+    REFUSED,
+    Recorder,
+    Search,
+    Step,
+    described,
+    is_outage,
+    reason_of,
+    written,
+)
 from mesh.receiver.positions import SourcePosition, TakenOverError, check_input, initial
 from mesh.telemetry import traces
 from mesh.telemetry.logs import fields
@@ -42,8 +51,7 @@ if TYPE_CHECKING:
     from mesh.mapping.events import SinkMapper
     from mesh.model.app import Channel
     from mesh.receiver.outbox_items import Destination, Items
-    from mesh.receiver.positions import PositionStore
-    from mesh.receiver.replaying import Replayed
+    from mesh.receiver.positions import PositionStore, Replayed
 
 
 log = logging.getLogger(__name__)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import ConnectorStatus
     from mesh.model.values import JsonMapping, JsonObject
     from mesh.receiver.opened import Opened
-    from mesh.receiver.replaying import Replayed
+    from mesh.receiver.positions import Replayed
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:

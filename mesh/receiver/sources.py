@@ -22,8 +22,8 @@ from mesh.jetstream.refusals import no_room
 from mesh.model import error_entry, names
 from mesh.model.cluster import ConnectorStatus, InstanceState
 from mesh.receiver.decoding import decoded, decoded_batch
-from mesh.receiver.faults import write_fault
 from mesh.receiver.instance import ConnectorInstance
+from mesh.receiver.outcomes import write_fault
 from mesh.receiver.positions import BATCH_MAX, EventLines, ShardStore, fence_of, initial, token_of
 from mesh.receiver.publisher import Publisher
 from mesh.telemetry import traces
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from mesh.connect.contract import Batch, Source
     from mesh.model.values import JsonObject
     from mesh.receiver.opened import Opened
-    from mesh.receiver.positions import PositionStore, SourcePosition
-    from mesh.receiver.replaying import Replayed
+    from mesh.receiver.positions import PositionStore, Replayed, SourcePosition
     from pyspark_nats.decode import DecodeResult
 
 

@@ -13,7 +13,7 @@ import websockets.asyncio.client
 
 from mesh.connect.contract import Context, NodeAccess, UnavailableError
 from mesh.model import names
-from mesh.receiver.replaying import listen
+from mesh.receiver.positions import listen
 from mesh.receiver.types import mqtt
 from mesh.receiver.types.file_source import FileSource
 from mesh.receiver.types.mqtt import MqttSource
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from mesh.receiver.replaying import Replayed
+    from mesh.receiver.positions import Replayed
 
 
 class Unforeseen(Exception):
@@ -132,7 +132,7 @@ async def test_a_replay_that_meets_one_is_answered(
     nats_server: NatsServer, question: bytes, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # A report of pytest-xdist has an encoding.
-    caplog.set_level(logging.CRITICAL, "mesh.receiver.replaying")
+    caplog.set_level(logging.CRITICAL, "mesh.receiver.positions")
 
     async def take(_: Replayed) -> str | None:
         raise Unforeseen("a text \ud800 of no encoding")
