@@ -18,7 +18,7 @@ from mesh.files import scratch
 from mesh.model.stored import Backend, MergeRule, StoredColumn, StoredTable, rows_channel
 from mesh.model.types import AttributeType
 from mesh.store import copying
-from mesh.store.merging import merge_rows
+from mesh.store.copying import merge_rows
 from mesh.store.schema import sql_table
 from mesh.store.values import merged, values
 from mesh.store.writer import StoredRows, StoreWriter

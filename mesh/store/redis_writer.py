@@ -24,8 +24,15 @@ from mesh.model.column_types import ColumnType, Kind
 from mesh.model.stored import DELETED, EVERY_ROW, Backend, ReadRun, changes_channel
 from mesh.store.engine import overtaken
 from mesh.store.reads import LIFE_MS, packed, unpacked
-from mesh.store.redis_client import check, connected, database_errors, warn_of_loss
-from mesh.store.redis_rows import Hashes, finder, text_of
+from mesh.store.redis_client import (
+    Hashes,
+    check,
+    connected,
+    database_errors,
+    finder,
+    text_of,
+    warn_of_loss,
+)
 from mesh.store.stored_rows import after, keys_of
 from mesh.store.values import to_arrow
 

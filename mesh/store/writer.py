@@ -36,9 +36,9 @@ from mesh.model.stored import (
 from mesh.store import copying
 from mesh.store.catalogue import columns_of, described, expect_key
 from mesh.store.causes import reason_of
+from mesh.store.copying import merge_rows
 from mesh.store.engine import database_errors, engine_of, overtaken
 from mesh.store.lookups import select
-from mesh.store.merging import merge_rows
 from mesh.store.reads import keep_reads, load_reads
 from mesh.store.refusals import (
     drop_refused,

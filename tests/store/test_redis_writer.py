@@ -26,8 +26,7 @@ from mesh.plan.redis_stores import redis_of
 from mesh.receiver.store_check import store_problem
 from mesh.store.backends import read
 from mesh.store.reads import LIFE_MS
-from mesh.store.redis_client import connected
-from mesh.store.redis_rows import Hashes
+from mesh.store.redis_client import Hashes, connected
 from mesh.store.redis_writer import RedisWriter, _rows
 from tests.store.test_crashes import TABLES
 from tests.store.test_lookup_table import Small, in_database

@@ -21,7 +21,7 @@ from mesh.model.stored import (
     StoredTable,
 )
 from mesh.model.types import AttributeType
-from mesh.store.redis_rows import Hashes, finder, text_of, value_of
+from mesh.store.redis_client import Hashes, finder, text_of, value_of
 
 T = AttributeType
 VALUES: dict[AttributeType, st.SearchStrategy[Any]] = {
