@@ -17,7 +17,7 @@ from mesh.jetstream.journal import Journal
 from mesh.jetstream.watch import ClusterView
 from mesh.processes import java, machine, signals
 from mesh.processes.signals import end, signalled
-from mesh.worker import probes, state_directory
+from mesh.worker import metrics, state_directory
 from mesh.worker.agent import Agent
 from mesh.worker.children import HOST, Children, SessionProcess
 from mesh.worker.connector_checks import ConnectorChecks
@@ -42,7 +42,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
             can't listen.
     """
     async with (
-        probes.serving(settings.worker) as served,
+        metrics.serving(settings.worker) as served,
         signals.reporting(lambda: worker_reasons(served.state)) as notifier,
         _running(settings, served) as task,
     ):
@@ -53,7 +53,7 @@ async def running(settings: Settings) -> AsyncIterator[asyncio.Task[None]]:
 
 
 @asynccontextmanager
-async def _running(settings: Settings, served: probes.Probes) -> AsyncIterator[asyncio.Task[None]]:
+async def _running(settings: Settings, served: metrics.Probes) -> AsyncIterator[asyncio.Task[None]]:
     clock = SystemClock()
     if settings.worker.spark:
         java.check_user()

@@ -15,7 +15,7 @@ from mesh.jetstream.connection import close, connect, listen, while_open
 from mesh.jetstream.server import free_port
 from mesh.manager.manager import running
 from mesh.settings import ManagerSettings, NatsSettings, Settings, WorkerSettings
-from mesh.worker.probes import serving
+from mesh.worker.metrics import serving
 from tests.support.agents import MANAGER, Cluster, looking
 
 if TYPE_CHECKING:

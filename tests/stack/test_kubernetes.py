@@ -22,7 +22,7 @@ from mesh.jetstream import server
 from mesh.jetstream.connection import close, connect
 from mesh.settings import NatsSettings, Settings, load
 from mesh.telemetry.logs import JsonFormatter, fields
-from mesh.worker.probes import Probes
+from mesh.worker.metrics import Probes
 from tests.stack.test_alerts import known_names
 from tests.support.paths import ROOT
 
