@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     #: Columns of a query's input by the names that failures report them under.
     Named = Mapping[str, Column]
-    _Function = StreamFunctionHandler | EventFunction
+    _Function = "StreamFunctionHandler | EventFunction"
 
 
 @dataclass(slots=True)
