@@ -46,9 +46,9 @@ from mesh.language.syntax import (
     Variable,
 )
 from mesh.model import names
-from mesh.model.answers import GroupCost
 from mesh.model.app import Format, GroupKind
 from mesh.model.cluster import Assignment
+from mesh.model.cost import GroupCost
 from mesh.model.types import AttributeType
 from mesh.plan.groups import with_instances
 from mesh.plan.rename import renamed
@@ -68,8 +68,8 @@ from pyspark_nats.sink.sink_options import sink_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from mesh.model.answers import CalibrationTask
     from mesh.model.app import AppSpec, Channel, GroupSpec
+    from mesh.model.cost import CalibrationTask
     from mesh.model.types import StreamSchema
     from mesh.model.values import JsonObject
     from mesh.spark.shared_query.members import Offsets

@@ -25,8 +25,8 @@ from mesh.files import scratch
 from mesh.jetstream import server
 from mesh.language.parser import parse_app
 from mesh.language.syntax import find
-from mesh.model.answers import CalibrationTask, StateCost
 from mesh.model.app import GroupKind
+from mesh.model.cost import CalibrationTask, StateCost
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mesh.calibration.groups import Hints
-    from mesh.model.answers import GroupCost
     from mesh.model.app import AppSpec, GroupSpec
+    from mesh.model.cost import GroupCost
     from mesh.model.values import JsonObject
     from mesh.plan.capacity import Capacity
 

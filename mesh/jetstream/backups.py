@@ -19,7 +19,7 @@ from mesh.errors import MeshError
 from mesh.files import scratch
 from mesh.jetstream import channels, kv, stream_positions
 from mesh.jetstream.blob_store import BlobMissingError
-from mesh.jetstream.snapshots import stored_manifest
+from mesh.jetstream.mirror import stored_manifest
 from mesh.model import codec, names
 from mesh.model.backup import Backup, BackupRecord, PartBackup, StreamCut
 from mesh.telemetry.logs import fields

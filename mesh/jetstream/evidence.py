@@ -35,7 +35,7 @@ from mesh.control.verification import (
 from mesh.errors import MeshError
 from mesh.jetstream import channels, kv, stream_positions
 from mesh.jetstream.connection import UNREACHABLE, api_call
-from mesh.jetstream.snapshots import stored_manifest
+from mesh.jetstream.mirror import stored_manifest
 from mesh.model import codec, names
 from mesh.model.cluster import InstanceState
 from mesh.telemetry.logs import fields

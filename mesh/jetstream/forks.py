@@ -20,7 +20,7 @@ from nats.js.errors import KeyNotFoundError
 
 from mesh.jetstream import channel_reader, channels, kv
 from mesh.jetstream.blob_store import BlobMissingError
-from mesh.jetstream.snapshots import stored_manifest
+from mesh.jetstream.mirror import stored_manifest
 from mesh.model import names
 
 if TYPE_CHECKING:

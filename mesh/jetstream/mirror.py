@@ -3,6 +3,8 @@
 The active instance is not involved.  Each poll reads the newest manifests, copies the pieces that
 are missing and drops those that no manifest names.  A start on this worker takes the pieces from
 here (``JetStreamSnapshots``) and fetches only those that were shared since.
+
+Manifests of snapshots as they are stored: epoch, pieces, and the manifest of the state.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ import shutil
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import orjson
 from nats.js.errors import KeyNotFoundError
 
+from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError
-from mesh.jetstream.snapshots import stored_manifest
 from mesh.model import names
 from mesh.model.cluster import StandbyStatus
 from mesh.processes.signals import end
@@ -35,6 +38,33 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.jetstream.blob_store import BlobStore
     from mesh.model.cluster import Standby
+    from mesh.model.values import JsonObject
+
+
+def stored_manifest(key: str, data: bytes | None) -> JsonObject:
+    """The values of a stored manifest: ``epoch``, ``objects``, ``manifest``.
+
+    Raises:
+        MeshError: MESH-S112, it is none: another client has written it, or a later version.
+    """
+    try:
+        content = orjson.loads(data or b"")
+        kinds = {"epoch": int, "objects": dict, "manifest": dict}
+        missing = [name for name, kind in kinds.items() if not isinstance(content[name], kind)]
+        reason = f"{missing[0]} has another type" if missing else ""
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        reason = f"{type(error).__name__}: {error}"
+    if not reason:
+        values: JsonObject = content
+        return values
+    raise MeshError(
+        "MESH-S112",
+        f'the snapshot manifest "{key}" can\'t be read',
+        detail=f"It is a key of the bucket mesh_snapshots. {reason}.",
+        hint="Restore a backup: 'mesh backups APP', 'mesh restore APP'; or undeploy and deploy the "
+        "app, which begins without a state.",
+    )
+
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,6 @@ A manifest is replaced by compare-and-set.  A process that restores a part write
 under its own epoch.  So a process with an older epoch that resumes later finds its next write
 refused, and can't delete pieces that the new one needs.  The name of a piece includes the run that
 wrote it, so its content never changes; another run that replays a batch may cut pieces otherwise.
-
-Manifests of snapshots as they are stored: epoch, pieces, and the manifest of the state.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from mesh.clock import SystemClock
 from mesh.errors import MeshError
 from mesh.jetstream import kv
 from mesh.jetstream.blob_store import BlobMissingError, together
-from mesh.jetstream.mirror import file_name
+from mesh.jetstream.mirror import file_name, stored_manifest
 from mesh.model import names
 from mesh.telemetry.logs import fields
 
@@ -401,29 +399,4 @@ def _incomplete(key: str, missing: str) -> MeshError:
         f"snapshot of {key} is incomplete",
         detail=f"Missing: {missing}.",
         hint="Is state.store the same for all workers?  A backup can be restored: 'mesh backups'.",
-    )
-
-
-def stored_manifest(key: str, data: bytes | None) -> JsonObject:
-    """The values of a stored manifest: ``epoch``, ``objects``, ``manifest``.
-
-    Raises:
-        MeshError: MESH-S112, it is none: another client has written it, or a later version.
-    """
-    try:
-        content = orjson.loads(data or b"")
-        kinds = {"epoch": int, "objects": dict, "manifest": dict}
-        missing = [name for name, kind in kinds.items() if not isinstance(content[name], kind)]
-        reason = f"{missing[0]} has another type" if missing else ""
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        reason = f"{type(error).__name__}: {error}"
-    if not reason:
-        values: JsonObject = content
-        return values
-    raise MeshError(
-        "MESH-S112",
-        f'the snapshot manifest "{key}" can\'t be read',
-        detail=f"It is a key of the bucket mesh_snapshots. {reason}.",
-        hint="Restore a backup: 'mesh backups APP', 'mesh restore APP'; or undeploy and deploy the "
-        "app, which begins without a state.",
     )

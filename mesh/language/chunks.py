@@ -11,8 +11,8 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from mesh.language.parser import STATEMENTS_MAX
-from mesh.language.substitution import SubstitutedText
-from mesh.language.tokens import Comment, Places, Token, TokenKind, Tokens, tokenize
+from mesh.language.substitution import Places, SubstitutedText
+from mesh.language.tokens import Comment, Token, TokenKind, Tokens, tokenize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

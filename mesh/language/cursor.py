@@ -23,7 +23,7 @@ from mesh.language.tokens import DIGITS_MAX, KEYWORDS, RESERVED, Token, TokenKin
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mesh.language.tokens import Places
+    from mesh.language.substitution import Places
 
 
 Item = TypeVar("Item")

@@ -10,8 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from mesh.language.print_expressions import print_string
-from mesh.language.substitution import SubstitutedText
-from mesh.language.tokens import Places
+from mesh.language.substitution import Places, SubstitutedText
 
 if TYPE_CHECKING:
     from mesh.errors import Position

@@ -33,9 +33,9 @@ from mesh.language.layout import canonical
 from mesh.language.memo import memoized
 from mesh.language.naming import named
 from mesh.language.parser import STATEMENTS_MAX
-from mesh.language.substitution import SubstitutedText
+from mesh.language.substitution import Places, SubstitutedText
 from mesh.language.syntax import Annotation
-from mesh.language.tokens import Places, TokenKind
+from mesh.language.tokens import TokenKind
 from mesh.language_service.symbols import Symbols, symbols_of
 from mesh.model.app import Strategy
 from mesh.model.types import StreamSchema

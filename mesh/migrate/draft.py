@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from mesh.language.substitution import replaced
-from mesh.language.tokens import Places, TokenKind, tokenize
+from mesh.language.substitution import Places, replaced
+from mesh.language.tokens import TokenKind, tokenize
 from mesh.language.written import annotations_of
 
 if TYPE_CHECKING:

@@ -32,8 +32,7 @@ from mesh.language.parser import parse_on_demand_query
 from mesh.language.syntax import EventKind
 from mesh.model.types import StreamSchema
 from mesh.operators.aggregations.find import find_on_demand, table_rows
-from mesh.operators.aggregations.layout import zone_of
-from mesh.operators.aggregations.rollup import Aggregation
+from mesh.operators.aggregations.rollup import Aggregation, zone_of
 from mesh.operators.base import (
     CURRENT,
     WHOLE,

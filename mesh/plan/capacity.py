@@ -20,8 +20,8 @@ from mesh.model.app import GroupKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mesh.model.answers import GroupCost, StateCost
     from mesh.model.app import AppSpec, GroupSpec
+    from mesh.model.cost import GroupCost, StateCost
 
 #: Part of its time for which an instance, or a core, is to be busy.
 UTILISATION: Final = 0.8

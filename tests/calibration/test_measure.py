@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.calibration.measure import affordable, state_cost
-from mesh.model.answers import GroupCost
+from mesh.model.cost import GroupCost
 from mesh.plan.build import plan
 
 if TYPE_CHECKING:
-    from mesh.model.answers import StateCost
+    from mesh.model.cost import StateCost
 
 HEAD = "@App:name('X') define stream S (k string, v double);\n@dist(execGroup='g')\n"
 

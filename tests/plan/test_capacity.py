@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mesh.model.answers import GroupCost, StateCost
+from mesh.model.cost import GroupCost, StateCost
 from mesh.plan.build import plan
 from mesh.plan.capacity import capacity, effective, state_bytes
 

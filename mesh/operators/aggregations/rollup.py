@@ -17,6 +17,8 @@ that are added to the rows there.  Timers close them, at places in the total ord
 emits the same rows with the same positions.  The state then has what has not left yet.
 
 Closed cells in any order: those of one key are merged from time to time.
+
+Settings of an aggregation: ``@purge`` and ``@App:aggTimeZone``.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.language.syntax import TimeUnit
+from mesh.language.parser import parse_expression
+from mesh.language.syntax import Literal, TimeUnit, find
 from mesh.language.syntax.expressions import UNIT_MS
 from mesh.model.stored import purge_channel, purge_schema, rows_channel
 from mesh.operators.aggregations.bucket_reads import BucketReads
@@ -40,11 +43,13 @@ from mesh.operators.aggregations.values import BaseKind
 from mesh.operators.base import BEFORE_ALL, State, namespaced, subset
 from mesh.operators.expressions import Frame, compile_expression
 from mesh.operators.failures import stopped
+from mesh.plan.aggregation_tables import duration_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from mesh.functions.vectors import Vector
+    from mesh.language.syntax import Annotation
     from mesh.operators.aggregations.tables import AggregationTables
     from mesh.operators.aggregations.values import BaseValue
     from mesh.operators.base import EventBatch, Longs
@@ -519,3 +524,39 @@ class LateCellStore(CellStore):
 def _limit_after(count: int) -> int:
     """The number of cells at which they are merged next, of ``count`` now."""
     return 2 * count + _LATE_MIN
+
+
+_ALL = "all"
+
+
+def purging_of(definition: BoundAggregation) -> Purging | None:
+    """The purging of an aggregation's closed cells; None: they are kept."""
+    annotation = find(definition.annotations, "purge")
+    max_age_ms = {d: ms for d, ms in RETENTION_MS.items() if d in definition.durations}
+    if annotation is None:
+        return Purging(PURGE_INTERVAL_MS, max_age_ms)
+    if (annotation.get("enable") or "true").lower() == "false":
+        return None
+    interval = annotation.get("interval")
+    periods = find(annotation.annotations, "retentionPeriod")
+    for key, text in periods.elements if periods is not None else ():
+        duration = duration_of(key or "")
+        assert duration is not None, "the binder checks it"
+        if text.lower() == _ALL:
+            max_age_ms.pop(duration, None)
+        else:
+            max_age_ms[duration] = milliseconds(text)
+    return Purging(PURGE_INTERVAL_MS if interval is None else milliseconds(interval), max_age_ms)
+
+
+def zone_of(annotations: Iterable[Annotation]) -> str | None:
+    """The time zone of an app's aggregations; None for UTC."""
+    annotation = find(tuple(annotations), "app:aggTimeZone")
+    return None if annotation is None else annotation.get()
+
+
+def milliseconds(text: str) -> int:
+    """A time as annotations have it, such as ``10 sec``."""
+    time = parse_expression(text)
+    assert isinstance(time, Literal) and isinstance(time.value, int), "the binder checks it"  # noqa: PT018
+    return time.value

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from mesh.language.syntax import EventKind
-from mesh.operators.aggregations.layout import Layout, purging_of
-from mesh.operators.aggregations.rollup import Aggregation
+from mesh.operators.aggregations.layout import Layout
+from mesh.operators.aggregations.rollup import Aggregation, purging_of
 from mesh.operators.aggregations.tables import tables_of
 from mesh.operators.base import (
     CURRENT,

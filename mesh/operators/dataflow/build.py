@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mesh.language.syntax import find
-from mesh.operators.aggregations.layout import milliseconds, zone_of
+from mesh.operators.aggregations.rollup import milliseconds, zone_of
 from mesh.operators.aggregations.tables import channels_in
 from mesh.operators.dataflow.accesses import (
     accesses_of,

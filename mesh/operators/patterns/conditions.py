@@ -28,7 +28,7 @@ from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import AttributeType
 from mesh.operators.expressions import conjunction
 from mesh.operators.patterns import program as op
-from mesh.operators.patterns.evaluation import OF_MATCH_TIME
+from mesh.operators.patterns.matches import OF_MATCH_TIME
 from mesh.operators.patterns.program import Attributes, FastPredicate, Predicate, PredicatePrograms
 from mesh.plan.bound import (
     BinaryExpression,

@@ -19,7 +19,7 @@ import numpy as np
 
 from mesh.language.syntax import StateKind
 from mesh.operators.patterns import memory_layout, program
-from mesh.operators.patterns.evaluation import add_requests, link_requests
+from mesh.operators.patterns.matches import add_requests, link_requests
 from mesh.operators.patterns.memory_layout import PatternMemory, TableDirectory
 from mesh.operators.patterns.nfa import STOPPED, prepare_all, run
 from mesh.operators.select import hashing

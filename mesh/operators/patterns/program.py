@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from mesh.operators.native import helper, inner
-from mesh.operators.patterns.evaluation import FIRST_REASON, UNANSWERED, answer_to
-from mesh.operators.patterns.matches import node_at
+from mesh.operators.patterns.matches import FIRST_REASON, UNANSWERED, answer_to, node_at
 from mesh.operators.patterns.memory_layout import (
     ATTRIBUTES_MOST,
     EVENT,

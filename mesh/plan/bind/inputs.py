@@ -26,7 +26,7 @@ from mesh.language.syntax import (
     WindowHandler,
 )
 from mesh.model.types import Attribute, AttributeType
-from mesh.plan.bind.definitions import bind_per, bind_within
+from mesh.plan.bind.aggregations import bind_per, bind_within
 from mesh.plan.bind.names import EVENTS, JOINED
 from mesh.plan.bound import (
     BoundFilter,

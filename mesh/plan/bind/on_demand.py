@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from mesh.errors import MeshError, Position
 from mesh.language.syntax import InsertInto, ReturnEvents
 from mesh.plan.aggregation_tables import duration_in, duration_of, tables_of
-from mesh.plan.bind.definitions import bind_per, bind_within
+from mesh.plan.bind.aggregations import bind_per, bind_within
 from mesh.plan.bind.names import AppNames, NamedDefinition
 from mesh.plan.bind.selection import Selection, bind_action, bind_selection
 from mesh.plan.bound import (
