@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 from mesh.functions.documents import read_json, write_json
 from mesh.functions.kernels import parse_real
 from mesh.functions.objects import ValueSet, identity, java_class, object_text
-from mesh.functions.rows import Function, each_row
+from mesh.functions.vectors import Function, each_row
 
 
 def _map(value: object) -> dict[object, object]:

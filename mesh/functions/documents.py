@@ -17,7 +17,7 @@ from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.functions.kernels import parse_real
 from mesh.functions.mathematics import parse_whole
 from mesh.functions.objects import from_python, object_text, python_value
-from mesh.functions.rows import Function, each_row
+from mesh.functions.vectors import Function, each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable

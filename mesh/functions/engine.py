@@ -16,8 +16,15 @@ import numpy as np
 from mesh.functions import kernels
 from mesh.functions.kernels import convert
 from mesh.functions.objects import ValueSet, java_class
-from mesh.functions.rows import Function, Rows, each_row, fail, from_values, object_values
-from mesh.functions.vectors import Vector
+from mesh.functions.vectors import (
+    Function,
+    Rows,
+    Vector,
+    each_row,
+    fail,
+    from_values,
+    object_values,
+)
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:

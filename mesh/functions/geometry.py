@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mesh.connect.contract import library
 from mesh.functions.exact_json import read_exact
-from mesh.functions.rows import Function, each_row
+from mesh.functions.vectors import Function, each_row
 
 if TYPE_CHECKING:
     from collections.abc import Callable

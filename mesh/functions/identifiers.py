@@ -14,7 +14,7 @@ from mesh.functions.vectors import Vector
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
-    from mesh.functions.rows import Rows
+    from mesh.functions.vectors import Rows
 
 Words = npt.NDArray[np.uint64]
 

@@ -16,8 +16,7 @@ from mesh.functions.catalogue import DOCUMENTED_FUNCTIONS
 from mesh.functions.catalogue.notation import UNIT_RATIOS
 from mesh.functions.identifiers import splitmix64
 from mesh.functions.kernels import parse_real
-from mesh.functions.rows import Function, Rows, each_row
-from mesh.functions.vectors import Vector, either_null
+from mesh.functions.vectors import Function, Rows, Vector, each_row, either_null
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:

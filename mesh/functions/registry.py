@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from mesh.functions.rows import Function, PureFunction, Rows
+    from mesh.functions.vectors import Function, PureFunction, Rows
 
 
 _KINDS_READ = ("double", "float", "int", "long")

@@ -44,16 +44,23 @@ from mesh.connect.contract import library
 from mesh.errors import MeshError, Position
 from mesh.functions.engine import cast_number
 from mesh.functions.objects import ValueSet, from_python, python_value
-from mesh.functions.rows import fail_rows, from_values, object_values, python_values
 from mesh.functions.script_switch import SWITCH
 from mesh.functions.sizes import SIZED, Room
-from mesh.functions.vectors import Vector, dtype_of, from_arrow
+from mesh.functions.vectors import (
+    Vector,
+    dtype_of,
+    fail_rows,
+    from_arrow,
+    from_values,
+    object_values,
+    python_values,
+)
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from mesh.functions.rows import Function, Rows
+    from mesh.functions.vectors import Function, Rows
 
 
 #: The comment that marks a body as vectorised.

@@ -27,9 +27,8 @@ from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.functions.kernels import convert
 from mesh.functions.objects import java_class, object_text
 from mesh.functions.patterns import compiled, replaced, split
-from mesh.functions.rows import Function, Rows, each_row, fail_rows, python_values
 from mesh.functions.sizes import check, excess, joined, summed, text_sizes, without
-from mesh.functions.vectors import Vector
+from mesh.functions.vectors import Function, Rows, Vector, each_row, fail_rows, python_values
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from zoneinfo import ZoneInfo
 
-from mesh.functions.rows import Function, Rows, each_row, from_values, python_values
-from mesh.functions.vectors import Vector
+from mesh.functions.vectors import Function, Rows, Vector, each_row, from_values, python_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

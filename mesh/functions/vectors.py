@@ -3,25 +3,33 @@
 NumPy's integers wrap like Java's and its doubles are IEEE's, so kernels over them have the
 reference engine's results bit for bit.  Nulls are a separate mask.  A constant is a vector of
 length 1 that broadcasts.
+
+Properties of the evaluated rows that a function may read besides its arguments.
+
+A row on which a function fails has no value; the other rows have one.  The function records the
+reason and continues.  The caller that evaluates the expression handles the row (``@OnError``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mesh.functions import sizes
 from mesh.functions.objects import from_binary, object_array, to_binary
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from pyspark_nats.arrow import ArrowArray, ArrowChunks
+
 
 Mask = npt.NDArray[np.bool_]
 Indices = npt.NDArray[np.int64]
@@ -134,7 +142,7 @@ def from_arrow(array: ArrowArray | ArrowChunks, type: AttributeType) -> Vector:
     return Vector(type, pc.fill_null(array, filler).to_numpy(zero_copy_only=False), nulls)
 
 
-def from_values(values: list[object], type: AttributeType) -> Vector:
+def from_list(values: list[object], type: AttributeType) -> Vector:
     """A column of few rows as a vector; None for null.  No column of objects has this form."""
     if type is AttributeType.STRING:
         return Vector(type, pa.array(values, pa.string()))
@@ -174,3 +182,190 @@ def either_null(*vectors: Vector) -> Mask | None:
 def common_length(vectors: Sequence[Vector]) -> int:
     """The length that constants broadcast to."""
     return next((len(v) for v in vectors if len(v) != 1), 1)
+
+
+class Rows(Protocol):
+    """The n evaluated events; ``failures`` maps the number of each failed row to the reason."""
+
+    failures: dict[int, str]
+
+    @property
+    def length(self) -> int:
+        """The number of rows, n."""
+        ...
+
+    @property
+    def time_ms(self) -> Indices:
+        """int64[n], the events' own times."""
+        ...
+
+    @property
+    def clock_ms(self) -> Indices:
+        """int64[n], the clock at the arrival of each event."""
+        ...
+
+    @property
+    def numbers(self) -> Indices:
+        """int64[n], a number for each event that is unique across events and attempts."""
+        ...
+
+
+#: Signature of an implementation: arguments of length n or 1, the result's type, the rows.
+Function = Callable[[Sequence[Vector], AttributeType, Rows], Vector]
+#: A function that can't fail and depends on its arguments alone.
+PureFunction = Callable[[Sequence[Vector], AttributeType], Vector]
+
+
+def fail(rows: Rows, where: Mask, message: str) -> None:
+    """Record that the rows fail where ``where`` (of length n, or 1 for all) holds."""
+    mask = np.broadcast_to(where, rows.length) if len(where) == 1 else where
+    for row in np.flatnonzero(mask).tolist():
+        rows.failures.setdefault(row, message)
+
+
+def python_values(vector: Vector) -> list[Any]:
+    """The values as plain Python values, None for null; an int as ``int``, a float as ``float``."""
+    if vector.type is AttributeType.STRING:
+        return list(vector.values.to_pylist())
+    if vector.type is AttributeType.OBJECT:
+        return list(vector.values)
+    values: list[Any] = vector.values.tolist()
+    if vector.nulls is None:
+        return values
+    return [None if null else v for v, null in zip(values, vector.nulls.tolist(), strict=True)]
+
+
+def object_values(vector: Vector) -> list[object]:
+    """The values as objects: an int's as ``np.int32``, a float's as ``np.float32``."""
+    if vector.type not in (AttributeType.INT, AttributeType.FLOAT):
+        return python_values(vector)
+    kind = np.int32 if vector.type is AttributeType.INT else np.float32
+    nulls = vector.null_mask
+    return [None if null else kind(v) for v, null in zip(vector.values, nulls, strict=True)]
+
+
+def from_values(values: Iterable[object], type: AttributeType) -> Vector:
+    """Python values as a vector; numbers wrap or are rounded to ``type``."""
+    items = list(values)
+    if type is AttributeType.STRING:
+        return Vector(type, pa.array(items, pa.string()))
+    if type is AttributeType.OBJECT:
+        return Vector(type, object_array(items))
+    nulls = np.fromiter((v is None for v in items), dtype=np.bool_, count=len(items))
+    filled = [0 if v is None else v for v in items]
+    with np.errstate(over="ignore"):
+        array = np.array(filled, dtype=dtype_of(type)) if filled else np.empty(0, dtype_of(type))
+    return Vector(type, array, nulls if nulls.any() else None)
+
+
+def each_row(function: Callable[..., object], *, takes_null: bool = False) -> Function:
+    """A function over vectors that calls ``function`` for each row, once if all are constant.
+
+    A null argument gives null unless ``takes_null``.  An exception of ``function`` fails the row.
+    """
+
+    def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+        length = common_length(arguments) if arguments else 1
+        codes = None
+        changing = [i for i, a in enumerate(arguments) if len(a) == length] if length > 1 else []
+        if len(changing) == 1 and arguments[changing[0]].type is AttributeType.STRING:
+            # Texts repeat, so each distinct text is processed once.  One more entry represents
+            # null.
+            coded = arguments[changing[0]].values.dictionary_encode()
+            values = [*coded.dictionary.to_pylist(), None]
+            codes = coded.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
+            columns = [
+                values if i == changing[0] else object_values(argument) * len(values)
+                for i, argument in enumerate(arguments)
+            ]
+        else:
+            inputs = map(object_values, arguments)
+            columns = [one if len(one) == length else one * length for one in inputs]
+        counts: list[int] | None = None
+        if type in sizes.SIZED and codes is not None:
+            counts = np.bincount(codes, minlength=len(columns[0])).tolist()
+        elif type in sizes.SIZED:
+            counts = [rows.length] if length == 1 else [1] * length
+        results, failed = _called(function, columns, counts, takes_null=takes_null)
+        result = from_values(results, type)
+        if failed:
+            # A constant argument fails on all rows.
+            places = range(rows.length) if codes is None else codes.tolist()
+            for row, place in enumerate(places):
+                why = failed.get(place if length > 1 else 0)
+                if why is not None:
+                    rows.failures.setdefault(row, why)
+        return result if codes is None else result.take(codes)
+
+    return apply
+
+
+def _called(
+    function: Callable[..., object],
+    columns: list[list[object]],
+    counts: list[int] | None,
+    *,
+    takes_null: bool,
+) -> tuple[list[object], dict[int, str]]:
+    """The results of ``function`` for the rows of ``columns``, and the reasons of failed rows.
+
+    ``counts``: how often each result occurs; None for results that are small in any case.
+    """
+    results: list[Any] = []
+    failed: dict[int, str] = {}
+    room = sizes.Room()
+    value_rows = zip(*columns, strict=True) if columns else [()]
+    for row, values in enumerate(value_rows):
+        if not takes_null and None in values:
+            results.append(None)
+            continue
+        try:
+            results.append(function(*values))
+        except Exception as error:
+            results.append(None)
+            failed[row] = reason(error)
+            continue
+        if counts is not None:
+            room.keep(results, failed, counts[row])
+    return results, failed
+
+
+def reason(error: Exception) -> str:
+    """The message of an exception for a user."""
+    text = str(error)
+    return text if isinstance(error, ValueError) and text else f"{type(error).__name__}: {text}"
+
+
+def fail_rows(rows: Rows, failed: dict[int, str], *, of_all: bool = False) -> None:
+    """Record failures; ``of_all``: the only one is of a constant, and so of all rows."""
+    for row, why in failed.items():
+        for place in range(rows.length) if of_all else (row,):
+            rows.failures.setdefault(place, why)
+
+
+def bounded(name: str, function: Function) -> Function:
+    """``function``, whose results of any size fail their rows when they are too large."""
+
+    def apply(arguments: Sequence[Vector], type: AttributeType, rows: Rows) -> Vector:
+        before = frozenset(rows.failures)
+        result = _within(function(arguments, type, rows), rows)
+        if len(rows.failures) > len(before):
+            for row, why in rows.failures.items():
+                if row not in before and why.startswith(sizes.TOO_LARGE):
+                    rows.failures[row] = f"{name}: {why}"
+        return result
+
+    return apply
+
+
+def _within(result: Vector, rows: Rows) -> Vector:
+    """Null where a text is too large; objects have been measured one by one."""
+    if result.type is not AttributeType.STRING:
+        return result
+    count = rows.length if len(result) == 1 else 1
+    if result.values.nbytes <= sizes.RESULT_BYTES_MAX // max(1, count):
+        return result
+    nbytes = sizes.text_sizes([result.values], len(result))
+    failed = sizes.Room().add(0, int(nbytes[0]), count) if count > 1 else sizes.excess(nbytes)
+    fail_rows(rows, failed, of_all=count > 1)
+    return sizes.without(result, failed)

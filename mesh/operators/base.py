@@ -43,8 +43,7 @@ from pyspark_nats.few_rows import batches_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from mesh.functions.rows import Function
-    from mesh.functions.vectors import Mask
+    from mesh.functions.vectors import Function, Mask
     from mesh.operators.expressions import Frame
     from mesh.operators.gaps import Periodic
     from mesh.plan.bound import BoundExpression

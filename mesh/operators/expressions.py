@@ -21,8 +21,7 @@ from mesh.errors import MeshError
 from mesh.functions import kernels
 from mesh.functions.identifiers import splitmix64, uuids
 from mesh.functions.registry import FUNCTIONS, SCALARS
-from mesh.functions.rows import bounded
-from mesh.functions.vectors import Mask, Vector, constant, from_arrow, from_values
+from mesh.functions.vectors import Mask, Vector, bounded, constant, from_arrow, from_list
 from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import NUMERIC, AttributeType
 from mesh.operators.base import current
@@ -309,7 +308,7 @@ class Frame:
         if vector is None:
             values = self._arrays[key]
             if isinstance(values, list):
-                vector = from_values(values, column.type)
+                vector = from_list(values, column.type)
             else:
                 vector = from_arrow(values, column.type)
             self._vectors[key] = vector

@@ -14,7 +14,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.functions.catalogue import DOCUMENTED_FUNCTIONS, STATEFUL_FUNCTIONS, NameKind
 from mesh.functions.objects import python_value
-from mesh.functions.rows import python_values
+from mesh.functions.vectors import python_values
 from mesh.language.parser import parse
 from mesh.operators.base import EventBatch
 from mesh.operators.expressions import Frame, compile_expression

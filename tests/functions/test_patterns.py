@@ -9,9 +9,8 @@ import pytest
 
 from mesh.functions import patterns
 from mesh.functions.patterns import compiled, longest_text, replaced, split, tree_of
-from mesh.functions.rows import from_values, python_values
 from mesh.functions.strings import FUNCTIONS
-from mesh.functions.vectors import Vector
+from mesh.functions.vectors import Vector, from_values, python_values
 from mesh.model.types import AttributeType
 
 #: Python's engine alone would need longer than the age of the universe, or of this test.

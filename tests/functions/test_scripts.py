@@ -12,8 +12,8 @@ import pytest
 from mesh.errors import MeshError
 from mesh.functions import script_switch
 from mesh.functions.objects import ValueSet
-from mesh.functions.rows import python_values
 from mesh.functions.scripts import compile_scripts
+from mesh.functions.vectors import python_values
 from mesh.language.parser import parse
 from mesh.operators.base import Environment, using
 from mesh.operators.expressions import Frame, compile_expression, compile_filter

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.functions.rows import python_values
 from mesh.functions.scripts import compile_scripts
+from mesh.functions.vectors import python_values
 from mesh.language.parser import parse
 from mesh.operators.base import Environment, EventBatch, using
 from mesh.operators.expressions import Frame, compile_expression

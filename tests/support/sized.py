@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mesh.functions.rows import python_values
+from mesh.functions.vectors import python_values
 from mesh.language.parser import parse
 from mesh.operators.base import EventBatch
 from mesh.operators.expressions import Frame, compile_expression

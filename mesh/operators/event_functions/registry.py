@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.functions.rows import from_values, python_values
+from mesh.functions.vectors import from_values, python_values
 from mesh.operators.base import RESET, WHOLE, State
 from mesh.operators.event_functions import learners, regression, sketches, trees
 from mesh.operators.expressions import Frame, compile_expression

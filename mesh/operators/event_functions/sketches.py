@@ -28,7 +28,7 @@ import numpy as np
 
 from mesh.functions.identifiers import splitmix64
 from mesh.functions.objects import object_text
-from mesh.functions.rows import python_values
+from mesh.functions.vectors import python_values
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
 from mesh.operators.event_functions.model import Form

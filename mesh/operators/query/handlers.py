@@ -18,9 +18,9 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.functions.mathematics import RADIANS
 from mesh.functions.objects import from_binary, object_text
-from mesh.functions.rows import from_values, object_values, python_values
 from mesh.functions.sizes import BATCH_BYTES_MAX, Room, row_sizes, size_of
 from mesh.functions.strings import TOKENIZERS
+from mesh.functions.vectors import from_values, object_values, python_values
 from mesh.model.types import AttributeType
 from mesh.operators.base import RESET, no_rows, with_timer_path
 from mesh.operators.event_functions import EVENT_FUNCTIONS, EventFunction

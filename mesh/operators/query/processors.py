@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from mesh.functions.rows import object_values
+from mesh.functions.vectors import object_values
 from mesh.operators.base import namespaced, subset, with_timer_path
 from mesh.operators.event_functions import EVENT_FUNCTIONS
 from mesh.operators.expressions import Frame, compile_expression

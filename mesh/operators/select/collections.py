@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from mesh.functions.documents import read_json, write_json
 from mesh.functions.objects import from_binary, identity, object_array, object_text, to_binary
-from mesh.functions.rows import from_values, object_values
-from mesh.functions.vectors import Vector
+from mesh.functions.vectors import Vector, from_values, object_values
 from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
 from mesh.operators.expressions import compile_expression

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mesh.functions.rows import from_values
+from mesh.functions.vectors import from_values
 from mesh.operators.base import (
     BEFORE_ALL,
     LOCAL_TIMER,
