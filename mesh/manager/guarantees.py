@@ -13,7 +13,7 @@ from mesh.jetstream.blob_store import JETSTREAM
 from mesh.jetstream.connection import api_call, refusals
 from mesh.model import names
 from mesh.model.values import JsonObject
-from mesh.plan.guarantee_audit import AuditRow, Facts, StreamFacts, audit, refusal, summary
+from mesh.plan.guarantees import AuditRow, Facts, StreamFacts, audit, refusal, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

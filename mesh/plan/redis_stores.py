@@ -51,10 +51,10 @@ def redis_of(
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        raise _unreadable(position) from None
+        raise _unreadable_uri(position) from None
     number = parts.path.removeprefix("/") or "0"
     if not parts.hostname or not number.isdecimal() or not is_redis(url):
-        raise _unreadable(position)
+        raise _unreadable_uri(position)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
     tls_options = {n: parameters[n] for n in ("sslrootcert",) if n in parameters}
     if parts.scheme == "rediss":
@@ -93,7 +93,7 @@ def redis_in(annotation: Annotation) -> Database:
     match = _NODE.fullmatch(address.strip())
     if match is None:
         # A part that is not understood may be a password.
-        raise _unreadable(position)
+        raise _unreadable_uri(position)
     return Database(
         Backend.REDIS,
         "0",
@@ -136,7 +136,7 @@ def wrong_store(annotation: Annotation, message: str, hint: str | None = None) -
     )
 
 
-def _unreadable(position: Position | None) -> MeshError:
+def _unreadable_uri(position: Position | None) -> MeshError:
     # It may hold a password, so it is not shown.
     return MeshError(
         "MESH-P240",

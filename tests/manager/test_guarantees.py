@@ -23,7 +23,7 @@ from mesh.manager import guarantees
 from mesh.manager.manager import running
 from mesh.model import names
 from mesh.plan.build import plan
-from mesh.plan.guarantee_audit import NOTHING, AuditPlace, Failure
+from mesh.plan.guarantees import NOTHING, AuditPlace, Failure
 from mesh.settings import ChannelSettings, ManagerSettings, NatsSettings, Settings
 from tests.support.manager_api import manager_api
 from tests.support.nats_cluster import Cluster

@@ -14,7 +14,7 @@ from mesh.errors import MeshError
 from mesh.manager.overview import summary
 from mesh.manager.problems import Concern
 from mesh.model.access import Permission, sees
-from mesh.plan.guarantee_audit import Failure
+from mesh.plan.guarantees import Failure
 
 if TYPE_CHECKING:
     from starlette.requests import Request
