@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from mesh.functions.vectors import from_values, python_values
 from mesh.operators.base import RESET, WHOLE, State
-from mesh.operators.event_functions import learners, regression, sketches, trees
+from mesh.operators.event_functions import learners, regression, sketches
 from mesh.operators.expressions import Frame, compile_expression
 from mesh.operators.failures import lost, stopped
 from mesh.operators.state.range_pieces import NUMBER, cut, stored, table
@@ -191,13 +191,13 @@ def _update_regression(handler: BoundStreamFunction) -> Form:
 def _update_tree(handler: BoundStreamFunction) -> Form:
     name, (classes, *settings) = _settings(handler)
     return learners.training(
-        "tree", name, lambda: trees.HoeffdingTree(classes, tuple(settings)), -1
+        "tree", name, lambda: learners.HoeffdingTree(classes, tuple(settings)), -1
     )
 
 
 def _update_rules(handler: BoundStreamFunction) -> Form:
     name, settings = _settings(handler)
-    return learners.training("rules", name, lambda: trees.RulesRegressor(settings), -1)
+    return learners.training("rules", name, lambda: learners.RulesRegressor(settings), -1)
 
 
 def _asking(family: str) -> _Maker:

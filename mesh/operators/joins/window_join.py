@@ -50,8 +50,7 @@ from mesh.operators.joins.join_loop import (
     E_PATH,
     E_TIME,
 )
-from mesh.operators.joins.keys import split
-from mesh.operators.joins.row_lists import RowLists
+from mesh.operators.joins.row_lists import RowLists, split
 from mesh.operators.native import BYTE1, LONG1, LONG2, native, types
 from mesh.operators.select.aggregates import is_safe
 from mesh.plan.bound import has_aggregate

@@ -11,15 +11,15 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.language.parser import parse
-from mesh.operators.event_functions import trees
+from mesh.operators.event_functions import learners
 from mesh.plan.bind import bind
 from mesh.plan.supported import check_supported
 from tests.support.recorder import DEFINE
 
 
 def test_a_rule_never_takes_the_place_of_another_one() -> None:
-    def learner() -> trees.RulesRegressor:
-        return trees.RulesRegressor((0.1, 0.9, 10, 2, 2))
+    def learner() -> learners.RulesRegressor:
+        return learners.RulesRegressor((0.1, 0.9, 10, 2, 2))
 
     rng = Random(2)
     before = learner()
@@ -46,7 +46,7 @@ def test_without_the_library_an_app_with_a_tree_is_refused(monkeypatch: pytest.M
 def test_a_state_names_no_function_that_a_model_does_not_need() -> None:
     for written in (b"cos\nsystem\n(S'true'\ntR.", b"cbuiltins\neval\n(S'1'\ntR."):
         with pytest.raises(pickle.UnpicklingError, match="no part of a model"):
-            trees._Reader(io.BytesIO(written)).load()
+            learners._Reader(io.BytesIO(written)).load()
     hidden = b"cbuiltins\ngetattr\n(criver\nbase\nS'os'\ntR."
     with pytest.raises(pickle.UnpicklingError):
-        trees._Reader(io.BytesIO(hidden)).load()
+        learners._Reader(io.BytesIO(hidden)).load()
