@@ -18,9 +18,9 @@ import pytest
 
 from mesh.errors import MeshError
 from mesh.jetstream.channel_reader import LogMessage
-from mesh.lineage.contributors import inputs_of
 from mesh.lineage.replay import EmittedRow, GroupReplay, events_of
 from mesh.lineage.stateless import positions
+from mesh.lineage.why import inputs_of
 from mesh.model.cluster import Assignment
 from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.operators.failures import FAILED
