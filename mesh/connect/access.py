@@ -4,6 +4,8 @@ Connectors ask here before they open anything, and so do the processes that use 
 
     receiver.egress     empty: all hosts but loopback and link-local ones
                         host:port, *.domain:port, *:port; a wildcard fits none of those, either
+
+Permissions of connectors on this node, and words of their options.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
     from mesh.model.stored import Database
     from mesh.settings import Settings
+
 
 #: Of an empty setting ``receiver.egress``.
 _EVERY_HOST: Final = ("*:0-65535",)
@@ -248,3 +251,11 @@ def _of_commands() -> Path:
     from mesh.files.private_files import user_directory
 
     return user_directory()
+
+
+__all__ = ["check_egress", "check_listen", "check_url", "first_root", "path_of", "words"]
+
+
+def words(text: str | None) -> list[str]:
+    """Words of a comma-separated list."""
+    return list(split_list(text or ""))

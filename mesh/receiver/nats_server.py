@@ -7,9 +7,9 @@ from urllib.parse import unquote, urlsplit
 
 from nats.errors import Error as NatsError
 
+from mesh.connect.access import check_egress
 from mesh.connect.contract import Options, UnavailableError
 from mesh.jetstream.connection import TlsClient, close
-from mesh.receiver.access import check_egress
 from mesh.receiver.tls import client_context
 
 if TYPE_CHECKING:

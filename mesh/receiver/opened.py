@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from mesh.connect import registry
+from mesh.connect.access import check_url, path_of
 from mesh.connect.contract import UnavailableError
 from mesh.connect.references import TYPE
 from mesh.errors import MeshError
 from mesh.model.secrets import filled, names_in, without
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.connectors import connector_of, make_mapper
-from mesh.receiver.access import check_url, path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mesh.connect.access import access_of
+from mesh.connect.access import access_of, check_listen, path_of
 from mesh.connect.contract import Context, NodeAccess
 from mesh.errors import MeshError
-from mesh.receiver.access import check_listen, path_of
 from mesh.receiver.sources import token_of_name
 from mesh.receiver.types.file_source import FileSource
 from mesh.settings import Settings

@@ -22,11 +22,10 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from mesh.connect.access import access_of
+from mesh.connect.access import access_of, check_egress
 from mesh.connect.contract import Context, NodeAccess, UnavailableError
 from mesh.errors import MeshError
 from mesh.jetstream.server import free_port
-from mesh.receiver.access import check_egress
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.receiver.tls import server_context
 from mesh.receiver.types.mqtt import MqttSink

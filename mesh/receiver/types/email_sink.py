@@ -13,8 +13,8 @@ from email.message import EmailMessage
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.connect.access import check_egress, path_of, words
 from mesh.connect.contract import FailedRecordsError, Options, UnavailableError, library
-from mesh.receiver.access import check_egress, path_of, words
 from mesh.receiver.outcomes import described, reason_of
 from mesh.receiver.tls import client_context
 

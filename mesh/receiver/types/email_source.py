@@ -18,11 +18,11 @@ from email.headerregistry import HeaderRegistry
 from email.message import EmailMessage
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from mesh.connect.access import check_egress
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.web import criteria_of, objection, quoted
 from mesh.errors import MeshError
 from mesh.model.error_entry import readable
-from mesh.receiver.access import check_egress
 from mesh.receiver.outcomes import reason_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.schedule import Schedule

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
+from mesh.connect.access import words
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.files import listener_objection
 from mesh.errors import MeshError
-from mesh.receiver.access import words
 from mesh.receiver.types.file_source import POSITION_BYTES_MAX, STATE_BYTES
 from mesh.receiver.types.file_systems import LocalFiles
 from mesh.receiver.types.schedule import Schedule

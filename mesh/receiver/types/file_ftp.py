@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from mesh.receiver.access import check_url
+from mesh.connect.access import check_url
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.file_systems import FileState, checked_name
 

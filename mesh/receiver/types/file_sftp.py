@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from mesh.connect.access import check_url
 from mesh.connect.contract import library
-from mesh.receiver.access import check_url
 from mesh.receiver.types.file_systems import FileState, checked_name
 
 if TYPE_CHECKING:

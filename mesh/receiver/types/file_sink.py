@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from mesh.clock import SystemClock
+from mesh.connect.access import first_root, path_of
 from mesh.connect.contract import UnavailableError, payloads_of
 from mesh.connect.files import scheme_of, sink_objection
 from mesh.errors import MeshError
-from mesh.receiver.access import first_root, path_of
 from mesh.receiver.types.file_servers import remote_files
 from mesh.receiver.types.file_systems import is_of_path
 from mesh.receiver.types.threads import in_thread

@@ -14,8 +14,8 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from mesh.connect.access import path_of
 from mesh.connect.contract import UnavailableError
-from mesh.receiver.access import path_of
 from mesh.receiver.outcomes import OF_NAMES
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nats.errors import NoRespondersError
 
+from mesh.connect.access import check_egress
 from mesh.connect.contract import Options, RefusedPayloadError, UnavailableError
 from mesh.connect.grpc_specs import CONSUME, PROCESS
 from mesh.connect.spec import Kind, value_of
 from mesh.model import names
-from mesh.receiver.access import check_egress
 from mesh.receiver.grpc_server import modules
 from mesh.receiver.outcomes import sent
 from mesh.receiver.tls import client_context, pems_of

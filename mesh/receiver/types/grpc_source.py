@@ -6,10 +6,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from mesh.connect.access import check_listen
 from mesh.connect.contract import Options, RefusedPayloadError, UnavailableError
 from mesh.connect.grpc_specs import CONSUME, PROCESS
 from mesh.errors import MeshError
-from mesh.receiver.access import check_listen
 from mesh.receiver.grpc_server import SERVERS, GrpcLimits, modules
 from mesh.receiver.tls import pems_of, server_context
 from mesh.receiver.types.calls import WaitingRequests

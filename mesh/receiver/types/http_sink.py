@@ -24,12 +24,12 @@ import httpx
 import orjson
 from nats.errors import NoRespondersError
 
+from mesh.connect.access import check_egress, check_url, path_of
 from mesh.connect.contract import Options, UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.errors import MeshError
 from mesh.http.web_answers import ANSWER_MAX, WebAnswer, ask
 from mesh.model import names
-from mesh.receiver.access import check_egress, check_url, path_of
 from mesh.receiver.outcomes import is_outage, reason_of, sent
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.calls import CallResponse, hand_over

@@ -19,10 +19,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
+from mesh.connect.access import check_listen, words
 from mesh.connect.contract import RefusedPayloadError, UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.errors import MeshError
-from mesh.receiver.access import check_listen, words
 from mesh.receiver.http_server import SERVERS, Response, allowed, unpacked
 from mesh.receiver.outcomes import outcomes_of
 from mesh.receiver.tls import server_context

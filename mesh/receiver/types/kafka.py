@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from mesh.receiver.access import check_url, path_of, words
+from mesh.connect.access import check_url, path_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

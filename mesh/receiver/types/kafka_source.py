@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from zlib import crc32
 
 from mesh.clock import SystemClock
+from mesh.connect.access import words
 from mesh.connect.contract import Batch, ShardsChangedError, UnavailableError, library
-from mesh.receiver.access import words
 from mesh.receiver.types.kafka import (
     Reports,
     first_offsets,

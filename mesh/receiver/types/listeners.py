@@ -11,9 +11,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from mesh.connect.access import check_listen, words
 from mesh.connect.contract import library
 from mesh.errors import MeshError
-from mesh.receiver.access import check_listen, words
 from mesh.receiver.http_server import SERVERS, Response, allowed
 from mesh.receiver.tls import server_context
 from mesh.receiver.types.websocket import served

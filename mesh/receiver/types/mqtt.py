@@ -13,9 +13,9 @@ import ssl
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from mesh.connect.access import check_url, words
 from mesh.connect.contract import Batch, UnavailableError, library
 from mesh.processes.signals import end
-from mesh.receiver.access import check_url, words
 from mesh.receiver.outcomes import TRIES_ALONE, outcomes_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals

@@ -15,10 +15,10 @@ import httpx
 import orjson
 from prometheus_client.parser import text_string_to_metric_families
 
+from mesh.connect.access import check_listen, check_url
 from mesh.connect.contract import Batch, RefusedRecordsError, UnavailableError
 from mesh.errors import MeshError
 from mesh.http.web_answers import ask
-from mesh.receiver.access import check_listen, check_url
 from mesh.receiver.http_server import SERVERS, Response
 from mesh.receiver.outcomes import reason_of
 from mesh.receiver.tls import client_context

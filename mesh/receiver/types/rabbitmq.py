@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 
+from mesh.connect.access import check_url
 from mesh.connect.contract import Batch, Options, UnavailableError, library
 from mesh.connect.spec import Kind, value_of
-from mesh.receiver.access import check_url
 from mesh.receiver.outcomes import outcomes_of, reason_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.connect.access import check_url
 from mesh.connect.contract import UnavailableError, library
-from mesh.receiver.access import check_url
 from mesh.receiver.outcomes import outcomes_of
 
 if TYPE_CHECKING:

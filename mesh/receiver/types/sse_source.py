@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import httpx
 
+from mesh.connect.access import check_url
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.processes.signals import end
-from mesh.receiver.access import check_url
 from mesh.receiver.outcomes import reason_of
 from mesh.receiver.tls import client_context
 from mesh.receiver.types.arrivals import Arrivals

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from mesh.connect.access import check_listen
 from mesh.errors import MeshError
-from mesh.receiver.access import check_listen
 from mesh.receiver.tls import server_context
 from mesh.receiver.types.arrivals import PushedPayloads
 

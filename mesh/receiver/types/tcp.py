@@ -7,9 +7,9 @@ import secrets
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from mesh.connect.access import check_egress, check_listen
 from mesh.connect.contract import payloads_of
 from mesh.errors import MeshError
-from mesh.receiver.access import check_egress, check_listen
 from mesh.receiver.tcp_server import SERVERS, message_of
 from mesh.receiver.types.arrivals import PushedPayloads
 

@@ -8,10 +8,10 @@ import http
 import ssl
 from typing import TYPE_CHECKING, Any, Final
 
+from mesh.connect.access import check_listen, check_url, words
 from mesh.connect.contract import UnavailableError, library, payloads_of
 from mesh.errors import MeshError
 from mesh.processes.signals import end
-from mesh.receiver.access import check_listen, check_url, words
 from mesh.receiver.tls import client_context, server_context
 from mesh.receiver.types.arrivals import PushedPayloads
 
