@@ -19,7 +19,7 @@ from mesh.clock import SystemClock
 from mesh.model.cluster import Assignment
 from mesh.model.histogram import Histogram
 from mesh.plan.build import plan
-from mesh.spark import latency
+from mesh.spark import instance_metrics
 from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query.serving import ElementCounter
 from mesh.spark.stateless_task import StatelessTask, input_tasks
@@ -61,7 +61,7 @@ def _shares(io: InstanceIO, stream: str, task: StatelessTask, size: int) -> tupl
         times.append(([rows.column("_timestamp_ms")], [clock.wall_ms()]))
 
     def report() -> None:
-        latency.count(times[:_RUNS])
+        instance_metrics.count(times[:_RUNS])
         del times[:]
 
     def report_elements() -> None:

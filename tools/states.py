@@ -23,7 +23,7 @@ import orjson
 from mesh.language.parser import parse
 from mesh.operators.executor import STATE_VERSION, Executor, InputRun, OutputRun
 from mesh.plan.bind import bind
-from mesh.spark.local_state import InputPosition, LocalState
+from mesh.spark.instance_io import InputPosition, LocalState
 from tools.cases import batch, values
 from tools.state_apps import APPS, DEFINITIONS
 

@@ -31,7 +31,7 @@ from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.settings import NatsSettings, QuerySettings, Settings
-from mesh.spark.local_state import InputPosition, LocalState
+from mesh.spark.instance_io import InputPosition, LocalState
 from mesh.worker.questions import Questions
 from tests.support.stored_states import Records
 

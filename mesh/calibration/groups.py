@@ -56,8 +56,8 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.spark.partitioning import channel_rows
 from mesh.spark.shared_query import members
 from mesh.spark.shared_query.at_work import AtWork
+from mesh.spark.shared_query.members import FAILED
 from mesh.spark.shared_query.serving import Serving
-from mesh.spark.shared_query.work import FAILED
 from mesh.spark.sink_rows import for_sink
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
@@ -72,8 +72,7 @@ if TYPE_CHECKING:
     from mesh.model.cost import CalibrationTask
     from mesh.model.types import StreamSchema
     from mesh.model.values import JsonObject
-    from mesh.spark.shared_query.members import Offsets
-    from mesh.spark.shared_query.work import Outcome, WorkItem
+    from mesh.spark.shared_query.members import Offsets, Outcome, WorkItem
 
 _COMPUTING: Final = (GroupKind.QUERIES, GroupKind.PARTITIONER)
 #: Events that are published together.

@@ -31,8 +31,7 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.capacity import capacity
-from mesh.spark.live_partition import LivePartition
-from mesh.spark.stream_clock import StreamClock
+from mesh.spark.live_partition import LivePartition, StreamClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -26,12 +26,10 @@ from mesh.operators.executor import InputRun
 from mesh.operators.failures import FAILED
 from mesh.operators.on_demand import as_chunk
 from mesh.plan.history import entrances
-from mesh.spark.instance_io import InstanceIO, js_stream_of
-from mesh.spark.live_partition import LivePartition, executor_of
-from mesh.spark.local_state import InputPosition, LocalState, Manifest
+from mesh.spark.instance_io import InputPosition, InstanceIO, LocalState, Manifest, js_stream_of
+from mesh.spark.live_partition import LivePartition, StreamClock, executor_of
 from mesh.spark.partitioning import split_by_partition
 from mesh.spark.snapshot_migration import sign_manifest
-from mesh.spark.stream_clock import StreamClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -149,7 +149,7 @@ def _pieces(manifest: str) -> list[str]:
 
 def _file(directory: Path, piece: str) -> Path:
     # Only here: it brings the operators along.
-    from mesh.spark.local_state import LocalState
+    from mesh.spark.instance_io import LocalState
 
     return LocalState(directory).piece_path(piece)
 

@@ -40,11 +40,9 @@ from mesh.model.cluster import Assignment
 from mesh.operators.executor import InputRun
 from mesh.operators.state_migration import remap
 from mesh.plan.bind import bind
-from mesh.spark.instance_io import InstanceIO
-from mesh.spark.live_partition import LivePartition, executor_of
-from mesh.spark.local_state import LocalState, Manifest
+from mesh.spark.instance_io import InstanceIO, LocalState, Manifest
+from mesh.spark.live_partition import LivePartition, StreamClock, executor_of
 from mesh.spark.snapshot_migration import sign_manifest
-from mesh.spark.stream_clock import StreamClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

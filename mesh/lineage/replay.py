@@ -29,11 +29,9 @@ from mesh.operators.base import State, subset
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
-from mesh.spark.instance_io import decoder_of
-from mesh.spark.live_partition import LivePartition, executor_of
-from mesh.spark.local_state import LocalState, Manifest
+from mesh.spark.instance_io import LocalState, Manifest, decoder_of
+from mesh.spark.live_partition import IdleTime, LivePartition, StreamClock, executor_of
 from mesh.spark.sink_rows import ARROW_TYPE, POSITION_COLUMN
-from mesh.spark.stream_clock import IdleTime, StreamClock
 from pyspark_nats import decode
 from pyspark_nats.decode.limits import USUAL
 

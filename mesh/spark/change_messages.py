@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from mesh.spark.stream_clock import StreamClock
+    from mesh.spark.live_partition import StreamClock
 
 _EARLY: Final = "no event has come yet that says what time it is"
 

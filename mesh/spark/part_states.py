@@ -9,15 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from mesh.spark import snapshot_migration
-from mesh.spark.local_state import LocalState
+from mesh.spark.instance_io import LocalState
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from mesh.spark.instance_context import SnapshotStore
-    from mesh.spark.instance_io import InstanceIO
-    from mesh.spark.local_state import Manifest
+    from mesh.spark.instance_io import InstanceIO, Manifest
     from mesh.spark.task_states import RemoteState, TaskStates
 
 #: Parts that are restored or stored at once: most of it is waiting for answers.

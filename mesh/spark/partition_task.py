@@ -28,14 +28,12 @@ from mesh.operators.executor import Executor, InputRun, OutputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
 from mesh.spark import change_messages, sink_rows
-from mesh.spark.instance_io import InstanceIO, decoder_of
+from mesh.spark.instance_io import InputPosition, InstanceIO, LocalState, decoder_of
+from mesh.spark.live_partition import IdleTime, StreamClock, executor_of
 from mesh.spark.live_partition import LivePartition as LivePartition
-from mesh.spark.live_partition import executor_of
-from mesh.spark.local_state import InputPosition, LocalState
 from mesh.spark.part_states import state_of
 from mesh.spark.partitioning import channel_rows
 from mesh.spark.store_output import StoreOutput
-from mesh.spark.stream_clock import IdleTime, StreamClock
 from mesh.spark.task_states import RemoteState, TaskStates
 from mesh.store.sources import shard
 from pyspark_nats import decode

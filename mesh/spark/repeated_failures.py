@@ -22,7 +22,7 @@ from mesh.functions.script_switch import SWITCH
 from mesh.processes.bounded_process import BoundedProcess
 from mesh.spark.instance_io import InstanceIO, RefusedMessage
 from mesh.spark.shared_query import members
-from mesh.spark.shared_query.work import UNANSWERED
+from mesh.spark.shared_query.members import UNANSWERED
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mesh.language.parser import parse
 from mesh.plan.bind import bind
-from mesh.spark.local_state import InputPosition, LocalState, Manifest
+from mesh.spark.instance_io import InputPosition, LocalState, Manifest
 
 if TYPE_CHECKING:
     from mesh.model.app import GroupSpec

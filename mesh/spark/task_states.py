@@ -24,7 +24,7 @@ import orjson
 
 from mesh.errors import MeshError
 from mesh.operators.base import State
-from mesh.spark.local_state import (
+from mesh.spark.instance_io import (
     InputPosition,
     Manifest,
     batch_bytes,

@@ -14,8 +14,8 @@ from mesh.errors import MeshError
 from mesh.spark import sink_rows
 from mesh.spark.live_partition import executor_of
 from mesh.spark.shared_query import members, pacing, task
+from mesh.spark.shared_query.members import WORK, WorkItem
 from mesh.spark.shared_query.part_position import PartPosition
-from mesh.spark.shared_query.work import WORK, WorkItem
 from mesh.store.sources import shard
 from pyspark_nats.errors import ConnectorError
 from pyspark_nats.protocol.connection import Connection

@@ -33,7 +33,7 @@ from mesh.operators.tables.lookup_table import LookupTable
 from mesh.plan.bind import bind, bind_on_demand
 from mesh.plan.bound import AnswerOutput as Reads
 from mesh.plan.bound import SourceKind
-from mesh.spark.local_state import LocalState, Manifest
+from mesh.spark.instance_io import LocalState, Manifest
 from mesh.store.backends import read
 from mesh.store.lookups import too_many
 from mesh.store.reader import BehindError, read_rows

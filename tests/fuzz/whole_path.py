@@ -34,8 +34,8 @@ from mesh.model import error_entry, names
 from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED as FAILED_EVENTS
 from mesh.plan.bind.apps import bind_group
-from mesh.spark.shared_query.work import FAILED
-from mesh.spark.stream_clock import StreamClock
+from mesh.spark.live_partition import StreamClock
+from mesh.spark.shared_query.members import FAILED
 from pyspark_nats import decode
 from pyspark_nats.arrow import kernels
 from pyspark_nats.decode import MessageLimits
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mesh.model.app import AppSpec, GroupSpec
-    from mesh.spark.shared_query.work import Outcome
+    from mesh.spark.shared_query.members import Outcome
     from tests.fuzz.publishers import Sent
 
 APP: Final = """@App:name('{name}')

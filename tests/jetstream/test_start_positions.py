@@ -17,8 +17,8 @@ from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.plan.edits import with_start_positions
 from mesh.settings import ManagerSettings, NatsSettings, Settings
+from mesh.spark.drain import start_offsets
 from mesh.spark.instance_io import InstanceIO
-from mesh.spark.start_offsets import start_offsets
 
 if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer

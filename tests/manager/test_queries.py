@@ -17,8 +17,7 @@ from mesh.jetstream.channels import ensure_channels
 from mesh.model import names
 from mesh.settings import ChannelSettings, QuerySettings
 from mesh.spark import partition_task
-from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import InputPosition
+from mesh.spark.instance_io import InputPosition, InstanceIO
 from mesh.store.engine import engine_of
 from pyspark_nats.source.rows import MARKED
 from tests.support.databases import new_database

@@ -10,7 +10,7 @@ import pytest
 from mesh.model.cluster import InstanceState
 from mesh.spark.shared_query import background, serving
 from mesh.spark.shared_query.background import BackgroundPublisher
-from mesh.spark.shared_query.work import FAILED
+from mesh.spark.shared_query.members import FAILED
 from tests.support.shared_query import Hand, Instances
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
-    from mesh.spark.shared_query.work import WorkItem
+    from mesh.spark.shared_query.members import WorkItem
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 

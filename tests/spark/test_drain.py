@@ -1,4 +1,7 @@
-"""Carried instances end where others can go on, with a real server and without Spark."""
+"""Carried instances end where others can go on, with a real server and without Spark.
+
+Offsets at which a query starts.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +13,19 @@ import pytest
 from mesh.model import names
 from mesh.model.cluster import InstanceState
 from mesh.spark import producers
-from mesh.spark.instance_io import POSITIONS_PER_MESSAGE
-from mesh.spark.shared_query.work import REMOVED, WORK
+from mesh.spark.drain import start_offsets
+from mesh.spark.instance_io import POSITIONS_PER_MESSAGE, InputPosition
+from mesh.spark.shared_query.members import REMOVED, WORK
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import fencing, markers, publish, sink_options
+from tests.support.local_states import io
 from tests.support.shared_query import Instances, begun
 
 if TYPE_CHECKING:
     from mesh.spark.shared_query.members import Member
     from tests.support.shared_query import Hand
+
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -200,3 +206,21 @@ def test_one_that_can_not_settle_says_so(hand: Hand) -> None:
     assert "output exists beyond the last committed input position" in str(
         app.statuses["large"].error
     )
+
+
+def reached(keyed: str, sequence: int, rates: int) -> InputPosition:
+    places = {keyed: sequence, "mesh-Rates-Rates": rates}
+    offsets = {name: {"sequence": n, "time_ms": n} for name, n in places.items()}
+    return InputPosition.of(offsets, offsets)
+
+
+def test_a_stream_that_several_partitions_read_begins_where_the_last_of_them_is() -> None:
+    first, second = (f"mesh-Rates-Trades-by-symbol-{p}" for p in io(1).partitions)
+    found = start_offsets(io(1), {0: reached(first, 9, 4), 2: reached(second, 5, 7)})
+    assert {name: place["sequence"] for name, place in found.items()} == {
+        first: 9,
+        second: 5,
+        "mesh-Rates-Rates": 4,
+    }
+    # One without a snapshot needs all of it.
+    assert list(start_offsets(io(1), {0: reached(first, 9, 4)})) == [first]

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
+    from mesh.spark.shared_query.members import WorkItem
     from mesh.spark.shared_query.part_position import PartPosition
-    from mesh.spark.shared_query.work import WorkItem
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 

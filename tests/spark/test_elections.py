@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.spark.shared_query.work import FAILED
+from mesh.spark.shared_query.members import FAILED
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.protocol.connection import DisconnectedError

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from mesh.model import error_entry
-from mesh.spark.shared_query.work import WORK
+from mesh.spark.shared_query.members import WORK
 from pyspark_nats.arrow import ipc_stream
 from pyspark_nats.decode import MessageLimits
 from tests.support.shared_query import Instances, admitted, begun

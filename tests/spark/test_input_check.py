@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mesh.model.cluster import InstanceState
-from mesh.spark import start_offsets
+from mesh.spark import drain
 from mesh.spark.shared_query import serving
-from mesh.spark.shared_query.work import ADMITTED, FAILED, WORK
+from mesh.spark.shared_query.members import ADMITTED, FAILED, WORK
 from pyspark_nats.sink import marker_cache
 from tests.support.power import Power
 from tests.support.shared_query import Instances, Snapshots, begun
@@ -80,7 +80,7 @@ def test_events_whose_output_is_published_are_not_skipped_silently(
     power: Power, hand: Hand, monkeypatch: pytest.MonkeyPatch, again: int, is_confirmed: bool
 ) -> None:
     # One server has one clock.
-    monkeypatch.setattr(start_offsets, "CLOCKS_MS", 0)
+    monkeypatch.setattr(drain, "CLOCKS_MS", 0)
     app = begun(hand, "A")
     hand.publish("A", 1, 2, 3)
     worked(hand)

@@ -11,7 +11,7 @@ from mesh.spark.shared_query.instance import SharedInstance
 from tests.support.slots import is_retried, mesh, shared
 
 if TYPE_CHECKING:
-    from mesh.spark.shared_query.work import Outcome
+    from mesh.spark.shared_query.members import Outcome
     from tests.support.own_slots import Mesh, QueryWithoutSpark
 
 __all__ = ("mesh", "shared")

@@ -9,7 +9,7 @@ import pytest
 from mesh.errors import MeshError
 from mesh.model.cluster import InstanceState
 from mesh.spark.shared_query import pacing
-from mesh.spark.shared_query.work import ADMITTED, FAILED, WORK
+from mesh.spark.shared_query.members import ADMITTED, FAILED, WORK
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.source import offsets
 from pyspark_nats.source.tail import Tails

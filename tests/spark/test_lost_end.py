@@ -11,8 +11,8 @@ from mesh.model.cluster import InstanceState
 from mesh.operators.executor import Executor
 from mesh.plan.bind.apps import bind_group
 from mesh.spark.dedicated_query.instance import DedicatedInstance
-from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
-from mesh.spark.shared_query.work import FAILED, REMOVED, WORK
+from mesh.spark.instance_io import InputPosition, LocalState, Manifest, newest_of
+from mesh.spark.shared_query.members import FAILED, REMOVED, WORK
 from pyspark_nats.errors import DataLossError
 from pyspark_nats.source import offsets
 from pyspark_nats.source.source_options import source_options

@@ -23,8 +23,8 @@ from mesh.spark.dedicated_query import query
 from mesh.spark.dedicated_query.observing import end_ms, take_counts
 from mesh.spark.instance_io import METADATA, BatchLimits, InstanceIO, source_options, typed_schema
 from mesh.spark.shared_query import members
+from mesh.spark.shared_query.members import WORK, WorkItem
 from mesh.spark.shared_query.task import run
-from mesh.spark.shared_query.work import WORK, WorkItem
 from mesh.spark.stateless_task import input_tasks
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import Connection

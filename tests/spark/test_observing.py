@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mesh.spark.dedicated_query.observing import Counts, end_ms, take_counts
-from mesh.spark.latency import sample
+from mesh.spark.instance_metrics import sample
 from tests.support.latencies import NOW, column
 
 

@@ -11,8 +11,7 @@ from mesh.errors import MeshError
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.spark import part_states
-from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import InputPosition, LocalState, Manifest
+from mesh.spark.instance_io import InputPosition, InstanceIO, LocalState, Manifest
 from tests.support.shared_query import Snapshots
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ import pytest
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.spark import partition_task
-from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import LocalState
+from mesh.spark.instance_io import InstanceIO, LocalState
 from pyspark_nats.source.rows import MARKED
 from tests.support.host_batches import Batches
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from mesh.model.cluster import InstanceState
 from mesh.spark.shared_query import serving, task
-from mesh.spark.shared_query.work import FAILED
+from mesh.spark.shared_query.members import FAILED
 from mesh.store.engine import engine_of
 from pyspark_nats.sink import ingest, publish
 from tests.support.databases import new_database

@@ -10,7 +10,7 @@ from mesh.clock import SystemClock
 from mesh.model.app import Format
 from mesh.model.cluster import InstanceState
 from mesh.spark.shared_query import pacing
-from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, WORK
+from mesh.spark.shared_query.members import ADMITTED, FAILED, REMOVED, WORK
 from tests.support.shared_query import Hand, HandClock, Instances, OwnQuery, admitted, begun
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pyspark_nats.errors import UnavailableError
 from tests.support.slots import is_retried, mesh, shared
 
 if TYPE_CHECKING:
-    from mesh.spark.shared_query.work import WorkItem
+    from mesh.spark.shared_query.members import WorkItem
     from tests.support.own_slots import Mesh, QueryWithoutSpark
 
 __all__ = ("mesh", "shared")

@@ -14,8 +14,7 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
 from mesh.spark import snapshot_migration
-from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import InputPosition, LocalState, Manifest
+from mesh.spark.instance_io import InputPosition, InstanceIO, LocalState, Manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 from mesh.model.cluster import InstanceState
 from mesh.spark.shared_query import task
-from mesh.spark.shared_query.work import UNANSWERED, WorkItem
+from mesh.spark.shared_query.members import UNANSWERED, WorkItem
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.source.ranges import StreamRange
 from tests.support.shared_query import begun

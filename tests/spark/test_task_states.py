@@ -12,7 +12,7 @@ from mesh.jetstream import task_store
 from mesh.jetstream.task_store import JetStreamTaskStore
 from mesh.operators.base import State
 from mesh.spark import task_states
-from mesh.spark.local_state import InputPosition, LocalState
+from mesh.spark.instance_io import InputPosition, LocalState
 from mesh.spark.part_states import mirror
 from mesh.spark.task_states import RemoteState, TaskStates
 from pyspark_nats.protocol.connection_options import connection_options

@@ -15,7 +15,7 @@ from mesh.plan.build import plan
 from mesh.processes import java
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
-from mesh.spark.dedicated_query import query, tracing
+from mesh.spark.dedicated_query import query
 from mesh.spark.instance_io import SINK_SCHEMA, InstanceIO
 from mesh.telemetry import traces
 from pyspark_nats.protocol import frames
@@ -87,7 +87,7 @@ def _marked(*parents: str | None) -> list[pa.RecordBatch]:
 
 def test_a_batch_is_a_span_with_links_and_its_rows_have_the_header(collector: Collector) -> None:
     echo = Echo()
-    done, schema = tracing.traced(_ios()["sums"], echo, tracing.MARKED_COLUMN)
+    done, schema = query.traced(_ios()["sums"], echo, query.MARKED_COLUMN)
     made = list(done(_marked(PARENT, None, OTHER, PARENT, "no such thing")))
     assert echo.seen == [MARKED.names] * 3
     assert schema == f"{SINK_SCHEMA}, headers map<string,string>"
@@ -111,8 +111,8 @@ def test_links_of_a_batch_are_bounded_and_a_batch_without_messages_is_no_span(
         yield from (batch.slice(0, 0) for batch in batches)
 
     many = [f"00-{n + 1:032x}-{n + 1:016x}-01" for n in range(2 * traces.LINKS_MAX)]
-    list(tracing.TracedTask(io, nothing, "headers")(_marked()))
-    list(tracing.TracedTask(io, nothing, "headers")(_marked(*many)))
+    list(query.TracedTask(io, nothing, "headers")(_marked()))
+    list(query.TracedTask(io, nothing, "headers")(_marked(*many)))
     traces.flush()
     (run,) = collector.until(bool)
     assert len(run.links) == traces.LINKS_MAX
@@ -124,7 +124,7 @@ def test_a_task_that_fails_is_a_failed_span(collector: Collector) -> None:
         raise ValueError("broken")
 
     with pytest.raises(ValueError, match="broken"):
-        list(tracing.TracedTask(_ios()["sums"], broken, "headers")(_marked(PARENT)))
+        list(query.TracedTask(_ios()["sums"], broken, "headers")(_marked(PARENT)))
     traces.flush()
     runs = collector.until(lambda spans: any(s.name == "process sums" for s in spans))
     assert [s.status.code for s in runs if s.name == "process sums"] == [2]
@@ -133,17 +133,17 @@ def test_a_task_that_fails_is_a_failed_span(collector: Collector) -> None:
 def test_without_traces_the_query_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(traces.ENDPOINT_VARIABLE, raising=False)
     echo = Echo()
-    assert tracing.traced(_ios()["plain"], echo, tracing.TYPED_COLUMN) == (echo, SINK_SCHEMA)
-    assert {**tracing.marked_options(), **tracing.typed_options()} == {}
+    assert query.traced(_ios()["plain"], echo, query.TYPED_COLUMN) == (echo, SINK_SCHEMA)
+    assert {**query.marked_options(), **query.typed_options()} == {}
     schema = StructType([])
-    assert tracing.with_headers(schema) is schema
+    assert query.with_headers(schema) is schema
 
 
 def test_headers_of_rows_that_have_none_are_null() -> None:
     rows = pa.RecordBatch.from_pydict({"data": [b"x", b"y"]})
-    assert tracing.with_parent(rows, "").column("headers").to_pylist() == [None, None]
+    assert query.with_parent(rows, "").column("headers").to_pylist() == [None, None]
     none = pa.array([None, [], [("other", ["x"])], [("traceparent", [PARENT, "second"])]], HEADERS)
-    assert [one for one in tracing.parents(none) if one] == [PARENT]
+    assert [one for one in query.parents(none) if one] == [PARENT]
 
 
 def span_of(collector: Collector, group: str) -> list[Any]:

@@ -18,8 +18,7 @@ from mesh.model.partition import partitions
 from mesh.model.question import AnswerTask
 from mesh.plan.build import plan
 from mesh.spark import partition_task
-from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import InputPosition, LocalState
+from mesh.spark.instance_io import InputPosition, InstanceIO, LocalState
 from mesh.worker.answering import answer_task
 from mesh.worker.questions import keys_of
 from tests.support.databases import new_database

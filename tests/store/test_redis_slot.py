@@ -9,7 +9,7 @@ import pytest
 
 from mesh.model.cluster import InstanceState
 from mesh.spark import partition_task
-from mesh.spark.shared_query.work import FAILED
+from mesh.spark.shared_query.members import FAILED
 from mesh.store.redis_client import connected
 from tests.support import databases
 from tests.support.databases import PASSWORD, new_database

@@ -19,7 +19,7 @@ import pytest
 import sqlalchemy as sa
 
 from mesh.spark import partition_task
-from mesh.spark.local_state import InputPosition
+from mesh.spark.instance_io import InputPosition
 from mesh.spark.store_output import StoreOutput
 from mesh.store import writer
 from mesh.store.engine import engine_of

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from mesh.model.cluster import InstanceState
 from mesh.spark import partition_task
-from mesh.spark.shared_query.work import FAILED
+from mesh.spark.shared_query.members import FAILED
 from mesh.store.engine import engine_of
 from tests.support.databases import PASSWORD, DatabaseServer, TestDatabase, new_database
 from tests.support.shared_query import Hand, Instances, admitted

@@ -11,8 +11,7 @@ import pyarrow as pa
 from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.spark import partition_task
-from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import InputPosition
+from mesh.spark.instance_io import InputPosition, InstanceIO
 from tools.conformance.script import StepCall
 from tools.conformance.spark_rows import marked_rows
 

@@ -21,8 +21,8 @@ from mesh.spark.instance_io import InstanceIO
 from mesh.spark.shared_query import members
 from mesh.spark.shared_query.at_work import AtWork
 from mesh.spark.shared_query.instance import SharedInstance
+from mesh.spark.shared_query.members import ADMITTED
 from mesh.spark.shared_query.serving import Serving
-from mesh.spark.shared_query.work import ADMITTED
 from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.protocol import connection, frames
 from pyspark_nats.protocol.connection import Connection
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from mesh.clock import Clock
     from mesh.jetstream.server import NatsServer
     from mesh.model.app import AppSpec
-    from mesh.spark.shared_query.members import Member
-    from mesh.spark.shared_query.work import Outcome
+    from mesh.spark.shared_query.members import Member, Outcome
     from mesh.spark.task_states import TaskStore
 
 #: Time in which messages reach those that follow their stream, if these are there, seconds.

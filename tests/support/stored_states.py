@@ -14,7 +14,7 @@ from mesh.operators.executor import Executor, InputRun
 from mesh.operators.failures import FAILED
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.build import plan
-from mesh.spark.local_state import InputPosition, LocalState
+from mesh.spark.instance_io import InputPosition, LocalState
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,7 @@ from mesh.model.question import AnswerTask
 from mesh.model.stored import Backend
 from mesh.plan.build import plan
 from mesh.spark import partition_task
-from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import InputPosition, LocalState
+from mesh.spark.instance_io import InputPosition, InstanceIO, LocalState
 from mesh.worker.answering import answer_task
 from tests.support.databases import PASSWORD, USER
 from tools.conformance.script import StepCall

@@ -21,7 +21,7 @@ from mesh.jetstream.server import free_port
 from mesh.model.cluster import StatisticsLevel
 from mesh.operators.base import State
 from mesh.settings import WorkerSettings
-from mesh.spark.local_state import LocalState
+from mesh.spark.instance_io import LocalState
 from mesh.worker.metrics import Placed, WorkerValues, element_of, exposition, serving, state_sizes
 from tests.support.agents import looking
 

@@ -44,11 +44,13 @@ from mesh.spark.dedicated_query.query import stateless_rows
 from mesh.spark.instance_io import (
     POSITIONS_PER_MESSAGE,
     SINK_SCHEMA,
+    InputPosition,
     InstanceIO,
+    LocalState,
+    Manifest,
     js_stream_of,
     typed_schema,
 )
-from mesh.spark.local_state import InputPosition, LocalState, Manifest
 from mesh.spark.routes import routes
 from mesh.spark.sink_rows import POSITION_COLUMN, TIME_COLUMN
 from mesh.testing.conformance import direct

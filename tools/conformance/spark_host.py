@@ -31,8 +31,7 @@ from mesh.operators.on_demand import answer, stores_of
 from mesh.plan.bind import bind_on_demand
 from mesh.plan.bind.apps import bind_group
 from mesh.plan.bound import AnswerOutput
-from mesh.spark.instance_io import InstanceIO
-from mesh.spark.local_state import InputPosition
+from mesh.spark.instance_io import InputPosition, InstanceIO
 from mesh.spark.partition_task import PartitionRun, PartitionTask
 from mesh.spark.sink_rows import SINK_FIELDS, for_sink
 from mesh.spark.stateless_task import SourceEvents, compiled_routes

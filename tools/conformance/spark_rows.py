@@ -13,8 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, SupportsTriggerAvailableNow
 
-from mesh.spark.instance_io import METADATA
-from mesh.spark.local_state import InputPosition
+from mesh.spark.instance_io import METADATA, InputPosition
 from mesh.spark.sink_rows import ARROW_TYPE, JSON_TYPE, TIME_COLUMN
 from pyspark_nats import encode
 from pyspark_nats.arrow import ipc_stream

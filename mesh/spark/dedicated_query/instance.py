@@ -23,11 +23,11 @@ from mesh.control import instance_lifecycle as events
 from mesh.control.instance_lifecycle import InstanceLifecycle, Phase
 from mesh.spark import drain, instance_metrics, snapshot_migration
 from mesh.spark.dedicated_query import observing, query
+from mesh.spark.drain import check_input, start_offsets, with_newest
+from mesh.spark.instance_io import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.instance_metrics import InstanceMetrics, is_nats_timeout, is_replaced, reason_of
-from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.part_states import mirror, restore_parts, state_of, write_wakeups
 from mesh.spark.shared_query import members, pacing
-from mesh.spark.start_offsets import check_input, start_offsets, with_newest
 from mesh.spark.task_states import RemoteState, TaskStates
 from mesh.telemetry.logs import fields
 

@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.accumulators import AccumulatorParam
 
 from mesh.clock import SystemClock
-from mesh.spark import latency, sink_rows
+from mesh.spark import instance_metrics, sink_rows
 from pyspark_nats.arrow import kernels
 from pyspark_nats.source.rows import MESSAGE
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
 
     from mesh.spark.instance_io import InstanceIO
-    from mesh.spark.latency import Sample
+    from mesh.spark.instance_metrics import Sample
 
 #: Spark's local property of a task with the number of its batch.
 _BATCH: Final = "streaming.sql.batchId"
@@ -94,7 +94,7 @@ class SampledTask:
         def seen() -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 times = _times(batch)
-                samples.append(latency.sample(times))
+                samples.append(instance_metrics.sample(times))
                 if run is None:
                     counts.events_in += len(times)
                     counts.messages += count_messages(batch.column("_sequence").to_numpy())
@@ -144,7 +144,7 @@ def take_counts(
     began_ms = {number: ms for number, ms, *_ in taken}
     ended = [one for one in taken if one[0] <= last]
     counts = Counts(*map(sum, zip(*(astuple(one) for *_, one in ended), strict=True)))
-    return counts, latency.count(
+    return counts, instance_metrics.count(
         (batch_samples, [end_ms if number == last else began_ms.get(number + 1, end_ms)])
         for number, _, batch_samples, _ in ended
     )

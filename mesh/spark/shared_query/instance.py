@@ -30,9 +30,9 @@ from mesh.spark.instance_metrics import (
     is_replaced,
     message_of,
 )
-from mesh.spark.shared_query import members, pacing, work
+from mesh.spark.shared_query import members, pacing
 from mesh.spark.shared_query.instance_snapshots import InstanceSnapshots
-from mesh.spark.shared_query.work import UNANSWERED
+from mesh.spark.shared_query.members import UNANSWERED
 from mesh.telemetry.logs import fields
 from pyspark_nats.errors import UnavailableError
 
@@ -43,9 +43,8 @@ if TYPE_CHECKING:
     from mesh.control.instance_lifecycle import Event, Instruction
     from mesh.model.cluster import InstanceStatus
     from mesh.spark.instance_context import InstanceContext
-    from mesh.spark.shared_query.members import Member, Offsets
+    from mesh.spark.shared_query.members import Member, Offsets, Outcome
     from mesh.spark.shared_query.query import SharedQuery
-    from mesh.spark.shared_query.work import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -134,15 +133,15 @@ class SharedInstance:
             if outcome.generation != self._generation:
                 return
             match outcome.kind:
-                case work.ADMITTED:
+                case members.ADMITTED:
                     assert outcome.ends is not None
                     self._note_read(outcome)
                     if self._snapshots.admitted(outcome.part, outcome.ends):
                         self._take(events.Up())
-                case work.REMOVED:
+                case members.REMOVED:
                     self._member = None
                     self._take(events.Left())
-                case work.FAILED:
+                case members.FAILED:
                     self._member = None
                     reason = str(outcome.failure)
                     waited = reason.startswith(UNANSWERED) or UnavailableError.code in reason

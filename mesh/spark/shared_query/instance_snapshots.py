@@ -10,10 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mesh.spark import drain, snapshot_migration
-from mesh.spark.local_state import InputPosition, LocalState, Manifest, newest_of
+from mesh.spark.drain import check_input, start_offsets, with_newest
+from mesh.spark.instance_io import InputPosition, LocalState, Manifest, newest_of
 from mesh.spark.part_states import PARTS_AT_ONCE, mirror, restore_parts, state_of
 from mesh.spark.shared_query import members
-from mesh.spark.start_offsets import check_input, start_offsets, with_newest
 from mesh.spark.task_states import RemoteState, TaskStates
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from mesh.model import names
 from mesh.spark.shared_query import pacing
 from mesh.spark.shared_query.due_queue import DueQueue
+from mesh.spark.shared_query.members import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, WorkItem
 from mesh.spark.shared_query.part_position import PartPosition, even_ends
-from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, WorkItem
 from pyspark_nats.errors import ConnectorError, RefusedError, UnavailableError
 from pyspark_nats.protocol.connection import Connection, DisconnectedError
 from pyspark_nats.protocol.subscriptions import MessageListener, wait_any

@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from mesh.spark.session import UNLOGGED, socket_directory
 from mesh.spark.shared_query import members
 from mesh.spark.shared_query.keep_alive import KeepAlive, interpreted, keep_alive_rows
+from mesh.spark.shared_query.members import FAILED, REMOVED, Outcome
 from mesh.spark.shared_query.slot_network import Address, Admit, LocalListener, Remove, TlsListener
 from mesh.spark.shared_query.slots import SlotLink, Slots, distribute
-from mesh.spark.shared_query.work import FAILED, REMOVED, Outcome
 from mesh.telemetry.logs import fields
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol.connection_options import connection_options

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mesh.model.cluster import ElementCounts
 from mesh.model.histogram import Histogram
-from mesh.spark import latency, producers, stateless_task
+from mesh.spark import instance_metrics, producers, stateless_task
 from mesh.spark.shared_query import pacing, task
 from mesh.spark.shared_query.background import LARGE_RUN, LARGE_RUN_BYTES, BackgroundPublisher
 from mesh.spark.shared_query.due_queue import DueQueue
+from mesh.spark.shared_query.members import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Outcome
 from mesh.spark.shared_query.planner import RoundPlanner
-from mesh.spark.shared_query.work import ADMITTED, FAILED, REMOVED, UNANSWERED, WORK, Outcome
 from pyspark_nats.errors import UnavailableError
 from pyspark_nats.protocol import connection
 from pyspark_nats.sink import publish, resting
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 
     from mesh.spark.instance_io import InstanceIO
     from mesh.spark.shared_query.at_work import AtWork, RemoteActivity
-    from mesh.spark.shared_query.members import InputPartition, Member, Offsets
+    from mesh.spark.shared_query.members import InputPartition, Member, Offsets, WorkItem
     from mesh.spark.shared_query.part_position import PartPosition
     from mesh.spark.shared_query.task import LiveState, PartRun
-    from mesh.spark.shared_query.work import WorkItem
     from pyspark_nats.protocol.connection_options import ConnectionOptions
     from pyspark_nats.sink.publish import RowPublisher
 
@@ -162,7 +161,7 @@ class _Served:
             self.runs,
             self.took_ms,
             self.batches.counts,
-            *latency.count(self.times),
+            *instance_metrics.count(self.times),
             self.elements.take(self.member.io, self.part.key, self.live),
         )
         self.reported_seen = self.place.seen if self.place is not None else 0

@@ -28,8 +28,8 @@ from mesh.telemetry import traces
 from pyspark_nats.protocol.connection import close_shared
 
 if TYPE_CHECKING:
+    from mesh.spark.shared_query.members import Outcome
     from mesh.spark.shared_query.slot_network import Command, Report, Secret
-    from mesh.spark.shared_query.work import Outcome
     from pyspark_nats.protocol.connection_options import ConnectionOptions
 
 #: Longest wait for messages and commands, seconds.

@@ -28,8 +28,7 @@ from mesh.clock import SystemClock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mesh.spark.shared_query.members import Member
-    from mesh.spark.shared_query.work import Outcome
+    from mesh.spark.shared_query.members import Member, Outcome
 
 
 #: Time limit for a handshake, and without progress of a transfer, seconds.

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mesh.spark.shared_query.at_work import SlotWork
-    from mesh.spark.shared_query.members import Member
+    from mesh.spark.shared_query.members import Member, Outcome
     from mesh.spark.shared_query.slot_network import Command, SessionLink, SlotListener
-    from mesh.spark.shared_query.work import Outcome
 
 log = logging.getLogger(__name__)
 

@@ -39,11 +39,10 @@ from pyspark_nats.source.typed_rows import Typed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from mesh.spark.local_state import InputPosition
+    from mesh.spark.instance_io import InputPosition
     from mesh.spark.partition_task import LivePartition, Rows
     from mesh.spark.shared_query.background import BackgroundPublisher
-    from mesh.spark.shared_query.members import InputPartition, Member
-    from mesh.spark.shared_query.work import WorkItem
+    from mesh.spark.shared_query.members import InputPartition, Member, WorkItem
     from mesh.telemetry.traces import Trace
     from pyspark_nats.protocol.connection_options import ConnectionOptions
     from pyspark_nats.source.messages import Messages

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from mesh.errors import MeshError
 from mesh.plan.build import plan
 from mesh.spark import partition_task
+from mesh.spark.live_partition import IdleTime
 from mesh.spark.partition_task import MESSAGE, RANGE_END, RANGE_START
-from mesh.spark.stream_clock import IdleTime
 from pyspark_nats.source.rows import MARKED
 from tests.support.examples import examples
 from tests.support.host_batches import APP, Batches
