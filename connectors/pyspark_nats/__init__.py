@@ -15,7 +15,7 @@ from pyspark_nats.version import VERSION
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pyspark_nats.streams import create_stream
+    from pyspark_nats.data_source import create_stream
 
 __all__ = ["DefaultSource", "create_stream", "register"]
 
@@ -29,7 +29,7 @@ def register(spark: SparkSession) -> None:
 
 def __getattr__(name: str) -> Any:
     if name == "create_stream":
-        from pyspark_nats.streams import create_stream
+        from pyspark_nats.data_source import create_stream
 
         return create_stream
     if name != "DefaultSource":

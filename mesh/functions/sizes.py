@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from mesh.functions.objects import ValueSet
 from mesh.functions.vectors import Vector
 from mesh.model.types import AttributeType
-from pyspark_nats.decode.limits import USUAL
+from pyspark_nats.decode.result import USUAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

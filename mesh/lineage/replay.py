@@ -33,7 +33,7 @@ from mesh.spark.instance_io import LocalState, Manifest, decoder_of
 from mesh.spark.live_partition import IdleTime, LivePartition, StreamClock, executor_of
 from mesh.spark.sink_rows import ARROW_TYPE, POSITION_COLUMN
 from pyspark_nats import decode
-from pyspark_nats.decode.limits import USUAL
+from pyspark_nats.decode.result import USUAL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

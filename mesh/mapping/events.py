@@ -17,8 +17,7 @@ from mesh.functions.exact_json import is_exact, read_exact
 from mesh.mapping.outside import value_for
 from mesh.mapping.texts import may_be_changed, typed
 from pyspark_nats.decode import rules
-from pyspark_nats.decode.limits import USUAL
-from pyspark_nats.decode.result import DecodedPart, DecodeResult, assembled, part, without
+from pyspark_nats.decode.result import USUAL, DecodedPart, DecodeResult, assembled, part, without
 from pyspark_nats.decode.values import WrongValueError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from mesh.model.values import EventValues
     from pyspark_nats.decode.columns import Conversion
-    from pyspark_nats.decode.limits import MessageLimits
+    from pyspark_nats.decode.result import MessageLimits
 
     #: The events of a payload by attribute, or the reason why one can't be read.
     Parsed = list[EventValues | str]

@@ -21,8 +21,7 @@ from mesh.mapping.events import JsonEvents, merged, of_values, replaced, without
 from mesh.mapping.texts import large
 from pyspark_nats.arrow import ArrowArray, kernels, rows_at
 from pyspark_nats.decode import decode_messages, json_layout, rules
-from pyspark_nats.decode.limits import USUAL
-from pyspark_nats.decode.result import DecodeResult, assembled, part
+from pyspark_nats.decode.result import USUAL, DecodeResult, assembled, part
 from pyspark_nats.decode.rules import events_of_json, events_of_msgpack
 from pyspark_nats.decode.values import shown
 
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from mesh.functions.jsonpaths import Path
     from mesh.mapping.events import Parsed
     from mesh.model.values import EventValues
-    from pyspark_nats.decode.limits import MessageLimits
-    from pyspark_nats.decode.result import DecodedPart
+    from pyspark_nats.decode.result import DecodedPart, MessageLimits
 
 _EVENT: Final = "event"
 #: From it on the strict reader rounds whole numbers.

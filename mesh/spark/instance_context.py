@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mesh.control.retries import Retries
 from mesh.spark.repeated_failures import RepeatedFailures, TriedInstance
-from pyspark_nats.decode.limits import USUAL, MessageLimits
+from pyspark_nats.decode.result import USUAL, MessageLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

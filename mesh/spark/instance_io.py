@@ -30,7 +30,7 @@ from mesh.model.types import AttributeType
 from mesh.model.values import JsonObject
 from mesh.operators.base import State
 from pyspark_nats.decode import decode_messages
-from pyspark_nats.decode.limits import EVENTS_CEILING, USUAL, MessageLimits
+from pyspark_nats.decode.result import EVENTS_CEILING, USUAL, MessageLimits
 from pyspark_nats.source.ranges import Blocks
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from mesh.spark.task_states import RemoteState, TaskStates
 from mesh.store.sources import shard
 from pyspark_nats import decode
 from pyspark_nats.arrow import FEW, kernels
-from pyspark_nats.decode.limits import USUAL, MessageLimits
+from pyspark_nats.decode.result import USUAL, MessageLimits
 from pyspark_nats.few_rows import as_batch
 from pyspark_nats.gc_freeze import freeze_imported
 from pyspark_nats.source.rows import MessageRows

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mesh.processes.bounded_process import Process
     from mesh.spark.shared_query.members import Offsets
-    from pyspark_nats.decode.limits import MessageLimits
+    from pyspark_nats.decode.result import MessageLimits
 
     class Part(Protocol):
         """Trial runs of a part."""

@@ -52,7 +52,7 @@ from mesh.worker.protocol import (
     from_line,
 )
 from mesh.worker.ticker import Ticker
-from pyspark_nats.decode.limits import MessageLimits
+from pyspark_nats.decode.result import MessageLimits
 from pyspark_nats.protocol.connection_options import connection_options
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from pyspark_nats import decode
 from pyspark_nats.arrow import arrow, ipc_stream, kernels
 from pyspark_nats.decode import rules
-from pyspark_nats.decode.limits import ERRORS_MAX, REASON_MAX
+from pyspark_nats.decode.result import ERRORS_MAX, REASON_MAX
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import messages, rows

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_nats.decode import decode_messages
-from pyspark_nats.decode.limits import USUAL, MessageLimits
+from pyspark_nats.decode.result import USUAL, MessageLimits
 from pyspark_nats.few_rows import as_batch
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import DisconnectedError

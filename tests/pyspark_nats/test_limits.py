@@ -14,7 +14,7 @@ import pytest
 
 from pyspark_nats import decode
 from pyspark_nats.decode import json_messages, payloads
-from pyspark_nats.decode.limits import ERRORS_MAX, EVENTS_CEILING, REASON_MAX
+from pyspark_nats.decode.result import ERRORS_MAX, EVENTS_CEILING, REASON_MAX
 from tests.support.hostile_messages import ARROW, JSON, MSGPACK, SMALL, column, stream
 
 SCHEMA = pa.schema([("id", pa.int64())])

@@ -24,8 +24,8 @@ from pyspark_nats.sink import (
     sink_options,
     writer,
 )
-from pyspark_nats.sink.batch_digest import BatchDigest
 from pyspark_nats.sink.markers import Origin
+from pyspark_nats.sink.producer_state import BatchDigest
 from tests.support.broker import connect
 from tests.support.examples import examples
 

@@ -18,7 +18,7 @@ from mesh.spark import repeated_failures, stateless_task, trial
 from mesh.spark.instance_io import InstanceIO, RefusedMessage
 from mesh.spark.partition_task import PartitionRun
 from mesh.spark.repeated_failures import RepeatedFailures, Trial, search
-from pyspark_nats.decode.limits import USUAL
+from pyspark_nats.decode.result import USUAL
 from pyspark_nats.protocol import connection
 from tests.support.shared_query import begun
 

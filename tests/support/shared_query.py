@@ -23,7 +23,7 @@ from mesh.spark.shared_query.at_work import AtWork
 from mesh.spark.shared_query.instance import SharedInstance
 from mesh.spark.shared_query.members import ADMITTED
 from mesh.spark.shared_query.serving import Serving
-from pyspark_nats.decode.limits import USUAL, MessageLimits
+from pyspark_nats.decode.result import USUAL, MessageLimits
 from pyspark_nats.protocol import connection, frames
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options

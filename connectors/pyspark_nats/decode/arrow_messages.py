@@ -22,14 +22,12 @@ import pyarrow as pa
 from pyspark_nats.arrow import arrow, kernels
 from pyspark_nats.decode import columns
 from pyspark_nats.decode.arrow_sizes import converted_bytes, decompressed_bytes, is_bounded, is_list
-from pyspark_nats.decode.limits import row_bytes, width
-from pyspark_nats.decode.result import DecodedPart
+from pyspark_nats.decode.result import DecodedPart, row_bytes, width
 from pyspark_nats.decode.values import WrongValueError, article, reader_of, type_name
 
 if TYPE_CHECKING:
     from pyspark_nats.arrow import Array, DataType
-    from pyspark_nats.decode.limits import MessageLimits
-    from pyspark_nats.decode.result import Ints, Unreadable
+    from pyspark_nats.decode.result import Ints, MessageLimits, Unreadable
 
 
 #: Payload column of Arrow messages with the events' own times, ms since 1970.

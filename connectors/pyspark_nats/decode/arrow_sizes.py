@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.arrow import kernels
-from pyspark_nats.decode.limits import width
+from pyspark_nats.decode.result import width
 
 if TYPE_CHECKING:
     from pyspark_nats.arrow import Array, DataType

@@ -13,15 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.arrow import kernels, rows_at
-from pyspark_nats.decode.limits import ERRORS_MAX
-from pyspark_nats.decode.result import bounded
+from pyspark_nats.decode.result import ERRORS_MAX, bounded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark_nats.arrow import Array
-    from pyspark_nats.decode.limits import MessageLimits
-    from pyspark_nats.decode.result import DecodeResult, Ints, Unreadable
+    from pyspark_nats.decode.result import DecodeResult, Ints, MessageLimits, Unreadable
 
 
 def with_event_times(

@@ -23,15 +23,13 @@ import pyarrow.json as pj
 
 from pyspark_nats.arrow import arrow, concat_batches, kernels
 from pyspark_nats.decode import columns, json_layout, rules
-from pyspark_nats.decode.limits import row_bytes
-from pyspark_nats.decode.result import part
+from pyspark_nats.decode.result import part, row_bytes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyspark_nats.arrow import Array, DataType
-    from pyspark_nats.decode.limits import MessageLimits
-    from pyspark_nats.decode.result import DecodedPart, Ints, Unreadable
+    from pyspark_nats.decode.result import DecodedPart, Ints, MessageLimits, Unreadable
 
     Flags = npt.NDArray[np.bool_]
 

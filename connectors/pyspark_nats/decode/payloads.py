@@ -21,10 +21,9 @@ from pyspark_nats.decode import plans, rules
 from pyspark_nats.decode.arrow_messages import EVENT_TIME as EVENT_TIME
 from pyspark_nats.decode.arrow_messages import decode_arrow
 from pyspark_nats.decode.json_messages import decode_json
-from pyspark_nats.decode.limits import USUAL
-from pyspark_nats.decode.limits import MessageLimits as MessageLimits
+from pyspark_nats.decode.result import USUAL, assembled
 from pyspark_nats.decode.result import DecodeResult as DecodeResult
-from pyspark_nats.decode.result import assembled
+from pyspark_nats.decode.result import MessageLimits as MessageLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

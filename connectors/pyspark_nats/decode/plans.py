@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pyspark_nats.decode.limits import row_bytes
+from pyspark_nats.decode.result import row_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

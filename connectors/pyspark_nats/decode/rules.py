@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from pyspark_nats.arrow import kernels
 from pyspark_nats.decode import columns, plans
-from pyspark_nats.decode.limits import USUAL
-from pyspark_nats.decode.result import part
+from pyspark_nats.decode.result import USUAL, part
 from pyspark_nats.decode.values import WrongValueError, reader_of, shown
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_nats.arrow import Array, DataType
     from pyspark_nats.decode.columns import Conversion
-    from pyspark_nats.decode.limits import MessageLimits
-    from pyspark_nats.decode.result import DecodedPart, Ints, Unreadable
+    from pyspark_nats.decode.result import DecodedPart, Ints, MessageLimits, Unreadable
 
 #: (attribute, rule of its values).
 Rule = tuple[str, "Callable[[Any], Any]"]

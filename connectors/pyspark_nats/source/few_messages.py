@@ -21,8 +21,7 @@ from pyspark_nats.protocol.header_columns import few_header_values
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_nats.decode.limits import MessageLimits
-    from pyspark_nats.decode.result import Ints
+    from pyspark_nats.decode.result import Ints, MessageLimits
     from pyspark_nats.source.messages import Messages
 
 

@@ -13,9 +13,9 @@ from pyspark_nats.source import offsets, ranges
 
 if TYPE_CHECKING:
     from pyspark_nats.protocol.connection import Connection
+    from pyspark_nats.source.batches import ReportAddress
     from pyspark_nats.source.ranges import StreamRange
     from pyspark_nats.source.source_options import SourceOptions
-    from pyspark_nats.source.task_reports import ReportAddress
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from pyspark.sql.streaming.datasource import (
 
 from pyspark_nats.protocol.connection import Connection, shared
 from pyspark_nats.source import batches, offsets, planning
+from pyspark_nats.source.batches import Inbox
 from pyspark_nats.source.planning import NatsPartition
-from pyspark_nats.source.task_reports import Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pyspark_nats.arrow import Array
-    from pyspark_nats.decode.limits import MessageLimits
-    from pyspark_nats.decode.result import DecodeResult
+    from pyspark_nats.decode.result import DecodeResult, MessageLimits
     from pyspark_nats.source.messages import Messages
     from pyspark_nats.source.ranges import StreamRange
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark_nats.decode.limits import EVENTS_CEILING, USUAL, MessageLimits
+from pyspark_nats.decode.result import EVENTS_CEILING, USUAL, MessageLimits
 from pyspark_nats.errors import OptionError
 from pyspark_nats.options import OptionReader, nearest, parsed
 from pyspark_nats.protocol import connection_options

@@ -19,8 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pyspark_nats import decode, sql_types
 from pyspark_nats.arrow import constant, kernels, rows_at
-from pyspark_nats.decode.limits import USUAL, MessageLimits
-from pyspark_nats.decode.result import without
+from pyspark_nats.decode.result import USUAL, MessageLimits, without
 from pyspark_nats.errors import CorruptError, OptionError, SchemaError
 from pyspark_nats.protocol.header_columns import header_values
 from pyspark_nats.source import rows

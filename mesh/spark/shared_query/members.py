@@ -20,7 +20,7 @@ from pyspark.sql.types import NullType, StructField, StructType
 from mesh.model import names
 from mesh.spark.instance_io import BatchLimits, InstanceIO, source_options, typed_schema
 from mesh.spark.shared_query import pacing
-from pyspark_nats.decode.limits import USUAL, MessageLimits
+from pyspark_nats.decode.result import USUAL, MessageLimits
 from pyspark_nats.sink.sink_options import SinkOptions, sink_options
 from pyspark_nats.source import batches, rows
 from pyspark_nats.source.source_options import SourceOptions

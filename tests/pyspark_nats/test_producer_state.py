@@ -16,8 +16,8 @@ from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import DivergedError, OrderError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import marker_cache, messages_out, publish, sink_options
-from pyspark_nats.sink.batch_digest import BatchDigest
 from pyspark_nats.sink.markers import Origin
+from pyspark_nats.sink.producer_state import BatchDigest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
