@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import re2  # type: ignore[import-untyped]  # has no stubs
 
-from mesh.functions.sizes import check
+from mesh.functions.vectors import check
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -45,8 +45,9 @@ from mesh.errors import MeshError, Position
 from mesh.functions.engine import cast_number
 from mesh.functions.objects import ValueSet, from_python, python_value
 from mesh.functions.script_switch import SWITCH
-from mesh.functions.sizes import SIZED, Room
 from mesh.functions.vectors import (
+    SIZED,
+    Room,
     Vector,
     dtype_of,
     fail_rows,

@@ -27,8 +27,20 @@ from mesh.functions.jsonpaths import PathNotFoundError, parse
 from mesh.functions.kernels import convert
 from mesh.functions.objects import java_class, object_text
 from mesh.functions.patterns import compiled, replaced, split
-from mesh.functions.sizes import check, excess, joined, summed, text_sizes, without
-from mesh.functions.vectors import Function, Rows, Vector, each_row, fail_rows, python_values
+from mesh.functions.vectors import (
+    Function,
+    Rows,
+    Vector,
+    check,
+    each_row,
+    excess,
+    fail_rows,
+    joined,
+    python_values,
+    summed,
+    text_sizes,
+    without,
+)
 from mesh.model.types import AttributeType
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from mesh.files import scratch
 from mesh.processes import java
-from mesh.spark import class_archive, cluster, daemon
+from mesh.spark import class_archive, cluster, daemon_ahead
 from mesh.spark.daemon import FUNCTIONS_VARIABLE
 from pyspark_nats import tuning
 
@@ -165,7 +165,7 @@ def daemon_ahead_of(directory: Path) -> Callable[[], None]:
     Returns:
         Starts it, on the main thread; ``start`` may be called before.
     """
-    listening = daemon.listen(socket_directory(directory) / "daemon")
+    listening = daemon_ahead.listen(socket_directory(directory) / "daemon")
     command = [sys.executable, "-m", CONF["spark.python.daemon.module"]]
     # What Spark sets, as far as it is read during imports.
     environment = {
@@ -173,7 +173,7 @@ def daemon_ahead_of(directory: Path) -> Callable[[], None]:
         "OMP_NUM_THREADS": "1",
         "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"),
     }
-    return partial(daemon.start, command, listening, environment)
+    return partial(daemon_ahead.start, command, listening, environment)
 
 
 def _prepare_driver(settings: SparkSettings, directory: Path) -> None:

@@ -41,7 +41,7 @@ _PLANNER = """
 import sys
 from pyspark_nats.protocol import connection_options
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.source import task_reports
+from pyspark_nats.source import batches
 
 options = connection_options.connection_options({"servers": sys.argv[1]})
 inbox = batches.Inbox(options)

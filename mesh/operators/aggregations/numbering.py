@@ -5,6 +5,7 @@ Native loops of aggregations: the cell of each event, and values added to cells.
 A cell is the values of one (arrival bucket, event bucket, group); cells are numbered from 0 in the
 order of their first event.
 """
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
 

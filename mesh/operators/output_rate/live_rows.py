@@ -7,6 +7,7 @@ Native lists of the rows that snapshots of the output show: see ``live_rows``.
 
 Events are nodes of lists, one list for each partition instance, in order of arrival.
 """
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -18,9 +18,16 @@ import pyarrow as pa
 from mesh.errors import MeshError
 from mesh.functions.mathematics import RADIANS
 from mesh.functions.objects import from_binary, object_text
-from mesh.functions.sizes import BATCH_BYTES_MAX, Room, row_sizes, size_of
 from mesh.functions.strings import TOKENIZERS
-from mesh.functions.vectors import from_values, object_values, python_values
+from mesh.functions.vectors import (
+    BATCH_BYTES_MAX,
+    Room,
+    from_values,
+    object_values,
+    python_values,
+    row_sizes,
+    size_of,
+)
 from mesh.model.types import AttributeType
 from mesh.operators.base import RESET, no_rows, with_timer_path
 from mesh.operators.event_functions import EVENT_FUNCTIONS, EventFunction
@@ -42,7 +49,7 @@ if TYPE_CHECKING:
 
     #: Columns of a query's input by the names that failures report them under.
     Named = Mapping[str, Column]
-    _Function = "StreamFunctionHandler | EventFunction"
+    _Function: TypeAlias = "StreamFunctionHandler | EventFunction"
 
 
 @dataclass(slots=True)

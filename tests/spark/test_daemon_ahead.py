@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from mesh.spark import daemon
+from mesh.spark import daemon_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 TAKES = """
 import json, os, sys
 from mesh.spark import daemon_ahead
-daemon.take(int(sys.argv[2]))
+daemon_ahead.take(int(sys.argv[2]))
 print(json.dumps([os.getpid(), sys.argv[1:], os.environ["COLOUR"], sys.path[-1]]), flush=True)
 sys.stdin.read()
 """
 #: What Spark starts.
 ASKS = """
 from mesh.spark import daemon_ahead
-daemon.hand_over()
+daemon_ahead.hand_over()
 print('"imports for itself"', flush=True)
 input()
 """
@@ -38,8 +38,8 @@ STARTS = f"""
 import pathlib, sys
 import psutil
 from mesh.spark import daemon_ahead
-listening = daemon.listen(pathlib.Path(sys.argv[1]))
-daemon.start([sys.executable, "-c", {TAKES!r}], listening, {{"COLOUR": "grey"}})
+listening = daemon_ahead.listen(pathlib.Path(sys.argv[1]))
+daemon_ahead.start([sys.executable, "-c", {TAKES!r}], listening, {{"COLOUR": "grey"}})
 print(psutil.Process().children()[0].pid, flush=True)
 input()
 """
@@ -51,7 +51,7 @@ def _asking(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Any]]:
     """The program that Spark has started, and the line it reads from it."""
     command = [sys.executable, "-c", ASKS, "pyspark.worker"]
     environment = os.environ | {
-        daemon.VARIABLE: str(path),
+        daemon_ahead.VARIABLE: str(path),
         "COLOUR": "blue",
         "PYTHONPATH": "/added",
     }
