@@ -295,7 +295,7 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
         _OF_OTHERS
     ),
     ("docs/stores.md", "create table orders"): By(
-        "tests/store/test_conversions.py::test_postgresql_is_as_the_table_says"
+        "tests/store/test_column_conversions.py::test_postgresql_is_as_the_table_says"
     ),
     ("docs/stores.md", "from Orders join Totals"): Around(
         f"@App:name('A') {_TRADES} {_ORDERS} {_TOTALS} {{}}"
