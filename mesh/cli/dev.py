@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from mesh.cli.apps import deploy_and_wait, describe_deploy
-from mesh.cli.options import (
-    CommandClient,
-    ConfigOption,
-    filled,
-)
+from mesh.cli.options import CommandClient, ConfigOption, filled
 from mesh.cli.output import show_error
 from mesh.errors import MeshError, all_errors
 from mesh.processes.progress import working

@@ -20,13 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 
 import mesh
 from mesh.dashboard import shown
-from mesh.dashboard.guard import (
-    cookie_of,
-    identity_of,
-    require,
-    require_anywhere,
-    session_of,
-)
+from mesh.dashboard.guard import cookie_of, identity_of, require, require_anywhere, session_of
 from mesh.dashboard.shown import WORDS, badge_kind
 from mesh.errors import MeshError, text_lines
 from mesh.http.bounds import Bound

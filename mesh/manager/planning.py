@@ -29,13 +29,7 @@ from mesh.plan.changes import changes_between
 from mesh.plan.connectors import needs_types, with_types
 from mesh.plan.edits import Edit, edit_app, obstacles
 from mesh.plan.explain import changes_to_values, to_values
-from mesh.plan.fork import (
-    StateFit,
-    fork_app,
-    promoted_text,
-    promotion_states,
-    state_fit,
-)
+from mesh.plan.fork import StateFit, fork_app, promoted_text, promotion_states, state_fit
 from mesh.plan.groups import app_name, as_scaled
 from mesh.plan.guarantees import demanded_guarantee
 from mesh.plan.history import fed_groups

@@ -22,11 +22,7 @@ from mesh.model.answers import (
     StoryAnswer,
     TextAnswer,
 )
-from mesh.model.foreign_operations import (
-    OriginalOperations,
-    ScimOperations,
-    SimulationOperations,
-)
+from mesh.model.foreign_operations import OriginalOperations, ScimOperations, SimulationOperations
 from mesh.model.operation import (
     ANY_USER,
     APP_TEXT,

@@ -21,14 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from mesh.connect import registry
 from mesh.connect.spec import Role
 from mesh.errors import MeshError, Position
-from mesh.language.syntax import (
-    AggregationDefinition,
-    Annotation,
-    App,
-    Partition,
-    Query,
-    find,
-)
+from mesh.language.syntax import AggregationDefinition, Annotation, App, Partition, Query, find
 from mesh.model import names
 from mesh.model.app import GroupKind, GroupMode, ScaleBounds, Strategy
 from mesh.plan.aggregation_tables import dividing_attribute, joins_with

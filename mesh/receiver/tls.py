@@ -135,11 +135,7 @@ def _trusted_of(path: str, password: str) -> bytes:
 
 def _identity_of(path: str, password: str) -> Pems:
     """The key and the certificates of a PKCS#12 store; its authorities are trusted."""
-    from cryptography.hazmat.primitives.serialization import (
-        Encoding,
-        NoEncryption,
-        PrivateFormat,
-    )
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     store = _store(path, password)
     others = b"".join(one.certificate.public_bytes(Encoding.PEM) for one in store.additional_certs)

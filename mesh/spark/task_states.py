@@ -24,13 +24,7 @@ import orjson
 
 from mesh.errors import MeshError
 from mesh.operators.base import State
-from mesh.spark.instance_io import (
-    InputPosition,
-    Manifest,
-    batch_bytes,
-    read_batch,
-    restored_at,
-)
+from mesh.spark.instance_io import InputPosition, Manifest, batch_bytes, read_batch, restored_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -40,20 +40,8 @@ from mesh.store.copying import merge_rows
 from mesh.store.engine import database_errors, engine_of, overtaken
 from mesh.store.lookups import select
 from mesh.store.reads import keep_reads, load_reads
-from mesh.store.refusals import (
-    drop_refused,
-    is_by_rule,
-    keep_refused,
-    load_refused,
-    refused_rows,
-)
-from mesh.store.schema import (
-    create_tables,
-    marker_table,
-    reads_table,
-    refused_table,
-    sql_table,
-)
+from mesh.store.refusals import drop_refused, is_by_rule, keep_refused, load_refused, refused_rows
+from mesh.store.schema import create_tables, marker_table, reads_table, refused_table, sql_table
 from mesh.store.sql import sa
 from mesh.store.stored_rows import StoredRows as StoredRows
 from mesh.store.stored_rows import after, in_order, keys_of, write_most

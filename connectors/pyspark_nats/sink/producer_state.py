@@ -41,12 +41,7 @@ import numpy as np
 import pyarrow as pa
 
 from pyspark_nats.arrow import concat_batches, kernels
-from pyspark_nats.errors import (
-    DataLossError,
-    DivergedError,
-    OrderError,
-    RefusedError,
-)
+from pyspark_nats.errors import DataLossError, DivergedError, OrderError, RefusedError
 from pyspark_nats.few_rows import as_batch
 from pyspark_nats.sink import messages_out
 from pyspark_nats.sink.markers import BatchRecord, Marker, replaced

@@ -16,14 +16,7 @@ import pyarrow as pa
 
 from mesh.functions.vectors import Vector, dtype_of
 from mesh.model.types import AttributeType
-from mesh.operators.aggregations.numbering import (
-    MAX,
-    MIN,
-    SUM,
-    add_counts,
-    add_values,
-    count_rows,
-)
+from mesh.operators.aggregations.numbering import MAX, MIN, SUM, add_counts, add_values, count_rows
 from mesh.operators.select.hashing import more_rows
 
 if TYPE_CHECKING:

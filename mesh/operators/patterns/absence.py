@@ -14,12 +14,7 @@ from mesh.operators.patterns.lists import (
     schedule,
     wake_at,
 )
-from mesh.operators.patterns.matches import (
-    add_event,
-    emit_match,
-    new_match,
-    next_chunk,
-)
+from mesh.operators.patterns.matches import add_event, emit_match, new_match, next_chunk
 from mesh.operators.patterns.memory_layout import (
     ABSENT,
     ABSENT_LOGICAL,

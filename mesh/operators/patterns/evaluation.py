@@ -24,12 +24,7 @@ from mesh.operators.patterns.matches import (
     REQUEST_PREDICATE,
     UNANSWERED,
 )
-from mesh.operators.patterns.memory_layout import (
-    PREDICATE_REASON,
-    REQUESTS,
-    STREAM,
-    PatternMemory,
-)
+from mesh.operators.patterns.memory_layout import PREDICATE_REASON, REQUESTS, STREAM, PatternMemory
 from mesh.operators.patterns.nfa import EVENT_CLOCK, EVENT_INSTANCE, EVENT_ORDER, EVENT_TIME
 from mesh.plan.bound import EventIsNull, walk
 

@@ -20,12 +20,7 @@ from typing import Final
 from mesh.operators.native import bare, inner
 from mesh.operators.patterns.absence import fire_first
 from mesh.operators.patterns.advancing import advance
-from mesh.operators.patterns.lists import (
-    enter,
-    leave,
-    list_of,
-    schedule,
-)
+from mesh.operators.patterns.lists import enter, leave, list_of, schedule
 from mesh.operators.patterns.match_index import clear_buckets
 from mesh.operators.patterns.memory_layout import (
     ABSENT,

@@ -16,10 +16,7 @@ from mesh.operators.patterns.lists import (
     sort,
 )
 from mesh.operators.patterns.match_index import bucket_of, link, unlink
-from mesh.operators.patterns.matches import (
-    copy_match,
-    new_match,
-)
+from mesh.operators.patterns.matches import copy_match, new_match
 from mesh.operators.patterns.memory_layout import (
     ABSENT,
     ABSENT_LOGICAL,

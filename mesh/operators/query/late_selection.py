@@ -22,12 +22,7 @@ from mesh.model.types import AttributeType
 from mesh.operators.base import CURRENT
 from mesh.operators.expressions import Frame, columns_of, selected_expressions
 from mesh.operators.query.processors import has_state
-from mesh.operators.select.aggregates import (
-    ExtractedAggregate,
-    extract,
-    is_safe,
-    names_aggregate,
-)
+from mesh.operators.select.aggregates import ExtractedAggregate, extract, is_safe, names_aggregate
 from mesh.operators.windows import kind_of
 from mesh.plan.bound import SourceKind, has_aggregate
 

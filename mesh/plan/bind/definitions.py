@@ -6,11 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from mesh.errors import MeshError, Position
-from mesh.functions.catalogue import (
-    CallRefusal,
-    ExtensionRole,
-    find_extension,
-)
+from mesh.functions.catalogue import CallRefusal, ExtensionRole, find_extension
 from mesh.language.syntax import (
     AggregationDefinition,
     EventKind,
@@ -59,11 +55,7 @@ from mesh.plan.scopes import InputScope, NamedSource, Sources, by_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mesh.language.syntax import (
-        Annotation,
-        AttributeDefinition,
-        Definition,
-    )
+    from mesh.language.syntax import Annotation, AttributeDefinition, Definition
     from mesh.plan.bind.names import AppNames
     from mesh.plan.diagnostics import Diagnostics
 

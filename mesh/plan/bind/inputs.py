@@ -18,13 +18,7 @@ from mesh.functions.catalogue import (
     Reason,
     resolve,
 )
-from mesh.language.syntax import (
-    Filter,
-    JoinInput,
-    StreamFunction,
-    StreamInput,
-    WindowHandler,
-)
+from mesh.language.syntax import Filter, JoinInput, StreamFunction, StreamInput, WindowHandler
 from mesh.model.types import Attribute, AttributeType
 from mesh.plan.bind.aggregations import bind_per, bind_within
 from mesh.plan.bind.names import EVENTS, JOINED

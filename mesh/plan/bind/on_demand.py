@@ -12,13 +12,7 @@ from mesh.plan.aggregation_tables import duration_in, duration_of, tables_of
 from mesh.plan.bind.aggregations import bind_per, bind_within
 from mesh.plan.bind.names import AppNames, NamedDefinition
 from mesh.plan.bind.selection import Selection, bind_action, bind_selection
-from mesh.plan.bound import (
-    AnswerOutput,
-    BoundOnDemandQuery,
-    BoundStore,
-    Constant,
-    SourceKind,
-)
+from mesh.plan.bound import AnswerOutput, BoundOnDemandQuery, BoundStore, Constant, SourceKind
 from mesh.plan.diagnostics import Diagnostics, TooManyErrors, nearest, shortened
 from mesh.plan.expressions import bind_condition
 from mesh.plan.scopes import InputScope, NamedSource, Sources, by_name

@@ -18,13 +18,7 @@ from zlib import crc32
 from mesh.clock import SystemClock
 from mesh.connect.access import words
 from mesh.connect.contract import Batch, ShardsChangedError, UnavailableError, library
-from mesh.receiver.types.kafka import (
-    Reports,
-    first_offsets,
-    reason_of,
-    settings,
-    without_repeats,
-)
+from mesh.receiver.types.kafka import Reports, first_offsets, reason_of, settings, without_repeats
 from mesh.receiver.types.threads import in_thread
 
 if TYPE_CHECKING:

@@ -16,12 +16,7 @@ import pyarrow as pa
 
 from mesh.clock import SystemClock
 from mesh.spark import partition_task, sink_rows
-from mesh.spark.partition_task import (
-    PartitionRun,
-    PartitionTask,
-    count_messages,
-    without_skipped,
-)
+from mesh.spark.partition_task import PartitionRun, PartitionTask, count_messages, without_skipped
 from mesh.spark.stateless_task import SourceEvents, StatelessTask
 from mesh.telemetry import traces
 from pyspark_nats.errors import UnavailableError
