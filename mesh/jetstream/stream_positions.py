@@ -124,7 +124,7 @@ async def markers(client: Client, js_stream: str) -> tuple[int, dict[str, str]] 
 async def _advanced(client: Client, js_stream: str, stored: Msg, last: int) -> str:
     """Payload of a marker with the position of the last row that is stored up to ``last``."""
     # Only here: it brings Arrow along.
-    from pyspark_nats.sink import row_tags
+    from pyspark_nats.sink import messages_out
 
     payload = stored.data.decode()
     values = orjson.loads(payload)
@@ -133,10 +133,10 @@ async def _advanced(client: Client, js_stream: str, stored: Msg, last: int) -> s
     _, key, rows, since = batch
     since = since or int((stored.headers or {})["Nats-Sequence"])
     headers = [
-        one.headers.get(row_tags.HEADER)
+        one.headers.get(messages_out.HEADER)
         async for one in channel_reader.read(client, js_stream, since + 1, last)
     ]
-    last_row = row_tags.last_row(bytes.fromhex(key), rows, headers)
+    last_row = messages_out.last_row(bytes.fromhex(key), rows, headers)
     if last_row is not None:
         values["position"] = last_row[1]
     return orjson.dumps(values).decode()
@@ -149,12 +149,12 @@ async def _count(client: Client, js_stream: str, subject: str) -> int:
 
 async def producers(client: Client, js_stream: str) -> dict[str, str]:
     """Names of the producers of a stream, by their hash in the headers of rows."""
-    from pyspark_nats.sink import row_tags
+    from pyspark_nats.sink import messages_out
 
     prefix = f"{names.marker_subject(js_stream)}."
     info = await client.jetstream().stream_info(js_stream, subjects_filter=f"{prefix}>")
     writers = [subject.removeprefix(prefix) for subject in info.state.subjects or {}]
-    return {row_tags.producer_hash(name): name for name in writers}
+    return {messages_out.producer_hash(name): name for name in writers}
 
 
 async def end_producers(

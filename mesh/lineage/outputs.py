@@ -12,7 +12,7 @@ from mesh.lineage.comparing import UNKNOWN, OutputItem, StreamComparison, by_key
 from mesh.lineage.replay import events_of
 from mesh.lineage.why import EDIT, Lineage
 from mesh.model import names
-from pyspark_nats.sink import row_tags
+from pyspark_nats.sink import messages_out
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -147,7 +147,7 @@ async def _lines(
         last = (await client.jetstream().stream_info(js_stream)).state.last_seq
         async for one in channel_reader.read(client, js_stream, 1, last):
             is_marker = one.subject.startswith(prefix)
-            row = row_tags.parse(one.headers.get(row_tags.HEADER))
+            row = messages_out.parse(one.headers.get(messages_out.HEADER))
             producer = producers.get(row.producer, "") if row is not None and not is_marker else ""
             if is_marker or producer != owner:
                 writer = owner or (one.subject.removeprefix(prefix) if is_marker else "")

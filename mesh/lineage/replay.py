@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mesh.model.cluster import AppRecord
     from mesh.model.lineage import Budget
     from mesh.spark.instance_io import InstanceIO
-    from pyspark_nats.sink.row_tags import RowHeader
+    from pyspark_nats.sink.messages_out import RowHeader
 
     Bools = npt.NDArray[np.bool_]
     Longs = npt.NDArray[np.int64]

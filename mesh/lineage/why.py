@@ -43,7 +43,7 @@ from mesh.model.lineage import RUN_COST, Budget, Cause
 from mesh.spark.instance_io import POSITIONS_PER_MESSAGE, InstanceIO, js_stream_of
 from mesh.spark.routes import positioned_routes
 from mesh.spark.stateless_task import StatelessTask
-from pyspark_nats.sink import row_tags
+from pyspark_nats.sink import messages_out
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -182,7 +182,7 @@ class Lineage:
         if not writers:
             return None
         marker = producer = None
-        if (row := row_tags.parse(message.headers.get(row_tags.HEADER))) is not None:
+        if (row := messages_out.parse(message.headers.get(messages_out.HEADER))) is not None:
             producer, last = await self._reader.producer(js_stream, row), row.position
         elif (marker := await self._reader.marker_after(js_stream, message.sequence)) is not None:
             producer = marker.subject.removeprefix(f"{names.marker_subject(js_stream)}.")

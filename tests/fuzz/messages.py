@@ -28,7 +28,7 @@ from pyspark_nats.arrow import arrow, ipc_stream, kernels
 from pyspark_nats.decode import rules
 from pyspark_nats.decode.result import ERRORS_MAX, REASON_MAX
 from pyspark_nats.protocol import frames
-from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.protocol.frames import header_values
 from pyspark_nats.source import messages, rows
 from pyspark_nats.source.typed_rows import METADATA_DDL, Typed
 

@@ -23,7 +23,7 @@ from mesh.settings import ChannelSettings, NatsSettings
 from pyspark_nats.arrow import arrow
 from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol.connection import Connection
-from pyspark_nats.sink import marker_cache, messages_out, publish, row_tags
+from pyspark_nats.sink import marker_cache, messages_out, publish
 from pyspark_nats.sink.sink_options import sink_options
 from tests.support.nats_versions import skip_without_ingest
 
@@ -140,7 +140,7 @@ async def test_rows_tell_their_producer_and_position(nats_server: NatsServer) ->
         found = [
             row
             async for one in channel_reader.read(client, STREAM, 1, 2**40, SUBJECT)
-            if (row := row_tags.parse(one.headers.get(row_tags.HEADER))) is not None
+            if (row := messages_out.parse(one.headers.get(messages_out.HEADER))) is not None
         ]
         assert [row.position for row in found] == list(range(5, 1030))
         assert {known[row.producer] for row in found} == {PRODUCER}

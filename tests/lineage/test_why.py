@@ -27,7 +27,7 @@ from mesh.model.lineage import Budget
 from mesh.operators.executor import ExecutionMode, Executor, InputRun
 from mesh.plan.build import plan
 from mesh.spark.instance_io import InstanceIO
-from pyspark_nats.sink import row_tags
+from pyspark_nats.sink import messages_out
 from tests.support.played import played, playing
 from tools.cases import batch, values
 
@@ -172,7 +172,7 @@ async def test_rows_of_ingest_batches_are_traced(
             last = await have.client.jetstream().get_last_msg(
                 f"mesh-Pair-{stream}", f"mesh.Pair.{stream}"
             )
-            assert row_tags.HEADER in (last.headers or {})
+            assert messages_out.HEADER in (last.headers or {})
             lineage = Lineage(have.client, one.record)
             traced.append(leaves(await lineage.why(stream, last.seq or 0)))
         # The first of its message of several events.

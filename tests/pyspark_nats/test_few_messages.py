@@ -13,7 +13,7 @@ from pyspark_nats.decode.result import USUAL, MessageLimits
 from pyspark_nats.few_rows import as_batch
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import DisconnectedError
-from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.protocol.frames import header_values
 from pyspark_nats.source import messages
 from pyspark_nats.source.few_messages import decode_few
 

@@ -16,7 +16,7 @@ from pyspark_nats.arrow import concat_batches
 from pyspark_nats.encode import payloads
 from pyspark_nats.few_rows import FewRows, as_batch, batches_of
 from pyspark_nats.protocol import frames, publish_frames
-from pyspark_nats.sink import messages_out, row_tags
+from pyspark_nats.sink import messages_out
 from pyspark_nats.source import messages
 from tests.support.both_ways import both
 
@@ -70,7 +70,7 @@ def _atomic(rows: pa.RecordBatch) -> bytes:
 
 
 def _ingested(rows: pa.RecordBatch) -> bytes:
-    tags = row_tags.tags(b"key", 9, rows.num_rows)
+    tags = messages_out.tags(b"key", 9, rows.num_rows)
     octets, ends = publish_frames.ingest_frames(rows, "_INBOX.b", "Row:p ", 9, tags, "T")
     assert [octets[end - 2 : end] for end in ends] == [b"\r\n"] * rows.num_rows
     return octets

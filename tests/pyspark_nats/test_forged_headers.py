@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pyspark_nats.protocol import frames
-from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.protocol.frames import header_values
 from pyspark_nats.sink import messages_out, publish
 from pyspark_nats.sink.sink_options import sink_options
 from pyspark_nats.source import batches, fetch, messages, rows

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pyspark_nats.protocol import frames
-from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.protocol.frames import header_values
 
 
 @pytest.mark.nats

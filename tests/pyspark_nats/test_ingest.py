@@ -16,12 +16,7 @@ from pyspark_nats.errors import (
 )
 from pyspark_nats.protocol import frames
 from pyspark_nats.protocol.connection import Connection, DisconnectedError
-from pyspark_nats.sink import (
-    fencing,
-    ingest,
-    publish,
-    row_tags,
-)
+from pyspark_nats.sink import fencing, ingest, messages_out, publish
 from pyspark_nats.sink.sink_options import sink_options
 from tests.support.broker import connect
 from tests.support.exactly_once import Cutter, numbers
@@ -376,7 +371,7 @@ def test_forged_rows_hide_nothing(broker: Any, writer: Any) -> None:
         stored = broker.call("STREAM.MSG.GET.S", seq=sequence)["message"]
         text = __import__("base64").b64decode(stored.get("hdrs", "")).decode()
         headers += [line for line in text.split("\r\n") if line.startswith("Mesh-Row:")]
-    last = row_tags.parse(headers[-1].removeprefix("Mesh-Row:"))
+    last = messages_out.parse(headers[-1].removeprefix("Mesh-Row:"))
     assert last is not None
     forged = (
         f"{last.producer} {at + 90} {last.number} {last.tag}",

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import connection_options, frames, jetstream
 from pyspark_nats.protocol.connection import Connection, DisconnectedError, Reply
-from pyspark_nats.protocol.header_columns import header_values
-from pyspark_nats.sink import markers, row_tags
+from pyspark_nats.protocol.frames import header_values
+from pyspark_nats.sink import markers, messages_out
 from pyspark_nats.sink.markers import PREFIX, replaced
 from pyspark_nats.sink.target_check import without_sequence
 from pyspark_nats.source.fetch import read_range
@@ -168,8 +168,8 @@ def _advanced(connection: Connection, stream: str, marker: Marker) -> Marker:
     span = StreamRange(stream, batch.since or marker.sequence, info.last, 0, 0)
     rows = batch.rows
     for part in read_range(connection, span, Blocks(), is_loss_error=False):
-        headers = header_values(part.header, row_tags.HEADER).to_pylist()
-        last = row_tags.last_row(batch.key, rows, headers)
+        headers = header_values(part.header, messages_out.HEADER).to_pylist()
+        last = messages_out.last_row(batch.key, rows, headers)
         if last is not None:
             rows, position, at = last
             time_ms = int(part.time_ns[at]) // 1_000_000

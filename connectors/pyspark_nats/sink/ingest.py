@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark_nats.few_rows import first_of, last_of
 from pyspark_nats.protocol import frames, publish_frames
 from pyspark_nats.protocol.connection import DisconnectedError
-from pyspark_nats.sink import markers, messages_out, row_tags
+from pyspark_nats.sink import markers, messages_out
 from pyspark_nats.sink.marker_cache import PINGS, OpenBatch
 from pyspark_nats.sink.markers import IngestBatch
 
@@ -375,9 +375,9 @@ class IngestPath:
         return publish_frames.ingest_frames(
             rows,
             ingest.reply(self._inbox(_ROWS)),
-            row_tags.line_begin(sent.state.pair[1]),
+            messages_out.line_begin(sent.state.pair[1]),
             first,
-            row_tags.tags(ingest.key, first, rows.num_rows),
+            messages_out.tags(ingest.key, first, rows.num_rows),
             self._options.event_time_header,
             fence if first == 1 else "",
         )

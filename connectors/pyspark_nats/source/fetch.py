@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark_nats.errors import DataLossError, RefusedError
 from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import DisconnectedError
-from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.protocol.frames import header_values
 from pyspark_nats.protocol.jetstream import stream_infos
 from pyspark_nats.source import direct_get, messages
 from pyspark_nats.source.subjects import overlap

@@ -16,7 +16,7 @@ from pyspark_nats.arrow import FEW, few_nulls
 from pyspark_nats.decode import plans, rules
 from pyspark_nats.decode.result import DecodeResult
 from pyspark_nats.few_rows import FewRows
-from pyspark_nats.protocol.header_columns import few_header_values
+from pyspark_nats.protocol.frames import few_header_values
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pyspark_nats.arrow import FEW, int64s, kernels, rows_at
 from pyspark_nats.protocol.connection import DisconnectedError
-from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.protocol.frames import header_values
 from pyspark_nats.source import subjects
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pyspark_nats.arrow import arrow, constant, kernels, rows_at
 from pyspark_nats.protocol import frames
-from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.protocol.frames import header_values
 from pyspark_nats.source.few_messages import decode_few
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from pyspark_nats.arrow import FEW
 from pyspark_nats.errors import ConnectorError
 from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import DisconnectedError
-from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.protocol.frames import header_values
 from pyspark_nats.source import messages
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pyspark_nats import decode, sql_types
 from pyspark_nats.arrow import constant, kernels, rows_at
 from pyspark_nats.decode.result import USUAL, MessageLimits, without
 from pyspark_nats.errors import CorruptError, OptionError, SchemaError
-from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.protocol.frames import header_values
 from pyspark_nats.source import rows
 from pyspark_nats.source.few_messages import decode_few
 

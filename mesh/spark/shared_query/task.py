@@ -23,7 +23,7 @@ from pyspark_nats.errors import UnavailableError
 from pyspark_nats.few_rows import first_of
 from pyspark_nats.protocol import frames, jetstream
 from pyspark_nats.protocol.connection import Connection, shared
-from pyspark_nats.protocol.header_columns import header_values
+from pyspark_nats.protocol.frames import header_values
 from pyspark_nats.sink import messages_out, resting
 from pyspark_nats.sink.markers import Origin
 from pyspark_nats.sink.publish import RowPublisher
