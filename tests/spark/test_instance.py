@@ -1,18 +1,25 @@
-"""Instances of a shared query: faults of one are no faults of the query."""
+"""Instances of a shared query: faults of one are no faults of the query.
+
+What a query of its own tells of its batches.
+"""
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mesh.spark.dedicated_query.instance import Counts, end_ms, take_counts
+from mesh.spark.instance_metrics import sample
 from mesh.spark.shared_query.instance import SharedInstance
+from tests.support.latencies import NOW, column
 from tests.support.slots import is_retried, mesh, shared
 
 if TYPE_CHECKING:
     from mesh.spark.shared_query.members import Outcome
     from tests.support.own_slots import Mesh, QueryWithoutSpark
+
 
 __all__ = ("mesh", "shared")
 
@@ -83,3 +90,32 @@ def test_a_run_without_a_directory_is_followed_by_another(
     mesh.start("keyed")
     mesh.runs("keyed")
     assert shared._thread.is_alive()
+
+
+class Received:
+    """An accumulator of a driver."""
+
+    def __init__(self, *value: tuple[int, int, list[Any], Counts]) -> None:
+        self.value = list(value)
+
+
+def test_batches_end_where_the_next_one_begins_and_later_ones_wait() -> None:
+    stored = sample(column(1000))
+    later = (9, NOW + 50, [stored], Counts(1, 1, 1))
+    received: Any = Received(
+        (6, NOW - 900, [stored], Counts(1, 5, 5)),
+        (7, NOW - 800, [stored] * 2, Counts(2, 20, 3, 1)),
+        later,
+    )
+    counted, (counts, sum_s) = take_counts(received, 7, NOW)
+    assert counted == Counts(messages=3, events_in=25, events_out=8, errors=1)
+    assert sum(counts) == 3
+    # The progress of batch 6 was missed: it ended before a task of batch 7 began.
+    assert sum_s == pytest.approx(0.2 + 2 * 1.0)
+    assert received.value == [later]
+    assert take_counts(received, 8, NOW) == (Counts(), ((), 0.0))
+
+
+def test_the_end_of_a_batch_is_that_of_its_progress() -> None:
+    progress = {"timestamp": "2026-11-23T21:00:00.250Z", "durationMs": {"triggerExecution": 80}}
+    assert end_ms(progress) % 1000 == 330

@@ -1,15 +1,20 @@
-"""Waits of a slot: signs of life of idle consumers do not end them, and a command does."""
+"""Waits of a slot: signs of life of idle consumers do not end them, and a command does.
+
+Times of a slot's parts: the earliest first, and fewer of them where many parts are busy.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mesh.spark.shared_query import planner
+from mesh.spark.shared_query.planner import DueQueue
 from pyspark_nats.source import tail
 from pyspark_nats.source.offsets import StreamWatch
 from tests.support.shared_query import Hand, Instances, admitted
@@ -18,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
+
 
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
@@ -112,3 +118,26 @@ def test_a_message_is_found_that_the_server_stored_late(
         assert hand.rows("T", "Both") == [[1, 2]]
     finally:
         hand.end()
+
+
+def test_items_are_due_at_the_last_time_given_for_each() -> None:
+    chosen = random.Random(7)
+    queue: DueQueue[int] = DueQueue()
+    expected: dict[int, float] = {}
+    for now_s in range(3000):
+        item = chosen.randrange(40)
+        at_s = None if chosen.random() < 0.2 else now_s + chosen.random() * 30
+        queue.set(item, at_s)
+        expected.pop(item, None)
+        if at_s is not None:
+            expected[item] = at_s
+        assert len(queue) == len(expected)
+        assert queue.next_s == min(expected.values(), default=float("inf"))
+        # Obsolete entries must not pile up.
+        assert len(queue._heap) <= 2 * 40 + 64 + 1
+        if chosen.random() < 0.1:
+            most = chosen.choice([None, 1, 2])
+            due = sorted((s, one) for one, s in expected.items() if s <= now_s)[:most]
+            assert queue.take(now_s, most) == [one for _, one in due]
+            for _, one in due:
+                del expected[one]
