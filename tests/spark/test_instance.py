@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mesh.spark.dedicated_query.instance import Counts, end_ms, take_counts
+from mesh.spark.dedicated_query.observing import Counts, end_ms, take_counts
 from mesh.spark.instance_metrics import sample
 from mesh.spark.shared_query.instance import SharedInstance
 from tests.support.latencies import NOW, column

@@ -20,7 +20,7 @@ from mesh.processes import java
 from mesh.settings import SparkSettings
 from mesh.spark import session as spark_session
 from mesh.spark.dedicated_query import query
-from mesh.spark.dedicated_query.instance import end_ms, take_counts
+from mesh.spark.dedicated_query.observing import end_ms, take_counts
 from mesh.spark.instance_io import METADATA, BatchLimits, InstanceIO, source_options, typed_schema
 from mesh.spark.shared_query import members
 from mesh.spark.shared_query.members import WORK, WorkItem

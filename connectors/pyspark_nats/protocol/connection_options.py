@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pyspark_nats.protocol.servers import ServerAddress
 
-    Settings = dict[str, ContextSetting]
+    Settings = dict[str, "ContextSetting"]
 
 #: Our name of each field.
 _FIELDS: Final = {
@@ -64,7 +64,7 @@ class ContextSetting:
     is_content: bool = False
 
 
-def read(context: str, environment: Mapping[str, str]) -> dict[str, ContextSetting]:
+def read_context(context: str, environment: Mapping[str, str]) -> dict[str, ContextSetting]:
     """Settings of a context by the names of our options, without empty ones.
 
     Args:
@@ -220,7 +220,7 @@ def read_connection(read: OptionReader) -> ConnectionOptions:
     """The connection's part of the options of a source or a sink; OptionError as above."""
     explicit = _explicit_settings(read)
     named = read.text("context")
-    defaults = read(named, os.environ) if named else {}
+    defaults = read_context(named, os.environ) if named else {}
     settings = merged(explicit, defaults)
     return ConnectionOptions(
         servers=_servers(explicit, settings, named),

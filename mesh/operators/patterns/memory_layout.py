@@ -20,6 +20,7 @@ directory: for each table its address, the width of its rows and their number.
 The owner of a directory keeps its tables alive, and makes another when one of them moves.  Bounds
 are not checked, as with Numba's own arrays.
 """
+# mypy: disable-error-code="no-untyped-call"
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 from mesh.model import names
-from mesh.spark.dedicated_query.instance import SampledTask, new_samples
+from mesh.spark.dedicated_query.observing import SampledTask, new_samples
 from mesh.spark.instance_io import (
     METADATA,
     SINK_SCHEMA,
@@ -33,7 +33,7 @@ from mesh.spark.instance_io import (
 from mesh.spark.session import UNLOGGED
 from mesh.telemetry import traces
 from pyspark_nats.arrow import arrow, kernels
-from pyspark_nats.decode.result import USUAL, MessageLimits
+from pyspark_nats.decode.limits import USUAL, MessageLimits
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.sink import messages_out
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from mesh.spark.dedicated_query.instance import Samples
+    from mesh.spark.dedicated_query.observing import Samples
     from mesh.spark.task_states import TaskStates
 
     Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
