@@ -33,7 +33,7 @@ from mesh.spark.instance_io import (
 from mesh.spark.session import UNLOGGED
 from mesh.telemetry import traces
 from pyspark_nats.arrow import arrow, kernels
-from pyspark_nats.decode.limits import USUAL, MessageLimits
+from pyspark_nats.decode.result import USUAL, MessageLimits
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.connection_options import connection_options
 from pyspark_nats.sink import messages_out
