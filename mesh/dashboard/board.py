@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from mesh.clock import Clock
     from mesh.control.lifecycle import AppStatus
-    from mesh.manager.overview import NodeView, Overview
+    from mesh.manager.nodes import NodeView
+    from mesh.manager.overview import Overview
     from mesh.manager.service import ManagerService
     from mesh.manager.telemetry import LastMinute
     from mesh.model.access import Identity

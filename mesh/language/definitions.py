@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position
-from mesh.language.cursor import parse_plain_name, parse_stream_reference, parse_variable
 from mesh.language.hints import type_hint
 from mesh.language.inputs import parse_handlers, parse_window_call
 from mesh.language.queries import parse_events_after, parse_projection
+from mesh.language.references import parse_plain_name, parse_stream_reference, parse_variable
 from mesh.language.syntax import (
     AggregationDefinition,
     Annotation,

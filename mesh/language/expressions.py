@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position
-from mesh.language.cursor import parse_reference
 from mesh.language.hints import operator_hint
 from mesh.language.print_expressions import IN_TIGHTNESS, PREFIX_TIGHTNESS, TIGHTNESS
+from mesh.language.references import parse_reference
 from mesh.language.syntax import (
     NOWHERE,
     Binary,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
-from mesh.language.cursor import parse_stream_reference
 from mesh.language.expressions import parse_expression
 from mesh.language.hints import clause_hint, operator_hint
+from mesh.language.references import parse_stream_reference
 from mesh.language.syntax import (
     Expression,
     Filter,

@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
-from mesh.language.cursor import parse_stream_reference, parse_table_reference, parse_variable
 from mesh.language.expressions import parse_expression
 from mesh.language.hints import clause_hint, operator_hint
 from mesh.language.inputs import JOIN_WORDS, parse_join, parse_stream, parse_time_range, sees_join
+from mesh.language.references import parse_stream_reference, parse_table_reference, parse_variable
 from mesh.language.states import continues_as_state, parse_state, starts_state
 from mesh.language.syntax import (
     Annotation,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError, Position
-from mesh.language.cursor import parse_stream_reference, parse_whole_number
 from mesh.language.inputs import parse_handlers
+from mesh.language.references import parse_stream_reference, parse_whole_number
 from mesh.language.syntax import (
     AbsentElement,
     CountElement,

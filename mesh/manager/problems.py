@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mesh.control.lifecycle import AppStatus, InstanceView
     from mesh.control.verification import Finding
-    from mesh.manager.overview import NodeView
+    from mesh.manager.nodes import NodeView
     from mesh.model.cluster import ConnectorStatus
 
 #: Age of the oldest waiting message from which a group needs a person, seconds: that of the alert

@@ -38,7 +38,8 @@ from mesh.manager.events import AppEvents
 from mesh.manager.feeds import Feeds
 from mesh.manager.forks import Forks
 from mesh.manager.language import LanguageDesk
-from mesh.manager.overview import Leadership, NodeView, Overview, node_views, overview, worker_view
+from mesh.manager.nodes import Leadership, NodeView, node_views, worker_view
+from mesh.manager.overview import Overview, overview
 from mesh.manager.past import PastQuestions
 from mesh.manager.planning import Planner
 from mesh.manager.previews import Previews, WhatIfs

@@ -23,7 +23,6 @@ from mesh.operators.base import (
     BEFORE_ALL,
     CURRENT,
     WHOLE,
-    Environment,
     EventBatch,
     Kinds,
     Longs,
@@ -34,7 +33,6 @@ from mesh.operators.base import (
     namespaced,
     restore_subset,
     subset,
-    using,
 )
 from mesh.operators.dataflow.aggregation_node import AggregationNode
 from mesh.operators.dataflow.build import DataflowBuilder, make_dataflow
@@ -42,6 +40,7 @@ from mesh.operators.dataflow.graph import DataflowNode, Emitted
 from mesh.operators.dataflow.merge import InputMerger, MergedRun, around_changes, causes_of
 from mesh.operators.dataflow.partition import NodeGroup
 from mesh.operators.dataflow.query_node import QueryNode
+from mesh.operators.expressions import Environment, using
 from mesh.operators.failures import FAILED
 from mesh.operators.gaps import PERIODS_FIRST, ROWS_MAX, Gap
 from mesh.operators.on_demand import TableChanges, answer, as_chunk

@@ -7,13 +7,21 @@ Frames: the columns that an expression reads, for a batch of rows.
 
 An expression names a column by (step, attribute); the step is that of the pattern, or the side of
 the join, that the attribute is of.
+
+Functions and tables that expressions of one app refer to by name.
+
+An app is compiled inside of ``using``, where ``compile_expression`` finds the environment.  So the
+operators between them need not pass it on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -24,7 +32,6 @@ from mesh.functions.registry import FUNCTIONS, SCALARS
 from mesh.functions.vectors import Mask, Vector, bounded, constant, from_arrow, from_list
 from mesh.language.syntax import BinaryOperator, UnaryOperator
 from mesh.model.types import NUMERIC, AttributeType
-from mesh.operators.base import current
 from mesh.plan.bound import (
     AggregateCall,
     BinaryExpression,
@@ -44,8 +51,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mesh.functions.vectors import Indices
-    from mesh.operators.base import EventBatch, TableMembership
+    from mesh.functions.vectors import Function, Indices
+    from mesh.operators.base import EventBatch, Longs
+    from mesh.operators.gaps import Periodic
     from mesh.plan.bound import BoundQuery
     from pyspark_nats.arrow import ArrowArray
 
@@ -386,3 +394,77 @@ def mixed_hash(columns: Sequence[Any]) -> Indices:
         rows = np.arange(length)
         rows -= np.maximum.accumulate(np.where(changes, rows, 0))
         return splitmix64(result + rows.astype(np.uint64)).view(np.int64)
+
+
+class TableMembership(Protocol):
+    """A table as ``x in T`` uses it."""
+
+    def contains(self, condition: BoundExpression, frame: Frame) -> Mask:
+        """bool[n], the rows of ``frame`` for which ``condition`` holds for a row of the table."""
+        ...
+
+
+class Content(Protocol):
+    """A named window as a join uses it."""
+
+    def content(self, instance: int = 0) -> tuple[pa.RecordBatch, Longs]:
+        """The present rows, in the engine's order, and their times."""
+        ...
+
+
+class Aggregated(Protocol):
+    """An aggregation as a join uses it."""
+
+    @property
+    def cells(self) -> object:
+        """Its present values: an ``aggregations.rollup.Aggregation``, which uses this module."""
+        ...
+
+
+@dataclass(frozen=True)
+class Environment:
+    """``scripts``, ``tables``, named ``windows`` and ``aggregations``, by name.
+
+    All may grow while the app is compiled.
+
+    ``periodic``: the parts of the app that emit without events.
+    ``salt``: distinguishes executors that run one app over different events, such as partitions,
+    so that no two of them make the same ``UUID()``.  ``shard``: the name of this mesh among those
+    that write tables of one database.
+    """
+
+    scripts: Mapping[str, Function] = field(default_factory=dict)
+    tables: Mapping[str, TableMembership] = field(default_factory=dict)
+    windows: Mapping[str, Content] = field(default_factory=dict)
+    aggregations: Mapping[str, Aggregated] = field(default_factory=dict)
+    salt: str = ""
+    shard: str = ""
+    periodic: list[Periodic] = field(default_factory=list)
+    #: The time of a stored state; None: that of the question.
+    clock_ms: int | None = None
+    #: Places of the models that queries share, by kind and name.
+    models: dict[str, object] = field(default_factory=dict)
+    #: By kind and name of a query or a window: events that entered it, and that it emitted.
+    counts: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+
+    def count_of(self, kind: str, name: str) -> list[int]:
+        """The counter of an element: two numbers, to which it adds once a batch."""
+        return self.counts.setdefault((kind, name), [0, 0])
+
+
+_current: ContextVar[Environment | None] = ContextVar("environment", default=None)
+
+
+def current() -> Environment:
+    """The environment of the app that is being compiled; an empty one outside of ``using``."""
+    return _current.get() or Environment()
+
+
+@contextmanager
+def using(environment: Environment) -> Iterator[None]:
+    """Compile expressions in ``environment``."""
+    token = _current.set(environment)
+    try:
+        yield
+    finally:
+        _current.reset(token)

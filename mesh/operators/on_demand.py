@@ -33,17 +33,9 @@ from mesh.language.syntax import EventKind
 from mesh.model.types import StreamSchema
 from mesh.operators.aggregations.find import find_on_demand, table_rows
 from mesh.operators.aggregations.rollup import Aggregation, zone_of
-from mesh.operators.base import (
-    CURRENT,
-    WHOLE,
-    Environment,
-    EventBatch,
-    restore_subset,
-    subset,
-    using,
-)
+from mesh.operators.base import CURRENT, WHOLE, EventBatch, restore_subset, subset
 from mesh.operators.dataflow.aggregation_node import AggregationNode, NamedWindowNode
-from mesh.operators.expressions import Frame, compile_filter
+from mesh.operators.expressions import Environment, Frame, compile_filter, using
 from mesh.operators.joins.lookup_input import of_table
 from mesh.operators.select.aggregates import Expiry
 from mesh.operators.select.selector import Selector

@@ -17,8 +17,7 @@ import pyarrow as pa
 from mesh.functions.scripts import compile_scripts
 from mesh.language.parser import parse
 from mesh.model.partition import few_partitions, partitions
-from mesh.operators.base import Environment, using
-from mesh.operators.expressions import Frame, compile_expression, compile_filter
+from mesh.operators.expressions import Environment, Frame, compile_expression, compile_filter, using
 from mesh.plan.aggregation_tables import with_divided_joins
 from mesh.plan.bind import bind
 from mesh.plan.strategies import partition_key

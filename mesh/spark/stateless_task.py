@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.scripts import compile_scripts
-from mesh.operators.base import CURRENT, WHOLE, Environment, EventBatch, Timeline, concat, using
+from mesh.operators.base import CURRENT, WHOLE, EventBatch, Timeline, concat
 from mesh.operators.dataflow.build import make_query
+from mesh.operators.expressions import Environment, using
 from mesh.operators.failures import failure_events
 from mesh.operators.query.stream import StreamQuery
 from mesh.plan.bind.apps import bind_group

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mesh.language.syntax import TimeUnit
     from mesh.model.stored import Clause
     from mesh.operators.aggregations.tables import AggregationTables
-    from mesh.operators.base import Environment
+    from mesh.operators.expressions import Environment
     from mesh.plan.bound import BoundApp, BoundOnDemandQuery
 
 #: Bytes of the states whose stores are kept for further questions; they need more in memory.

@@ -123,7 +123,7 @@ def test_a_route_without_a_permission_is_reached_by_no_user(
 def test_no_handler_lists_apps_without_the_filter_of_grants() -> None:
     api = Path(auth.__file__).parent
     found = {path.name for path in api.glob("*.py") if "service.apps()" in path.read_text("utf-8")}
-    assert found == {"responses.py"}
+    assert found == {"routing.py"}
 
 
 def test_rates_are_of_each_name_and_fill_with_time() -> None:

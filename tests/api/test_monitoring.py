@@ -12,7 +12,7 @@ import anyio
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from mesh.manager.overview import Leadership
+from mesh.manager.nodes import Leadership
 from tests.support.api import OPEN, TEXT, TEXT_PLAIN, FakeService, served
 from tests.support.monitored import SHOP, Cluster, ask
 

@@ -12,7 +12,8 @@ from mesh import client
 from mesh.cli import commands
 from mesh.cli.top import screen
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
-from mesh.manager.overview import NodeView, overview
+from mesh.manager.nodes import NodeView
+from mesh.manager.overview import overview
 from mesh.manager.problems import problem_of_app
 from mesh.manager.rates import Flow
 

@@ -79,4 +79,4 @@ def test_that_no_modules_import_each_other() -> None:
 def test_that_the_graph_is_the_one_of_the_packages() -> None:
     graph = import_graph()
     assert "mesh.operators.base" in graph["mesh.operators.executor"]
-    assert "mesh.operators.expressions" in graph["mesh.operators.base"]
+    assert "mesh.operators.gaps" in graph["mesh.operators.expressions"]

@@ -15,8 +15,7 @@ from mesh.functions.objects import ValueSet
 from mesh.functions.scripts import compile_scripts
 from mesh.functions.vectors import python_values
 from mesh.language.parser import parse
-from mesh.operators.base import Environment, using
-from mesh.operators.expressions import Frame, compile_expression, compile_filter
+from mesh.operators.expressions import Environment, Frame, compile_expression, compile_filter, using
 from mesh.plan.bind import bind
 from mesh.plan.bound import BoundFilter, BoundStream
 from tests.support.scripts import ROWS, STREAM, evaluated, events_of

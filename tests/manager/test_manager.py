@@ -14,7 +14,7 @@ from mesh.control.snapshot import ClusterSnapshot, Revisioned
 from mesh.errors import MeshError
 from mesh.jetstream.watch import ClusterView
 from mesh.manager.manager import Presence, running
-from mesh.manager.overview import node_views
+from mesh.manager.nodes import node_views
 from mesh.model import names
 from mesh.model.cluster import AppRecord, LeaseRecord, NodeRecord, NodeRole
 from mesh.plan.build import plan

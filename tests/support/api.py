@@ -13,7 +13,8 @@ import anyio
 
 from mesh.api.server import ApiServer, listen
 from mesh.errors import MeshError, MeshErrors, Position
-from mesh.manager.overview import Leadership, Overview, overview
+from mesh.manager.nodes import Leadership
+from mesh.manager.overview import Overview, overview
 from mesh.manager.planning import view_of
 from mesh.manager.rates import Flow
 from mesh.manager.telemetry import Past

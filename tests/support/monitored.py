@@ -10,7 +10,7 @@ import httpx
 
 from mesh.control.lifecycle import AppState, AppStatus, InstanceView
 from mesh.errors import MeshError
-from mesh.manager.overview import Leadership, NodeView
+from mesh.manager.nodes import Leadership, NodeView
 from mesh.model.cluster import ConnectorStatus, ElementCounts, InstanceState
 from mesh.plan.build import plan
 from tests.support.api import OPEN, FakeService, served

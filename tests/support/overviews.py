@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mesh.control.lifecycle import InstanceView
-from mesh.manager.overview import NodeView
+from mesh.manager.nodes import NodeView
 
 
 def one(name: str, state: str = "running", **values: Any) -> InstanceView:

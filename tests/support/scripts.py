@@ -11,8 +11,8 @@ import pyarrow as pa
 from mesh.functions.scripts import compile_scripts
 from mesh.functions.vectors import python_values
 from mesh.language.parser import parse
-from mesh.operators.base import Environment, EventBatch, using
-from mesh.operators.expressions import Frame, compile_expression
+from mesh.operators.base import EventBatch
+from mesh.operators.expressions import Environment, Frame, compile_expression, using
 from mesh.plan.bind import bind
 
 STREAM = "define stream S (i int, d double, s string, b bool); "

@@ -25,12 +25,12 @@ from mesh.operators.base import (
     EventBatch,
     Longs,
     State,
-    current,
     merge,
     namespaced,
     subset,
     with_timer_path,
 )
+from mesh.operators.expressions import current
 from mesh.operators.failures import failed_output
 from mesh.operators.query.handlers import Failures, Handlers, TimeFilter
 from mesh.operators.query.processors import FunctionsAndWindow

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mesh.operators.base import CURRENT, RESET, current
+from mesh.operators.base import CURRENT, RESET
 from mesh.operators.dataflow.graph import CallbackRecorder, Outputs, as_current
+from mesh.operators.expressions import current
 from mesh.operators.failures import FAILED, failed_output, failure_events, faulted
 from mesh.plan.bound import BoundStream
 from mesh.telemetry.logs import fields

@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mesh.connect.contract import library
 from mesh.errors import MeshError
-from mesh.operators.base import current
 from mesh.operators.event_functions.model import Form, all_finite, finite
+from mesh.operators.expressions import current
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,13 +19,15 @@ from mesh.model.types import AttributeType
 from mesh.operators.aggregations.find import find, find_joined, groups_with, key_place
 from mesh.operators.aggregations.rollup import Aggregation
 from mesh.operators.aggregations.times import duration_named, span_between
-from mesh.operators.base import concat, current, no_rows, using
+from mesh.operators.base import concat, no_rows
 from mesh.operators.expressions import (
     Frame,
     columns_of,
     compile_expression,
     compile_filter,
     conjunction,
+    current,
+    using,
 )
 from mesh.operators.tables.pushed import Pushed
 from mesh.plan.bound import BinaryExpression, Column, conjuncts

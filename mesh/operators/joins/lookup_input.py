@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import WHOLE, State, current, namespaced, subset
-from mesh.operators.expressions import Frame
+from mesh.operators.base import WHOLE, State, namespaced, subset
+from mesh.operators.expressions import Frame, current
 from mesh.operators.joins.input import ROW, TIME, JoinSideInput
 from mesh.operators.tables import AppTable
 from mesh.plan.bound import BinaryExpression, Column, FunctionCall, SourceKind, UnaryExpression

@@ -25,16 +25,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import (
-    BEFORE_ALL,
-    RESET,
-    EventBatch,
-    State,
-    current,
-    namespaced,
-    no_events,
-    subset,
-)
+from mesh.operators.base import BEFORE_ALL, RESET, EventBatch, State, namespaced, no_events, subset
+from mesh.operators.expressions import current
 from mesh.operators.gaps import later_ms
 from mesh.operators.native import BOOL1, LONG1, READ1, bare, types
 from mesh.operators.output_rate.limits import InstanceTimers, ticked

@@ -21,17 +21,14 @@ import pyarrow as pa
 from mesh.functions.objects import FLOAT, INTEGER, to_binary
 from mesh.language.syntax import StateKind
 from mesh.model.types import AttributeType
-from mesh.operators.base import (
-    CURRENT,
-    EXPIRED,
-    LOCAL_TIMER,
-    WHOLE,
-    EventBatch,
-    State,
+from mesh.operators.base import CURRENT, EXPIRED, LOCAL_TIMER, WHOLE, EventBatch, State, no_events
+from mesh.operators.expressions import (
+    Frame,
+    columns_of,
+    compile_filter,
     current,
-    no_events,
+    selected_expressions,
 )
-from mesh.operators.expressions import Frame, columns_of, compile_filter, selected_expressions
 from mesh.operators.gaps import later_ms
 from mesh.operators.patterns import memory_layout, program, state_codec
 from mesh.operators.patterns.conditions import compile_conditions

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.operators.base import State, current, namespaced, restore_subset
+from mesh.operators.base import State, namespaced, restore_subset
+from mesh.operators.expressions import current
 from mesh.operators.tables.app_table import AppTable
 from mesh.operators.tables.lookup_table import LookupTable
 from mesh.operators.tables.written import NumberedTable, WrittenTable

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mesh.operators.base import using
+from mesh.operators.expressions import using
 from mesh.operators.tables.conditions import Condition
 from mesh.operators.tables.store import Table
 
 if TYPE_CHECKING:
     from mesh.functions.vectors import Mask
-    from mesh.operators.base import Environment
-    from mesh.operators.expressions import Frame
+    from mesh.operators.expressions import Environment, Frame
     from mesh.plan.bound import BoundExpression, BoundTable
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Vector
     from mesh.model.stored import CacheOptions, Clause, StoreOptions
-    from mesh.operators.base import Environment, Longs
-    from mesh.operators.expressions import Frame
+    from mesh.operators.base import Longs
+    from mesh.operators.expressions import Environment, Frame
     from mesh.operators.tables.conditions import Condition
     from mesh.operators.tables.order import Key
     from mesh.plan.bound import BoundExpression, BoundTable

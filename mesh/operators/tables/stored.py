@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mesh.functions.vectors import Vector
-    from mesh.operators.base import Bools, Environment, Longs, State
+    from mesh.operators.base import Bools, Longs, State
+    from mesh.operators.expressions import Environment
     from mesh.operators.tables.order import Key
     from mesh.plan.bound import BoundTable
 

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from mesh.functions.vectors import Vector
     from mesh.model.stored import StoreOptions
-    from mesh.operators.base import Environment, Longs
-    from mesh.operators.expressions import Frame
+    from mesh.operators.base import Longs
+    from mesh.operators.expressions import Environment, Frame
     from mesh.operators.tables.order import Key
     from mesh.plan.bound import BoundApp, BoundExpression, BoundTable
 

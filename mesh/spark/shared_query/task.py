@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from mesh.spark.instance_io import InputPosition
     from mesh.spark.partition_task import LivePartition, Rows
+    from mesh.spark.shared_query.background import BackgroundPublisher
     from mesh.spark.shared_query.members import InputPartition, Member, WorkItem
-    from mesh.spark.shared_query.serving import BackgroundPublisher
     from mesh.telemetry.traces import Trace
     from pyspark_nats.protocol.connection_options import ConnectionOptions
     from pyspark_nats.source.messages import Messages

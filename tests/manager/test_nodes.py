@@ -8,7 +8,7 @@ import pytest
 
 from mesh.control.snapshot import Revisioned
 from mesh.errors import MeshError
-from mesh.manager.overview import Leadership, NodeView, node_views, worker_view
+from mesh.manager.nodes import Leadership, NodeView, node_views, worker_view
 from mesh.model.cluster import NodeRecord, NodeRole
 from tests.support.cluster_lines import SETTINGS, snapshot
 

@@ -9,8 +9,8 @@ import pytest
 
 from mesh.model.cluster import InstanceState
 from mesh.spark.shared_query import serving
+from mesh.spark.shared_query.background import BackgroundPublisher
 from mesh.spark.shared_query.members import FAILED
-from mesh.spark.shared_query.serving import BackgroundPublisher
 from tests.support.shared_query import Hand, Instances
 
 if TYPE_CHECKING:
