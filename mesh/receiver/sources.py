@@ -18,7 +18,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 
 from mesh.connect.contract import Context, RefusedPayloadError, ShardsChangedError, UnavailableError
-from mesh.jetstream.refusals import no_room
+from mesh.jetstream.connection import no_room
 from mesh.model import error_entry, names
 from mesh.model.cluster import ConnectorStatus, InstanceState
 from mesh.receiver.decoding import decoded, decoded_batch

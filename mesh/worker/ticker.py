@@ -21,8 +21,7 @@ import orjson
 from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
-from mesh.jetstream.connection import UNREACHABLE
-from mesh.jetstream.refusals import answer_of
+from mesh.jetstream.connection import UNREACHABLE, answer_of
 from mesh.model import names
 from mesh.model.cluster import InstanceState, InstanceStatus
 from mesh.operators.dataflow.trigger import TriggerSchedule

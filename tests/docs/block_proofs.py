@@ -252,7 +252,9 @@ BLOCKS: Final[dict[tuple[str, str], Proof]] = {
     ("docs/operators.md", "define aggregation"): Around(
         "@App:name('A') define stream S (k string, v long); {}"
     ),
-    ("docs/operators.md", "python -m tools.conformance"): Not("files and a program of the developer's"),
+    ("docs/operators.md", "python -m tools.conformance"): Not(
+        "files and a program of the developer's"
+    ),
     ("docs/queries.md", "mesh query Shop \"select 'pen'"): By(
         "tests/manager/test_queries.py::test_a_client_of_nats_needs_the_subject_of_changes"
     ),
