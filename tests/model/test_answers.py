@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from mesh.control import journal, lifecycle
-from mesh.manager import deployments, overview
+from mesh.manager import deployments, nodes
 from mesh.model import answers, backup, cluster
 
 PAIRS = [
@@ -16,7 +16,7 @@ PAIRS = [
     (answers.ConnectorAnswer, cluster.ConnectorStatus, set()),
     (answers.DeployAnswer, deployments.Deployed, {"type", "message"}),
     (answers.PlanAnswer, deployments.Preview, set()),
-    (answers.NodeAnswer, overview.NodeView, set()),
+    (answers.NodeAnswer, nodes.NodeView, set()),
     (answers.StoryAnswer, journal.JournalEntry, set()),
     (answers.BackupAnswer, backup.BackupRecord, set()),
     (answers.RestoreAnswer, backup.RestoreResult, set()),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.model.cluster import InstanceState
-from mesh.spark.shared_query import serving
+from mesh.spark.shared_query import background, serving
 from mesh.spark.shared_query.background import BackgroundPublisher
 from mesh.spark.shared_query.members import FAILED
 from tests.support.shared_query import Hand, Instances
@@ -85,7 +85,7 @@ def test_small_runs_of_others_do_not_wait_for_it(
     hand: Hand, published: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on = threading.Event()
-    publish, planned = serving._publish, hand.serving._planner.next
+    publish, planned = background._publish, hand.serving._planner.next
     waiting: list[WorkItem] = []
 
     def published_later(*given: Any) -> None:
@@ -97,7 +97,7 @@ def test_small_runs_of_others_do_not_wait_for_it(
         waiting[:] = [one for one in items if one.member.io.group.name == "first" and published]
         return [one for one in items if one not in waiting]
 
-    monkeypatch.setattr(serving, "_publish", published_later)
+    monkeypatch.setattr(background, "_publish", published_later)
     app = Instances(hand, "B", app=TWO)
     hand.make(app.spec)
     hand.publish("B", *range(1, COUNT + 1))
