@@ -17,7 +17,7 @@ from mesh.spark.partitioning import restrict_to_partition
 from tools.cases import batch
 
 if TYPE_CHECKING:
-    from mesh.model.lookup import Clause
+    from mesh.model.stored import Clause
 
 APP = """
 @App:name('A')
