@@ -338,23 +338,26 @@ def few(buffer: Buffer) -> tuple[list[Frame], int] | None:
     """
     if _has_many(buffer):
         return None
-    octets = bytes(buffer)
     found: list[Frame] = []
     at = 0
-    while head := _HEAD.match(octets, at):
-        has_header, begin = head[2] is not None, head.end()
-        payload = begin + int(head[2] or 0)
-        end = begin + int(head[1] or head[3])
-        if end + 2 > len(octets):
-            break
-        words = octets[at : begin - 2].split(b" ")
-        reply = words[3] if len(words) == 5 + has_header else b""
-        subject = words[1].decode(errors="replace")
-        header, data = octets[begin:payload], octets[payload:end]
-        found.append(Frame(int(words[2]), subject, reply, header, data))
-        if len(found) > FEW:
-            return None
-        at = end + 2
+    with memoryview(buffer) as octets:
+        while head := _HEAD.match(buffer, at):
+            has_header, begin = head[2] is not None, head.end()
+            payload = begin + int(head[2] or 0)
+            end = begin + int(head[1] or head[3])
+            if end + 2 > len(octets):
+                break
+            if len(octets) > FEW * max(end + 2, _LARGE_FRAME):
+                # The others are mostly like this one.
+                return None
+            words = bytes(octets[at : begin - 2]).split(b" ")
+            reply = words[3] if len(words) == 5 + has_header else b""
+            subject = words[1].decode(errors="replace")
+            header, data = bytes(octets[begin:payload]), bytes(octets[payload:end])
+            found.append(Frame(int(words[2]), subject, reply, header, data))
+            if len(found) > FEW:
+                return None
+            at = end + 2
     return found, at
 
 
