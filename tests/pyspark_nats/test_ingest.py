@@ -11,6 +11,7 @@ import pytest
 
 from mesh.jetstream import server
 from pyspark_nats.errors import (
+    RefusedError,
     StaleWriterError,
     UnavailableError,
 )
@@ -444,7 +445,7 @@ def test_a_row_that_is_too_large_ends_the_batch(broker: Any, writer: Any) -> Non
     column = pa.concat_arrays([data.slice(0, 100), large, data.slice(101)])
     run = run.set_column(2, run.schema.field(2), column)
     for again in (one, writer(timeout_s=1)):
-        with pytest.raises(UnavailableError):
+        with pytest.raises(RefusedError, match="a message of 300 bytes"):
             again.write(run)
         assert numbers(broker, "ev.S") == expected(at + 100)
     broker.call("STREAM.UPDATE.S", **{**config, "max_msg_size": -1})

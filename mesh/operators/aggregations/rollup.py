@@ -135,8 +135,7 @@ class Aggregation:
         #: Finds the rows of each table of a duration in a span; None where there is no table.
         self.find_rows: Callable[[TimeUnit, int, int], Sequence[pa.RecordBatch]] | None = None
         types = [column.type for column in definition.group_by]
-        # A null key in a database is the text "null".
-        self.groups = KeyNumbers(types, nulls_are_text=tables is not None)
+        self.groups = KeyNumbers(types, nulls_are_text=True)
         #: By number of the base value the values in its sets.
         self.value_numbers = self.layout.no_values()
         self.running: dict[TimeUnit, CellStore] = {}
@@ -380,7 +379,7 @@ class Aggregation:
         scalars = subset(state, "own").scalars
         self._start_ms, self._purged_ms = scalars["start_ms"], scalars["purged_ms"]
         self._closed_ms, self._events = scalars["closed_ms"], scalars["events"]
-        self.groups = KeyNumbers(self.groups.types, nulls_are_text=self.tables is not None)
+        self.groups = KeyNumbers(self.groups.types, nulls_are_text=True)
         self.groups.restore(subset(state, "groups"))
         for number, numbers in self.value_numbers.items():
             fresh = KeyNumbers(numbers.types, nulls_are_text=False)

@@ -160,11 +160,11 @@ class AggregationLookup:
         return AggregationAnswer(row[order], place[order], concat(parts), spans)
 
     def _refuse_null_text(self, frame: Frame, asks: Longs) -> None:
-        """Fail events whose key is the text ``null``, in a database the group of no value as well.
+        """Fail events whose key is the text ``null``, which is the group of no value as well.
 
         Events without a value are in the partition of the empty text: a part would be found here.
         """
-        if self._divided_by is None or self._cells.tables is None:
+        if self._divided_by is None:
             return
         values = _values(self._divided_by, frame, asks)
         if "null" not in values:
