@@ -28,7 +28,6 @@ from mesh.operators.base import (
     Longs,
     State,
     Timeline,
-    chunk_starts,
     concat,
     namespaced,
     restore_subset,
@@ -48,6 +47,7 @@ from mesh.operators.tables import Tables
 from mesh.operators.tables.lookup_table import LookupTable
 from mesh.operators.tables.prefetch import Prefetch, Replay
 from mesh.operators.tables.written import WrittenTable, change_channels
+from mesh.operators.total_order import chunk_starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

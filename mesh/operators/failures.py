@@ -19,7 +19,8 @@ import orjson
 import pyarrow as pa
 
 from mesh.functions.objects import Opaque, from_binary, python_value, to_binary
-from mesh.operators.base import CURRENT, RESET, instance_chunk_begins, run_begins
+from mesh.operators.base import CURRENT, RESET
+from mesh.operators.total_order import instance_chunk_begins, run_begins
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

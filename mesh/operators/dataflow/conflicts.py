@@ -20,7 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mesh.operators.base import Timeline, chunk_starts, join
+from mesh.operators.base import Timeline, join
+from mesh.operators.total_order import chunk_starts
 from pyspark_nats.arrow import ArrowArray
 
 if TYPE_CHECKING:

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from mesh.errors import MeshError
-from mesh.operators.base import Timeline, chunk_starts, with_timer_path
+from mesh.operators.base import Timeline, with_timer_path
 from mesh.operators.dataflow.graph import DataflowNode, Emitted, Outputs, descendants, readers
 from mesh.operators.dataflow.partition import NodeGroup
+from mesh.operators.total_order import chunk_starts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence

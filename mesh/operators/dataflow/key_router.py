@@ -27,12 +27,13 @@ import pyarrow as pa
 
 from mesh.functions.kernels import convert
 from mesh.model.types import AttributeType
-from mesh.operators.base import NIL, EventBatch, Longs, State, chunk_starts, is_same_cause, join
+from mesh.operators.base import NIL, EventBatch, Longs, State, join
 from mesh.operators.expressions import Frame, compile_expression, compile_filter
 from mesh.operators.failures import FAILED, failure_events, faulted
 from mesh.operators.native import bare
 from mesh.operators.select.hashing import RowNumbers, TextNumbers, more_rows
 from mesh.operators.state.range_pieces import named
+from mesh.operators.total_order import chunk_starts, is_same_cause
 from mesh.telemetry.logs import fields
 
 if TYPE_CHECKING:

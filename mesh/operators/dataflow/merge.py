@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from mesh.operators.base import (
-    BEFORE_ALL,
-    NEVER,
-    Longs,
-    State,
-    concat,
-    no_rows,
-    run_begins,
-    run_starts,
-)
+from mesh.operators.base import BEFORE_ALL, NEVER, Longs, State, concat, no_rows
+from mesh.operators.total_order import run_begins, run_starts
 from pyspark_nats.few_rows import as_batch
 
 if TYPE_CHECKING:

@@ -18,12 +18,11 @@ from mesh.operators.base import (
     Longs,
     State,
     Timeline,
-    chunk_starts,
     namespaced,
     restore_subset,
-    run_begins,
     subset,
 )
+from mesh.operators.total_order import chunk_starts, run_begins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

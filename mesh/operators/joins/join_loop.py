@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET, is_same_chunk
+from mesh.operators.base import CURRENT, EXPIRED, NIL, RESET
 from mesh.operators.native import LONG1, LONG2, LONG3, helper, native, njit, types
+from mesh.operators.total_order import is_same_chunk
 
 #: Columns of ``node``: row number, key (``NIL``: equal to none), neighbours, the row's state,
 #: partition instance, and the place among all rows that arrived on both sides.

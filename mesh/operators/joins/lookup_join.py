@@ -26,16 +26,14 @@ from mesh.operators.base import (
     Longs,
     State,
     concat,
-    instance_chunk_begins,
     namespaced,
-    run_begins,
-    run_starts,
     subset,
 )
 from mesh.operators.expressions import Frame, compile_filter
 from mesh.operators.joins.aggregation_lookup import AggregationLookup, add_spans
 from mesh.operators.joins.input import ROW, TIME, joined_events, pass_nothing
 from mesh.operators.joins.lookup_input import BesideFrame, LookupInput, of_table
+from mesh.operators.total_order import instance_chunk_begins, run_begins, run_starts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

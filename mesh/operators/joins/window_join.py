@@ -30,12 +30,7 @@ from mesh.operators.base import (
     EventBatch,
     Longs,
     State,
-    cause_begins,
-    instance_chunk_begins,
-    is_same_cause,
     namespaced,
-    run_begins,
-    run_starts,
     subset,
 )
 from mesh.operators.expressions import Frame, compile_filter, conjunction
@@ -53,6 +48,13 @@ from mesh.operators.joins.join_loop import (
 from mesh.operators.joins.row_lists import RowLists, split
 from mesh.operators.native import BYTE1, LONG1, LONG2, native, types
 from mesh.operators.select.aggregates import is_safe
+from mesh.operators.total_order import (
+    cause_begins,
+    instance_chunk_begins,
+    is_same_cause,
+    run_begins,
+    run_starts,
+)
 from mesh.plan.bound import has_aggregate
 
 if TYPE_CHECKING:

@@ -27,21 +27,11 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.language.syntax import RateKind
-from mesh.operators.base import (
-    BEFORE_ALL,
-    RESET,
-    EventBatch,
-    State,
-    Stateful,
-    cause_begins,
-    join,
-    no_events,
-    run_begins,
-    run_starts,
-)
+from mesh.operators.base import BEFORE_ALL, RESET, EventBatch, State, Stateful, join, no_events
 from mesh.operators.native import njit
 from mesh.operators.select.hashing import more_rows
 from mesh.operators.state.range_pieces import NUMBER, cut, joined
+from mesh.operators.total_order import cause_begins, run_begins, run_starts
 
 if TYPE_CHECKING:
     from mesh.operators.base import Bools, Longs, Timeline

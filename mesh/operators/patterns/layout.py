@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 
 from mesh.language.syntax import LogicalOperator, StateKind
-from mesh.operators.base import instance_chunk_begins
 from mesh.operators.patterns import memory_layout
 from mesh.operators.patterns.nfa import (
     EVENT_CHUNK,
@@ -23,6 +22,7 @@ from mesh.operators.patterns.nfa import (
     EVENT_STREAM,
     EVENT_TIME,
 )
+from mesh.operators.total_order import instance_chunk_begins
 from mesh.plan.bound import BothEvents, Every, Next, NoEvent, OneEvent, SomeEvents
 
 if TYPE_CHECKING:

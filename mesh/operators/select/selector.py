@@ -23,16 +23,7 @@ import pyarrow as pa
 
 from mesh.language.syntax import Direction, EventKind
 from mesh.model.types import Attribute, AttributeType, StreamSchema
-from mesh.operators.base import (
-    CURRENT,
-    EXPIRED,
-    RESET,
-    State,
-    instance_chunk_begins,
-    namespaced,
-    no_rows,
-    subset,
-)
+from mesh.operators.base import CURRENT, EXPIRED, RESET, State, namespaced, no_rows, subset
 from mesh.operators.expressions import Frame, columns_of, compile_expression, compile_filter
 from mesh.operators.failures import lost, stopped
 from mesh.operators.native import bare
@@ -40,6 +31,7 @@ from mesh.operators.select.aggregates import AGGREGATES, ExtractedAggregate, ext
 from mesh.operators.select.aggregator_set import Aggregators
 from mesh.operators.select.groups import Groups
 from mesh.operators.select.hashing import more_rows
+from mesh.operators.total_order import instance_chunk_begins
 from mesh.plan.bound import OUTPUT_STEP, Delete, Update
 from pyspark_nats.few_rows import FewRows
 

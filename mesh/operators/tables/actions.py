@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mesh.functions import kernels
-from mesh.operators.base import RESET, instance_chunk_begins
+from mesh.operators.base import RESET
 from mesh.operators.expressions import Frame, compile_expression
 from mesh.operators.tables.conditions import TableFrame
 from mesh.operators.tables.written import WrittenTable
+from mesh.operators.total_order import instance_chunk_begins
 from mesh.plan.bound import Column, Delete, Insert, Update
 from mesh.plan.bound.expressions import OUTPUT_STEP
 

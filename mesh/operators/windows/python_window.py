@@ -22,12 +22,10 @@ from mesh.operators.base import (
     Longs,
     State,
     Timeline,
-    fired_order,
-    fires_before,
     no_events,
-    playback_place,
 )
 from mesh.operators.state.row_store import RowStore
+from mesh.operators.total_order import fired_order, fires_before, playback_place
 from mesh.operators.windows.contents import Emitter, TimerQueue, WindowContents, pack, unpack
 
 if TYPE_CHECKING:

@@ -12,16 +12,7 @@ for each event that is emitted.
 
 from __future__ import annotations
 
-from mesh.operators.base import (
-    LOCAL_TIMER,
-    NEVER,
-    NIL,
-    fired_order,
-    fires_before,
-    is_same_cause,
-    is_same_chunk,
-    playback_place,
-)
+from mesh.operators.base import LOCAL_TIMER, NEVER, NIL
 from mesh.operators.native import (
     LONG1,
     LONG2,
@@ -32,6 +23,13 @@ from mesh.operators.native import (
     remove_first,
     sift_up,
     types,
+)
+from mesh.operators.total_order import (
+    fired_order,
+    fires_before,
+    is_same_cause,
+    is_same_chunk,
+    playback_place,
 )
 
 #: Columns of ``node``.

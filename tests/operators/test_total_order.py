@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mesh.operators.base import (
-    NEVER,
+from mesh.operators.base import NEVER
+from mesh.operators.total_order import (
     fired_order,
     fires_before,
     playback_place,
