@@ -40,6 +40,9 @@ settings.load_profile("same")
 
 def pytest_configure(config: pytest.Config) -> None:
     """The default tier draws an eighth of the examples of each property."""
+    # Tests import gRPC before the product does, whose children would now and then be aborted by its
+    # handlers of forks: see mesh/receiver/grpc_server.py.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     together.select(config.option.case)
     if "not thorough" in config.option.markexpr and not config.option.hypothesis_profile:
         settings.load_profile("few")
