@@ -230,7 +230,7 @@ class CommandClient(client.Client):
                 states = [one["state"] for one in status["instances"]]
                 reason = f": {status['reason']}" if status.get("reason") else ""
                 message = f'app "{app}" is {status["state"]}{reason}'
-                # What it waits for does not come the sooner, the more instances run.
+                # Further instances that run say nothing about the one that waits.
                 is_open = status["state"] in ("waiting", "failing")
                 work.tell(message, states.count("running"), 0 if is_open else len(states))
 

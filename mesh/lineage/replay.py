@@ -295,7 +295,7 @@ REPLAYED_MAX = 20_000
 _RANGE_MAX = 100_000
 #: Messages after an event among which those of its batch are counted from the batch's end.
 _NEAR = 1000
-#: What a broker's times may go back when another server leads the stream, milliseconds.
+#: Most by which a broker's times go back when another server leads the stream, milliseconds.
 _SLACK_MS = 10_000
 
 

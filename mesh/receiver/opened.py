@@ -39,7 +39,7 @@ _ADDRESSES: Final = (
     "datasource.name",
 )  # fmt: skip
 _LOGIN: Final = re.compile(r"//.*@")
-#: What is left of a login with such a character: it is no port that follows the colon.
+#: The rest of a login with such a character: it is no port that follows the colon.
 _REST_OF_LOGIN: Final = re.compile(r"//[^/:,\[]*:(?!\{|\d*(?:[/,]|$)).*")
 #: Characters before the parameters of a URL, or of an address of JDBC.
 _PARAMETERS: Final = re.compile(r"[?;#\s]")

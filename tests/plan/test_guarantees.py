@@ -171,7 +171,7 @@ def test_the_summary_names_what_holds_and_once_each_thing_that_does_not() -> Non
         ({"allows_atomic": False}, 1, "it takes no atomic batches"),
         ({"is_on_disk": False, "replicas": 3}, 3, None),
         ({"replicas": 3}, 3, None),
-        # What only a power failure or a bound of bytes loses is reported.
+        # Losses by a power failure or a bound of bytes alone are reported.
         ({"replicas": 3, "max_bytes": 1000}, 3, None),
         ({"replicas": 1}, 3, "its events are on one server only"),
     ],

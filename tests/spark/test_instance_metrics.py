@@ -1,4 +1,4 @@
-"""What waits for an instance is counted by the server, and equals a count from outside.
+"""The backlog of an instance is counted by the server, and equals a count from outside.
 
 Latencies of runs: exact for a few events, and by samples in order for many.
 """

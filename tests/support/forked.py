@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Forked:
-    """What tests use of ``subprocess.Popen``, for a process whose parent is another one."""
+    """The part of ``subprocess.Popen`` that tests use, for a process of another parent."""
 
     def __init__(
         self, program: str, argument: str, environment: Mapping[str, str], log: Path

@@ -181,7 +181,7 @@ def _longest_run(arrival: Longs) -> int:
     return int(np.diff(ends, prepend=-1, append=count - 1).max())
 
 
-#: How a value is added to the value of its cell.
+#: Ways of adding a value to the value of its cell.
 SUM, MIN, MAX = range(3)
 #: The columns of a cell's key.
 ARRIVAL, BUCKET, GROUP = range(3)
