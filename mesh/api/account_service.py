@@ -16,7 +16,7 @@ import anyio.to_thread
 from mesh.api.routing import Json, json_body, serves
 from mesh.api.users import check_password, hash_of
 from mesh.errors import MeshError
-from mesh.http.bounds import read_body
+from mesh.http.request_body import read_body
 from mesh.jetstream.audit import filter_of
 from mesh.jetstream.directory import DirectoryUser
 from mesh.jetstream.secret_store import VALUE_BYTES_MAX

@@ -16,7 +16,7 @@ import orjson
 
 from mesh.api.routing import Json, error_type, json_body, serves, user_of
 from mesh.errors import MeshError
-from mesh.http.bounds import read_body
+from mesh.http.request_body import read_body
 from mesh.model.access import Permission, require, sees
 from mesh.model.foreign_operations import SimulationOperations
 from mesh.model.operation import parameter_error

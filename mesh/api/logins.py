@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 from mesh.api.auth import LOGIN, LOGIN_PREFIX, logged
 from mesh.api.routing import Json, error_type, serves
 from mesh.errors import MeshError
-from mesh.http.bounds import read_body
+from mesh.http.request_body import read_body
 from mesh.jetstream.sessions import AGE_MS, IDLE_MS
 from mesh.model.access import ANYONE, current
 from mesh.model.foreign_operations import OriginalOperations

@@ -32,7 +32,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mesh.errors import MeshError
-from mesh.http.bounds import read_body
+from mesh.http.request_body import read_body
 from mesh.language.naming import named
 from mesh.model import names
 from mesh.model.access import Permission, current, needed, require

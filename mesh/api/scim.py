@@ -23,7 +23,7 @@ from starlette.responses import Response
 from mesh.api.account_service import AccountService
 from mesh.api.routing import serves
 from mesh.errors import MeshError
-from mesh.http.bounds import read_body
+from mesh.http.request_body import read_body
 from mesh.jetstream.directory import GROUP, NAMES, USER, identity_name
 from mesh.model.foreign_operations import ScimOperations
 

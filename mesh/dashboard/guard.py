@@ -16,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from mesh.api.auth import logged
 from mesh.errors import MeshError
-from mesh.http.bounds import read_body
+from mesh.http.request_body import read_body
 from mesh.jetstream.sessions import UserSession, is_same
 from mesh.model.access import Permission, current, lacking
 

@@ -1,7 +1,4 @@
-"""Bound of the requests that a process serves at a time, of all users and of one.
-
-Bounded reading of the bodies of HTTP requests, for the REST API and the pages.
-"""
+"""Bound of the requests that a process serves at a time, of all users and of one."""
 
 from __future__ import annotations
 
@@ -9,15 +6,11 @@ from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from starlette.requests import ClientDisconnect
-
 from mesh.errors import MeshError
 from mesh.model.access import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from starlette.requests import Request
 
 
 class Bound:
@@ -67,17 +60,3 @@ def _user() -> str:
     """The user of the present request; empty for the mesh itself, and without users."""
     identity = current.get()
     return identity.user if identity is not None else ""
-
-
-async def read_body(request: Request, most: int) -> bytes:
-    """The body; MESH-A413 if it has more than ``most`` bytes, MESH-A400 if its client has left."""
-    read = bytearray()
-    try:
-        async for chunk in request.stream():
-            read += chunk
-            if len(read) > most:
-                raise MeshError("MESH-A413", f"a request of this kind has {most} bytes at most")
-    except ClientDisconnect as error:
-        # The answer is for the audit; its client can not read it.
-        raise MeshError("MESH-A400", "the connection ended before the request did") from error
-    return bytes(read)

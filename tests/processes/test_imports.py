@@ -9,7 +9,7 @@ import sys
 import pytest
 
 #: Large packages.
-PACKAGES = ("aiohttp", "httpx", "numba", "pandas", "pyarrow", "pyspark")
+PACKAGES = ("aiohttp", "httpx", "numba", "pandas", "pyarrow", "pyspark", "starlette")
 AGENT = "import mesh.cli.commands, mesh.worker.worker"
 SESSION = """
 import mesh.worker.session
