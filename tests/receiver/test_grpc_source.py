@@ -112,7 +112,10 @@ async def test_a_key_of_a_stream_is_that_of_each_message(nats_server: NatsServer
         await call(endpoint, event('{"n":8}', {"Idempotency-Key": "other"}))
         # No place in a stream has the key of another call.
         await call(endpoint, event('{"n":9}'), metadata=[("idempotency-key", "k.1")])
-        await have(stage, 0, 1, 2, 8, 9)
+        # An empty one is none.
+        await call(endpoint, event('{"n":10}'), metadata=[("idempotency-key", "")])
+        await call(endpoint, event('{"n":11}', {"Idempotency-Key": ""}))
+        await have(stage, 0, 1, 2, 8, 9, 10, 11)
 
 
 async def test_headers_and_metadata_are_properties(nats_server: NatsServer) -> None:

@@ -83,6 +83,22 @@ async def test_a_key_is_stored_once(nats_server: NatsServer) -> None:
         assert len(await stage.events("S")) == 2
 
 
+async def test_headers_without_a_value_say_nothing(nats_server: NatsServer) -> None:
+    text = APP.format(HTTP.format(""), "")
+    async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+        _, url = await posting(stage)
+        for number in (1, 2):
+            heads = {
+                "Idempotency-Key": "", "Content-Encoding": "", "Content-Type": "text/json; charset="
+            }  # fmt: skip
+            body = GOOD.replace(b"1", b"%d" % number)
+            assert (await client.post(url, content=body, headers=heads)).status_code == 200
+        heads = {"Content-Encoding": "GZIP, identity"}
+        packed = await client.post(url, content=gzip.compress(GOOD), headers=heads)
+        assert packed.status_code == 200
+        assert [event["n"] for event in await stage.events("S")] == [1, 2, 1]
+
+
 async def test_logins_and_back_pressure(nats_server: NatsServer) -> None:
     options = ", ref='vault', basic.auth.enabled='true', max.concurrent='1'"
     text = APP.format(HTTP.format(options), "")

@@ -161,8 +161,8 @@ class GrpcSource:
                 raise RefusedPayloadError(f"the message has more than {self._bytes_max} bytes")
             payload, headers = opened(self._envelope, message)
             properties = {name.lower(): value for name, value in headers.items()}
-            key = properties.get(KEY)
-            if key is None and KEY in metadata:
+            key = properties.get(KEY) or None
+            if key is None and metadata.get(KEY):
                 # The key of a call is that of each of its messages, with its place.  Metadata has
                 # no line feed, so it is not the key of another call.
                 key = f"{metadata[KEY]}\n{number}" if number else metadata[KEY]

@@ -122,12 +122,13 @@ class HttpSource:
         credentials = request.headers.get("authorization", "").encode("latin-1", "replace")
         if self._login and not hmac.compare_digest(credentials, b"Basic " + self._login):
             return said(401, {"reason": "login"}, (b"www-authenticate", b'Basic realm="mesh"'))
-        packing = request.headers.get("content-encoding", "identity").strip().lower()
-        if packing not in ("identity", "gzip", "x-gzip"):
+        codings = [one.lower() for one in words(request.headers.get("content-encoding"))]
+        packings = [one for one in codings if one != "identity"]
+        if packings not in ([], ["gzip"], ["x-gzip"]):
             return said(415, {"reason": "bodies are plain, or gzip"}, (b"accept-encoding", b"gzip"))
         try:
             body = await request.body(limit)
-            if body is not None and packing != "identity":
+            if body is not None and packings:
                 body = unpacked(body, limit)
             if body is not None:
                 body = in_utf8(body, request.headers.get("content-type", ""))
@@ -142,7 +143,8 @@ class HttpSource:
             pairs = parse_qsl(request.query, keep_blank_values=True)[:_PARAMETERS_MAX]
             properties |= {f"_{name}".lower(): value for name, value in pairs}
         try:
-            count = await accept(body, properties, request.headers.get("idempotency-key"))
+            # An empty key names no request: two of them are not the same one.
+            count = await accept(body, properties, request.headers.get("idempotency-key") or None)
         except RefusedPayloadError as error:
             status = 413 if error.is_too_large else 400
             return said(status, {"index": error.index, "reason": str(error)})
@@ -169,7 +171,7 @@ def in_utf8(body: bytes, content_type: str) -> bytes:
     message = Message()
     message["content-type"] = content_type
     charset = message.get_content_charset()
-    if charset is None:
+    if not charset:
         return body
     try:
         name = codecs.lookup(charset).name
