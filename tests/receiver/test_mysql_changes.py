@@ -120,6 +120,45 @@ def test_changes_have_the_values_of_the_table(database: TestDatabase) -> None:
     assert reader.changes() == []
 
 
+def test_what_a_transaction_has_undone_is_no_change(database: TestDatabase) -> None:
+    execute(
+        database,
+        "create table Items (id int primary key, k int)",
+        "create table Kept (id int) engine=myisam",
+        "insert into Kept values (1)",
+    )
+    reader = Reader(context(database))
+    assert reader.changes() == []
+    # The log has all of it, since a table without transactions is in it.
+    undone = "update Items, Kept set Items.k = 9, Kept.id = Kept.id + 1 where Items.id = 1"
+    execute(
+        database,
+        "insert into Items values (1, 0)", "savepoint a", "insert into Items values (2, 0)",
+        "savepoint `b c`", undone, "rollback to `b c`", "insert into Items values (3, 0)",
+    )  # fmt: skip
+    with engine_of(database.database).connect() as connection:
+        connection.execute(sa.text("insert into Items values (4, 0)"))
+        connection.execute(sa.text(undone))
+        connection.rollback()
+    assert database.rows("select id, k from Items order by id") == [(1, 0), (2, 0), (3, 0)]
+    changes = [("insert", {"id": n, "k": 0}) for n in (1, 2, 3)]
+    assert reader.changes() == changes
+
+
+def test_a_table_without_transactions_keeps_what_is_undone(database: TestDatabase) -> None:
+    execute(
+        database,
+        "create table Items (id int primary key) engine=myisam", "create table Other (id int)",
+        "insert into Items values (1)", "insert into Other values (1)",
+    )  # fmt: skip
+    reader = Reader(context(database))
+    assert reader.changes() == []
+    with engine_of(database.database).connect() as connection:
+        connection.execute(sa.text("update Items, Other set Items.id = 2, Other.id = 2"))
+        connection.rollback()
+    assert reader.changes() == [("update", {"before_id": 1, "id": 2})]
+
+
 def test_a_position_outlives_new_files_new_columns_and_many_rows(database: TestDatabase) -> None:
     execute(database, "create table Items (id int) engine = myisam")
     execute(database, "create table Other (id int)")

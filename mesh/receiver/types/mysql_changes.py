@@ -41,6 +41,8 @@ _STATEMENTS: Final = {
     "insert": "insert", "replace": "insert", "load": "insert", "update": "update",
     "delete": "delete",
 }  # fmt: skip
+#: Places in a transaction to which it may return, and the return.
+_SAVEPOINT: Final = re.compile(r"(SAVEPOINT|ROLLBACK TO(?: SAVEPOINT)?)\s+(.+)", re.I | re.DOTALL)
 _ALTERS: Final = ("alter", "create", "rename")
 _NO_ROWS: Final = (
     "the log has a statement instead of rows: a session with binlog_format=STATEMENT has changed "
@@ -98,6 +100,8 @@ class BinaryLog:
         self._login = {**login, **limits}
         self._columns: Sequence[MysqlColumn] = ()
         self._is_versioned = False
+        #: Whether changes stay when their transaction is rolled back, as in MyISAM.
+        self._keeps_all = False
         self._at: tuple[str, int] = ("", 0)
         self._server = ""
         self._reader: Any = None
@@ -133,7 +137,8 @@ class BinaryLog:
 
     def _described(self) -> Sequence[MysqlColumn]:
         rows = self._rows(
-            "select table_name, table_type, create_options from information_schema.tables"
+            "select table_name, table_type, transactions from information_schema.tables t"
+            " left join information_schema.engines e on e.engine = t.engine"
             " where table_schema = :space and table_name = :name", **self._table,
         )  # fmt: skip
         if not rows:
@@ -146,6 +151,7 @@ class BinaryLog:
         # A server may compare names without case; the log has the own one.
         self._table["name"] = rows[0][0]
         self._is_versioned = rows[0][1] == "SYSTEM VERSIONED"
+        self._keeps_all = rows[0][2] != "YES"
         with self._connection.begin():
             columns = columns_of(self._connection, "{space}.{name}".format(**self._table))
         for column in columns:
@@ -174,6 +180,8 @@ class BinaryLog:
         properties: list[dict[str, str]] = []
         names: list[str] = []
         changes: list[LoggedChange] = []
+        #: Number of changes before each savepoint of the transaction.
+        savepoints: dict[str, int] = {}
         while len(payloads) < _CHANGES:
             event = self._next()
             if event is None:
@@ -187,7 +195,16 @@ class BinaryLog:
                 changes += self._changes(self._kinds[type(event)], event)
             elif isinstance(event, self._query) and (operation := self._operation_of(event)):
                 changes.append(LoggedChange(operation, {}, _NO_ROWS))
+            elif savepoint := self._savepoint_of(event):
+                word, name = savepoint
+                if word.upper() == "SAVEPOINT":
+                    savepoints[name] = len(changes)
+                elif not self._keeps_all:
+                    del changes[savepoints.get(name, 0) :]
             elif self._is_end(event):
+                if self._is_undone(event):
+                    changes.clear()
+                savepoints.clear()
                 self._at = (self._reader.log_file, self._reader.log_pos)
                 for at, (operation, change, reason) in enumerate(changes):
                     payloads.append(payload_of(change, {reason: [EVERY]} if reason else None))
@@ -217,6 +234,18 @@ class BinaryLog:
         return isinstance(event, self._commit) or (
             isinstance(event, self._query) and event.query.strip().upper() != "BEGIN"
         )
+
+    def _savepoint_of(self, event: Any) -> tuple[str, str] | None:
+        """The statement and the name of a savepoint that is set, or returned to."""
+        if not isinstance(event, self._query):
+            return None
+        match = _SAVEPOINT.fullmatch(event.query.strip())
+        return (match[1], match[2]) if match else None
+
+    def _is_undone(self, event: Any) -> bool:
+        """Whether a transaction ends without its changes, of which the log has some."""
+        is_rollback = isinstance(event, self._query) and event.query.strip().upper() == "ROLLBACK"
+        return is_rollback and not self._keeps_all
 
     def _operation_of(self, event: Any) -> str | None:
         """The operation of a statement that changes rows of the table; None for others."""
