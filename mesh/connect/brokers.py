@@ -220,7 +220,7 @@ SPECS: Final = (
         ),
         "mesh.receiver.types.mqtt:MqttSource",
         Guarantee.AT_LEAST_ONCE,
-        "With quality.of.service='0' at most once.",
+        "With quality.of.service='0' at most once. A retained message comes once in a session.",
         ("topic", "qos", "retain"),
         extra="mqtt",
         library="aiomqtt",

@@ -10,6 +10,7 @@ import aiomqtt
 import pytest
 
 from mesh.connect.contract import Batch, Context, Record, UnavailableError
+from mesh.plan.build import plan
 from mesh.receiver.types import arrivals
 from mesh.receiver.types.mqtt import MqttSink, MqttSource, client_of
 from tests.support.connectors import staged
@@ -122,6 +123,44 @@ async def test_a_message_that_was_not_stored_is_delivered_again(
         await later.subscribe("Again/in/+", qos=1)
         message = await asyncio.wait_for(anext(aiter(later.messages)), 60)
         assert message.payload == b'{"n":1}'
+
+
+async def test_a_retained_message_is_delivered_once_in_a_session(
+    nats_server: NatsServer, mosquitto: str
+) -> None:
+    text = app("Kept", mosquitto).replace("client.id", "quality.of.service='1', client.id")
+    async with staged(nats_server, text) as stage, client(mosquitto) as other:
+
+        async def sent(n: int, topic: str = "a") -> None:
+            await other.publish(f"Kept/in/{topic}", b'{"n":%d}' % n, qos=1, retain=True)
+
+        async def stored(*expected: int) -> None:
+            async def are() -> bool:
+                return await numbers(stage) == list(expected)
+
+            await stage.until("them", are)
+
+        await sent(1)
+        first = stage.start("receiver-S")
+        await stage.until_running(first)
+        await stored(1)
+        await first.stop()
+        # It comes from the session, and not as a retained one as well.
+        await sent(2)
+        second = stage.start("receiver-S", epoch=2)
+        await stage.until_running(second)
+        await sent(3, "b")
+        await stored(1, 2, 3)
+        await second.stop()
+        # Other topics are subscribed to.
+        stage.spec = plan(text.replace("topic='Kept/in/+'", "topic='Kept/in/+,Kept/more'")).spec
+        await stage.until_running(stage.start("receiver-S", epoch=3))
+        await other.publish("Kept/more", b'{"n":4}', qos=1)
+
+        async def has_come() -> bool:
+            return 4 in await numbers(stage)
+
+        await stage.until("the new topic", has_come)
 
 
 async def test_payloads_are_published_with_their_key_and_what_can_not_be_is_recorded(

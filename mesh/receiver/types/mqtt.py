@@ -119,12 +119,26 @@ class MqttSource:
             clean_session=service == 0 if is_clean is None else bool(is_clean),
         )
         # The library has no method for it: the client below acknowledges when it is asked to.
-        client._client.manual_ack_set(True)
+        inner: Any = client._client
+        inner.manual_ack_set(True)
+        connected, has_session = inner.on_connect, False
+
+        def greeted(*arguments: Any) -> None:
+            nonlocal has_session
+            has_session = bool(getattr(arguments[2], "session_present", False))
+            connected(*arguments)
+
+        inner.on_connect = greeted
         await _entered(client)
         self._client = client
         self._reading = asyncio.create_task(self._read(client))
+        topics = words(options["topic"])
+        self._subscribed = {"topics": topics, "qos": service}
+        # The broker would deliver retained messages again.
+        if has_session and (position or {}).get("subscribed") == self._subscribed:
+            topics = []
         try:
-            for topic in words(options["topic"]):
+            for topic in topics:
                 granted = await client.subscribe(topic, qos=service)
                 # Whole numbers with MQTT 3.
                 if any(getattr(code, "value", code) >= _REFUSED for code in granted):
@@ -152,7 +166,7 @@ class MqttSource:
             return None
         return Batch(
             [_payload(message) for message in messages],
-            {"batch": self._number},
+            {"batch": self._number, "subscribed": self._subscribed},
             [
                 {
                     "topic": str(message.topic),
