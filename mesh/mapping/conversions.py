@@ -64,7 +64,8 @@ TEXT_READ: Final = Conversions(
     },
     notes=(
         "Spaces around numbers and truth values are ignored. The empty text is null for all types",
-        "but string. In CSV and text the word `null` without quotes is null. The text of an XML",
+        "but string. In CSV and text the word `null` without quotes is null. Numbers of text may",
+        "have commas before each three digits, as in `1,000.5`. The text of an XML",
         "element has those of the elements inside, and is no number or bool then; of elements with",
         "one name the last counts, and with `@attributes` the first.",
     ),

@@ -31,12 +31,22 @@ if TYPE_CHECKING:
     Parsed = list[EventValues | str]
 
 _MARK = codecs.BOM_UTF8
+#: Those of UTF-16, whose octets no text in UTF-8 has.
+_MARKS_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: Below, a double of a parser was not a whole number of more digits.
 _WHOLE_MAX: Final = float(1 << 53)
 
 
 def without_mark(payload: bytes) -> bytes:
-    """A text in UTF-8 without the byte order mark that some programs write before it."""
+    """A text in UTF-8, without the byte order mark that some programs write before it.
+
+    One with the mark of UTF-16 is read as such, if it is that.
+    """
+    if payload.startswith(_MARKS_16):
+        try:
+            return payload.decode("utf-16").encode()
+        except UnicodeError:
+            return payload
     return payload.removeprefix(_MARK)
 
 
@@ -50,7 +60,7 @@ def without_marks(payloads: Sequence[bytes]) -> Sequence[bytes]:
 def has_mark(joined: bytes) -> bool:
     """Whether one of some payloads may have a byte order mark."""
     # One octet is found faster than three.
-    return _MARK[:1] in joined and _MARK in joined
+    return (_MARK[:1] in joined and _MARK in joined) or any(one in joined for one in _MARKS_16)
 
 
 def parsed(parse: Callable[[int, bytes], Parsed], payloads: Sequence[bytes]) -> Iterator[Parsed]:
@@ -244,7 +254,7 @@ def of_texts(
     index: list[int] = []
     #: Attributes that each event has.
     names = schema.names if missing == "error" else []
-    for number, events in enumerate(parsed(parse, without_marks(payloads))):
+    for number, events in enumerate(parsed(parse, payloads)):
         for place, event in enumerate(events):
             reason = event if isinstance(event, str) else _missing(event, names)
             if reason is not None:

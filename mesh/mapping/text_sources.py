@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _LINE: Final = re.compile(
     r"""\s*([A-Za-z_]\w*)\s*:\s*(?:(["'])(.*)\2|(.*?))\s*,?\s*\Z""", re.DOTALL
 )
+#: A number whose digits are in groups, as in 1,000,000.5.
+_GROUPED: Final = re.compile(r"\s*[+-]?\d{1,3}(?:,\d{3})+(?!\d|,)")
 _GROUP: Final = re.compile(r"(\w+)(?:\[(\d+)\])?\Z")
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 _CLOSED: Final = re.compile(r'"(?:[^"]|"")*+"')
@@ -76,6 +78,10 @@ class CsvSource:
         if len(self._delimiter) != 1 or self._delimiter in '"\r\n':
             raise ValueError(f'delimiter "{delimiter}" of csv is not one character')
         self._field = _field_of(self._delimiter)
+        #: The first line of a file for Excel, which names the delimiter.
+        self._naming = re.compile(
+            rf'"?(?:sep|SEP)={re.escape(self._delimiter)}"?[ \t]*(?:\r\n|\n|\r|\Z)'
+        )
         self._reading = arrow_csv.ReadOptions(column_names=schema.names, use_threads=False)
         self._parsing = arrow_csv.ParseOptions(
             delimiter=self._delimiter, quote_char=False, ignore_empty_lines=False
@@ -161,7 +167,7 @@ class CsvSource:
 
     def _table(self, joined: bytes) -> pa.Table | None:
         """Lines by Arrow; None if it would read one in another way, or refuses one."""
-        if any(mark in joined for mark in (b'"', b"\r", b"\x00")):
+        if any(mark in joined for mark in (b'"', b"\r", b"\x00", b"sep=", b"SEP=")):
             return None
         # An empty line is no event, but to Arrow an empty value of a stream with one attribute.
         if self._width == 1 and b"\n\n" in b"\n%b\n" % joined:
@@ -182,6 +188,11 @@ class CsvSource:
     def _events(self, payload: bytes) -> list[tuple[int, EventValues | str]]:
         """The events, or the reasons why there is none, each with the number of its line."""
         text, is_odd = _text_of(payload)
+        if naming := self._naming.match(text):
+            # An empty line in its place, as lines have numbers.
+            text = f"\n{text[naming.end() :]}"
+            if not text.strip():
+                return []
         rows = self._rows(text)
         if is_odd or "\x00" in text:
             rows = [(line, _readable(row)) for line, row in rows]
@@ -330,7 +341,7 @@ class TextSource:
         self, payloads: Sequence[bytes], properties: Sequence[Mapping[str, str]] | None = None
     ) -> DecodeResult:
         """See ``SourceMapper``."""
-        return of_texts(self._events, payloads, self._schema, self._missing)
+        return of_texts(self._events, without_marks(payloads), self._schema, self._missing)
 
     def _events(self, number: int, payload: bytes) -> Parsed:
         events: Parsed = []
@@ -369,8 +380,13 @@ class TextSource:
         return event
 
     def _value(self, name: str, text: str | None) -> str | None:
-        """A value as a text that its type reads; as in the original, 1,000 is a number."""
-        return text if text is None or name in self._texts else text.replace(",", "")
+        """A value as a text that its type reads; as in the original, 1,000 is a number.
+
+        1,5 is none: a comma may be a decimal point where the text was written.
+        """
+        if text is None or name in self._texts or not _GROUPED.match(text):
+            return text
+        return text.replace(",", "")
 
 
 def _group_of(text: str) -> tuple[str, int]:

@@ -279,6 +279,6 @@ class XmlSource:
 
 
 def _value(element: Element) -> str | None:
-    if element.attrib.get(_NIL) == "true":
+    if element.attrib.get(_NIL) in ("true", "1"):
         return None
     return "".join(element.itertext())

@@ -21,6 +21,7 @@ NAMES = StreamSchema(
     "S", (Attribute("name", AttributeType.STRING), Attribute("city", AttributeType.STRING))
 )
 ANN = {"name": "Ann", "city": "Paris"}
+ANN_XML = "<event><name>Ann</name><city>Paris</city></event>"
 
 
 def decoded(kind: str, payload: bytes, **options: Any) -> tuple[list[Any], list[str]]:
@@ -49,6 +50,54 @@ def test_a_byte_order_mark_is_no_part_of_a_text(
 ) -> None:
     assert decoded(kind, MARK + payload, **options) == ([ANN], [])
     assert decoded(kind, payload, **options) == ([ANN], [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "options"),
+    [
+        ("csv", "city;name\r\nParis;Ann\r\n", {"header": True, "delimiter": ";"}),
+        ("csv", "Ann\tParis\r\n", {"delimiter": "\\t"}),
+        ("json", '{"name":"Ann","city":"Paris"}', {}),
+        ("json", '{"e":{"name":"Ann","city":"Paris"}}', {"enclosing.element": "$.e"}),
+        ("keyvalue", '{"name":"Ann","city":"Paris"}', {}),
+        ("text", 'name:"Ann",\ncity:"Paris"', {"delimiter": "~~~"}),
+        ("xml", f'<?xml version="1.0" encoding="utf-16"?>{ANN_XML}', {}),
+    ],
+)
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be"])
+def test_a_text_that_says_so_is_in_utf_16(
+    kind: str, text: str, options: dict[str, Any], codec: str
+) -> None:
+    assert decoded(kind, f"\ufeff{text}".encode(codec), **options) == ([ANN], [])
+    # The mark alone makes no text of octets.
+    rows, errors = decoded(kind, b"\xff\xfe" + text.encode()[:-1] + b"\xd8", **options)
+    assert (rows, bool(errors)) == ([], True)
+
+
+@pytest.mark.parametrize("line", ["sep=;", "SEP=;", '"sep=;"'])
+def test_a_line_that_names_the_delimiter_for_excel_is_no_event(line: str) -> None:
+    payload = f"{line}\r\nAnn;Paris\r\n".encode()
+    assert decoded("csv", payload, delimiter=";") == ([ANN], [])
+    assert decoded("csv", b"\xef\xbb\xbf" + payload, delimiter=";") == ([ANN], [])
+    headed = f"{line}\r\ncity;name\r\nParis;Ann\r\n;\r\nx\r\n".encode()
+    rows, errors = decoded("csv", headed, header=True, delimiter=";")
+    assert rows == [ANN, {"name": "", "city": ""}]
+    assert errors == ["line 5: the line has 1 values, and value 1 is used"]
+    # A file that is read by line.
+    lines = [f"{line}\n".encode(), b"Ann;Paris\n"]
+    found = source_mapper("csv", {"delimiter": ";"}, (), NAMES).decode(lines)
+    assert (found.rows.to_pylist(), found.errors) == ([ANN], [])
+    assert decoded("csv", b"sep=x,y") == ([{"name": "sep=x", "city": "y"}], [])
+
+
+def test_a_decimal_comma_is_no_separator_of_thousands() -> None:
+    attributes = Attribute("n", AttributeType.LONG), Attribute("d", AttributeType.DOUBLE)
+    texts = ["1,000/-12,345.5", "1,5/2", "1/1,5", "1,0000/2", "1,000,00/2", "12,34,567/2"]
+    payloads = ["n:{},\nd:{},".format(*text.split("/")).encode() for text in texts]
+    mapper = source_mapper("text", {"delimiter": "~"}, (), StreamSchema("S", attributes))
+    found = mapper.decode(payloads)
+    assert found.rows.to_pylist() == [{"n": 1000, "d": -12345.5}]
+    assert [number for number, _, _ in found.errors] == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -88,3 +88,11 @@ def test_paths_of_xml_may_begin_with_the_event_itself() -> None:
         attributes=(("s", "/one/s/@k"), ("n", "/one/n"), ("d", "//n"), ("b", "/one/b")),
     )
     assert [tuple(one.values()) for one in found] == [("x", 1, 1.0, True), ("z", 3, 3.0, True)]
+
+
+@pytest.mark.parametrize("word", ["true", "1"])
+def test_an_element_that_is_nil_is_null(word: str) -> None:
+    space = "http://www.w3.org/2001/XMLSchema-instance"
+    empty = "".join(f'<{name} x:nil="{word}"/>' for name in "snd")
+    payload = f'<event xmlns:x="{space}">{empty}<b x:nil="{word}">true</b></event>'
+    assert rows("xml", [payload.encode()]) == [dict.fromkeys("sndb")]
