@@ -60,14 +60,24 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Statuses of texts that this cluster can't have.
+#: Statuses of texts that this cluster can't have, and of values.
 REFUSALS: Final = {
+    "MESH-A101": HTTPStatus.UNPROCESSABLE_ENTITY,
     # A running app can't have another text.
     "MESH-C120": HTTPStatus.CONFLICT,
     "MESH-C121": HTTPStatus.CONFLICT,
     "MESH-C122": HTTPStatus.BAD_REQUEST,
     "MESH-C123": HTTPStatus.CONFLICT,
+    "MESH-C124": HTTPStatus.CONFLICT,
     "MESH-C125": HTTPStatus.CONFLICT,
+    # What a node does not have, or is not open to connectors.
+    "MESH-C131": HTTPStatus.BAD_REQUEST,
+    "MESH-C132": HTTPStatus.BAD_REQUEST,
+    "MESH-C134": HTTPStatus.BAD_REQUEST,
+    "MESH-C135": HTTPStatus.FORBIDDEN,
+    "MESH-C140": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "MESH-C141": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "MESH-C142": HTTPStatus.UNPROCESSABLE_ENTITY,
     "MESH-C150": HTTPStatus.BAD_REQUEST,
     "MESH-C151": HTTPStatus.BAD_REQUEST,
     "MESH-C152": HTTPStatus.CONFLICT,
@@ -79,6 +89,10 @@ REFUSALS: Final = {
     "MESH-C171": HTTPStatus.BAD_REQUEST,
     "MESH-C172": HTTPStatus.UNPROCESSABLE_ENTITY,
     "MESH-S131": HTTPStatus.FORBIDDEN,
+    # Tables of stores that do not fit.
+    "MESH-S142": HTTPStatus.BAD_REQUEST,
+    "MESH-S145": HTTPStatus.BAD_REQUEST,
+    "MESH-S146": HTTPStatus.BAD_REQUEST,
     "MESH-O110": HTTPStatus.BAD_REQUEST,
     "MESH-O111": HTTPStatus.CONFLICT,
     # Events of a preview, and a text that fails on them.

@@ -15,7 +15,7 @@ import pytest
 from mesh.api import users
 from mesh.api.account_service import AccountService
 from mesh.api.auth import Access
-from mesh.api.routes import make_app
+from mesh.api.routes import make_app, status_of
 from mesh.api.users import Users
 from mesh.errors import MeshError
 from mesh.jetstream import directory as directory_module
@@ -98,6 +98,7 @@ async def test_a_new_password_is_long_enough(password: str) -> None:
     with pytest.raises(MeshError) as refused:
         await AccountService(access).put_user(ANYONE, values)
     assert refused.value.code == "MESH-A101"
+    assert status_of(refused.value) == 422
     assert "at least 12" in (refused.value.detail or "")
     users.check_password("bob", f"{password}{'x' * 12}")
 
@@ -128,6 +129,25 @@ async def test_the_api_lists_names_and_answers_no_value(
     assert [one.status_code for one in answers] == [200, 200, 400, 404, 400, 400, 200, 404]
     assert answers[1].json() == [{"name": "db", "apps": "Shop*,Till"}]
     assert not any(VALUE in one.text for one in answers)
+
+
+async def test_a_manager_without_a_key_stores_no_secret(
+    nats_server: NatsServer, tmp_path: Path
+) -> None:
+    client = await connect(NatsSettings(nats_server.url), "test")
+    (tmp_path / "key").write_text("short")
+    answers = []
+    try:
+        for key in ("", str(tmp_path / "none"), str(tmp_path / "key")):
+            access = Access(None, secrets=SecretStore(client.jetstream(), key))
+            transport = httpx.ASGITransport(make_app(FakeService().as_manager, access))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+                answers.append(await http.put("/secrets/db", content=VALUE))
+    finally:
+        await close(client)
+    for answer in answers:
+        assert (answer.status_code, answer.json()["code"]) == (422, "MESH-C140")
+        assert "openssl rand" in answer.json()["hint"]
 
 
 async def test_a_server_that_does_not_answer_is_told(

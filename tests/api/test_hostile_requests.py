@@ -110,7 +110,17 @@ async def test_a_body_of_any_form_is_no_fault_of_the_server() -> None:
 
 @pytest.mark.parametrize(
     ("code", "status"),
-    [("MESH-A404", 404), ("MESH-A503", 503), ("MESH-A100", 500), ("MESH-N110", 503)],
+    [
+        ("MESH-A404", 404),
+        ("MESH-A503", 503),
+        ("MESH-A100", 500),
+        ("MESH-N110", 503),
+        # A text that a node can't have, and a store that does not fit.
+        ("MESH-C124", 409),
+        ("MESH-C132", 400),
+        ("MESH-C135", 403),
+        ("MESH-S146", 400),
+    ],
 )
 def test_an_error_has_the_status_of_its_code(code: str, status: int) -> None:
     assert status_of(MeshError(code, "an error")) == status
