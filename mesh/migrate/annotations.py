@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import registry
@@ -13,11 +14,13 @@ from mesh.functions.catalogue import Extension, ExtensionRole, find_extension, i
 from mesh.language.written import nested
 from mesh.migrate.draft import Definitions, NoteKind
 from mesh.model.stored import StoreKind
-from mesh.plan.stores import database_of
+from mesh.plan.redis_stores import REDIS_OPTIONS
+from mesh.plan.stores import RDBMS_OPTIONS, database_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mesh.connect.spec import Spec
     from mesh.language.written import WrittenAnnotation, WrittenElement
     from mesh.migrate.draft import Draft
 
@@ -25,6 +28,21 @@ if TYPE_CHECKING:
 _OF_ALL: Final = ("type", "ref")
 _OF_DATABASES: Final = ("cdc", "rdbms")
 _NOT_SUPPORTED: Final = "MESH-P900"
+#: Option of a server: requests need a login.
+_LOGIN: Final = "basic.auth.enabled"
+_LOGIN_OF_ALL: Final = (
+    "the original asks its own users for the login of a source: give a name and a password of this "
+    "one with --var"
+)
+#: Sinks that answer a request, whose number an attribute of their stream has.
+_ANSWERS: Final = ("http-response", "http-service-response", "grpc-service-response")
+_MESSAGE_ID: Final = re.compile(r"\bmessage_?id\b", re.IGNORECASE)
+_STREAM: Final = re.compile(r"\bdefine\s+stream\b[^(]*\(([^)]*)\)", re.IGNORECASE)
+#: Names of an index in earlier versions as well, and the attribute of one, as a store writes it.
+_INDEXES: Final = ("index", "indexby", "indexedby")
+_INDEXED: Final = re.compile(r"\s*(\w+)")
+_DEFINED_OR_READ: Final = re.compile(r"\b(define|from|partition)\b", re.IGNORECASE)
+_DIST: Final = "@dist of a stream has no effect: written before a query it gives the group of that"
 #: The original's default hosts of source and sink email.
 _MAIL_HOSTS: Final = {"source": "imap.gmail.com", "sink": "smtp.gmail.com"}
 #: Annotations of the app or of a stream that change nothing here, with the reason.
@@ -62,6 +80,8 @@ def rewrite_annotations(draft: Draft, subject: str, types: Mapping[str, str] | N
         kind, defined = definitions.after(annotation.stop)
         if name in ("source", "sink"):
             _connector(draft, annotation, defined, subject.format(defined))
+        elif name == "dist" and _is_of_definition(draft, annotation, annotations):
+            draft.comment_out(annotation, _DIST)
         elif name == "store" and _store(draft, annotation, kind, defined, types or {}):
             unstored.add(defined)
         elif name == "app:async":
@@ -76,7 +96,7 @@ def rewrite_annotations(draft: Draft, subject: str, types: Mapping[str, str] | N
             a.name.lower() == "store" and definitions.after(a.stop)[1] == defined
             for a in annotations
         )
-        if annotation.name.lower() == "index" and kind == "table":
+        if annotation.name.lower() in _INDEXES and kind == "table":
             _index(draft, annotation, is_stored=has_store and defined not in unstored)
 
 
@@ -86,9 +106,10 @@ def rewrite_annotations(draft: Draft, subject: str, types: Mapping[str, str] | N
 def _connector(draft: Draft, annotation: WrittenAnnotation, stream: str, subject: str) -> None:
     is_source = annotation.name.lower() == "source"
     role = ExtensionRole.SOURCE if is_source else ExtensionRole.SINK
-    kind = annotation.get("type")
-    if kind is None:
+    written = annotation.element("type")
+    if written is None:
         return
+    kind = _spelled(draft, written, role)
     extension = find_extension(role, kind)
     if not isinstance(extension, Extension) or not extension.runs:
         verb = "publish JSON to" if is_source else "subscribe to"
@@ -110,6 +131,10 @@ def _connector(draft: Draft, annotation: WrittenAnnotation, stream: str, subject
             draft, mapper, ExtensionRole.SOURCE_MAPPER if is_source else ExtensionRole.SINK_MAPPER
         )
     _options(draft, annotation, role, kind)
+    if is_source:
+        _login(draft, annotation)
+    elif kind in _ANSWERS:
+        _answer(draft, annotation)
     if kind == "file" and is_source:
         _file(draft, annotation)
     if kind == "email" and annotation.get("host") is None:
@@ -124,13 +149,66 @@ def _connector(draft: Draft, annotation: WrittenAnnotation, stream: str, subject
             draft.note(NoteKind.DIFFERS, annotation.start, _HTTP)
 
 
-def _mapper(draft: Draft, mapper: WrittenAnnotation, role: ExtensionRole) -> None:
-    kind = mapper.element("type")
-    if kind is None:
+def _spelled(draft: Draft, written: WrittenElement, role: ExtensionRole) -> str:
+    """The kind that an element names; one that differs in case alone is put right."""
+    names = {name.lower(): name for name in registry.of_role(Connector(str(role)))}
+    kind = names.get(written.text.lower(), written.text)
+    if kind != written.text:
+        draft.set_text(written, kind, f"the name of the {role} is {kind}")
+    return kind
+
+
+def _login(draft: Draft, annotation: WrittenAnnotation) -> None:
+    """The login of a server, which has its own name and password here."""
+    switch = annotation.element(_LOGIN)
+    is_asked = switch is not None and switch.text.lower() == "true"
+    has_login = annotation.get("basic.auth.username") or annotation.get("ref")
+    if switch is None or not is_asked or has_login:
         return
-    extension = find_extension(role, kind.text)
+    login = ", basic.auth.username='${HTTP_USERNAME}', basic.auth.password='${HTTP_PASSWORD}'"
+    draft.change(switch.stop, switch.stop, login, _LOGIN_OF_ALL)
+
+
+def _answer(draft: Draft, annotation: WrittenAnnotation) -> None:
+    """The number of the request that a sink answers, where an attribute has its name."""
+    opened = annotation.opened
+    stream = _STREAM.search(draft.text, annotation.stop)
+    attribute = _MESSAGE_ID.search(stream[1]) if stream is not None else None
+    if opened is None or attribute is None or annotation.get("message.id") is not None:
+        return
+    why = f'message.id is the attribute "{attribute[0]}"'
+    draft.change(opened, opened, f"message.id='{{{{{attribute[0]}}}}}', ", why)
+
+
+def _is_of_definition(
+    draft: Draft, annotation: WrittenAnnotation, annotations: Sequence[WrittenAnnotation]
+) -> bool:
+    """Whether an annotation precedes a definition, maybe with others between."""
+    inside = [(one.start, one.stop) for one in annotations]
+    for word in _DEFINED_OR_READ.finditer(draft.text, annotation.stop):
+        if not any(start <= word.start() < stop for start, stop in inside):
+            return word[0].lower() == "define"
+    return False
+
+
+def _mapper(draft: Draft, mapper: WrittenAnnotation, role: ExtensionRole) -> None:
+    written = mapper.element("type")
+    if written is None:
+        return
+    kind = _spelled(draft, written, role)
+    extension = find_extension(role, kind)
     if not isinstance(extension, Extension) or not extension.runs:
-        draft.set_text(kind, "json", f"the mapper {kind.text} is json: so are the payloads")
+        draft.set_text(written, "json", f"the mapper {kind} is json: so are the payloads")
+        kind = "json"
+    spec = registry.find(Connector(str(role)), kind)
+    if spec is not None and not spec.is_open:
+        _leave_out(draft, _unknown(mapper, spec), f'{role} "{kind}"')
+
+
+def _unknown(annotation: WrittenAnnotation, spec: Spec) -> list[WrittenElement]:
+    """The options of an annotation that a connector does not have."""
+    keyed = [(e.key.lower(), e) for e in annotation.elements if e.key is not None]
+    return [e for key, e in keyed if key not in _OF_ALL and spec.option(key) is None]
 
 
 def _options(draft: Draft, annotation: WrittenAnnotation, role: ExtensionRole, kind: str) -> None:
@@ -143,9 +221,7 @@ def _options(draft: Draft, annotation: WrittenAnnotation, role: ExtensionRole, k
         if one is not annotation and one.name.lower() != "destination":
             continue
         if not spec.is_open:
-            keyed = [(e.key.lower(), e) for e in one.elements if e.key is not None]
-            unknown = [e for key, e in keyed if key not in _OF_ALL and spec.option(key) is None]
-            _leave_out(draft, unknown, f'{role} "{kind}"')
+            _leave_out(draft, _unknown(one, spec), f'{role} "{kind}"')
         for element in one.elements:
             option = spec.option(element.key or "")
             if option is None or not option.is_ignored:
@@ -159,12 +235,19 @@ def _options(draft: Draft, annotation: WrittenAnnotation, role: ExtensionRole, k
         draft.note(NoteKind.DIFFERS, annotation.start, f"no effect here: {names}")
 
 
-def _leave_out(draft: Draft, elements: Sequence[WrittenElement], of: str) -> None:
-    """Keep options as comments only, with the commas that divide them from others."""
+def _leave_out(
+    draft: Draft, elements: Sequence[WrittenElement], of: str, moved: Sequence[WrittenElement] = ()
+) -> None:
+    """Keep options as comments only, with the commas that divide them from others.
+
+    ``moved``: those of them whose values are in another option.
+    """
     text = draft.text
     runs: list[tuple[int, int]] = []
     for one in elements:
-        draft.note(NoteKind.ABSENT, one.start, f'option "{one.key}" of {of}: it has none like it')
+        if one not in moved:
+            why = f'option "{one.key}" of {of}: it has none like it'
+            draft.note(NoteKind.ABSENT, one.start, why)
         if runs and not text[runs[-1][1] : one.start].strip(", \t\r\n"):
             runs[-1] = runs[-1][0], one.stop
         else:
@@ -210,6 +293,7 @@ def _store(
         _unstore(draft, annotation, f'store "{store}"', kind, defined)
         return True
     _store_errors(draft, annotation)
+    _store_options(draft, annotation, store)
     if store == StoreKind.REDIS:
         is_cluster = (annotation.get("cluster.mode") or "").lower() == "true"
         if is_cluster or kind == "aggregation":
@@ -227,6 +311,22 @@ def _store(
             _unstore(draft, annotation, what, kind, defined)
             return True
     return False
+
+
+def _store_options(draft: Draft, annotation: WrittenAnnotation, store: str) -> None:
+    """The address of Redis in the form of its later versions, and options that no store has."""
+    host, port = annotation.element("host"), annotation.element("port")
+    allowed = RDBMS_OPTIONS
+    if store == StoreKind.REDIS:
+        allowed = REDIS_OPTIONS
+        if host is not None and annotation.get("nodes") is None:
+            nodes = f"{host.text}:{port.text}" if port is not None else host.text
+            draft.change(host.start, host.stop, f"nodes='{nodes}'", f"host and port are {nodes}")
+            allowed = allowed | {"host"}
+    keyed = [(one.key.lower(), one) for one in annotation.elements if one.key is not None]
+    unknown = [one for key, one in keyed if key not in allowed]
+    moved = [port] if "host" in allowed and port is not None else []
+    _leave_out(draft, unknown, f'store "{store}"', moved)
 
 
 def _store_errors(draft: Draft, annotation: WrittenAnnotation) -> None:
@@ -252,9 +352,10 @@ def _index(draft: Draft, annotation: WrittenAnnotation, *, is_stored: bool) -> N
     """Indexes as other stores write them, and over several attributes in the state."""
     if is_stored or not annotation.elements:
         return
-    names = [e.text.partition(":")[0].strip() for e in annotation.elements if "{" not in e.text]
-    plain = [e.text for e in annotation.elements] == names and len(names) == 1
-    if plain:
+    matches = (_INDEXED.match(e.text) for e in annotation.elements)
+    names = [match[1] for match in matches if match is not None]
+    is_plain = [e.text for e in annotation.elements] == names and len(names) == 1
+    if is_plain and annotation.name.lower() == "index":
         return
     text = " ".join(f"@Index('{name}')" for name in names)
     draft.change(annotation.start, annotation.stop, text, f"each attribute has an index: {text}")

@@ -17,12 +17,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from mesh.connect import registry
+from mesh.connect.spec import Kind
+from mesh.connect.spec import Role as Connector
 from mesh.errors import MeshError, all_errors
 from mesh.language.hints import STREAM_ID, signs
 from mesh.language.naming import named
 from mesh.language.print_expressions import print_string
 from mesh.language.substitution import VARIABLE, substitute
 from mesh.language.tokens import TokenKind, tokenize
+from mesh.language.written import annotations_of, nested
 from mesh.migrate.annotations import rewrite_annotations
 from mesh.migrate.draft import Definitions, Draft, Migrated, MigrationState, Note, NoteKind
 from mesh.model import names
@@ -38,6 +42,18 @@ if TYPE_CHECKING:
 
 #: Values of variables that have none, for the plan alone: most are addresses, or numbers.
 _VALUES: Final = ("1", "http://localhost:1024/x")
+#: Of a variable that is a whole option, by a part of the connector's or store's type; and those of
+#: options that are no addresses, by a part of their name.
+_ADDRESSES: Final = {
+    "mqtt": "tcp://h:1883", "rabbitmq": "amqp://h:5672", "tcp": "tcp://h:9892/x",
+    "websocket": "ws://h:1024/x", "grpc": "grpc://h:1024/a.B/c", "nats": "nats://h:4222",
+    "redis": "redis://h:6379", "rdbms": "jdbc:mysql://h:3306/x", "cdc": "jdbc:mysql://h:3306/x",
+    "file": "/x", "fileeventlistener": "/x",
+}  # fmt: skip
+_OPTIONS: Final = (
+    ("address", "a@h.example"), ("uri", ""), ("url", ""), ("nodes", "h:6379"),
+    ("servers", "h:9092"),
+)  # fmt: skip
 
 #: Notes about functions that give other values here; docs/siddhiql.md has the reasons.
 _CLOCK: Final = "gives the query's clock, the time of its events: a replay has the same value"
@@ -189,15 +205,43 @@ def _ends(token: Token) -> bool:
 def _planned(text: str, name: str) -> tuple[tuple[MeshError, ...], list[str]]:
     """Errors of an app's plan, and its variables without a value."""
     missing = list(dict.fromkeys(m[1] for m in VARIABLE.finditer(text) if m[2] is None))
+    by_place = _values_by_place(text) if missing else {}
     first: tuple[MeshError, ...] = ()
     for value in _VALUES if missing else ("",):
         try:
-            plan(named(substitute(text, dict.fromkeys(missing, value)), name))
+            plan(named(substitute(text, dict.fromkeys(missing, value) | by_place), name))
         except MeshError as error:
             first = first or all_errors(error)
         else:
             return (), missing
     return first, missing
+
+
+def _values_by_place(text: str) -> dict[str, str]:
+    """Values of variables that are whole options, by the options that they are."""
+    values = {}
+    for annotation in annotations_of(text):
+        kind = annotation.get("type") or ""
+        for one in nested([annotation]):
+            for element in one.elements:
+                match = VARIABLE.fullmatch(element.text)
+                value = _value_of(annotation.name, kind, element.key or "") if match else ""
+                if match is not None and match[2] is None and value:
+                    values[match[1]] = value
+    return values
+
+
+def _value_of(role: str, kind: str, key: str) -> str:
+    """A value that an option can have; empty if it is not known here."""
+    spec = registry.find(Connector.SINK if role.lower() == "sink" else Connector.SOURCE, kind)
+    option = spec.option(key) if spec is not None else None
+    if option is not None and (option.kind is Kind.SWITCH or option.choices):
+        return option.choices[0] if option.choices else "false"
+    for part, value in _OPTIONS:
+        if part in key.lower():
+            name = next((one for one in _ADDRESSES if kind.startswith(one)), "")
+            return value or _ADDRESSES.get(name, _VALUES[1])
+    return ""
 
 
 def _declared_name(text: str) -> str:
@@ -284,12 +328,21 @@ def _store(draft: Draft, annotation: WrittenAnnotation) -> None:
 
 
 def _outputs(draft: Draft) -> None:
-    """``insert overwrite T`` and ``for expired-events``."""
+    """``insert overwrite T``, ``insert expired-events into``, ``insert into T for all-events``."""
     tokens = tokenize(draft.text).tokens
+    inserts = None
     for at, token in enumerate(tokens[:-3]):
         if token.kind is not TokenKind.NAME:
             continue
         after = tokens[at + 1]
+        if token.text.lower() == "insert":
+            inserts = token
+        last = tokens[at + 3]
+        if token.text.lower() == "for" and last.text.lower() == "events" and inserts is not None:
+            words, stop = f"insert {after.text} events", last.start + len(last.text)
+            draft.change(inserts.start, inserts.start + len(inserts.text), words, f"{words} into")
+            draft.edits.append((token.start, stop, ""))
+            continue
         if token.text.lower() == "insert" and after.text.lower() == "overwrite":
             draft.change(
                 token.start,
@@ -298,5 +351,6 @@ def _outputs(draft: Draft) -> None:
                 "insert overwrite is update or insert into",
             )
         is_kind = token.text.lower() in ("current", "expired", "all")
+        is_kind = is_kind and tokens[at - 1].text.lower() != "for"
         if is_kind and after.text == "-" and tokens[at + 2].text.lower() == "events":
             draft.change(after.start, after.start + 1, " ", f"{token.text}-events is two words")

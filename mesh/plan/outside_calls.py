@@ -48,6 +48,7 @@ from mesh.language.syntax import (
 )
 from mesh.plan.bind import bind
 from mesh.plan.bound import BoundJoin, BoundStream, BoundStreamFunction
+from mesh.plan.inserted_sources import with_inserted_sources
 from mesh.plan.outside_objects import with_objects
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 def as_planned(app: App, bound: BoundApp | None = None) -> App:
     """The app with its statements as sinks and sources, and objects of sources made of texts.
 
+    Streams with sources into which readers' groups insert are divided before.
+
     It is the same one if it has none of them.
 
     Args:
@@ -71,7 +74,7 @@ def as_planned(app: App, bound: BoundApp | None = None) -> App:
     Raises:
         MeshError: MESH-P900 for a statement where no query can be divided; of ``bind``.
     """
-    texts = with_objects(app)
+    texts = with_objects(with_inserted_sources(app))
     if texts is not app:
         app, bound = texts, None
     inside = (query for partition in app.partitions for query in partition.queries)

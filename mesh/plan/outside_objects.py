@@ -57,11 +57,11 @@ def with_objects(app: App) -> App:
     if not changed:
         return app
     taken = {one.name for one in app.definitions}
-    new_names = {name: _free(f"{name}_objects", taken) for name in changed}
+    new_names = {name: free_name(f"{name}_objects", taken) for name in changed}
     elements = [
         replace(element, attributes=_texts(element))
         if isinstance(element, StreamDefinition) and element.name in changed
-        else _renamed(element, new_names)
+        else renamed(element, new_names)
         for element in app.elements
     ]
     places = (n for n, one in enumerate(elements) if isinstance(one, Query | Partition))
@@ -89,19 +89,20 @@ def _is_read_alone(app: App, stream: StreamDefinition) -> bool:
         return False
     inputs = [query.input for query in queries]
     inputs += [one.input for one in app.definitions if isinstance(one, AggregationDefinition)]
-    kinds = {one.kind for one in _references(tuple(inputs)) if one.name == name}
+    kinds = {one.kind for one in references(tuple(inputs)) if one.name == name}
     return kinds == {StreamKind.PLAIN}
 
 
-def _references(node: object) -> Iterator[StreamReference]:
+def references(node: object) -> Iterator[StreamReference]:
+    """The streams and tables that are named below a node."""
     if isinstance(node, StreamReference):
         yield node
     elif isinstance(node, tuple):
         for one in node:
-            yield from _references(one)
+            yield from references(one)
     elif dataclasses.is_dataclass(node):
         for one in dataclasses.fields(node):
-            yield from _references(getattr(node, one.name))
+            yield from references(getattr(node, one.name))
 
 
 def _texts(stream: StreamDefinition) -> tuple[Any, ...]:
@@ -133,23 +134,24 @@ def _query(stream: StreamDefinition, target: str) -> Query:
     )
 
 
-def _free(name: str, taken: set[str]) -> str:
+def free_name(name: str, taken: set[str]) -> str:
+    """The name, or one like it, that is not taken."""
     return next(one for n in count(1) if (one := name + (f"_{n}" if n > 1 else "")) not in taken)
 
 
-def _renamed(node: object, names: Mapping[str, str]) -> Any:
+def renamed(node: object, names: Mapping[str, str]) -> Any:
     """A node that reads the streams of ``names`` by their new names."""
     if isinstance(node, StreamReference):
         is_read = node.kind is StreamKind.PLAIN and node.name in names
         return replace(node, name=names[node.name]) if is_read else node
     if isinstance(node, tuple):
-        return tuple(_renamed(one, names) for one in node)
+        return tuple(renamed(one, names) for one in node)
     if not dataclasses.is_dataclass(node) or isinstance(node, type | Annotation):
         return node
     changed = {
         one.name: value
         for one in dataclasses.fields(node)
-        if (value := _renamed(was := getattr(node, one.name), names)) is not was and value != was
+        if (value := renamed(was := getattr(node, one.name), names)) is not was and value != was
     }
     if isinstance(node, Variable) and node.kind is StreamKind.PLAIN and node.source in names:
         changed["source"] = names[cast("str", node.source)]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 #: Options that are taken, most of them without an effect: each database is used as it has to be.
-_OPTIONS: Final = frozenset(
+RDBMS_OPTIONS: Final = frozenset(
     {
         "type", "jdbc.url", "url", "username", "password", "jdbc.driver.name", "pool.properties",
         "jndi.resource", "datasource", "ref", "table.name", "field.length", "table.check.query",
@@ -51,7 +51,7 @@ _TABLE_LENGTH_MAX: Final = 50
 
 def _check_options(annotation: Annotation, *, is_redis: bool) -> None:
     """Refuse an unknown option; MESH-P240."""
-    allowed = REDIS_OPTIONS if is_redis else _OPTIONS
+    allowed = REDIS_OPTIONS if is_redis else RDBMS_OPTIONS
     for key, _ in annotation.elements:
         # The seed writes the driver's class without a name.
         if key is not None and key.lower() not in allowed:
