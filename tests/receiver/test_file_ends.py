@@ -78,6 +78,7 @@ def test_packed_files_are_read_as_what_is_in_them(
     tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mesh.receiver.types.file_source._BYTES", 10_000)
+    monkeypatch.setattr("mesh.receiver.types.file_source._TOGETHER", 1)
     lines = [f"{n}" for n in range(9_000)]
     (inbox / "a.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     (inbox / "b.csv").write_text("x\n")

@@ -64,6 +64,12 @@ def inbox(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of each file, as if it were a large one."""
+    monkeypatch.setattr(file_source, "_TOGETHER", 1)
+
+
 def test_a_position_forgets_files_that_are_gone_once_it_is_full(
     tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +100,7 @@ def test_a_position_forgets_files_that_are_gone_once_it_is_full(
     assert source.problem is None
 
 
+@pytest.mark.usefixtures("one_by_one")
 @pytest.mark.parametrize("mode", ["text.full", "binary.full"])
 def test_a_whole_file_is_a_payload_and_is_deleted(tmp_path: Path, inbox: Path, mode: str) -> None:
     (inbox / "a").write_text("1\n2\n")
@@ -136,6 +143,7 @@ def test_files_that_were_read_cost_the_others_of_a_directory_nothing(
     count = 40
     for number in range(count):
         (inbox / f"{number:02}.txt").write_text(f"{number}\n")
+        os.utime(inbox / f"{number:02}.txt", (1, 1))
     opened: list[str] = []
     opening = LocalFiles.opened
 
@@ -145,16 +153,25 @@ def test_files_that_were_read_cost_the_others_of_a_directory_nothing(
 
     monkeypatch.setattr(LocalFiles, "opened", noted)
     source = source_of(tmp_path, None, **options)
-    payloads = [bytes(stored(source).payloads[0]).strip() for _ in range(count)]
-    assert payloads == [b"%d" % number for number in range(count)]
+    batch = stored(source)
+    assert [one.strip() for one in batch.payloads] == [b"%d" % number for number in range(count)]
+    assert len(set(batch.names or ())) == count
+    properties = batch.properties or ()
+    assert [one["file.name"] for one in properties] == sorted(os.listdir(inbox))
     # Each is opened once for its contents, and once to see that it has no more.
     assert len(opened) <= 2 * count
     assert read(source) is None
-    # A later look finds what has come, before and after them.
+    # A later look opens none of them, and finds what has come, before and after them.
+    opened.clear()
     for name in ("000.txt", "99.txt"):
         (inbox / name).write_text(f"{name}\n")
-    names = [bytes(stored(source).payloads[0]).strip() for _ in range(2)]
-    assert names == [b"000.txt", b"99.txt"]
+    assert [one.strip() for one in stored(source).payloads] == [b"000.txt", b"99.txt"]
+    assert {os.path.basename(path) for path in opened} == {"000.txt", "99.txt"}
+    # One that was changed, although not in size, is read.
+    (inbox / "07.txt").write_text("8\n")
+    changed = read(source)
+    assert changed is not None
+    assert [one.strip() for one in changed.payloads] == [b"8"]
 
 
 def test_a_kept_file_is_read_again_when_it_was_written_again(tmp_path: Path, inbox: Path) -> None:
@@ -409,6 +426,7 @@ def test_a_file_that_can_not_be_read_holds_up_no_other(tmp_path: Path, inbox: Pa
     assert source.problem is None
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_file_that_can_not_be_moved_holds_up_no_other(tmp_path: Path, inbox: Path) -> None:
     given = {"action_after_process": "move", "move_after_process": str(tmp_path / "done")}
     source = source_of(tmp_path, None, mode="text.full", tailing="false", **given)
@@ -430,6 +448,7 @@ def test_a_file_that_can_not_be_moved_holds_up_no_other(tmp_path: Path, inbox: P
     assert (inbox / "1").exists()
 
 
+@pytest.mark.usefixtures("one_by_one")
 def test_a_file_that_is_renamed_between_two_batches_of_a_look_is_followed(
     tmp_path: Path, inbox: Path
 ) -> None:

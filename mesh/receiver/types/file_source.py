@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeGuard, TypeVar, overload
 from zlib import crc32
 
 import numpy as np
 import orjson
 
+from mesh.clock import SystemClock
 from mesh.connect.contract import Batch, UnavailableError
 from mesh.connect.files import SERVERS, action_of, is_followed, mode_of, objection, scheme_of
 from mesh.errors import MeshError
@@ -50,6 +51,12 @@ _HEAD_BYTES: Final = 1024
 #: Bytes of a position, which is one message, and of a file's state in it besides its name.
 POSITION_BYTES_MAX: Final = 700_000
 STATE_BYTES: Final = 60
+#: Age of a file's last change from which on another one gives it another time.
+_SETTLED_MS: Final = 2000
+_CLOCK: Final = SystemClock()
+#: Bytes and payloads after which a batch has no more files: a position costs more than small ones.
+_TOGETHER_BYTES: Final = 1 << 20
+_TOGETHER: Final = 10_000
 #: Most bytes of a line that continues in the next ones, and of these.
 _JOINED_MAX: Final = 64 << 10
 
@@ -185,8 +192,23 @@ class After:
             self._files.move(path, target)
 
 
+def _is_settled(state: FileState | None) -> TypeGuard[FileState]:
+    """Whether any later change of a local file will show in its state."""
+    if state is None:
+        return False
+    return _CLOCK.wall_ms() - state.mtime_ns // 1_000_000 > _SETTLED_MS
+
+
 def _reason(error: Exception) -> str:
     return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+
+
+class _Piece(NamedTuple):
+    """Payloads of one file, which follow each other in it."""
+
+    payloads: Sequence[bytes]
+    properties: Sequence[Mapping[str, str]]
+    names: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -237,6 +259,9 @@ class FileSource:
             reason = str(error)
         if reason:
             raise MeshError("MESH-C131", f"source file can't be opened: {reason}")
+        #: State of local files of which everything was read: none of them is opened until it has
+        #: another.
+        self._unchanged: dict[str, FileState] = {}
         #: The look that the next read continues; None between looks.
         self._look: _Look | None = None
         self._is_open = context.is_open
@@ -313,21 +338,39 @@ class FileSource:
         return batch
 
     def _next_in(self, look: _Look) -> Batch | None:
-        while look.left:
-            path = look.left[0]
+        """The next payloads of a file, and those of the next ones while they are few."""
+        pieces: list[_Piece] = []
+        size = count = 0
+        while look.left and size < _TOGETHER_BYTES and count < _TOGETHER:
             try:
-                batch = self._next_of(path, look)
+                piece = self._next_of(look.left[0], look)
             except (OSError, MeshError, UnavailableError) as error:
                 self._pass_over(error)
                 look.problem = look.problem or _reason(error)
-                batch = None
-            if batch is not None:
-                return batch
-            look.left.popleft()
-        return None
+                piece = None
+            if piece is None:
+                look.left.popleft()
+                continue
+            pieces.append(piece)
+            size += sum(map(len, piece.payloads))
+            count += len(piece.payloads)
+        return self._batch_of(pieces) if pieces else None
+
+    def _batch_of(self, pieces: Sequence[_Piece]) -> Batch:
+        if len(pieces) == 1:
+            # Of a large file, whose names are not needed in general.
+            first = pieces[0]
+            return Batch(first.payloads, self._position(), first.properties, first.names)
+        return Batch(
+            [one for piece in pieces for one in piece.payloads],
+            self._position(),
+            [one for piece in pieces for one in piece.properties],
+            [one for piece in pieces for one in piece.names],
+        )
 
     def _begun_look(self) -> _Look:
         paths = self._paths()
+        self._unchanged = {p: self._unchanged[p] for p in paths if p in self._unchanged}
         room = self._room(paths) if self._is_directory else POSITION_BYTES_MAX
         return _Look(paths, deque(paths), room)
 
@@ -362,8 +405,11 @@ class FileSource:
         names = [*self._at, *self._renamed, *self._failed]
         return len(orjson.dumps(names)) + STATE_BYTES * len(self._at)
 
-    def _next_of(self, candidate: str, look: _Look) -> Batch | None:
+    def _next_of(self, candidate: str, look: _Look) -> _Piece | None:
         """The next payloads of a file."""
+        state = self._system.find(candidate) if not self._system.is_remote else None
+        if state is not None and self._unchanged.get(candidate) == state:
+            return None
         path = self._system.checked(candidate)
         if self._is_directory and path not in self._at and not self._takes(path, look):
             raise UnavailableError(
@@ -374,11 +420,13 @@ class FileSource:
         is_awaited = self._is_directory or not self._keeps_files
         if is_awaited and self._system.find(path) is None:
             return None
-        batch = self._read_lines(path) if self._mode == "line" else self._read_parts(path)
-        if batch is None:
+        piece = self._read_lines(path) if self._mode == "line" else self._read_parts(path)
+        if piece is None:
             # A host may have ended before it was done with the file.
             self._finish(path)
-        return batch
+            if self._after_of(path).action == "keep" and _is_settled(state):
+                self._unchanged[candidate] = state
+        return piece
 
     def _paths(self) -> list[str]:
         if self._is_directory:
@@ -434,7 +482,7 @@ class FileSource:
         """Whether a file does not grow: one that is packed never does."""
         return not self._is_tailing or is_packed(path)
 
-    def _read_lines(self, path: str) -> Batch | None:
+    def _read_lines(self, path: str) -> _Piece | None:
         (inode, offset, lines, *_), data, is_end = self._piece(path, _BYTES)
         whole = data.rfind(b"\n") + 1
         is_last = is_end and self._is_complete(path)
@@ -464,7 +512,7 @@ class FileSource:
         properties = [shared] * len(bodies)
         if bodies and is_last:
             properties[-1] = {**shared, "eof": "true"}
-        return Batch(bodies, self._position(), properties, LineNames(inode, offset, payloads, span))
+        return _Piece(bodies, properties, LineNames(inode, offset, payloads, span))
 
     def _payload_span(self, lines: Sequence[bytes], before: int, *, is_last: bool) -> range:
         """The lines of a piece that are payloads, after ``before`` earlier lines of the file."""
@@ -477,7 +525,7 @@ class FileSource:
             return range(last, stop) if self._only_last else range(first, max(first, last))
         return range(first, stop)
 
-    def _read_parts(self, path: str) -> Batch | None:
+    def _read_parts(self, path: str) -> _Piece | None:
         (inode, offset, number, *mark), data, is_end = self._piece(path, _BYTES)
         if not data:
             return None
@@ -516,7 +564,7 @@ class FileSource:
         names = [f"{inode}-{offset + first}" for first, _ in spans]
         if self._is_full:
             names = [f"{inode}-{self._at[path][3]}"]
-        return Batch(payloads, self._position(), properties, names)
+        return _Piece(payloads, properties, names)
 
     def _put(self, path: str, place: list[int]) -> None:
         """Note the place up to which the last piece of a file was taken."""
@@ -553,9 +601,12 @@ class FileSource:
                 self.problem = _reason(error)
                 self._pass_over(error)
 
+    def _after_of(self, path: str) -> After:
+        return self._otherwise if path in self._failed else self._after
+
     def _finish(self, path: str) -> None:
         """The action on a file that was read to its end, and is still the one that was read."""
-        after = self._otherwise if path in self._failed else self._after
+        after = self._after_of(path)
         place = self._at.get(path)
         if after.action == "keep":
             return
