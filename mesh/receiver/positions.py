@@ -10,6 +10,8 @@ Each part has a marker of its own.  A batch of events ends with the markers of t
 from, so that all are stored or none.  When a group is scaled, a part moves to another instance with
 its marker; the expected sequence refuses the earlier owner.
 
+A large position, as of a source of many files, is not stored whole each time: see ``changes_of``.
+
 Payloads that a manager replays to a source or sink: see ``mesh.jetstream.failed``.
 """
 
@@ -52,6 +54,11 @@ _TIMEOUT_S: Final = 5.0
 BATCH_MAX: Final = 999
 #: Markers after which the older ones are purged.
 _MARKERS_MAX: Final = 256
+#: Bytes of values from which on later markers have their changes only.
+_LARGE: Final = 8 << 10
+#: Bytes of events that weigh as much as one of changes: the marker with all values must not be
+#: among the oldest messages of a stream, which it may have to remove.
+_EVENT_SHARE: Final = 8
 
 
 class TakenOverError(Exception):
@@ -89,6 +96,56 @@ class SourcePosition:
     is_current: bool = False
 
 
+def changes_of(before: JsonMapping, after: JsonMapping) -> JsonObject | None:
+    """The merge patch (RFC 7396) that makes ``after`` of ``before``; None if there is none.
+
+    Such a patch can't make a value null.  Numbers and flags that Python has for equal are equal.
+    """
+    patch: JsonObject = dict.fromkeys(before.keys() - after.keys())
+    for key, value in after.items():
+        if key in before and before[key] == value:
+            continue
+        if isinstance(value, dict):
+            earlier = before.get(key)
+            value = changes_of(earlier if isinstance(earlier, dict) else {}, value)
+        if value is None:
+            return None
+        patch[key] = value
+    return patch
+
+
+def changed(before: JsonMapping, patch: JsonMapping) -> JsonObject:
+    """Values to which a merge patch is applied."""
+    after = {key: value for key, value in before.items() if key not in patch}
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            earlier = before.get(key)
+            after[key] = changed(earlier if isinstance(earlier, dict) else {}, value)
+        elif value is not None:
+            after[key] = value
+    return after
+
+
+@dataclass(slots=True)
+class _WholeMarker:
+    """A marker with all values, of which later ones have the changes."""
+
+    sequence: int
+    values: JsonMapping
+    size: int
+    #: Bytes of changes since then, and of events as far as they weigh.
+    since: int = 0
+
+    def changes(self, values: JsonMapping, event_bytes: int) -> bytes | None:
+        """The changes as JSON; None once all of them cost as much as the values."""
+        patch = changes_of(self.values, values)
+        if patch is None:
+            return None
+        octets = orjson.dumps(patch)
+        self.since += len(octets) + event_bytes // _EVENT_SHARE
+        return octets if self.since <= self.size else None
+
+
 @dataclass
 class PositionStore:
     """The marker of one producer or reader."""
@@ -99,6 +156,7 @@ class PositionStore:
     incarnation: str
     epoch: int
     _written: int = 0
+    _whole: _WholeMarker | None = None
 
     @property
     def _subject(self) -> str:
@@ -108,7 +166,8 @@ class PositionStore:
         """The stored position.
 
         Raises:
-            TakenOverError: a newer epoch has stored it; NatsError, TimeoutError, OSError.
+            TakenOverError: a newer epoch has stored it; MeshError: MESH-N113, a part of it is gone;
+                NatsError, TimeoutError, OSError.
         """
         js = self.client.jetstream()
         try:
@@ -121,9 +180,25 @@ class PositionStore:
         if is_ours and marker["epoch"] > self.epoch:
             raise TakenOverError(marker["epoch"])
         is_current = is_ours and marker["epoch"] == self.epoch
-        return SourcePosition(
-            marker["position"], marker.get("source") or {}, stored.seq or 0, is_current
-        )
+        values = marker.get("source") or {}
+        if "whole" in marker:
+            values = changed(await self._values_at(marker["whole"]), marker["changes"])
+        return SourcePosition(marker["position"], values, stored.seq or 0, is_current)
+
+    async def _values_at(self, sequence: int) -> JsonMapping:
+        """The values of a marker that has all of them."""
+        try:
+            stored = await self.client.jetstream().get_msg(self.js_stream, sequence)
+        except NotFoundError as error:
+            raise MeshError(
+                "MESH-N113",
+                f'position of "{self.name}" can\'t be read',
+                detail=f"Message {sequence} of stream {self.js_stream} is gone, which has the most "
+                "of it.",
+                hint="Undeploy the app, and deploy it: the source begins as a new one.",
+            ) from error
+        values: JsonMapping = orjson.loads(stored.data or b"{}")["source"]
+        return values
 
     async def write(
         self,
@@ -142,10 +217,24 @@ class PositionStore:
         Raises:
             TakenOverError: a newer epoch has stored one; MeshError: MESH-N113 for refused events.
         """
-        marker = self.marker(before, number, values)
+        whole, octets = self._whole, b""
+        event_bytes = sum(len(one.payload) for one in messages)
+        changes = whole.changes(values, event_bytes) if whole is not None else None
+        if whole is None or changes is None:
+            octets = orjson.dumps(values)
+            held: JsonObject = {"source": orjson.Fragment(octets)}
+        else:
+            held = {"whole": whole.sequence, "changes": orjson.Fragment(changes)}
+        marker = self._message(before, number, held)
         sequence = await commit(self.client, self.name, [marker], subject, messages)
         if sequence is None:
             return await self.read()
+        if changes is None:
+            # A copy: a source may change what it has returned.
+            is_large = len(octets) >= _LARGE
+            self._whole = (
+                _WholeMarker(sequence, orjson.loads(octets), len(octets)) if is_large else None
+            )
         await self.purge()
         return SourcePosition(number, values, sequence, is_current=True)
 
@@ -153,11 +242,16 @@ class PositionStore:
         self, before: SourcePosition, number: int, values: JsonMapping
     ) -> tuple[str, int, bytes]:
         """Subject, expected last sequence and payload of the message that stores a position."""
+        return self._message(before, number, {"source": dict(values)})
+
+    def _message(
+        self, before: SourcePosition, number: int, held: JsonMapping
+    ) -> tuple[str, int, bytes]:
         marker = {
             "position": number,
             "epoch": self.epoch,
             "incarnation": self.incarnation,
-            "source": dict(values),
+            **held,
         }
         return self._subject, before.sequence, orjson.dumps(marker)
 
@@ -171,14 +265,19 @@ class PositionStore:
 
     async def renew(self, before: SourcePosition) -> SourcePosition:
         """Store a position again, so that the stream's ``max_age`` doesn't remove it."""
+        self._whole = None
         return await self.write(before, before.number, before.values)
 
     async def purge(self) -> None:
         """Purge old markers once there are many; they cost space only."""
         self._written += 1
-        if self._written % _MARKERS_MAX == 0:
-            js = self.client.jetstream()
+        if self._written % _MARKERS_MAX:
+            return
+        js, whole = self.client.jetstream(), self._whole
+        if whole is None:
             await js.purge_stream(self.js_stream, subject=self._subject, keep=1)
+        else:
+            await js.purge_stream(self.js_stream, subject=self._subject, seq=whole.sequence)
 
 
 async def commit(

@@ -142,7 +142,7 @@ class PullInstance(_SourceInstance):
             at = initial(await store.take_over(), 0)
             await source.open(context, at.values or None)
             self._running()
-            stored_s = clock.monotonic_s()
+            renewed_s = clock.monotonic_s()
             while not self._stopping.is_set():
                 batch = await source.read()
                 self._reason = getattr(source, "problem", None)
@@ -151,10 +151,10 @@ class PullInstance(_SourceInstance):
                     if result.errors and hasattr(source, "failed"):
                         batch = source.failed(batch, {number for number, _, _ in result.errors})
                     at = await self._publish(store, at, channel.subject(), result, batch)
-                    stored_s = clock.monotonic_s()
                     await source.committed(batch.position)
-                elif clock.monotonic_s() - stored_s >= _RENEW_S:
-                    at, stored_s = await store.renew(at), clock.monotonic_s()
+                # Markers with changes need the one that they begin with.
+                if clock.monotonic_s() - renewed_s >= _RENEW_S:
+                    at, renewed_s = await store.renew(at), clock.monotonic_s()
         except ShardsChangedError:
             # It is opened again with those that it has now.
             return

@@ -7,12 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mesh.errors import MeshError
+from mesh.model import names
 from mesh.model.cluster import InstanceState
 from mesh.plan.build import plan
 from mesh.plan.groups import scaled
-from mesh.receiver.positions import token_of
+from mesh.receiver.positions import (
+    EventLines,
+    PositionStore,
+    TakenOverError,
+    changed,
+    changes_of,
+    token_of,
+)
 from mesh.receiver.types import kafka_source
 from tests.support.connectors import staged
 
@@ -131,6 +141,86 @@ async def test_a_position_of_all_partitions_is_divided(
         await stage.js.publish(subject, orjson.dumps(found))
         started(stage, 2, form=1)
         await stage.until("the rest", lambda: _are(stage, [2]))
+
+
+_leaves = st.integers() | st.text() | st.lists(st.integers() | st.none()) | st.none()
+_objects = st.recursive(
+    st.dictionaries(st.text(max_size=2), _leaves),
+    lambda inner: st.dictionaries(st.text(max_size=2), inner | _leaves),
+    max_leaves=8,
+)
+
+
+@given(_objects, _objects)
+def test_changes_make_the_later_values_of_the_earlier_ones(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    patch = changes_of(before, after)
+    assert patch is None or changed(before, patch) == after
+    assert changes_of(before, before) == {}
+
+
+def test_a_value_that_becomes_null_has_no_patch() -> None:
+    assert changes_of({"a": 1}, {"a": None}) is None
+    assert changes_of({"a": {"b": 1}}, {"a": {"b": None}}) is None
+    assert changes_of({"a": None}, {"a": None, "b": 1}) == {"b": 1}
+    assert changes_of({"a": 1}, {"b": {}}) == {"a": None, "b": {}}
+
+
+async def test_a_large_position_costs_its_changes(nats_server: NatsServer) -> None:
+    async with staged(nats_server, APP.format(app="Large", servers="none:1")) as stage:
+        js_stream, subject = names.js_stream("Large", "S"), names.subject("Large", "S")
+
+        def store(epoch: int) -> PositionStore:
+            return PositionStore(stage.client, js_stream, "receiver-S-source", "inc", epoch)
+
+        async def size() -> int:
+            return int((await stage.js.stream_info(js_stream)).state.bytes)
+
+        files = {f"/in/{n:04}": [n, 1, 2] for n in range(1000)}
+        one = store(1)
+        at = await one.take_over()
+        at = await one.write(at, 0, {"files": files})
+        first = await size()
+        for number in range(1, 300):
+            # The source changes its own object, and a file goes at times.
+            files[f"/in/{number:04}"][1] += 1
+            if number % 50 == 0:
+                del files[f"/in/{number - 1:04}"]
+            event = EventLines(b'{"n":1}')
+            at = await one.write(at, number, {"files": files}, subject, [event])
+            assert at.number == number
+            if number % 60 == 0:
+                # An instance that begins now has all of it.
+                assert (await store(1).read()).values == {"files": files}
+        # One marker with all values has 20 kB: 300 of them had 6 MB, and 256 stay.
+        assert await size() < 8 * first
+        assert len(await stage.events("S")) == 299
+        two = store(2)
+        at = await two.take_over()
+        assert (at.number, at.values) == (299, {"files": files})
+        with pytest.raises(TakenOverError):
+            await one.read()
+        # Without the message that the others build on nothing is read twice, or passed over.
+        files["/in/new"] = [1, 1, 1]
+        after = await two.write(at, 300, {"files": files})
+        await stage.js.delete_msg(js_stream, at.sequence)
+        with pytest.raises(MeshError, match="MESH-N113") as lost:
+            await store(2).read()
+        assert str(at.sequence) in str(lost.value.detail)
+        assert (await two.renew(after)).is_current
+        assert (await store(2).read()).values == {"files": files}
+
+
+async def test_a_small_position_is_stored_whole(nats_server: NatsServer) -> None:
+    async with staged(nats_server, APP.format(app="Small", servers="none:1")) as stage:
+        js_stream = names.js_stream("Small", "S")
+        store = PositionStore(stage.client, js_stream, "receiver-S-source", "inc", 1)
+        at = await store.take_over()
+        for number in range(3):
+            at = await store.write(at, number, {"number": number})
+        marker = await stage.js.get_last_msg(js_stream, f"{names.marker_subject(js_stream)}.>")
+        assert orjson.loads(marker.data or b"")["source"] == {"number": 2}
 
 
 def test_names_of_parts_are_tokens_of_subjects() -> None:
