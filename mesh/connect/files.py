@@ -128,7 +128,7 @@ _LOGIN: Final = (
 _SOURCE: Final = Spec(
     "file",
     Role.SOURCE,
-    "Reads files by line, match or as a whole, and follows them; those named .gz are unpacked.",
+    "Reads files by line, match or as a whole, and follows them; packed ones are unpacked.",
     (
         Option("file.uri", doc="Path of a file, ftp://host/path or sftp://.."),
         Option("dir.uri", doc="The same of a directory, instead; its files are read by name."),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import bz2
 import gzip
+import lzma
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 from mesh.connect import registry
@@ -20,7 +23,7 @@ from mesh.receiver.types.file_source import FileSource
 from mesh.testing.connectors import ConnectorScenario, Stage, conform
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
@@ -46,6 +49,12 @@ class Reader:
         )
         self.context = Context("a", "S", values, NodeAccess(file_roots=(str(directory),)))
         self.position: Mapping[str, Any] | None = None
+
+    def opened(self) -> FileSource:
+        """A new source after the last position."""
+        source = FileSource()
+        asyncio.run(source.open(self.context, self.position))
+        return source
 
     def batches(self) -> list[Batch]:
         """The batches that a new source reads after the last position."""
@@ -74,13 +83,25 @@ def inbox(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
+def zstd(data: bytes) -> bytes:
+    packed: bytes = pa.Codec("zstd").compress(data, asbytes=True)
+    return packed
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress, "bz2": bz2.compress, "zst": zstd
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", PACKED)
 def test_packed_files_are_read_as_what_is_in_them(
-    tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, inbox: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     monkeypatch.setattr("mesh.receiver.types.file_source._BYTES", 10_000)
     monkeypatch.setattr("mesh.receiver.types.file_source._TOGETHER", 1)
     lines = [f"{n}" for n in range(9_000)]
-    (inbox / "a.csv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    pack = PACKED[suffix]
+    (inbox / f"a.csv.{suffix}").write_bytes(pack("\n".join(lines).encode()))
     (inbox / "b.csv").write_text("x\n")
     reader = Reader(tmp_path)
     found = reader.batches()
@@ -96,6 +117,54 @@ def test_packed_files_are_read_as_what_is_in_them(
         reader.position = batch.position
         at = int(batch.payloads[-1]) + 1
         assert [one.decode() for one in reader.lines()] == [*lines[at:], "x"]
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_a_packed_file_that_is_not_whole_waits(tmp_path: Path, inbox: Path, suffix: str) -> None:
+    pack, path = PACKED[suffix], inbox / f"a.{suffix}"
+    reader = Reader(tmp_path)
+    path.touch()
+    assert reader.lines() == []
+    data = pack(b"1\n") + pack(b"2\n")
+    path.write_bytes(data[:-5])
+    (inbox / f"b.{suffix}").write_bytes(b"3\n4\n")
+    assert reader.lines() == []
+    path.write_bytes(data)
+    assert reader.lines() == [b"1", b"2"]
+    source = reader.opened()
+    assert asyncio.run(source.read()) is None
+    assert "b." in str(source.problem)
+    assert "can't be unpacked" in str(source.problem)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"PK\x03\x04\x14\x00\n1\n", "a ZIP archive or a workbook"),
+        (zstd(b"1\n"), "packed by zstd, and not named .zst"),
+        (gzip.compress(b"1\n", mtime=0), "packed by gzip, and not named .gz"),
+        (bz2.compress(b"1\n"), "packed by bzip2, and not named .bz2"),
+        (lzma.compress(b"1\n"), "packed by xz, which is not read"),
+        (b"Obj\x01\n1\n", "an Avro file"),
+        (b"PAR1\x15\x04\n1\n", "a Parquet file"),
+        ("\ufeff1\n".encode("utf-16-le"), "UTF-16"),
+    ],
+)
+def test_lines_of_files_without_text_are_no_events(
+    tmp_path: Path, inbox: Path, data: bytes, reason: str
+) -> None:
+    (inbox / "a").write_bytes(data)
+    (inbox / "b").write_text("PAR1,1\n")
+    reader = Reader(tmp_path)
+    source = reader.opened()
+    batch = asyncio.run(source.read())
+    assert batch is not None
+    assert list(batch.payloads) == [b"PAR1,1"]
+    assert asyncio.run(source.read()) is None
+    assert reason in str(source.problem)
+    # A mapper may read it.
+    whole = Reader(tmp_path, mode="binary.full", action_after_process="keep", tailing="false")
+    assert data in whole.lines()
 
 
 def test_odd_names_are_names_of_files(tmp_path: Path, inbox: Path) -> None:

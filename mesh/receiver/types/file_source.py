@@ -28,7 +28,12 @@ from mesh.connect.files import SERVERS, action_of, is_followed, mode_of, objecti
 from mesh.errors import MeshError
 from mesh.functions.patterns import compiled
 from mesh.receiver.types.file_servers import remote_files
-from mesh.receiver.types.file_systems import LocalFiles, Unpacked, is_packed
+from mesh.receiver.types.file_systems import (
+    LocalFiles,
+    Unpacked,
+    is_packed,
+    objection_to_text,
+)
 from mesh.receiver.types.schedule import Schedule
 from mesh.receiver.types.threads import in_thread
 
@@ -465,6 +470,10 @@ class FileSource:
             if not is_same or (old_mark and old_mark != self._mark(state, head, offset)):
                 offset, lines = 0, 0
             data = read(size, offset)
+        if not offset and not self._mode.startswith("binary."):
+            by_line = self._mode != "text.full"
+            if reason := objection_to_text(data[:_HEAD_BYTES], by_line=by_line):
+                raise UnavailableError(f"{path} {reason}")
         self._head, self._state = head, state
         mark = self._mark(state, head, offset + len(data))
         # The size of a packed file is not that of its contents.

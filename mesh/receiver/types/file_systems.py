@@ -1,33 +1,36 @@
-"""Files of source and sink ``file``: those of the worker, and the bytes in those packed by gzip.
+"""Files of source and sink ``file``: those of the worker, and the bytes in those that are packed.
 
 ``file_servers`` has those of servers.
 """
 
 from __future__ import annotations
 
+import bz2
+import codecs
 import gzip
 import io
 import os
 import shutil
 import stat
 import zlib
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import IO, TYPE_CHECKING, Final, NamedTuple, Protocol, cast
+
+import pyarrow as pa
 
 from mesh.connect.access import path_of
 from mesh.connect.contract import UnavailableError
 from mesh.receiver.outcomes import OF_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from mesh.connect.contract import NodeAccess
 
 #: Flags of an open file: one that has become a pipe must not hold up the host.
 _OPENED: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-#: End of the names of packed files.
-_SUFFIX: Final = ".gz"
 #: Packed bytes that are read together.
 _BLOCK: Final = 1 << 20
 
@@ -170,9 +173,50 @@ class LocalFiles:
         """See ``Files``."""
 
 
+def _of_zstd(packed: IO[bytes]) -> IO[bytes]:
+    # Arrow has the library; Python has it from 3.14 on.
+    stream = pa.CompressedInputStream(pa.PythonFile(cast("io.IOBase", packed), mode="r"), "zstd")
+    return io.BufferedReader(cast("io.RawIOBase", stream))
+
+
+#: Readers of packed files, by the end of their names.
+_READERS: Final[Mapping[str, Callable[[IO[bytes]], IO[bytes]]]] = {
+    ".gz": lambda packed: cast("IO[bytes]", gzip.GzipFile(fileobj=packed, mode="rb")),
+    ".bz2": bz2.open,
+    ".zst": _of_zstd,
+}
+_UNREADABLE: Final = (EOFError, OSError, zlib.error, pa.ArrowException)
+
+
+def _suffix(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
+
+
 def is_packed(path: str) -> bool:
     """Whether a file is packed, by its name."""
-    return path.lower().endswith(_SUFFIX)
+    return _suffix(path) in _READERS
+
+
+#: What files begin with that are no texts, and what these are.
+_BINARY: Final = {
+    b"PK\x03\x04": "a ZIP archive or a workbook",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "a workbook or another document of Office",
+    b"\x1f\x8b\x08": "packed by gzip, and not named .gz",
+    b"BZh91AY&SY": "packed by bzip2, and not named .bz2",
+    b"\xfd7zXZ\x00": "packed by xz, which is not read",
+    b"\x28\xb5\x2f\xfd": "packed by zstd, and not named .zst",
+    b"PAR1\x15": "a Parquet file",
+    b"Obj\x01": "an Avro file",
+    b"SQLite format 3\x00": "a database of SQLite",
+}
+
+
+def objection_to_text(head: bytes, *, by_line: bool) -> str | None:
+    """The reason why a file that begins with ``head`` has no text; None if it may have one."""
+    if by_line and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "is in UTF-16, which mode='text.full' reads"
+    kind = next((kind for mark, kind in _BINARY.items() if head.startswith(mark)), None)
+    return f"is {kind}, and no text" if kind else None
 
 
 class _Raw(io.RawIOBase):
@@ -180,13 +224,19 @@ class _Raw(io.RawIOBase):
 
     def __init__(self) -> None:
         self.read_at: Callable[[int, int], bytes] = lambda size, offset: b""
+        #: Of the file itself.
+        self.failure: OSError | None = None
         self._at = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # any buffer there
-        data = self.read_at(len(buffer), self._at)
+        try:
+            data = self.read_at(len(buffer), self._at)
+        except OSError as error:
+            self.failure = error
+            raise
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
@@ -197,32 +247,40 @@ class Unpacked:
 
     def __init__(self, files: Files) -> None:
         self._files = files
+        self._at = 0
         self._current: tuple[str, FileState] | None = None
 
     @contextmanager
     def opened(self, path: str) -> Iterator[tuple[FileState, Callable[[int, int], bytes]]]:
         """As ``Files.opened``, with places of the unpacked bytes."""
         with self._files.opened(path) as (state, read):
-            if self._current != (path, state):
-                self._begin()
-                self._current = (path, state)
 
             def unpacked(size: int, offset: int) -> bytes:
-                self._raw.read_at = read
-                if offset < self._stream.tell():
-                    self._begin()
-                    self._raw.read_at = read
+                if not state.size:
+                    return b""
                 try:
-                    while (rest := offset - self._stream.tell()) > 0:
-                        if not self._stream.read(min(rest, _BLOCK)):
+                    if self._current != (path, state) or offset < self._at:
+                        self._begin(path, read)
+                        self._current = (path, state)
+                    self._raw.read_at = read
+                    while self._at < offset:
+                        if not self._read(min(offset - self._at, _BLOCK)):
                             return b""
-                    return self._stream.read(size)
-                except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                    return self._read(size)
+                except _UNREADABLE as error:
                     self._current = None
+                    if self._raw.failure is not None:
+                        raise self._raw.failure from error
                     raise OSError(0, f"it can't be unpacked: {error}", path) from error
 
             yield state, unpacked
 
-    def _begin(self) -> None:
-        self._raw = _Raw()
-        self._stream = gzip.GzipFile(fileobj=io.BufferedReader(self._raw, _BLOCK), mode="rb")
+    def _read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self._at += len(data)
+        return data
+
+    def _begin(self, path: str, read: Callable[[int, int], bytes]) -> None:
+        self._raw, self._at = _Raw(), 0
+        self._raw.read_at = read
+        self._stream = _READERS[_suffix(path)](io.BufferedReader(self._raw, _BLOCK))
