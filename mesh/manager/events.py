@@ -265,7 +265,8 @@ def _is_of(value: object, kind: AttributeType) -> bool:
         case str():
             return kind in (AttributeType.STRING, AttributeType.OBJECT)
         case _:
-            return kind is AttributeType.OBJECT
+            # A text has lists and objects as JSON, of which the app may make an object.
+            return kind in (AttributeType.OBJECT, AttributeType.STRING)
 
 
 def _too_large() -> MeshError:

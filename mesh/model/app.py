@@ -80,7 +80,7 @@ class Channel:
     foreign: str = ""
     #: Of a foreign one: the subjects to read, with wildcards.
     reads: str = ""
-    #: Of a foreign one: whether its JSON is read by the mapper ``json``.
+    #: Whether its JSON is read by the mapper ``json``, as that of a foreign one may be.
     is_mapped: bool = False
 
     @property

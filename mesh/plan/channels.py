@@ -24,6 +24,7 @@ from mesh.errors import MeshError, not_supported
 from mesh.model.app import Channel, Format, GroupInput, Strategy
 from mesh.plan.dist import PARTITIONER_PREFIX, SINK_PREFIX, TRIGGER_PREFIX
 from mesh.plan.loops import entrances_of
+from mesh.plan.outside_objects import TEXTS
 from mesh.plan.receivers import connect
 from mesh.plan.strategies import input_partitioning
 
@@ -134,7 +135,8 @@ def layout_channels(
     counts = partition_counts(groups, shared, partitions)
     connections = connect(bound, groups)
     streams = _ends(bound, groups, shared, connections, defined)
-    layout = _Channels()
+    mapped = frozenset(name for name, one in bound.stream_annotations if one.name == TEXTS)
+    layout = _Channels(mapped)
     for ends in streams:
         layout.add(bound.name, ends, counts)
     triggers = tuple(t for t in bound.triggers if t.schema.name in layout.plain)
@@ -155,6 +157,8 @@ def layout_channels(
 class _Channels:
     """The channels of an app's streams, as they are laid out stream by stream."""
 
+    #: Streams whose messages of clients are read by the mapper ``json``.
+    mapped: frozenset[str] = frozenset()
     #: By stream: the plain one, followed by the keyed ones.
     all: list[Channel] = field(default_factory=list)
     plain: dict[str, Channel] = field(default_factory=dict)
@@ -181,7 +185,9 @@ class _Channels:
                 bool(ends.writers or ends.receiver or is_fault) and not ends.is_filled_by_key
             )
             form = Format.ARROW if ends.outside and is_written else Format.JSON
-            self.plain[name] = Channel(app, ends.schema, format=form)
+            self.plain[name] = Channel(
+                app, ends.schema, format=form, is_mapped=ends.schema.name in self.mapped
+            )
             self.all.append(self.plain[name])
         by_key = list(keyed.values())
         self.all += by_key

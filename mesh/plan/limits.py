@@ -109,7 +109,7 @@ def _check_idle_time(playback: Annotation, groups: Sequence[Group]) -> None:
 
 
 def _check_objects(app: BoundApp, groups: Sequence[Group]) -> None:
-    """Refuse objects in input from outside: JSON has objects only through a function."""
+    """Refuse objects in input from outside that nothing makes of texts (``outside_objects``)."""
     written = {name for group in groups for name in group.uses.writes}
     read = {name for group in groups for name in group.uses.reads} - written
     positions = dict(app.stream_positions)

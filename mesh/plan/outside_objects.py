@@ -1,4 +1,4 @@
-"""Object attributes of streams with sources: read as texts, of which a query makes objects.
+"""Object attributes of streams from outside: read as texts, of which a query makes objects.
 
     @source(.., @map(type='json')) define stream S (k string, o object);
     from S select json:getString(o, '$.a') as a insert into T;
@@ -10,8 +10,9 @@ is planned as it would be written with texts:
     from S_objects select json:getString(o, '$.a') as a insert into T;
     @info(name='S_objects') from S select k, json:toObject(o) as o insert into S_objects;
 
-A mapper gives the lists and objects of a payload as texts in JSON.  A message of a client, to the
-subject of a stream, has none.
+A mapper gives the lists and objects of a payload as texts in JSON.  Messages in JSON that clients
+publish to the subject of a stream without sources are read as by the mapper ``json``: its
+definition is marked by ``TEXTS``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mesh.language.syntax import (
     AggregationDefinition,
@@ -45,21 +46,31 @@ if TYPE_CHECKING:
     from mesh.language.syntax import App
 
 
-def with_objects(app: App) -> App:
+#: Annotation of a stream whose messages are read by the mapper ``json``.
+TEXTS: Final = "jsonTexts"
+#: What the mapper takes for the envelope of an event.
+_ENVELOPE: Final = "event"
+
+
+def with_objects(app: App, *, of_clients: bool = False) -> App:
     """The app with the objects of its sources as texts; the same one if it has none.
 
     A stream with a sink, and one whose failed events are read, stay as they are: both have its
     attributes.  So does one with a source that has no mapper, or one of Arrow.
+
+    ``of_clients``: those of streams without sources as well, which have objects in tests of an app.
     """
     changed = {
-        one.name: one for one in app.streams if _has_objects(one) and _is_read_alone(app, one)
+        one.name: one
+        for one in app.streams
+        if _has_objects(one) and _is_read_alone(app, one, of_clients=of_clients)
     }
     if not changed:
         return app
     taken = {one.name for one in app.definitions}
     new_names = {name: free_name(f"{name}_objects", taken) for name in changed}
     elements = [
-        replace(element, attributes=_texts(element))
+        _texts(element)
         if isinstance(element, StreamDefinition) and element.name in changed
         else renamed(element, new_names)
         for element in app.elements
@@ -75,13 +86,15 @@ def _has_objects(stream: StreamDefinition) -> bool:
     return any(one.type is AttributeType.OBJECT for one in stream.attributes)
 
 
-def _is_read_alone(app: App, stream: StreamDefinition) -> bool:
+def _is_read_alone(app: App, stream: StreamDefinition, *, of_clients: bool) -> bool:
     """Whether sources give texts, queries or aggregations read them, and nothing else does."""
     name = stream.name
     sources = [one for one in stream.annotations if one.name.lower() == "source"]
     maps = [find(one.annotations, "map") for one in sources]
     types = {str(one.get("type")).lower() if one is not None else "" for one in maps}
-    if not types or types & {"", "arrow"} or find(stream.annotations, "sink") is not None:
+    is_clients = of_clients and all(one.name != _ENVELOPE for one in stream.attributes)
+    has_texts = not types & {"", "arrow"} if types else is_clients
+    if not has_texts or find(stream.annotations, "sink") is not None:
         return False
     inside = (query for partition in app.partitions for query in partition.queries)
     queries = (*app.queries, *inside)
@@ -105,12 +118,15 @@ def references(node: object) -> Iterator[StreamReference]:
             yield from references(getattr(node, one.name))
 
 
-def _texts(stream: StreamDefinition) -> tuple[Any, ...]:
-    """The attributes of a stream, with texts in the place of objects."""
-    return tuple(
+def _texts(stream: StreamDefinition) -> StreamDefinition:
+    """The stream with texts in the place of objects, marked if no source maps its payloads."""
+    attributes = tuple(
         replace(one, type=AttributeType.STRING) if one.type is AttributeType.OBJECT else one
         for one in stream.attributes
     )
+    has_source = find(stream.annotations, "source") is not None
+    marks = () if has_source else (Annotation(TEXTS),)
+    return replace(stream, attributes=attributes, annotations=(*stream.annotations, *marks))
 
 
 def _query(stream: StreamDefinition, target: str) -> Query:

@@ -6,12 +6,15 @@ from typing import Any
 
 import msgpack  # type: ignore[import-untyped]  # has no types
 import orjson
+import pyarrow as pa
 import pytest
 
+from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.mapping import source_mapper
 from mesh.plan.build import plan
 from mesh.plan.outside_objects import with_objects
+from mesh.spark.instance_io import decoder_of
 from mesh.testing import app_tests
 from mesh.testing.app_tests import TimedEvent
 
@@ -82,7 +85,7 @@ _MAPPED = SOURCE.format("json")
     "text",
     [
         _READ.replace("object", "string"),
-        # A client's message has no objects, nor have lists of Arrow a text.
+        # Tests of an app have objects; and lists of Arrow have no text.
         _READ,
         f"@source(type='nats', stream='X') {_READ}",
         f"{SOURCE.format('arrow')} {_READ}",
@@ -96,3 +99,26 @@ _MAPPED = SOURCE.format("json")
 def test_other_apps_stay_as_they_are(text: str) -> None:
     app = parse(f"@App:name('A') {text}")
     assert with_objects(app) is app
+
+
+def test_clients_may_publish_lists_and_objects() -> None:
+    spec = plan(
+        "@App:name('A') define stream S (k string, o object); "
+        "from S select k, json:getString(o, '$.a') as a insert into T;"
+    ).spec
+    channel = next(one for one in spec.channels if one.stream.name == "S")
+    data = pa.array([orjson.dumps({"k": "k", "o": one}) for one in OBJECTS], pa.binary())
+    kinds = pa.array(["application/json"] * len(OBJECTS))
+    rows = decoder_of(channel)(data, kinds, channel.stream.arrow).rows
+    texts = [one and orjson.loads(one) for one in rows.column("o").to_pylist()]
+    assert texts == OBJECTS
+    (group,) = spec.groups
+    assert "json:toObject(o) as o" in group.text
+
+
+@pytest.mark.parametrize(
+    "text", ["@sink(type='log') " + _READ, _READ.replace("(o object)", "(o object, event string)")]
+)
+def test_other_streams_of_clients_are_refused(text: str) -> None:
+    with pytest.raises(MeshError, match="object"):
+        plan("@App:name('A') " + text)

@@ -13,6 +13,7 @@ from mesh.model.cluster import Assignment
 from mesh.plan.build import plan
 from mesh.spark import partition_task
 from mesh.spark.instance_io import InstanceIO, LocalState
+from mesh.spark.partition_task import MESSAGE, RANGE_END, RANGE_START
 from pyspark_nats.source.rows import MARKED
 from tests.support.host_batches import Batches
 
@@ -174,3 +175,33 @@ def test_what_was_put_out_before_a_restore_is_passed_over() -> None:
     kept = partition_task.without_skipped(messages, "sequence", [(2, 4), (7, 9)])
     assert kept.column("sequence").to_pylist() == [1, 2, 5, 6, 7, 10]
     assert partition_task.without_skipped(messages, "sequence", []) is messages
+
+
+def test_objects_in_the_json_of_clients_reach_queries(tmp_path: Path) -> None:
+    app = (
+        "@App:name('Fade') define stream Sparks (k string, o object); "
+        "from Sparks#window.length(2) select k, json:getInt(o, '$.n') as n, "
+        "json:getString(o, '$.t[0]') as t, count() as seen insert into Gone;"
+    )
+    batches = Batches(tmp_path, app=app)
+    (stream,) = batches.io.input_streams(0)
+    place = {"stream": stream, "time_ms": 1000}
+    sent = [{"k": "a", "o": {"n": 1, "t": ["x"]}}, {"k": "b", "o": None}, {"k": "c", "o": "{"}]
+    rows: list[dict[str, Any]] = [{"kind": RANGE_START, **place, "sequence": 0}]
+    rows += [
+        {
+            "kind": MESSAGE, **place, "sequence": at, "subject": "mesh.Fade.Sparks",
+            "content_type": "application/json", "data": json.dumps(one).encode(),
+        }
+        for at, one in enumerate(sent, 1)
+    ]  # fmt: skip
+    rows.append({"kind": RANGE_END, **place, "sequence": len(sent)})
+    made = [one for one in batches.task([pa.RecordBatch.from_pylist(rows, MARKED)]) if one.num_rows]
+    subjects = [name for one in made for name in one["subject"].to_pylist()]
+    texts = [json.loads(text or b"") for one in made for text in one["data"].to_pylist()]
+    by_subject = list(zip(subjects, texts, strict=True))
+    assert [text for name, text in by_subject if name == "mesh.Fade.Gone"] == [
+        {"k": "a", "n": 1, "t": "x", "seen": 1}, {"k": "b", "n": None, "t": None, "seen": 2},
+    ]  # fmt: skip
+    # The third one is recorded as a failed event.
+    assert len(by_subject) == 3
