@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 TEMPLATE: Final = re.compile(r"\{\{(.*?)\}\}")
+#: Of a payload: with three braces a value stays as it is, as in Mustache.
+PAYLOAD_TEMPLATE: Final = re.compile(r"\{\{\{([^{}]+)\}\}\}|\{\{(.*?)\}\}")
 #: Characters of no place but a text, and the same with the blank.
 _CONTROL: Final = r"\x00-\x1f\x7f"
 _BLANK: Final = r"\x00-\x20\x7f"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 import pyarrow as pa
 
-from mesh.connect.places import TEMPLATE, TemplateSlot, filling
+from mesh.connect.places import PAYLOAD_TEMPLATE, TemplateSlot, filling
 from mesh.mapping.encoder import Encoder, PayloadFrame, not_finite, not_in_text
 from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
@@ -279,9 +279,19 @@ def _plain(texts: Array) -> Array:
 def _template(
     text: str, escape: Callable[[Array], Array] = _plain
 ) -> Callable[[pa.RecordBatch], Array]:
-    """A function from rows to the text with ``{{attribute}}``, filled with the values of each."""
-    pieces = TEMPLATE.split(text)
-    return _filled([(one, escape if at % 2 else None) for at, one in enumerate(pieces)])
+    """A function from rows to the text with ``{{attribute}}``, filled with the values of each.
+
+    ``{{{attribute}}}`` is not escaped: JSON in a text becomes a part of the payload.
+    """
+    parts: list[tuple[str, Callable[[Array], Array] | None]] = []
+    at = 0
+    for match in PAYLOAD_TEMPLATE.finditer(text):
+        parts += [
+            (text[at : match.start()], None),
+            (match[1], _plain) if match[1] is not None else (match[2], escape),
+        ]
+        at = match.end()
+    return _filled([*parts, (text[at:], None)])
 
 
 def _filled(

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Final
 from zoneinfo import available_timezones
 
-from mesh.connect.places import TEMPLATE
+from mesh.connect.places import PAYLOAD_TEMPLATE
 from mesh.errors import MeshError, not_supported
 from mesh.functions.catalogue import (
     EXTENSIONS,
@@ -467,7 +467,8 @@ def _check_payload(mapper: Annotation, attributes: Iterable[AttributeDefinition]
         # Its tags have another form; the mapper checks them.
         return
     for _, text in payload.elements if payload is not None else ():
-        for name in TEMPLATE.findall(text):
+        for match in PAYLOAD_TEMPLATE.finditer(text):
+            name = match[1] if match[1] is not None else match[2]
             if name not in names:
                 message = f'@payload names attribute "{name}", which the stream doesn\'t have'
                 raise wrong(payload or mapper, message, nearest(name, names))

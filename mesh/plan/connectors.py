@@ -26,6 +26,7 @@ from mesh.functions.patterns import compiled
 from mesh.language.substitution import replaced
 from mesh.language.syntax import find
 from mesh.language.written import annotations_of
+from mesh.model.types import AttributeType
 from mesh.plan.diagnostics import nearest
 from mesh.plan.nats_source import check_names
 
@@ -220,10 +221,16 @@ def check_connector(connector: Connector, stream: StreamSchema) -> None:
     try:
         make_mapper(connector, stream)
     except ValueError as error:
+        hint = f"'mesh connectors {connector.map.type}' lists its options."
+        if any(one.type is AttributeType.OBJECT for one in stream.attributes):
+            hint = (
+                f"Give the {connector.role} to a stream of its own with texts, of which "
+                "json:toObject(a) makes objects, or which json:toString(a) makes of them."
+            )
         raise MeshError(
             "MESH-P232",
             f'@map of {connector.role} "{connector.type}" is invalid: {error}',
-            hint=f"'mesh connectors {connector.map.type}' lists its options.",
+            hint=hint,
             position=connector.position,
         ) from error
     _check_properties(spec, connector)

@@ -84,6 +84,29 @@ def test_a_template_is_inside_of_the_enclosing_element_and_mustache_escapes() ->
         alone("text", "{{#s}}", mustache_enabled=True)
 
 
+def test_three_braces_put_a_value_in_as_it_is() -> None:
+    rows = pa.RecordBatch.from_pylist([{"s": '{"a":"b"}', "n": 1}], STREAM.arrow)
+    for kind, template, expected in (
+        ("json", '{"v":{{{s}}},"t":"{{s}}"}', b'{"v":{"a":"b"},"t":"{\\"a\\":\\"b\\"}"}'),
+        ("json", '{"p":{"v":{{{s}}}}}', b'{"p":{"v":{"a":"b"}}}'),
+        ("text", "{{{s}}}{{n}}", b'{"a":"b"}1'),
+    ):
+        assert sink_mapper(kind, {}, [(None, template)], STREAM).encode(rows) == [expected]
+    rows = pa.RecordBatch.from_pylist([{"s": "<b/>", "n": 1}], STREAM.arrow)
+    (payload,) = sink_mapper("xml", {}, [(None, "<v>{{{s}}}</v>{{s}}")], STREAM).encode(rows)
+    assert b"<v><b/></v>&lt;b/&gt;" in payload
+
+
+def test_names_in_three_braces_are_checked_with_the_app() -> None:
+    text = (
+        "@App:name('A') @sink(type='log', @map(type='json', @payload('{{{%s}}}'))) "
+        "define stream T (a int); define stream S (a int); from S select a insert into T;"
+    )
+    plan(text % "a")
+    with pytest.raises(MeshError, match='names attribute "b"'):
+        plan(text % "b")
+
+
 @pytest.mark.parametrize(
     ("kind", "template", "reason"),
     [("json", '{"v":{{s}}}', "not JSON"), ("xml", "<v>{{n}}</w>", "not XML")],
