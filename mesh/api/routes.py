@@ -41,6 +41,7 @@ from mesh.api.routing import (
 from mesh.api.scim import ScimRoutes
 from mesh.api.timeline import BackupRoutes, TimeRoutes
 from mesh.errors import MeshError, MeshErrors
+from mesh.files.whole_files import is_full
 from mesh.jetstream.connection import NATS_ERRORS, unreachable
 from mesh.model import names
 from mesh.model.begin import parse_start_position
@@ -119,6 +120,7 @@ def make_app(service: ManagerService, access: Access) -> Starlette:
             MeshError: _refuse,
             HTTPException: _refuse_http,
             **dict.fromkeys(NATS_ERRORS, _refuse_unreachable),
+            OSError: _refuse_full,
             Exception: _fail,
         },
     )
@@ -323,6 +325,12 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def _refuse_unreachable(request: Request, error: Exception) -> Response:
+    return await _refuse(request, unreachable(error))
+
+
+async def _refuse_full(request: Request, error: Exception) -> Response:
+    if not is_full(error):
+        raise error
     return await _refuse(request, unreachable(error))
 
 

@@ -6,6 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
+from mesh.files.whole_files import replacing
+
 
 def user_directory() -> Path:
     """The directory of the user's commands, with addresses and passwords of clusters."""
@@ -16,7 +18,6 @@ def user_directory() -> Path:
 def write_private(path: Path, text: str) -> None:
     """Write a file of mode 0600; a reader never sees half of it."""
     temp_path = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    descriptor = os.open(temp_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    temp_path.replace(path)
+    os.close(os.open(temp_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    with replacing(path, temp_path) as file:
+        file.write(text.encode())

@@ -24,6 +24,7 @@ import orjson
 from nats.js.errors import NotFoundError
 
 from mesh.errors import MeshError
+from mesh.files.whole_files import is_full, naming, replacing
 from mesh.jetstream import kv
 from mesh.model import names
 
@@ -287,6 +288,10 @@ class DirectoryBlobStore:
         except FileNotFoundError:
             raise
         except (ValueError, OSError) as error:
+            # A full disk to which a piece is copied is none of the store.
+            path = str(getattr(error, "filename", None) or self._root)
+            if is_full(error) and not path.startswith(self._root):
+                raise
             raise _unusable(self._where, error) from error
 
     def put_now(self, name: str, data: bytes) -> None:
@@ -307,7 +312,9 @@ class DirectoryBlobStore:
     def fetch_now(self, name: str, path: Path) -> None:
         """Copy a piece to a local file; blocks.  FileNotFoundError for a missing one."""
         with self._files.open_input_file(self._path(name)) as source:
-            path.write_bytes(checked(name, source.read_buffer()))
+            data = checked(name, source.read_buffer())
+        with naming(path):
+            path.write_bytes(data)
 
     def _path(self, name: str) -> str:
         parts = (quote(part, safe="") for part in name.split("/"))
@@ -339,13 +346,11 @@ def put_durably(path: Path, parts: Sequence[bytes]) -> None:
     """Write a file that a power failure leaves complete, or absent until this returns."""
     new_dirs = [one for one in path.parents if not one.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("wb") as out:
+    with replacing(path, path.with_name(f"{path.name}.tmp")) as out:
         for part in parts:
             out.write(part)
         out.flush()
         os.fsync(out.fileno())
-    temporary.replace(path)
     # A directory's entry is stored with the directory that holds it.
     for directory in (path.parent, *(one.parent for one in new_dirs)):
         descriptor = os.open(directory, os.O_RDONLY)

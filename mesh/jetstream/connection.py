@@ -31,6 +31,7 @@ from nats.js.errors import APIError, BucketNotFoundError
 from nats.js.errors import Error as JetStreamError
 
 from mesh.errors import MeshError
+from mesh.files.whole_files import is_full
 from mesh.jetstream import kv
 from mesh.jetstream.server import check_version
 from mesh.processes.signals import end
@@ -488,7 +489,17 @@ def answer_of(error: JsonMapping) -> str:
 
 
 def unreachable(error: Exception) -> MeshError:
-    """The error for a call that NATS did not answer: MESH-A503; MESH-N127 without its bucket."""
+    """The error for a call that NATS did not answer: MESH-A503; MESH-N127 without its bucket.
+
+    One of a disk of this machine is MESH-A503, too, and says so.
+    """
+    if is_full(error):
+        return MeshError(
+            "MESH-A503",
+            "this process has no space left on its disk",
+            detail=f"{error}.",
+            hint="Make room where the path is, or set TMPDIR to another disk; then try again.",
+        )
     if isinstance(error, BucketNotFoundError):
         named = error.bucket if isinstance(error, kv.BucketMissingError) else "of the mesh"
         return MeshError(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from mesh.errors import MeshError
+from mesh.files.whole_files import naming
 from pyspark_nats.protocol import jetstream
 from pyspark_nats.source import direct_get, fetch
 from pyspark_nats.source.ranges import Blocks, StreamRange
@@ -163,7 +164,7 @@ def _by_range(connection: Connection, stream: str, one: StoredObject) -> Iterato
 def _store(one: StoredObject, chunks: Sequence[bytes], path: Path) -> None:
     """Check an object and write it down."""
     digest = hashlib.sha256()
-    with path.open("wb") as file:
+    with naming(path), path.open("wb") as file:
         for chunk in chunks:
             digest.update(chunk)
             file.write(chunk)

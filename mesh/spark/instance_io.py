@@ -23,6 +23,7 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructField, StructType
 
 from mesh.errors import MeshError
+from mesh.files.whole_files import replacing
 from mesh.model import names
 from mesh.model.app import GroupSpec, Strategy
 from mesh.model.cluster import Assignment
@@ -501,9 +502,8 @@ class LocalState:
 
 
 def _write_atomically(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    with replacing(path, path.with_name(f"{path.name}.{os.getpid()}.tmp")) as file:
+        file.write(data)
 
 
 def restored_at(manifest: Manifest, start: InputPosition) -> Manifest | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from typing import Any
 
@@ -124,6 +126,22 @@ async def test_a_body_of_any_form_is_no_fault_of_the_server() -> None:
 )
 def test_an_error_has_the_status_of_its_code(code: str, status: int) -> None:
     assert status_of(MeshError(code, "an error")) == status
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_full_disk_of_the_manager_is_told(code: int) -> None:
+    class Full(FakeService):
+        async def story(self, app: str) -> list[dict[str, str]]:
+            raise OSError(code, os.strerror(code), "/tmp/mesh-backup-1/0")
+
+    answer = ask(Full({"Shop": TEXT}), "GET", "/siddhi-apps/Shop/story")
+    if code == errno.EIO:
+        assert (answer.status_code, answer.json()["code"]) == (500, "MESH-A500")
+        return
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json()["code"] == "MESH-A503"
+    assert "/tmp/mesh-backup-1/0" in answer.json()["detail"]
+    assert "TMPDIR" in answer.json()["hint"]
 
 
 def test_a_request_that_is_one_too_many_is_told_when_to_come_back() -> None:

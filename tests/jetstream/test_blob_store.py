@@ -67,6 +67,23 @@ async def test_a_damaged_file_is_refused(
             await have.pieces.fetch({"a/b": tmp_path / "piece"})
 
 
+@pytest.mark.parametrize("is_local", [False, True])
+async def test_a_full_disk_of_the_reader_is_no_fault_of_the_store(
+    nats_server: NatsServer, tmp_path: Path, is_local: bool
+) -> None:
+    where = str(tmp_path / "shared") if is_local else JETSTREAM
+    async with store_of(nats_server, where) as have:
+        if not is_local:
+            await restore(have.snapshots(1), tmp_path / "a")
+        await have.pieces.put("a/b", b"content" * 40)
+        full = tmp_path / "full"
+        full.symlink_to("/dev/full")
+        with pytest.raises(OSError, match=r"No space left on device: '.*/full'"):
+            await have.pieces.fetch({"a/b": full})
+        await have.pieces.fetch({"a/b": tmp_path / "again"})
+        assert (tmp_path / "again").read_bytes() == b"content" * 40
+
+
 async def test_a_file_is_on_disk_before_its_manifest_is_written(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

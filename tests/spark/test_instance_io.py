@@ -57,6 +57,23 @@ def test_a_batch_that_runs_again_finds_the_state_before_it(tmp_path: Path) -> No
     assert local.load(before).pieces["w/1"] == piece(1)
 
 
+def test_a_full_disk_keeps_the_state_before_and_has_room_for_the_next_one(tmp_path: Path) -> None:
+    local = LocalState(tmp_path / "0")
+    local.save(position(1), {}, State({"w/1": piece(1)}))
+    state = State({"w/2": piece(*range(1000))})
+    path = local.piece_path("w/2")
+    path.with_name(f"{path.name}.{os.getpid()}.tmp").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*w%2F2\.arrow'"):
+        local.save(position(2), {}, state)
+    assert not list(local.directory.glob("*.tmp"))
+    assert local.manifest(position(2)) is None
+    before = local.manifest(position(1))
+    assert before is not None
+    assert local.load(before).pieces["w/1"] == piece(1)
+    local.save(position(2), {}, state)
+    assert local.manifest(position(2)) is not None
+
+
 def test_old_manifests_and_their_pieces_go(tmp_path: Path) -> None:
     local = LocalState(tmp_path / "0")
     for n in range(10):
