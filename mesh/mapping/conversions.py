@@ -74,7 +74,10 @@ TEXT_WRITTEN: Final = Conversions(
     "CSV, XML, text, forms and transport properties",
     "written",
     {"text": (*(EXACT,) * 6, NO)},
-    notes=("A floating-point number has the fewest digits that read as the same number.",),
+    notes=(
+        "A floating-point number has the fewest digits that read as the same number. A text with a",
+        "control character is refused in XML, which has none but tab, line feed and return.",
+    ),
 )
 MSGPACK_READ: Final = Conversions(
     "MessagePack",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from xml.parsers import expat
 
 import numpy as np
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_nats.arrow import Array
+
+
+#: Characters that no document of XML has.
+_NOT_XML: Final = "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,22 @@ def not_in_text(rows: pa.RecordBatch, payloads: Sequence[bytes]) -> dict[int, st
     """The reasons against rows with such numbers; inside of a text of JSON they are words."""
     reasons = not_finite(rows)
     return {row: why for row, why in reasons.items() if against_json(payloads[row]) is not None}
+
+
+def not_in_xml(rows: pa.RecordBatch, payloads: Sequence[bytes]) -> dict[int, str]:
+    """The reasons against rows whose payload has a character that XML does not have."""
+    reasons: dict[int, str] = {}
+    for name, column in zip(rows.schema.names, rows.columns, strict=True):
+        if not pa.types.is_string(column.type):
+            continue
+        wrong = kernels.fill_null(kernels.match_substring_regex(column, _NOT_XML), False)
+        for row in np.flatnonzero(wrong.to_numpy(zero_copy_only=False)).tolist():
+            found = re.search(_NOT_XML, column[row].as_py())
+            # A template may be without the attribute.
+            if found is not None and found[0].encode() in payloads[row]:
+                code = f"U+{ord(found[0]):04X}"
+                reasons.setdefault(row, f'attribute "{name}" has {code}, which XML does not have')
+    return reasons
 
 
 def against_json(payload: bytes) -> str | None:

@@ -12,7 +12,7 @@ import orjson
 import pyarrow as pa
 
 from mesh.connect.places import PAYLOAD_TEMPLATE, TemplateSlot, filling
-from mesh.mapping.encoder import Encoder, PayloadFrame, not_finite, not_in_text
+from mesh.mapping.encoder import Encoder, PayloadFrame, not_finite, not_in_text, not_in_xml
 from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
 from pyspark_nats.encode import to_arrow, to_json
@@ -31,9 +31,10 @@ _TAG: Final = re.compile(r"<([A-Za-z_][\w.:-]*)[^<>]*>|([A-Za-z_][\w.:-]*)")
 #: Of Mustache: with three braces or an ampersand a value stays as it is.
 _MUSTACHE: Final = re.compile(r"\{\{\{(.*?)\}\}\}|\{\{&(.*?)\}\}|\{\{(.*?)\}\}")
 _MARKS: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"))
+#: A reader of XML takes a carriage return for a line feed, and in a tag each of these for a space.
+_RETURN: Final = ("\r", "&#13;")
+_TAG_MARKS: Final = (('"', "&quot;"), ("'", "&#39;"), ("\n", "&#10;"), ("\t", "&#9;"))
 _HTML: Final = (*_MARKS, ('"', "&quot;"), ("'", "&#39;"), ("`", "&#96;"), ("=", "&#61;"))
-#: Characters that XML does not have.
-_NO_XML: Final = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
 
 
 class Misplaced(str):
@@ -243,7 +244,8 @@ def xml_sink(enclosing: str, attributes: Sequence[str], **more: Any) -> Encoder:
             parts.append(kernels.if_else(column.is_valid(), value, f"<{name}{nil}"))
         return kernels.binary_join_element_wise(*parts, pa.scalar("</event>"), pa.scalar(""))
 
-    return Encoder(encode, "application/xml", _xml_frame(enclosing or "<events>"), **more)
+    frame = _xml_frame(enclosing or "<events>")
+    return Encoder(encode, "application/xml", frame, unfit=not_in_xml, **more)
 
 
 def _xml_frame(enclosing: str) -> PayloadFrame:
@@ -266,7 +268,8 @@ def template_sink(
         fill = _template(text, _in_json)
         return Encoder(fill, "application/json", frame, unfit=not_in_text, **more)
     if kind == "xml":
-        return Encoder(_template(text, _in_xml), "application/xml", _xml_frame(enclosing), **more)
+        fill, frame = _template(text, _in_xml, _in_tag), _xml_frame(enclosing)
+        return Encoder(fill, "application/xml", frame, unfit=not_in_xml, **more)
     fill = _mustache(text, names) if options.get("mustache.enabled") else _template(text)
     return Encoder(fill, "text/plain", _text_frame(options), **more)
 
@@ -277,18 +280,24 @@ def _plain(texts: Array) -> Array:
 
 
 def _template(
-    text: str, escape: Callable[[Array], Array] = _plain
+    text: str,
+    escape: Callable[[Array], Array] = _plain,
+    escape_in_tag: Callable[[Array], Array] | None = None,
 ) -> Callable[[pa.RecordBatch], Array]:
     """A function from rows to the text with ``{{attribute}}``, filled with the values of each.
 
     ``{{{attribute}}}`` is not escaped: JSON in a text becomes a part of the payload.
+    ``escape_in_tag`` is for places between ``<`` and ``>``.
     """
     parts: list[tuple[str, Callable[[Array], Array] | None]] = []
     at = 0
     for match in PAYLOAD_TEMPLATE.finditer(text):
+        head = text[: match.start()]
+        is_in_tag = escape_in_tag is not None and head.rfind("<") > head.rfind(">")
+        escaping = escape_in_tag if is_in_tag else escape
         parts += [
             (text[at : match.start()], None),
-            (match[1], _plain) if match[1] is not None else (match[2], escape),
+            (match[1], _plain) if match[1] is not None else (match[2], escaping),
         ]
         at = match.end()
     return _filled([*parts, (text[at:], None)])
@@ -343,9 +352,17 @@ def _in_json(texts: Array) -> Array:
 
 def _in_xml(texts: Array) -> Array:
     """Texts inside of an element of XML."""
-    for mark, entity in _MARKS:
+    for mark, entity in (*_MARKS, _RETURN):
         texts = kernels.replace_substring(texts, mark, entity)
-    return kernels.replace_substring_regex(texts, _NO_XML, "\N{REPLACEMENT CHARACTER}")
+    return texts
+
+
+def _in_tag(texts: Array) -> Array:
+    """Texts inside of the value of an attribute of XML."""
+    texts = _in_xml(texts)
+    for mark, entity in _TAG_MARKS:
+        texts = kernels.replace_substring(texts, mark, entity)
+    return texts
 
 
 def _in_html(texts: Array) -> Array:
