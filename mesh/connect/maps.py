@@ -53,6 +53,11 @@ def _sink(name: str, doc: str, *options: Option, extra: str = "") -> Spec:
     return Spec(name, Role.SINK_MAPPER, doc, options, "mesh.mapping:sink_mapper", extra=extra)
 
 
+#: Of sinks that write JSON.
+_RAW: Final = Option(
+    "json.attributes",
+    doc="Attributes whose texts are JSON, comma-separated: they are put in as they are.",
+)
 SPECS: Final = (
     _source("passThrough", "Events as the transport has them: JSON.", fails=False),
     _source(
@@ -114,7 +119,7 @@ SPECS: Final = (
         fails=False,
     ),
     _source("arrow", "An Arrow IPC stream with a column for each attribute."),
-    _sink("passThrough", "Events as JSON objects by attribute name."),
+    _sink("passThrough", "Events as JSON objects by attribute name.", _RAW),
     _sink(
         "json",
         '{"event":{..}} for each event.',
@@ -124,6 +129,7 @@ SPECS: Final = (
         Option("enable.null.attribute.value", Kind.SWITCH, "true", is_ignored=True),
         Option("validate.json", Kind.SWITCH, "false",
                doc="Refuse events whose @payload gives no JSON."),
+        _RAW,
         _GROUPS,
     ),
     _sink(
@@ -138,7 +144,7 @@ SPECS: Final = (
           Option("delimiter", default="~~~~~~~~~~", doc="A line between events of a group."),
           Option("mustache.enabled", Kind.SWITCH, "false",
                  doc="@payload is of Mustache: {{a}} escapes for HTML, {{{a}}} does not.")),
-    _sink("keyvalue", "A map by attribute name, as JSON."),
+    _sink("keyvalue", "A map by attribute name, as JSON.", _RAW),
     _sink(
         "xml",
         "<events><event><a>1</a></event></events>",

@@ -174,11 +174,12 @@ def sink_mapper(
     if options.get(f"validate.{kind}"):
         more["objection"] = {"json": against_json, "xml": against_xml}[kind]
     enclosing = options.get("enclosing.element") or ""
+    raw = _raw_attributes(options, stream)
     match kind:
         case "json" | "xml" | "text" if text is not None:
             return sinks.template_sink(text, stream.names, kind, options, **more)
         case "json":
-            return sinks.json_sink(options.get("envelope") or "event", enclosing, **more)
+            return sinks.json_sink(options.get("envelope") or "event", enclosing, raw, **more)
         case "xml":
             return sinks.xml_sink(enclosing, stream.names, **more)
         case "text":
@@ -190,9 +191,9 @@ def sink_mapper(
                 **more,
             )  # fmt: skip
         case "keyvalue":
-            return sinks.keyvalue_sink(keyed, stream.names)
+            return sinks.keyvalue_sink(keyed, stream.names, raw)
         case "passThrough":
-            return sinks.plain_json_sink()
+            return sinks.plain_json_sink(raw)
         case "msgpack":
             return _without(payload, sinks.msgpack_sink(), kind)
         case "arrow":
@@ -211,6 +212,17 @@ def sink_mapper(
             return ProtobufSink(stream.arrow, message_class, keyed)
         case _:
             raise ValueError(f'there is no sink mapper "{kind}"')
+
+
+def _raw_attributes(options: Mapping[str, Any], stream: StreamSchema) -> tuple[str, ...]:
+    """The attributes of ``json.attributes``, which are texts."""
+    listed = str(options.get("json.attributes") or "").split(",")
+    raw = tuple(one.strip() for one in listed if one.strip())
+    texts = {one.name for one in stream.attributes if one.type is AttributeType.STRING}
+    other = next((one for one in raw if one not in texts), None)
+    if other is not None:
+        raise ValueError(f'json.attributes names "{other}", which is no attribute of type string')
+    return raw
 
 
 def _definition(options: Mapping[str, Any]) -> tuple[str | None, str | None, str | None]:

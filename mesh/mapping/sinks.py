@@ -12,7 +12,14 @@ import orjson
 import pyarrow as pa
 
 from mesh.connect.places import PAYLOAD_TEMPLATE, TemplateSlot, filling
-from mesh.mapping.encoder import Encoder, PayloadFrame, not_finite, not_in_text, not_in_xml
+from mesh.mapping.encoder import (
+    Encoder,
+    PayloadFrame,
+    against_json,
+    not_finite,
+    not_in_text,
+    not_in_xml,
+)
 from mesh.mapping.texts import text_of
 from pyspark_nats.arrow import kernels
 from pyspark_nats.encode import to_arrow, to_json
@@ -109,15 +116,53 @@ def _escaped(texts: Array, escape: Callable[[str], str] | None) -> Array:
     return pa.array([escape(text) for text in texts.to_pylist()], pa.string())
 
 
-def json_sink(envelope: str, enclosing: str, **more: Any) -> Encoder:
-    """``{"event":{..}}``, inside of the enclosing element if one is given."""
+def json_sink(envelope: str, enclosing: str, raw: Collection[str] = (), **more: Any) -> Encoder:
+    """``{"event":{..}}``, inside of the enclosing element if one is given.
+
+    ``raw``: attributes whose texts are JSON.
+    """
     head, tail = (b'{"event":', b"}") if envelope == "event" else (b"", b"")
+    objects, unfit = _objects_of(raw)
 
     def encode(rows: pa.RecordBatch) -> Array:
-        return _around(head, to_json(rows), tail)
+        return _around(head, objects(rows), tail)
 
     frame = _json_frame(enclosing, b",")
-    return Encoder(encode, "application/json", frame, unfit=not_finite, **more)
+    return Encoder(encode, "application/json", frame, unfit=unfit, **more)
+
+
+def _objects_of(
+    raw: Collection[str],
+) -> tuple[
+    Callable[[pa.RecordBatch], Array],
+    Callable[[pa.RecordBatch, Sequence[bytes]], Mapping[int, str]],
+]:
+    """Functions to the object of each row, and to the reasons against rows that have none."""
+    if not raw:
+        return to_json, not_finite
+
+    def objects(rows: pa.RecordBatch) -> Array:
+        members = []
+        for name, column in zip(rows.schema.names, rows.columns, strict=True):
+            if name in raw:
+                key = orjson.dumps(name).decode()
+                texts = kernels.fill_null(column, "null")
+                members.append(kernels.binary_join_element_wise(key, texts, ":"))
+            else:
+                alone = to_json(pa.RecordBatch.from_arrays([column], names=[name]))
+                members.append(kernels.utf8_slice_codeunits(alone.cast(pa.string()), 1, -1))
+        joined = kernels.binary_join_element_wise(*members, ",")
+        return kernels.binary_join_element_wise("{", joined, "}", "").cast(pa.binary())
+
+    def unfit(rows: pa.RecordBatch, _: Sequence[bytes]) -> Mapping[int, str]:
+        reasons = not_finite(rows)
+        for name in raw:
+            for row, text in enumerate(rows.column(name).to_pylist()):
+                if text is not None and against_json(text.encode()) is not None:
+                    reasons.setdefault(row, f'attribute "{name}" has a text that is not JSON')
+        return reasons
+
+    return objects, unfit
 
 
 def _json_frame(enclosing: str, between: bytes) -> PayloadFrame:
@@ -127,9 +172,10 @@ def _json_frame(enclosing: str, between: bytes) -> PayloadFrame:
     return PayloadFrame(head, tail, between, b"[", b"]")
 
 
-def plain_json_sink() -> Encoder:
-    """The object by attribute name."""
-    return Encoder(to_json, "application/json", unfit=not_finite)
+def plain_json_sink(raw: Collection[str] = ()) -> Encoder:
+    """The object by attribute name; ``raw``: attributes whose texts are JSON."""
+    objects, unfit = _objects_of(raw)
+    return Encoder(objects, "application/json", unfit=unfit)
 
 
 def msgpack_sink() -> Encoder:
@@ -205,10 +251,12 @@ def _text_frame(options: Mapping[str, object]) -> PayloadFrame:
     return PayloadFrame(between=f"{line}{options.get('delimiter')}{line}".encode())
 
 
-def keyvalue_sink(keys: Sequence[tuple[str, str]], names: Sequence[str]) -> Encoder:
+def keyvalue_sink(
+    keys: Sequence[tuple[str, str]], names: Sequence[str], raw: Collection[str] = ()
+) -> Encoder:
     """A JSON map: of attributes by name, or of templates by key."""
     if not keys:
-        return plain_json_sink()
+        return plain_json_sink(raw)
     fillers = [(key, _value_template(text, names)) for key, text in keys]
 
     def encode(rows: pa.RecordBatch) -> Array:

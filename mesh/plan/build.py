@@ -41,6 +41,7 @@ from mesh.plan.history_source import check_history
 from mesh.plan.limits import check_deployable
 from mesh.plan.outside_calls import as_planned
 from mesh.plan.outside_objects import with_objects
+from mesh.plan.sink_objects import with_sink_objects
 from mesh.plan.supported import check_supported
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
 
 def plan_bound(text: str, tree: App, bound: BoundApp, *, partitions: int = PARTITIONS) -> AppPlan:
     """Plan an app that has a name and is bound; as ``plan``."""
-    texts = with_objects(tree, of_clients=True)
+    texts = with_objects(with_sink_objects(tree), of_clients=True)
     divided = as_planned(texts, bound if texts is tree else None)
     if divided is not tree:
         tree, bound = divided, bind(divided)

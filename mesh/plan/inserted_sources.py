@@ -79,7 +79,7 @@ def with_inserted_sources(app: App) -> App:
     Raises:
         MeshError: as ``read_dist``.
     """
-    targets = {one.name for one in _inserts(app.elements)}
+    targets = {one.name for one in inserts(app.elements)}
     candidates = {one.name: one for one in app.streams if one.name in targets and _is_sourced(one)}
     if not candidates:
         return app
@@ -127,10 +127,11 @@ def _is_sourced(stream: StreamDefinition) -> bool:
     return any(not connector_of(one).is_native for one in stream.annotations if _is_source(one))
 
 
-def _inserts(elements: Iterable[object]) -> Iterator[StreamReference]:
+def inserts(elements: Iterable[object]) -> Iterator[StreamReference]:
+    """The streams and tables into which queries insert, those of partitions included."""
     for one in elements:
         if isinstance(one, Partition):
-            yield from _inserts(one.queries)
+            yield from inserts(one.queries)
         elif isinstance(one, Query) and isinstance(one.output, InsertInto):
             yield one.output.stream
 
@@ -148,7 +149,7 @@ def _groups(app: App) -> dict[str, _Group]:
         group = groups.setdefault(dist.group, _Group((own,) if own is not None else ()))
         group.is_single = group.is_single and dist.parallel == 1 and dist.bounds is None
         for query in one.queries if isinstance(one, Partition) else (one,):
-            target = next(_inserts([query]), None)
+            target = next(inserts([query]), None)
             is_plain = target is not None and target.kind is StreamKind.PLAIN
             name = target.name if target is not None and is_plain else ""
             group.queries.append((_read(query.input), name))

@@ -50,6 +50,7 @@ from mesh.plan.bind import bind
 from mesh.plan.bound import BoundJoin, BoundStream, BoundStreamFunction
 from mesh.plan.inserted_sources import with_inserted_sources
 from mesh.plan.outside_objects import with_objects
+from mesh.plan.sink_objects import with_sink_objects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +75,7 @@ def as_planned(app: App, bound: BoundApp | None = None) -> App:
     Raises:
         MeshError: MESH-P900 for a statement where no query can be divided; of ``bind``.
     """
-    texts = with_objects(with_inserted_sources(app))
+    texts = with_objects(with_inserted_sources(with_sink_objects(app)))
     if texts is not app:
         app, bound = texts, None
     inside = (query for partition in app.partitions for query in partition.queries)

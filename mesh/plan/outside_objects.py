@@ -63,7 +63,7 @@ def with_objects(app: App, *, of_clients: bool = False) -> App:
     changed = {
         one.name: one
         for one in app.streams
-        if _has_objects(one) and _is_read_alone(app, one, of_clients=of_clients)
+        if has_objects(one) and _is_read_alone(app, one, of_clients=of_clients)
     }
     if not changed:
         return app
@@ -82,7 +82,8 @@ def with_objects(app: App, *, of_clients: bool = False) -> App:
     return replace(app, elements=(*elements[:at], *streams, *elements[at:], *queries))
 
 
-def _has_objects(stream: StreamDefinition) -> bool:
+def has_objects(stream: StreamDefinition) -> bool:
+    """Whether an attribute is an object."""
     return any(one.type is AttributeType.OBJECT for one in stream.attributes)
 
 
