@@ -80,7 +80,7 @@ def rewrite_annotations(draft: Draft, subject: str, types: Mapping[str, str] | N
         kind, defined = definitions.after(annotation.stop)
         if name in ("source", "sink"):
             _connector(draft, annotation, defined, subject.format(defined))
-        elif name == "dist" and _is_of_definition(draft, annotation, annotations):
+        elif name == "dist" and kind == "stream" and _is_defining(draft, annotation, annotations):
             draft.comment_out(annotation, _DIST)
         elif name == "store" and _store(draft, annotation, kind, defined, types or {}):
             unstored.add(defined)
@@ -180,7 +180,7 @@ def _answer(draft: Draft, annotation: WrittenAnnotation) -> None:
     draft.change(opened, opened, f"message.id='{{{{{attribute[0]}}}}}', ", why)
 
 
-def _is_of_definition(
+def _is_defining(
     draft: Draft, annotation: WrittenAnnotation, annotations: Sequence[WrittenAnnotation]
 ) -> bool:
     """Whether an annotation precedes a definition, maybe with others between."""
