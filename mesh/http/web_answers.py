@@ -98,7 +98,9 @@ async def ask(
     all_headers = list(headers)
     if all(name.lower() != _ENCODING.lower() for name, _ in all_headers):
         all_headers.append((_ENCODING, "identity"))
-    async with client.stream(method, url, headers=all_headers, **request) as answer:
+    # Beyond ASCII, HTTP has octets: those of UTF-8 are what most servers expect.
+    octets = [(name.encode("ascii"), value.encode()) for name, value in all_headers]
+    async with client.stream(method, url, headers=octets, **request) as answer:
         content, flaw = await _content(answer, limit)
     return WebAnswer(answer, content, flaw)
 

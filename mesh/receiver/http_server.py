@@ -189,7 +189,7 @@ def _application(handlers: Mapping[str, Handler]) -> Any:
         if handler is not None:
             headers: dict[str, str] = {}
             for raw, octets in scope["headers"]:
-                name, value = raw.decode("latin-1"), octets.decode("latin-1")
+                name, value = raw.decode("latin-1"), header_text(octets)
                 # Lines of one name are one list (RFC 9110, 5.2).
                 headers[name] = f"{headers[name]}, {value}" if name in headers else value
             query = scope["query_string"].decode("latin-1")
@@ -208,6 +208,14 @@ def _application(handlers: Mapping[str, Handler]) -> Any:
         await send({"type": "http.response.body", "body": answer.body})
 
     return application
+
+
+def header_text(octets: bytes) -> str:
+    """The value of a header: most clients send UTF-8, and the older ones Latin-1."""
+    try:
+        return octets.decode()
+    except UnicodeDecodeError:
+        return octets.decode("latin-1")
 
 
 async def _send_stream(

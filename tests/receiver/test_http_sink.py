@@ -76,12 +76,13 @@ async def test_values_that_make_no_request_are_refused_and_hold_nothing_up(
         endpoints() as (end,),
         staged(nats_server, APP.format(sink.format(end.url))) as stage,
     ):
-        values = ("a", "b\r\nX-Other: c", "d\x00", "e")
+        values = ("a", "b\r\nX-Other: c", "d\x00", "\u00e9\u65e5")
         await stage.publish("T", *({"k": k, "n": n} for n, k in enumerate(values)))
         stage.start("sink-T")
         await stage.until("the last", lambda: 3 in numbers(end))
         assert numbers(end) == [0, 3]
         assert not any("x-other" in head for head in end.heads)
+        assert [head["x-k"] for head in end.heads] == ["a", values[-1]]
 
         async def entries() -> bool:
             return len(await stage.errors()) == 2

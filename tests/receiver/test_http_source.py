@@ -73,6 +73,25 @@ async def test_lines_of_one_header_are_one_property(nats_server: NatsServer) -> 
         assert await stage.events("S") == [{"k": "a, b", "n": 1}]
 
 
+async def test_properties_are_texts_in_utf_8(nats_server: NatsServer) -> None:
+    mapping = (
+        "@map(type='json', fail.on.missing.attribute='false', "
+        "@attributes(k='trp:x-k', q='trp:_q', n='n'))"
+    )
+    text = APP.format(HTTP.format("").replace("@map(type='json')", mapping), "")
+    text = text.replace("S (k string,", "S (q string, k string,")
+    async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:
+        _, url = await posting(stage)
+        for head, query in ((b"K\xc3\xb6ln", "K%C3%B6ln"), (b"K\xf6ln", "K%F6ln"), (b"", "")):
+            answer = await client.post(
+                f"{url}?q={query}", content=b'{"n":1}', headers=[(b"x-k", head)]
+            )
+            assert answer.status_code == 200
+        found = [(event["k"], event["q"]) for event in await stage.events("S")]
+        # A parameter in another encoding has no text, and none is made up.
+        assert found == [("Köln", "Köln"), ("Köln", None), ("", "")]
+
+
 async def test_a_key_is_stored_once(nats_server: NatsServer) -> None:
     text = APP.format(HTTP.format(""), "")
     async with staged(nats_server, text) as stage, httpx.AsyncClient() as client:

@@ -73,7 +73,7 @@ async def test_a_source_continues_after_an_id_beyond_ascii() -> None:
             batch = await source.read()
         finally:
             await source.close()
-    assert (await asked.get()).encode("latin-1").decode() == "\u00e9-1"
+    assert await asked.get() == "\u00e9-1"
     assert batch is not None
     assert batch.position["id"] == "\u00e9-2"
 

@@ -58,6 +58,8 @@ _TEXT: Final = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|x-www-fo
 #: The character set that an XML document names; it holds no longer.
 _DECLARED: Final = re.compile(r"^(<\?xml\b[^>]*?)\s+encoding\s*=\s*(?:\"[^\"]*\"|'[^']*')")
 
+#: Octets that are not UTF-8, with surrogateescape.
+_ODD: Final = re.compile("[\udc80-\udcff]")
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+\Z")
 
 
@@ -140,8 +142,7 @@ class HttpSource:
             return said(413, {"reason": f"the body has more than {limit} bytes"})
         properties = dict(request.headers)
         if request.query:
-            pairs = parse_qsl(request.query, keep_blank_values=True)[:_PARAMETERS_MAX]
-            properties |= {f"_{name}".lower(): value for name, value in pairs}
+            properties |= parameters_of(request.query)
         try:
             # An empty key names no request: two of them are not the same one.
             count = await accept(body, properties, request.headers.get("idempotency-key") or None)
@@ -153,6 +154,12 @@ class HttpSource:
             status = 429 if error.is_busy else 503
             return said(status, {"reason": str(error)}, (b"retry-after", after))
         return said(200, {"accepted": count})
+
+
+def parameters_of(query: str) -> dict[str, str]:
+    """The parameters of a query as properties; one that is no UTF-8 is none."""
+    pairs = parse_qsl(query, keep_blank_values=True, errors="surrogateescape")[:_PARAMETERS_MAX]
+    return {f"_{name}".lower(): value for name, value in pairs if not _ODD.search(name + value)}
 
 
 def said(status: int, values: JsonMapping, *headers: tuple[bytes, bytes]) -> Response:
