@@ -75,6 +75,11 @@ def client_of(context: Context, name: str, **more: object) -> Client:
     return client
 
 
+def _name_of(context: Context) -> str:
+    """The name of the session of a source."""
+    return context.options.get("client.id") or f"mesh-{context.app}-{context.stream}"
+
+
 async def _entered(client: Client) -> None:
     mqtt = library("aiomqtt", "mqtt")
     try:
@@ -115,7 +120,7 @@ class MqttSource:
         is_clean = options.get("clean.session")
         client = client_of(
             context,
-            options.get("client.id") or f"mesh-{context.app}-{context.stream}",
+            _name_of(context),
             clean_session=service == 0 if is_clean is None else bool(is_clean),
         )
         # The library has no method for it: the client below acknowledges when it is asked to.
@@ -134,11 +139,14 @@ class MqttSource:
         self._reading = asyncio.create_task(self._read(client))
         topics = words(options["topic"])
         self._subscribed = {"topics": topics, "qos": service}
+        earlier = (position or {}).get("subscribed") if has_session else None
+        gone = [one for one in (earlier or {}).get("topics", ()) if one not in topics]
         # The broker would deliver retained messages again.
-        if has_session and (position or {}).get("subscribed") == self._subscribed:
-            topics = []
+        new = [] if earlier == self._subscribed else topics
         try:
-            for topic in topics:
+            for topic in gone:
+                await client.unsubscribe(topic)
+            for topic in new:
                 granted = await client.subscribe(topic, qos=service)
                 # Whole numbers with MQTT 3.
                 if any(getattr(code, "value", code) >= _REFUSED for code in granted):
@@ -149,6 +157,12 @@ class MqttSource:
     async def check(self, context: Context) -> None:
         """Log in, and leave sessions alone."""
         await _check(context)
+
+    async def remove(self, context: Context) -> None:
+        """End the session, for which the broker would keep all messages that arrive."""
+        client = client_of(context, _name_of(context), clean_session=True)
+        await _entered(client)
+        await _left(client)
 
     async def _read(self, client: Client) -> None:
         try:
