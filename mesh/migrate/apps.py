@@ -32,12 +32,13 @@ from mesh.migrate.draft import Definitions, Draft, Migrated, MigrationState, Not
 from mesh.model import names
 from mesh.plan.build import plan
 from mesh.plan.connectors import with_types
+from mesh.plan.dist import DEFAULT_GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from mesh.language.tokens import Token
-    from mesh.language.written import WrittenAnnotation
+    from mesh.language.written import WrittenAnnotation, WrittenElement
 
 
 #: Values of variables that have none, for the plan alone: most are addresses, or numbers.
@@ -67,6 +68,19 @@ _NOTES: Final = {
     "list:remove": _COPY, "json:setElement": _COPY,
 }  # fmt: skip
 
+#: Option of a store whose rows are in the database alone, and the error that it is a way out of.
+_KEPT: Final = "kept='false'"
+_TABLE: Final = re.compile(r'table "([^"]+)" is used in groups')
+#: Groups that have to be one instance, in hints and messages.
+_UNSHARED: Final = re.compile(r"Set parallel='1' for group \"([^\"]+)\"")
+_PARALLELISMS: Final = re.compile(r'group "([^"]+)" is given two parallelisms')
+#: What two groups use together.
+_TOGETHER: Final = re.compile(
+    r'(\w+ "[^"]+") (?:is used in groups|read in group) "([^"]+)" and (?:written there and in )?'
+    r'"([^"]+)"'
+)
+#: Attempts: one refusal hides others.
+_WAYS_MAX: Final = 8
 #: Words with which queries and partitions begin.
 _ELEMENTS: Final = ("from", "partition")
 #: The rest of the line after a statement.
@@ -114,6 +128,13 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
     if not _declared_name(text):
         notes.append(Note(NoteKind.DIFFERS, 0, f'the app has no name, and is called "{name}"'))
     errors, missing = _planned(with_types(text, types or {}), app_name)
+    if errors:
+        found = _with_ways_out(
+            text, errors, lambda one: _planned(with_types(one, types or {}), app_name)[0]
+        )
+        if found is not None:
+            (text, more), errors = found, ()
+            notes = [*notes, *more]
     if missing:
         listed = ", ".join(missing)
         notes.append(
@@ -128,6 +149,83 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
         tuple(sorted(notes, key=lambda one: (one.line, one.kind))),
         errors,
     )
+
+
+def _with_ways_out(
+    text: str,
+    errors: tuple[MeshError, ...],
+    planned: Callable[[str], tuple[MeshError, ...]],
+) -> tuple[str, list[Note]] | None:
+    """The text with the changes of groups that make it deployable, if some do, and their notes."""
+    notes: list[Note] = []
+    for _ in range(_WAYS_MAX):
+        draft = Draft(text)
+        _share_tables(draft, errors)
+        _merge_groups(draft, errors)
+        _unshare_groups(draft, errors)
+        if not draft.edits:
+            return None
+        text, notes = draft.result, [*notes, *draft.notes]
+        errors = planned(text)
+        if not errors:
+            return text, notes
+    return None
+
+
+def _named_by(errors: Sequence[MeshError], pattern: re.Pattern[str]) -> set[str]:
+    texts = (f"{error.message}\n{error.hint or ''}" for error in errors)
+    return {match[1] for text in texts if (match := pattern.search(text)) is not None}
+
+
+def _share_tables(draft: Draft, errors: Sequence[MeshError]) -> None:
+    """Let the rows of tables stay in the database, where each group reads and writes them."""
+    shared = _named_by([one for one in errors if _KEPT in (one.hint or "")], _TABLE)
+    definitions = Definitions.of(draft.text)
+    for annotation in draft.annotations():
+        opened, (_, defined) = annotation.opened, definitions.after(annotation.stop)
+        if annotation.name.lower() == "store" and opened is not None and defined in shared:
+            why = f'rows of table "{defined}" stay in the database, which several groups use'
+            draft.change(opened, opened, f"{_KEPT}, ", why)
+
+
+def _merge_groups(draft: Draft, errors: Sequence[MeshError]) -> None:
+    """Make one group of two that use a table, a window, an aggregation or a stream together."""
+    for error in errors:
+        match = _TOGETHER.search(error.message)
+        if match is None or _KEPT in (error.hint or ""):
+            continue
+        what, first, second = match.groups()
+        into, other = (second, first) if second == DEFAULT_GROUP else (first, second)
+        for annotation in _dists(draft, {into, other}):
+            group, parallel = annotation.element("execgroup"), annotation.element("parallel")
+            if group is not None and group.text == other:
+                why = f'group "{other}" is a part of "{into}", which uses {what} too'
+                draft.set_text(group, into, why)
+            _set_single(draft, parallel, f'group "{into}" is one instance, as it uses {what}')
+        return
+
+
+def _unshare_groups(draft: Draft, errors: Sequence[MeshError]) -> None:
+    """Give one instance to groups whose queries can't be divided."""
+    for annotation in _dists(
+        draft, _named_by(errors, _UNSHARED) | _named_by(errors, _PARALLELISMS)
+    ):
+        group = annotation.get("execgroup") or DEFAULT_GROUP
+        why = (
+            f'group "{group}" is one instance: its queries can\'t be divided outside of a partition'
+        )
+        _set_single(draft, annotation.element("parallel"), why)
+
+
+def _dists(draft: Draft, groups: Collection[str]) -> list[WrittenAnnotation]:
+    """The ``@dist`` of groups."""
+    dists = [one for one in draft.annotations() if one.name.lower() == "dist"]
+    return [one for one in dists if (one.get("execgroup") or DEFAULT_GROUP) in groups]
+
+
+def _set_single(draft: Draft, parallel: WrittenElement | None, why: str) -> None:
+    if parallel is not None and parallel.text != "1":
+        draft.set_text(parallel, "1", why)
 
 
 def _note_calls(draft: Draft) -> None:
