@@ -37,6 +37,14 @@ _MARKS_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _WHOLE_MAX: Final = float(1 << 53)
 
 
+def _is_json(text: bytes) -> bool:
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
 def without_mark(payload: bytes) -> bytes:
     """A text in UTF-8, without the byte order mark that some programs write before it.
 
@@ -206,9 +214,19 @@ class JsonEvents:
         return self._events_of(document)
 
     def _read_odd(self, payload: bytes) -> Parsed:
-        """The events of a payload that the parser refuses."""
+        """The events of a payload that the parser refuses: it may have a document in each line."""
+        payload = without_mark(payload)
         try:
-            return self._events_of(read_exact(without_mark(payload)))
+            return self._events_of(read_exact(payload))
+        except orjson.JSONDecodeError as error:
+            lines = [line for line in payload.split(b"\n") if line.strip()]
+            if len(lines) < 2 or not _is_json(lines[0]):
+                return [f"not JSON: {error.msg}"]
+        return [event for line in lines for event in self._of_line(line)]
+
+    def _of_line(self, line: bytes) -> Parsed:
+        try:
+            return self._events_of(read_exact(line))
         except orjson.JSONDecodeError as error:
             return [f"not JSON: {error.msg}"]
 

@@ -7,6 +7,7 @@ import pytest
 
 from mesh.mapping import source_mapper
 from mesh.mapping.json_source import decode_mapped
+from mesh.model.types import Attribute, AttributeType, StreamSchema
 from pyspark_nats.arrow import ipc_stream
 from tests.support.mappers import BATCH, ROWS, STREAM, decoded
 
@@ -91,3 +92,21 @@ def test_messages_of_other_types_keep_their_times_beside_such_events() -> None:
     # Octets are not taken for text.
     refused = decode_mapped(pa.array([ALIKE]), pa.array(["application/msgpack"]), STREAM.arrow)
     assert refused.rows.num_rows == 0
+
+
+@pytest.mark.parametrize("kind", ["json", "keyvalue"])
+def test_a_document_in_each_line_is_read_by_all_mappings(kind: str) -> None:
+    stream = StreamSchema("S", (Attribute("n", AttributeType.LONG),))
+    given = (("n", "$.n"),) if kind == "json" else ()
+    mapper = source_mapper(kind, {}, given, stream)
+    payloads = [
+        b'{"n":1}\n{"n":12345678901}\r\n\r\n', b'\xef\xbb\xbf{"n":3}\nx\n{"n":1e2}\n[{"n":5}]',
+        b'{\n"n":6\n}', b'{\n"n":\n}',
+    ]  # fmt: skip
+    found = mapper.decode(payloads)
+    assert [row["n"] for row in found.rows.to_pylist()] == [1, 12345678901, 3, 5, 6]
+    assert found.message.tolist() == [0, 0, 1, 1, 2]
+    assert found.index.tolist() == [0, 1, 0, 3, 0]
+    errors = [(number, at) for number, at, _ in found.errors]
+    # One that is no document in its first line is one error.
+    assert sorted(errors) == [(1, 1), (1, 2), (3, 0)]
