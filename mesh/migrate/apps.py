@@ -81,6 +81,10 @@ _TOGETHER: Final = re.compile(
 )
 #: Attempts: one refusal hides others.
 _WAYS_MAX: Final = 8
+#: A window of the last events, by an expression.
+_COUNTED: Final = re.compile(
+    r"""#window\.expression\s*\(\s*['"]\s*(count\(\)\s*(<=?)\s*([1-9][0-9]{0,8}))\s*['"]\s*\)"""
+)
 #: Words with which queries and partitions begin.
 _ELEMENTS: Final = ("from", "partition")
 #: The rest of the line after a statement.
@@ -121,6 +125,7 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
     draft = Draft(text)
     rewrite_annotations(draft, subject, types)
     _note_calls(draft)
+    _rewrite_windows(draft)
     text, notes = draft.result, [*notes, *draft.notes]
     draft = Draft(text)
     _move_definitions(draft)
@@ -238,6 +243,14 @@ def _note_calls(draft: Draft) -> None:
         name = f"{tokens[at - 2].text}:{token.text}" if has_namespace else token.text
         if name in _NOTES:
             draft.note(NoteKind.DIFFERS, token.start, f"{name}() {_NOTES[name]}")
+
+
+def _rewrite_windows(draft: Draft) -> None:
+    """Write windows of a number of events as such: the last 5 are those with ``count() <= 5``."""
+    for match in _COUNTED.finditer(draft.text):
+        size = int(match[3]) - (match[2] == "<")
+        why = f"the events with {match[1]} are those of length({size})"
+        draft.change(match.start(), match.end(), f"#window.length({size})", why)
 
 
 def _move_definitions(draft: Draft) -> None:

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 #: Annotation of a stream whose messages are read by the mapper ``json``.
 TEXTS: Final = "jsonTexts"
-#: What the mapper takes for the envelope of an event.
-_ENVELOPE: Final = "event"
 
 
 def with_objects(app: App, *, of_clients: bool = False) -> App:
@@ -93,8 +91,7 @@ def _is_read_alone(app: App, stream: StreamDefinition, *, of_clients: bool) -> b
     sources = [one for one in stream.annotations if one.name.lower() == "source"]
     maps = [find(one.annotations, "map") for one in sources]
     types = {str(one.get("type")).lower() if one is not None else "" for one in maps}
-    is_clients = of_clients and all(one.name != _ENVELOPE for one in stream.attributes)
-    has_texts = not types & {"", "arrow"} if types else is_clients
+    has_texts = not types & {"", "arrow"} if types else of_clients
     if not has_texts or find(stream.annotations, "sink") is not None:
         return False
     inside = (query for partition in app.partitions for query in partition.queries)
