@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import aio_pika
 import pytest
 
 from mesh.connect.contract import UnavailableError
+from mesh.plan.build import plan
 from mesh.receiver.types.arrivals import Arrivals
 from mesh.testing.connectors import ConnectorScenario, Stage, conform
 from tests.support.connectors import staged
@@ -97,6 +99,39 @@ async def test_a_queue_that_is_deleted_is_declared_and_read_again(
             return bool(await numbers(stage))
 
         await stage.until("it reads", is_read)
+
+
+@pytest.mark.nats
+@pytest.mark.extended
+async def test_a_queue_of_its_own_has_one_binding_and_goes_with_the_source(
+    nats_server: NatsServer, rabbitmq: str
+) -> None:
+    text = app(rabbitmq, source=True).replace("{app}", "Own")
+    text = re.sub(r"queue\.name='[^']*',?\s*", "", text)
+    assert "queue.name" not in text
+    connection = await aio_pika.connect(rabbitmq)
+    async with connection, staged(nats_server, text) as stage:
+        first = stage.start("receiver-S")
+        await stage.until_running(first)
+        channel = await connection.channel()
+        exchange = await channel.get_exchange("Own-in")
+        await exchange.publish(aio_pika.Message(b'{"n":1}'), "k")
+        await stage.until("its event", lambda: numbers(stage))
+        await first.stop()
+        stage.spec = plan(text.replace("routing.key='k'", "routing.key='other'")).spec
+        second = stage.start("receiver-S", epoch=2)
+        await stage.until_running(second)
+        await exchange.publish(aio_pika.Message(b'{"n":2}'), "k")
+        await exchange.publish(aio_pika.Message(b'{"n":3}'), "other")
+
+        async def has_come() -> bool:
+            return 3 in await numbers(stage)
+
+        await stage.until("that of the new key", has_come)
+        assert await numbers(stage) == [1, 3]
+        await second.stop(is_removed=True)
+        with pytest.raises(aio_pika.exceptions.ChannelNotFoundEntity):
+            await channel.declare_queue("Own.S", passive=True)
 
 
 @pytest.mark.nats

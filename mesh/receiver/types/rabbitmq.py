@@ -78,16 +78,37 @@ class RabbitSource:
         self._offset: int | None = stored.get("offset")
         self._salt = secrets.token_hex(4)
         self._arrived: Arrivals[AbstractIncomingMessage] = Arrivals()
+        #: The binding of a queue that is the source's own: another queue may have those of others.
+        self._bound: JsonObject = {}
+        before = stored.get("bound") or {}
+        name = options.get("queue.name") or _own_queue(context)
+        if not options.get("queue.name"):
+            self._bound = {
+                "exchange": str(options["exchange.name"]),
+                "key": options.get("routing.key") or "",
+                "headers": dict(options.get("headers") or ()),
+            }
         self._connection = await connect(context)
-        name = options.get("queue.name") or f"{context.app}.{context.stream}"
-        await guarded(lambda: self._subscribe(options, name))
+        await guarded(lambda: self._subscribe(options, name, before))
 
     async def check(self, context: Context) -> None:
         """Log in; ``open`` would declare what is missing, and take messages away from others."""
         connection = await connect(context)
         await guarded(lambda: asyncio.wait_for(connection.close(), CALL_S))
 
-    async def _subscribe(self, options: Options, name: str) -> None:
+    async def remove(self, context: Context) -> None:
+        """Delete a queue of the source's own, which would keep all messages that arrive."""
+        if context.options.get("queue.name"):
+            return
+        connection = await connect(context)
+        try:
+            channel = await guarded(connection.channel)
+            name = _own_queue(context)
+            await guarded(lambda: channel.queue_delete(name, if_unused=True, timeout=CALL_S))
+        finally:
+            await guarded(lambda: asyncio.wait_for(connection.close(), CALL_S))
+
+    async def _subscribe(self, options: Options, name: str, before: JsonMapping) -> None:
         assert self._connection is not None
         channel = await self._connection.channel()
         await channel.set_qos(prefetch_count=_AHEAD)
@@ -98,6 +119,10 @@ class RabbitSource:
         await queue.bind(
             exchange, options.get("routing.key") or "", arguments=headers, timeout=CALL_S
         )
+        if self._bound and before and before != self._bound:
+            await queue.unbind(
+                before["exchange"], before["key"], arguments=before["headers"], timeout=CALL_S
+            )
         channel.close_callbacks.add(lambda _, error: self._arrived.fail(str(error or "")))
         below = await channel.get_underlay_channel()
         # Earlier versions of the library do not tell.
@@ -159,6 +184,8 @@ class RabbitSource:
             del self._recent_ids[next(iter(self._recent_ids))]
         names = [m.message_id or f"{self._salt}-{m.delivery_tag}" for m in unique]
         position = {"batch": self._number, "known": list(self._recent_ids)}
+        if self._bound:
+            position["bound"] = self._bound
         if self._offset is not None:
             position["offset"] = self._offset
         return Batch([m.body for m in unique], position, [_properties(m) for m in unique], names)
@@ -175,6 +202,11 @@ class RabbitSource:
         if connection is not None:
             with contextlib.suppress(UnavailableError):
                 await guarded(lambda: asyncio.wait_for(connection.close(), CALL_S))
+
+
+def _own_queue(context: Context) -> str:
+    """The name of a queue for which the options have none."""
+    return f"{context.app}.{context.stream}"
 
 
 def _digest(text: str) -> str:
