@@ -1,6 +1,8 @@
 """Native loops: Numba's ``njit``, with a cache that can't be stale (``loop_cache``).
 
-A loop with signatures is compiled for them, and for nothing else, when it is first called.  Numba
+A loop with signatures is compiled for them, and for nothing else, when it is first called.  One
+without is compiled for each new form of its arguments, which a running app would wait for: an array
+over a buffer of Arrow is another form if it may not be changed, or begins at an odd octet.  Numba
 does so when a module is imported, which would compile the loops of every window for an app that
 has none; ``compile_declared`` does it for all at once.
 
@@ -31,12 +33,19 @@ Loop = TypeVar("Loop", bound="Callable[..., object]")
 #: Of loops with a signature of Numba's, whose parameters have no types of Python's.
 Decorator: TypeAlias = "Callable[[Callable[..., object]], Callable[..., Any]]"
 
-#: Types of arrays in signatures: of int64 by dimension, of int8 and of truth values; ``READ1`` is
-#: that of int64 that a loop does not change.
+#: Types of arrays in signatures: of int64 by dimension, of int8 and of truth values; those with
+#: READ in their names are of arrays that a loop does not change.
 LONG1, LONG2, LONG3 = (types.Array(types.int64, dimensions, "C") for dimensions in (1, 2, 3))
-READ1 = types.Array(types.int64, 1, "C", readonly=True)
+READ1, READ2 = (types.Array(types.int64, n, "C", readonly=True) for n in (1, 2))
 BYTE1 = types.Array(types.int8, 1, "C")
+BYTE_READ1 = types.Array(types.int8, 1, "C", readonly=True)
 BOOL1 = types.Array(types.boolean, 1, "C")
+BOOL_READ1 = types.Array(types.boolean, 1, "C", readonly=True)
+
+
+def buffer_of(type: Any) -> Any:
+    """The type of an array over one of Arrow's buffers, which may begin at any octet."""
+    return types.Array(type, 1, "C", readonly=True, aligned=False)
 
 
 #: For each loop with signatures of the modules that are imported, a call that compiles it once.

@@ -33,6 +33,31 @@ def test_texts_chosen_to_collide_do_not() -> None:
     assert longest_run(texts._slots != 0) < 200
 
 
+def _buffers(octets: bytes) -> list[Any]:
+    """One that may be changed, one that may not, and one that begins at an odd octet."""
+    return [
+        pa.py_buffer(bytearray(octets)), pa.py_buffer(octets), pa.py_buffer(b"x" + octets)[1:],
+    ]  # fmt: skip
+
+
+def test_no_form_of_an_array_has_to_be_compiled_while_an_app_runs() -> None:
+    """An app stood still for a second when texts came from a message for the first time."""
+    offsets: Any = np.array([0, 2, 4, 6], dtype=np.int32)
+    skip = np.zeros(3, dtype=np.bool_)
+    whole: Any = np.array([5, 7, 5])
+    for ends in _buffers(offsets.tobytes()):
+        for letters in _buffers(b"abcdab"):
+            given = pa.StringArray.from_buffers(3, ends, letters)
+            assert TextNumbers().number(given).tolist() == [0, 1, 0]
+    for buffer in _buffers(whole.tobytes()):
+        values = np.frombuffer(buffer, dtype=np.int64)
+        assert RowNumbers(2).number_longs(values, skip).tolist() == [0, 1, 0]
+    many = pa.array([str(n) for n in range(600)])
+    assert len(TextNumbers().number(many)) == 600
+    for loop in ("_number_texts", "_number_longs", "_number_rows", "_enter_rows", "_enter_texts"):
+        assert len(getattr(hashing, loop).signatures) <= 1, loop
+
+
 def test_numbers_do_not_depend_on_the_seed(monkeypatch: Any) -> None:
     values = np.random.default_rng(1).integers(-50, 50, 500)
     keys = pa.array([str(value) for value in values])

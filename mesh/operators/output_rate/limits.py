@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from mesh.language.syntax import RateKind
 from mesh.operators.base import BEFORE_ALL, RESET, EventBatch, State, Stateful, join, no_events
-from mesh.operators.native import njit
+from mesh.operators.native import BOOL1, LONG1, READ1, njit, types
 from mesh.operators.select.hashing import more_rows
 from mesh.operators.state.range_pieces import NUMBER, cut, joined
 from mesh.operators.total_order import cause_begins, run_begins, run_starts
@@ -71,7 +71,7 @@ def make_rate(rate: BoundRate, schema: pa.Schema, grouped: bool, timer_path: int
 # The first events by number, or by time
 
 
-@njit
+@njit(types.void(READ1, types.int64, LONG1, BOOL1))
 def _first_by_count(keys: Longs, every: int, counts: Longs, going: Bools) -> None:
     for row in range(len(keys)):
         key = keys[row]
@@ -82,7 +82,7 @@ def _first_by_count(keys: Longs, every: int, counts: Longs, going: Bools) -> Non
             counts[key] = 0
 
 
-@njit
+@njit(types.void(READ1, READ1, types.int64, LONG1, BOOL1))
 def _first_by_time(keys: Longs, clock_ms: Longs, every: int, since: Longs, going: Bools) -> None:
     """``since``: time of the last emitted event, plus one; 0 for never."""
     for row in range(len(keys)):

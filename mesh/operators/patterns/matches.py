@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from mesh.operators.native import bare, inner
+from mesh.operators.native import LONG1, READ1, READ2, bare, inner, types
 from mesh.operators.patterns.lists import clear
 from mesh.operators.patterns.memory_layout import (
     AFTER,
@@ -294,7 +294,7 @@ def answer_to(w: PatternMemory, match: int, at: int) -> int:
     return UNANSWERED
 
 
-@bare
+@bare(types.void(LONG1, READ1))
 def link_requests(directory: Array, widths: Array) -> None:
     """Fill ``request_heads``, which are empty, from the requests.
 
@@ -307,7 +307,7 @@ def link_requests(directory: Array, widths: Array) -> None:
         w.request_heads[head] = request
 
 
-@bare
+@bare(types.void(LONG1, READ2, types.int64))
 def add_requests(directory: Array, rows: Array, references: int) -> None:
     """Record new requests of one predicate; there is room for them."""
     w = opened(directory)

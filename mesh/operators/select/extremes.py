@@ -21,12 +21,26 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.functions.vectors import dtype_of
-from mesh.operators.native import bare, inner, njit
+from mesh.operators.native import (
+    BOOL1,
+    BOOL_READ1,
+    BYTE1,
+    BYTE_READ1,
+    LONG1,
+    READ1,
+    bare,
+    buffer_of,
+    inner,
+    njit,
+    types,
+)
 from mesh.operators.select.aggregates import GroupColumns, RunningAggregate
 from mesh.operators.select.hashing import more_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from numba.core.typing.templates import Signature
 
     from mesh.model.types import AttributeType
     from mesh.operators.base import Bools, Kinds, Longs, Numbers
@@ -248,7 +262,18 @@ class WindowExtreme(RunningAggregate):
             )  # fmt: skip
 
 
-@njit
+def _running(count: Any) -> list[Signature]:
+    """Signatures by the type of the values; ``count``: the type of what is kept beside them."""
+    return [
+        types.boolean(
+            READ1, BYTE_READ1, BOOL_READ1, buffer_of(type), BOOL_READ1,
+            count, types.Array(type, 1, "C"), types.boolean, types.Array(type, 1, "C"), BOOL1,
+        )
+        for type in (types.int32, types.int64, types.float32, types.float64)
+    ]  # fmt: skip
+
+
+@njit(_running(LONG1))
 def _ever(
     groups: Longs, kind: Kinds, fresh: Bools, values: Numbers, nulls: Bools, counts: Longs,
     best: Numbers, larger: bool, out: Numbers, none: Bools,
@@ -298,7 +323,7 @@ class ExtremeEver(_RunningExtreme):
         super().__init__(type, larger, count=np.int64, best=dtype_of(type))
 
 
-@njit
+@njit(_running(BYTE1))
 def _since(
     groups: Longs, kind: Kinds, fresh: Bools, values: Numbers, nulls: Bools, is_set: Kinds,
     best: Numbers, larger: bool, out: Numbers, none: Bools,

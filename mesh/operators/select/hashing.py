@@ -16,10 +16,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from mesh.operators.native import bare
+from mesh.operators.native import (
+    BOOL_READ1,
+    LONG1,
+    LONG2,
+    READ1,
+    READ2,
+    bare,
+    buffer_of,
+    types,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numba.core.typing.templates import Signature
 
     from mesh.operators.base import Bools, Longs
     from pyspark_nats.arrow import ArrowArray
@@ -30,6 +41,11 @@ if TYPE_CHECKING:
     Letters: TypeAlias = npt.NDArray[np.uint8]
 
 T = TypeVar("T", bound=np.generic)
+
+#: Types of these in signatures, and of the counts of numbers and of free ones.
+_SLOTS: Final = types.Array(types.int32, 1, "C")
+_LETTERS: Final = types.Array(types.uint8, 1, "C")
+_COUNTS: Final = types.Tuple((types.int64, types.int64))  # type: ignore[no-untyped-call]
 
 _SLOTS_MIN = 1024
 #: Most bytes of the texts of an array with 32-bit offsets.
@@ -55,7 +71,15 @@ def _hash_row(rows: Longs, at: int, seed: np.uint64) -> np.uint64:
     return mixed
 
 
-@bare
+def _numbering(read: Any) -> Signature:
+    """The signature of a loop that numbers rows, or values, of the type ``read``."""
+    signature: Signature = _COUNTS(
+        read, BOOL_READ1, types.uint64, _SLOTS, LONG2, types.int64, READ1, types.int64, LONG1
+    )
+    return signature
+
+
+@bare(_numbering(READ2))
 def _number_rows(
     rows: Longs, skip: Bools, seed: np.uint64, slots: Slots, keys: Longs, count: int, free: Longs,
     freed: int, out: Longs,
@@ -97,7 +121,7 @@ def _number_rows(
     return count, freed
 
 
-@bare
+@bare(_numbering(buffer_of(types.int64)))
 def _number_longs(
     values: Longs, skip: Bools, seed: np.uint64, slots: Slots, keys: Longs, count: int,
     free: Longs, freed: int, out: Longs,
@@ -139,7 +163,7 @@ def _number_longs(
     return count, freed
 
 
-@bare
+@bare(types.void(_SLOTS, READ2, BOOL_READ1, types.uint64))
 def _enter_rows(slots: Slots, keys: Longs, live: Bools, seed: np.uint64) -> None:
     """Put the numbers of the ``live`` rows of ``keys`` into an empty table."""
     mask = np.uint64(len(slots) - 1)
@@ -259,7 +283,12 @@ def _hash_bytes(data: Letters, start: Long, stop: Long, seed: np.uint64) -> np.u
     return scatter(mixed * np.uint64(31) + word)
 
 
-@bare
+@bare(
+    types.int64(
+        buffer_of(types.uint8), buffer_of(types.int32), types.int64, types.int64, types.uint64,
+        _SLOTS, LONG1, _LETTERS, types.int64, LONG1,
+    )
+)  # fmt: skip
 def _number_texts(
     data: Letters, offsets: npt.NDArray[np.int32], first: int, length: int, seed: np.uint64,
     slots: Slots, ends: Longs, arena: Letters, count: int, out: Longs,
@@ -294,7 +323,7 @@ def _number_texts(
     return count
 
 
-@bare
+@bare(types.void(_SLOTS, READ1, _LETTERS, types.int64, types.uint64))
 def _enter_texts(slots: Slots, ends: Longs, arena: Letters, count: int, seed: np.uint64) -> None:
     mask = np.uint64(len(slots) - 1)
     for number in range(count):
