@@ -170,6 +170,22 @@ def test_events_whose_path_is_not_open_are_refused_and_a_failed_write_leaves_not
     assert files(root) == {"a": "x\nx\n"}
 
 
+def test_a_file_that_another_program_has_cut_gets_no_zeros(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    sink = opened(tmp_path, file_uri=str(path))
+    written(sink, "a", "b")
+    state = sink.state
+    os.truncate(path, 1)
+    for one in (sink, sink):
+        with pytest.raises(UnavailableError, match="it has 1 bytes, and 4 were written"):
+            written(one, "c")
+    assert (path.read_text(), sink.state) == ("a", state)
+    # What is put back is continued.
+    path.write_text("a\nb\n")
+    written(sink, "c")
+    assert path.read_text() == "a\nb\nc\n"
+
+
 def test_options_that_do_not_go_together_are_refused_with_the_app() -> None:
     for options, reason in (
         ("{{k}}', roll.size='1 MB'", "the same path for all events"),

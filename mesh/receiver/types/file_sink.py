@@ -379,10 +379,12 @@ class OneFile:
         elif self._size_of(self._rolled + 1) == length > 0:
             # The host ended after the file was renamed.
             self._rolled, self._since_ms, length = self._rolled + 1, None, 0
-        elif size < length:
-            self.close()
-            raise OSError(0, f"it has {size} bytes, and {length} were written", self._path)
         self._length = int(length)
+        try:
+            self._look()
+        except OSError:
+            self.close()
+            raise
         os.ftruncate(self._file, self._length)
 
     @property
@@ -406,6 +408,7 @@ class OneFile:
 
     def write(self, records: Sequence[Record]) -> list[str | None]:
         """Append and fsync; nothing stays of a write that fails.  Raises ``OSError``."""
+        self._look()
         if self._is_full():
             self._roll()
         data = b"".join(payload + self._end for payload in payloads_of(records))
@@ -424,6 +427,13 @@ class OneFile:
         if self._since_ms is None:
             self._since_ms = self._clock.wall_ms()
         return [None] * len(records)
+
+    def _look(self) -> None:
+        """Refuse a file that another program has cut: zeros would be in the place of the rest."""
+        size = os.fstat(self._file).st_size
+        if size < self._length:
+            reason = f"it has {size} bytes, and {self._length} were written"
+            raise OSError(0, reason, self._path)
 
     def _is_full(self) -> bool:
         if not self._length:
