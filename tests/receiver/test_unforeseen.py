@@ -60,6 +60,8 @@ class Connecting:
 class Broker:
     """A client of MQTT whose first message has no kind."""
 
+    on_connect: Any = None
+
     def __init__(self) -> None:
         self._client = self
 
