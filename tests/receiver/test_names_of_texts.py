@@ -265,6 +265,8 @@ INSIDE: Final = {
     "distribution strategy partitioned": "partitionKey",
     **{f"{side} mapper {kind}": _FORM for side in ("source", "sink")
        for kind in ("json", "csv", "text", "xml")},
+    **{f"sink mapper {kind}": f"{_FORM} json.attributes"
+       for kind in ("passThrough", "json", "keyvalue")},
     **{f"{side} mapper avro": "schema.def" for side in ("source", "sink")},
     **{f"{side} mapper protobuf": "proto message descriptor class" for side in ("source", "sink")},
 }  # fmt: skip
@@ -312,7 +314,7 @@ def test_each_source_and_sink_is_tried() -> None:
 
 
 def test_each_option_of_a_store_has_a_row() -> None:
-    assert set(STORES) | STORES_INSIDE == set(stores._OPTIONS)
+    assert set(STORES) | STORES_INSIDE == set(stores.RDBMS_OPTIONS)
 
 
 class Client:
