@@ -22,6 +22,7 @@ import base64
 import logging
 import re
 import secrets
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -56,9 +57,10 @@ BATCH_MAX: Final = 999
 _MARKERS_MAX: Final = 256
 #: Bytes of values from which on later markers have their changes only.
 _LARGE: Final = 8 << 10
-#: Bytes of events that weigh as much as one of changes: the marker with all values must not be
-#: among the oldest messages of a stream, which it may have to remove.
-_EVENT_SHARE: Final = 8
+#: Bytes of a message besides its payload, and seconds, after which a marker has all values again:
+#: it must not be among the oldest messages of a stream, which its limits remove.
+_MESSAGE_BYTES: Final = 200
+_WHOLE_S: Final = 60.0
 
 
 class TakenOverError(Exception):
@@ -133,16 +135,20 @@ class _WholeMarker:
     sequence: int
     values: JsonMapping
     size: int
-    #: Bytes of changes since then, and of events as far as they weigh.
+    #: When it was stored, monotonic, seconds.
+    at_s: float
+    #: Bytes of the changes and events that the stream has stored since then.
     since: int = 0
 
-    def changes(self, values: JsonMapping, event_bytes: int) -> bytes | None:
-        """The changes as JSON; None once all of them cost as much as the values."""
+    def changes(self, values: JsonMapping, event_bytes: int, now_s: float) -> bytes | None:
+        """The changes as JSON; None once all that was stored is as much as the values, or old."""
+        if now_s - self.at_s >= _WHOLE_S:
+            return None
         patch = changes_of(self.values, values)
         if patch is None:
             return None
         octets = orjson.dumps(patch)
-        self.since += len(octets) + event_bytes // _EVENT_SHARE
+        self.since += len(octets) + event_bytes
         return octets if self.since <= self.size else None
 
 
@@ -218,8 +224,9 @@ class PositionStore:
             TakenOverError: a newer epoch has stored one; MeshError: MESH-N113 for refused events.
         """
         whole, octets = self._whole, b""
-        event_bytes = sum(len(one.payload) for one in messages)
-        changes = whole.changes(values, event_bytes) if whole is not None else None
+        now_s = time.monotonic()
+        event_bytes = sum(len(one.payload) + _MESSAGE_BYTES for one in messages)
+        changes = whole.changes(values, event_bytes, now_s) if whole is not None else None
         if whole is None or changes is None:
             octets = orjson.dumps(values)
             held: JsonObject = {"source": orjson.Fragment(octets)}
@@ -233,7 +240,9 @@ class PositionStore:
             # A copy: a source may change what it has returned.
             is_large = len(octets) >= _LARGE
             self._whole = (
-                _WholeMarker(sequence, orjson.loads(octets), len(octets)) if is_large else None
+                _WholeMarker(sequence, orjson.loads(octets), len(octets), now_s)
+                if is_large
+                else None
             )
         await self.purge()
         return SourcePosition(number, values, sequence, is_current=True)
