@@ -56,7 +56,7 @@ up logs images: export COMPOSE_PROFILES := $(PROFILES)
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
 	@echo 'make check   lint, types, import rules and the tests that start no process, in less than a minute after the first time'
-	@echo 'make test    lint, types, import rules and the default tests, in 7 to 14 minutes on two cores, by their speed; JOBS=6 on more'
+	@echo 'make test    lint, types, import rules and the default tests, in 8 to 15 minutes on two cores, by their speed; JOBS=6 on more'
 	@echo 'make test-ci           the same with the thorough tests (tests/TIERS.md); make test-thorough runs those alone'
 	@echo 'make test-all          the same with the extended tests as well'
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
