@@ -2,7 +2,7 @@
 
 A loop with signatures is compiled for them, and for nothing else, when it is first called.  One
 without is compiled for each new form of its arguments, which a running app would wait for: an array
-over a buffer of Arrow is another form if it may not be changed, or begins at an odd octet.  Numba
+over a buffer of Arrow is of another form where the buffer may be changed.  Numba
 does so when a module is imported, which would compile the loops of every window for an app that
 has none; ``compile_declared`` does it for all at once.
 
