@@ -23,25 +23,17 @@ from typing import TYPE_CHECKING
 from mesh.language.syntax import (
     AggregationDefinition,
     Annotation,
-    InsertInto,
-    OutputAttribute,
     Partition,
     Query,
-    SelectClause,
     StreamDefinition,
-    StreamInput,
     StreamKind,
-    StreamReference,
-    Variable,
     find,
 )
 from mesh.plan.connectors import connector_of
 from mesh.plan.dist import read_dist
-from mesh.plan.outside_objects import free_name, references, renamed
+from mesh.plan.second_streams import copying, extended, free_name, inserts, references, renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from mesh.language.syntax import App
 
 
@@ -102,8 +94,6 @@ def with_inserted_sources(app: App) -> App:
         else renamed(one, names)
         for one in app.elements
     ]
-    places = (n for n, one in enumerate(elements) if isinstance(one, Query | Partition))
-    at = next(places, len(elements))
     streams = [
         replace(
             candidates[name],
@@ -113,9 +103,10 @@ def with_inserted_sources(app: App) -> App:
         for name in homes
     ]
     queries = [
-        _query(candidates[name], names[name], group.annotations) for name, group in homes.items()
+        copying(candidates[name], names[name], dist=group.annotations)
+        for name, group in homes.items()
     ]
-    return replace(app, elements=(*elements[:at], *streams, *elements[at:], *queries))
+    return extended(app, elements, streams, queries)
 
 
 def _is_source(annotation: Annotation) -> bool:
@@ -125,15 +116,6 @@ def _is_source(annotation: Annotation) -> bool:
 def _is_sourced(stream: StreamDefinition) -> bool:
     """Whether a source that the receiver runs fills it."""
     return any(not connector_of(one).is_native for one in stream.annotations if _is_source(one))
-
-
-def inserts(elements: Iterable[object]) -> Iterator[StreamReference]:
-    """The streams and tables into which queries insert, those of partitions included."""
-    for one in elements:
-        if isinstance(one, Partition):
-            yield from inserts(one.queries)
-        elif isinstance(one, Query) and isinstance(one.output, InsertInto):
-            yield one.output.stream
 
 
 def _groups(app: App) -> dict[str, _Group]:
@@ -161,17 +143,3 @@ def _groups(app: App) -> dict[str, _Group]:
 
 def _read(node: object) -> frozenset[str]:
     return frozenset(one.name for one in references(node) if one.kind is StreamKind.PLAIN)
-
-
-def _query(stream: StreamDefinition, target: str, dist: tuple[Annotation, ...]) -> Query:
-    place = stream.position
-    selected = tuple(
-        OutputAttribute(Variable(one.name, position=place), one.name) for one in stream.attributes
-    )
-    return Query(
-        StreamInput(StreamReference(stream.name, position=place), position=place),
-        SelectClause(selected),
-        InsertInto(StreamReference(target)),
-        (Annotation("info", (("name", target),)), *dist),
-        position=place,
-    )

@@ -17,33 +17,23 @@ definition is marked by ``TEXTS``.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import replace
-from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from mesh.language.syntax import (
     AggregationDefinition,
     Annotation,
     Call,
     InsertInto,
-    OutputAttribute,
-    Partition,
-    Query,
-    SelectClause,
     StreamDefinition,
-    StreamInput,
     StreamKind,
-    StreamReference,
-    Variable,
     find,
 )
 from mesh.model.types import AttributeType
+from mesh.plan.second_streams import copying, extended, free_name, references, renamed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from mesh.language.syntax import App
+    from mesh.language.syntax import App, AttributeDefinition, Expression, Variable
 
 
 #: Annotation of a stream whose messages are read by the mapper ``json``.
@@ -73,11 +63,9 @@ def with_objects(app: App, *, of_clients: bool = False) -> App:
         else renamed(element, new_names)
         for element in app.elements
     ]
-    places = (n for n, one in enumerate(elements) if isinstance(one, Query | Partition))
-    at = next(places, len(elements))
     streams = [replace(one, name=new_names[n], annotations=()) for n, one in changed.items()]
-    queries = [_query(one, new_names[name]) for name, one in changed.items()]
-    return replace(app, elements=(*elements[:at], *streams, *elements[at:], *queries))
+    queries = [copying(one, new_names[name], _value) for name, one in changed.items()]
+    return extended(app, elements, streams, queries)
 
 
 def has_objects(stream: StreamDefinition) -> bool:
@@ -104,18 +92,6 @@ def _is_read_alone(app: App, stream: StreamDefinition, *, of_clients: bool) -> b
     return kinds == {StreamKind.PLAIN}
 
 
-def references(node: object) -> Iterator[StreamReference]:
-    """The streams and tables that are named below a node."""
-    if isinstance(node, StreamReference):
-        yield node
-    elif isinstance(node, tuple):
-        for one in node:
-            yield from references(one)
-    elif dataclasses.is_dataclass(node):
-        for one in dataclasses.fields(node):
-            yield from references(getattr(node, one.name))
-
-
 def _texts(stream: StreamDefinition) -> StreamDefinition:
     """The stream with texts in the place of objects, marked if no source maps its payloads."""
     attributes = tuple(
@@ -127,46 +103,8 @@ def _texts(stream: StreamDefinition) -> StreamDefinition:
     return replace(stream, attributes=attributes, annotations=(*stream.annotations, *marks))
 
 
-def _query(stream: StreamDefinition, target: str) -> Query:
-    """The query that makes objects of texts."""
-    place = stream.position
-    selected = tuple(
-        OutputAttribute(
-            Call("toObject", (Variable(one.name, position=place),), "json", position=place)
-            if one.type is AttributeType.OBJECT
-            else Variable(one.name, position=place),
-            one.name,
-        )
-        for one in stream.attributes
-    )
-    return Query(
-        StreamInput(StreamReference(stream.name, position=place), position=place),
-        SelectClause(selected),
-        InsertInto(StreamReference(target)),
-        (Annotation("info", (("name", target),)),),
-        position=place,
-    )
-
-
-def free_name(name: str, taken: set[str]) -> str:
-    """The name, or one like it, that is not taken."""
-    return next(one for n in count(1) if (one := name + (f"_{n}" if n > 1 else "")) not in taken)
-
-
-def renamed(node: object, names: Mapping[str, str]) -> Any:
-    """A node that reads the streams of ``names`` by their new names."""
-    if isinstance(node, StreamReference):
-        is_read = node.kind is StreamKind.PLAIN and node.name in names
-        return replace(node, name=names[node.name]) if is_read else node
-    if isinstance(node, tuple):
-        return tuple(renamed(one, names) for one in node)
-    if not dataclasses.is_dataclass(node) or isinstance(node, type | Annotation):
-        return node
-    changed = {
-        one.name: value
-        for one in dataclasses.fields(node)
-        if (value := renamed(was := getattr(node, one.name), names)) is not was and value != was
-    }
-    if isinstance(node, Variable) and node.kind is StreamKind.PLAIN and node.source in names:
-        changed["source"] = names[cast("str", node.source)]
-    return replace(node, **changed) if changed else node
+def _value(attribute: AttributeDefinition, variable: Variable) -> Expression:
+    """An object of a text, and other values as they are."""
+    if attribute.type is not AttributeType.OBJECT:
+        return variable
+    return Call("toObject", (variable,), "json", position=variable.position)

@@ -20,25 +20,19 @@ from typing import TYPE_CHECKING, Final
 from mesh.language.syntax import (
     Annotation,
     Call,
-    InsertInto,
     Literal,
-    OutputAttribute,
     Partition,
     Query,
-    SelectClause,
     StreamDefinition,
-    StreamInput,
     StreamKind,
-    StreamReference,
-    Variable,
     find,
 )
 from mesh.model.types import AttributeType
-from mesh.plan.inserted_sources import inserts
-from mesh.plan.outside_objects import free_name, has_objects
+from mesh.plan.outside_objects import has_objects
+from mesh.plan.second_streams import copying, extended, free_name, inserts
 
 if TYPE_CHECKING:
-    from mesh.language.syntax import App, AttributeDefinition, Expression
+    from mesh.language.syntax import App, AttributeDefinition, Expression, Variable
     from mesh.language.syntax.apps import Element
 
 #: Mappers that write JSON of the attributes, and those whose payloads are texts.
@@ -71,12 +65,11 @@ def with_sink_objects(app: App) -> App:
                 if moved.get(id(a)) == kind
             )
             streams.append(_texts(element, name, sinks))
-            queries.append(_query(app, element, name, kind))
+            value = _json if kind == "json" else _text
+            queries.append(copying(element, name, value, dist=_dist_of_writer(app, element)))
     if not streams:
         return app
-    places = (n for n, one in enumerate(elements) if isinstance(one, Query | Partition))
-    at = next(places, len(elements))
-    return replace(app, elements=(*elements[:at], *streams, *elements[at:], *queries))
+    return extended(app, elements, streams, queries)
 
 
 def _kind(annotation: Annotation) -> str:
@@ -110,22 +103,27 @@ def _texts(stream: StreamDefinition, name: str, sinks: tuple[Annotation, ...]) -
     return replace(stream, name=name, attributes=attributes, annotations=sinks)
 
 
-def _query(app: App, stream: StreamDefinition, target: str, kind: str) -> Query:
-    """The query that makes texts of objects, in the group of the first one that inserts."""
-    place = stream.position
+def _json(attribute: AttributeDefinition, variable: Variable) -> Expression:
+    """JSON of an object, and other values as they are."""
+    if attribute.type is not AttributeType.OBJECT:
+        return variable
+    return Call("toString", (variable,), "json", position=variable.position)
 
-    def value(one: AttributeDefinition) -> Expression:
-        variable = Variable(one.name, position=place)
-        if one.type is not AttributeType.OBJECT:
-            return variable
-        json = Call("toString", (variable,), "json", position=place)
-        if kind == "json":
-            return json
-        is_text = Call("instanceOfString", (variable,), position=place)
-        string = Literal("string", AttributeType.STRING, position=place)
-        text = Call("convert", (variable, string), position=place)
-        return Call("ifThenElse", (is_text, text, json), position=place)
 
+def _text(attribute: AttributeDefinition, variable: Variable) -> Expression:
+    """A text as it is, and else as ``_json``."""
+    json = _json(attribute, variable)
+    if json is variable:
+        return variable
+    place = variable.position
+    is_text = Call("instanceOfString", (variable,), position=place)
+    string = Literal("string", AttributeType.STRING, position=place)
+    text = Call("convert", (variable, string), position=place)
+    return Call("ifThenElse", (is_text, text, json), position=place)
+
+
+def _dist_of_writer(app: App, stream: StreamDefinition) -> tuple[Annotation, ...]:
+    """``@dist`` of the first query or partition that inserts into a stream."""
     writers = (
         one
         for one in app.elements
@@ -136,10 +134,4 @@ def _query(app: App, stream: StreamDefinition, target: str, kind: str) -> Query:
     )
     writer = next(writers, None)
     dist = find(writer.annotations, "dist") if writer is not None else None
-    return Query(
-        StreamInput(StreamReference(stream.name, position=place), position=place),
-        SelectClause(tuple(OutputAttribute(value(one), one.name) for one in stream.attributes)),
-        InsertInto(StreamReference(target)),
-        (Annotation("info", (("name", target),)), *((dist,) if dist is not None else ())),
-        position=place,
-    )
+    return () if dist is None else (dist,)
