@@ -40,8 +40,6 @@ from mesh.plan.guarantees import check_guarantee
 from mesh.plan.history_source import check_history
 from mesh.plan.limits import check_deployable
 from mesh.plan.outside_calls import as_planned
-from mesh.plan.outside_objects import with_objects
-from mesh.plan.sink_objects import with_sink_objects
 from mesh.plan.supported import check_supported
 
 if TYPE_CHECKING:
@@ -90,8 +88,7 @@ def plan(app: str | App, *, partitions: int = PARTITIONS) -> AppPlan:
 
 def plan_bound(text: str, tree: App, bound: BoundApp, *, partitions: int = PARTITIONS) -> AppPlan:
     """Plan an app that has a name and is bound; as ``plan``."""
-    texts = with_objects(with_sink_objects(tree), of_clients=True)
-    divided = as_planned(texts, bound if texts is tree else None)
+    divided = as_planned(tree, bound, of_clients=True)
     if divided is not tree:
         tree, bound = divided, bind(divided)
     name = app_name(tree)

@@ -50,6 +50,7 @@ from mesh.plan.bind import bind
 from mesh.plan.bound import BoundJoin, BoundStream, BoundStreamFunction
 from mesh.plan.inserted_sources import with_inserted_sources
 from mesh.plan.outside_objects import with_objects
+from mesh.plan.second_streams import extended, references
 from mesh.plan.sink_objects import with_sink_objects
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from mesh.plan.bound import BoundApp, BoundPartition, BoundQuery
 
 
-def as_planned(app: App, bound: BoundApp | None = None) -> App:
+def as_planned(app: App, bound: BoundApp | None = None, *, of_clients: bool = False) -> App:
     """The app with its statements as sinks and sources, and objects of sources made of texts.
 
     Streams with sources into which readers' groups insert are divided before.
@@ -71,11 +72,13 @@ def as_planned(app: App, bound: BoundApp | None = None) -> App:
     Args:
         app: any.
         bound: the same app, if it is bound already.
+        of_clients: see ``with_objects``.
 
     Raises:
         MeshError: MESH-P900 for a statement where no query can be divided; of ``bind``.
     """
-    texts = with_objects(with_inserted_sources(with_sink_objects(app)))
+    divided = with_inserted_sources(with_sink_objects(app))
+    texts = with_objects(divided, of_clients=of_clients)
     if texts is not app:
         app, bound = texts, None
     inside = (query for partition in app.partitions for query in partition.queries)
@@ -92,10 +95,7 @@ def as_planned(app: App, bound: BoundApp | None = None) -> App:
         elif isinstance(element, Partition):
             element = splitter.divide(element, next(partitions))
         elements.append(element)
-    at = next(n for n, one in enumerate(elements) if isinstance(one, Query | Partition))
-    return replace(
-        app, elements=(*elements[:at], *splitter.streams, *elements[at:], *splitter.queries)
-    )
+    return extended(app, elements, splitter.streams, splitter.queries)
 
 
 def _calls(node: object) -> Iterator[StreamFunction]:
@@ -114,18 +114,6 @@ def _calls(node: object) -> Iterator[StreamFunction]:
     elif dataclasses.is_dataclass(node):
         for one in dataclasses.fields(node):
             yield from _calls(getattr(node, one.name))
-
-
-def _streams(node: object) -> Iterator[StreamReference]:
-    """The streams, and tables, that inputs name."""
-    if isinstance(node, StreamReference):
-        yield node
-    elif isinstance(node, tuple):
-        for one in node:
-            yield from _streams(one)
-    elif dataclasses.is_dataclass(node) and not isinstance(node, Filter | WindowHandler):
-        for one in dataclasses.fields(node):
-            yield from _streams(getattr(node, one.name))
 
 
 @memoized
@@ -171,7 +159,7 @@ class _Splitter:
                 read = replace(split, annotations=query.annotations)
             queries.append(read)
         # A stream that no query reads any more may be that of another group.
-        left = asked - set(_streams(tuple(query.input for query in queries)))
+        left = asked - set(references(tuple(query.input for query in queries)))
         keys = tuple(key for key in partition.keys if key.stream not in left)
         return replace(partition, keys=(*keys, *added), queries=tuple(queries))
 
