@@ -8,6 +8,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
+from mesh.files.whole_files import replacing
 from mesh.spark import snapshot_migration
 from mesh.spark.instance_io import LocalState
 
@@ -122,6 +123,5 @@ def write_wakeups(io: InstanceIO, directory: Path, states: TaskStates) -> None:
         if due_ms is None:
             path.unlink(missing_ok=True)
             continue
-        temporary = path.with_name(f".{path.name}")
-        temporary.write_text(str(due_ms))
-        temporary.replace(path)
+        with replacing(path, path.with_name(f".{path.name}")) as file:
+            file.write(str(due_ms).encode())

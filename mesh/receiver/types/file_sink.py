@@ -27,6 +27,7 @@ from mesh.connect.access import first_root, path_of
 from mesh.connect.contract import UnavailableError, payloads_of
 from mesh.connect.files import scheme_of, sink_objection
 from mesh.errors import MeshError
+from mesh.files.whole_files import replacing
 from mesh.receiver.types.file_servers import remote_files
 from mesh.receiver.types.file_systems import is_of_path
 from mesh.receiver.types.threads import in_thread
@@ -184,15 +185,10 @@ def _write_more(path: Path, data: bytes) -> None:
 
 def _write_whole(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(path, path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 class RemoteFile:

@@ -28,6 +28,7 @@ from mesh.connect.access import check_egress, check_url, path_of
 from mesh.connect.contract import Options, UnavailableError
 from mesh.connect.spec import Kind, value_of
 from mesh.errors import MeshError
+from mesh.files.whole_files import replacing
 from mesh.http.web_answers import ANSWER_MAX, WebAnswer, ask
 from mesh.model import names
 from mesh.receiver.outcomes import is_outage, reason_of, sent
@@ -262,9 +263,8 @@ class HttpCallResponse(CallResponse):
 def _write_whole(path: Path, body: bytes) -> None:
     """Write a file that others see once it is whole."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")
-    part.write_bytes(body)
-    part.replace(path)
+    with replacing(path, path.with_name(f".{path.name}.part")) as file:
+        file.write(body)
 
 
 _KEYS: Final = ("consumer.key", "body.consumer.key")
