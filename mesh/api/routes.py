@@ -71,7 +71,7 @@ REFUSALS: Final = {
     "MESH-C123": HTTPStatus.CONFLICT,
     "MESH-C124": HTTPStatus.CONFLICT,
     "MESH-C125": HTTPStatus.CONFLICT,
-    # What a node does not have, or is not open to connectors.
+    # Resources that a node lacks, or does not open to connectors.
     "MESH-C131": HTTPStatus.BAD_REQUEST,
     "MESH-C132": HTTPStatus.BAD_REQUEST,
     "MESH-C134": HTTPStatus.BAD_REQUEST,

@@ -74,7 +74,7 @@ _TABLE: Final = re.compile(r'table "([^"]+)" is used in groups')
 #: Groups that have to be one instance, in hints and messages.
 _UNSHARED: Final = re.compile(r"Set parallel='1' for group \"([^\"]+)\"")
 _PARALLELISMS: Final = re.compile(r'group "([^"]+)" is given two parallelisms')
-#: What two groups use together.
+#: A table, window, aggregation or stream that two groups use together.
 _TOGETHER: Final = re.compile(
     r'(\w+ "[^"]+") (?:is used in groups|read in group) "([^"]+)" and (?:written there and in )?'
     r'"([^"]+)"'

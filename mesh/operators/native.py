@@ -1,10 +1,11 @@
 """Native loops: Numba's ``njit``, with a cache that can't be stale (``loop_cache``).
 
-A loop with signatures is compiled for them, and for nothing else, when it is first called.  One
-without is compiled for each new form of its arguments, which a running app would wait for: an array
-over a buffer of Arrow is of another form where the buffer may be changed.  Numba
+A loop with signatures is compiled for them, and for nothing else, when it is first called.  Numba
 does so when a module is imported, which would compile the loops of every window for an app that
 has none; ``compile_declared`` does it for all at once.
+
+A loop without signatures is compiled for each new form of its arguments, which a running app would
+wait for: an array over a buffer of Arrow is of another form where the buffer may be changed.
 
 Native binary heap of timers, for windows and patterns.
 

@@ -152,7 +152,7 @@ class PullInstance(_SourceInstance):
                         batch = source.failed(batch, {number for number, _, _ in result.errors})
                     at = await self._publish(store, at, channel.subject(), result, batch)
                     await source.committed(batch.position)
-                # Markers with changes need the one that they begin with.
+                # Also of a source that is busy: parts of its input may be idle.
                 if clock.monotonic_s() - renewed_s >= _RENEW_S:
                     at, renewed_s = await store.renew(at), clock.monotonic_s()
         except ShardsChangedError:

@@ -69,5 +69,5 @@ def test_the_demo_needs_the_usual_loops_alone() -> None:
 @pytest.mark.thorough
 @pytest.mark.slow
 def test_apps_need_the_prepared_loops_alone() -> None:
-    """What is left would be compiled while an app runs, and its slot stands still meanwhile."""
+    """A loop left out is compiled while an app runs, and its slot stands still meanwhile."""
     assert needed(APPS) == []

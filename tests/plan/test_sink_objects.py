@@ -31,7 +31,7 @@ EVENTS = ['{"a":1.10,"b":["x"]}', '"x"', None, "[1]"]
 
 
 def payloads(stream: str, at: int) -> list[str]:
-    """What a sink sends of the events that reach its stream."""
+    """Payloads that a sink sends of the events that reach its stream."""
     bound = plan(TEXT).bound
     found = app_tests.play(
         TEXT,

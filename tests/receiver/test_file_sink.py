@@ -180,7 +180,7 @@ def test_a_file_that_another_program_has_cut_gets_no_zeros(tmp_path: Path) -> No
         with pytest.raises(UnavailableError, match="it has 1 bytes, and 4 were written"):
             written(one, "c")
     assert (path.read_text(), sink.state) == ("a", state)
-    # What is put back is continued.
+    # A file that is put back is continued.
     path.write_text("a\nb\n")
     written(sink, "c")
     assert path.read_text() == "a\nb\nc\n"

@@ -197,7 +197,7 @@ def is_packed(path: str) -> bool:
     return _suffix(path) in _READERS
 
 
-#: What files begin with that are no texts, and what these are.
+#: First octets of files that are no texts, and the kinds of these files.
 _BINARY: Final = {
     b"PK\x03\x04": "a ZIP archive or a workbook",
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "a workbook or another document of Office",
