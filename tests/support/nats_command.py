@@ -6,13 +6,15 @@ import argparse
 import asyncio
 import os
 
-import nats
+from mesh.jetstream.connection import TlsClient
 
 _WAIT_S = 30.0
 
 
 async def run(arguments: argparse.Namespace) -> None:
-    client = await nats.connect(arguments.server, connect_timeout=_WAIT_S)
+    # Its flush waits for what was sent before, which nats-py's own does not.
+    client = TlsClient()
+    await client.connect(arguments.server, connect_timeout=_WAIT_S)
     match arguments.what:
         case "pub":
             await client.publish(arguments.subject, arguments.body.encode())
