@@ -150,14 +150,18 @@ def _content(token: Token) -> str | None:
 
 
 def _joined(tokens: Sequence[Token], at: int, between: tuple[str, ...]) -> tuple[str, int]:
-    """Names with symbols between them, as one text."""
-    parts = []
-    while tokens[at].kind in (TokenKind.NAME, TokenKind.QUOTED) or (
-        tokens[at].kind is TokenKind.SYMBOL and tokens[at].text in between
-    ):
-        parts.append(str(tokens[at].value or tokens[at].text))
+    """Names with symbols between them, as one text; a name after a name is not part of it."""
+    parts: list[str] = []
+    follows_name = False
+    while True:
+        token = tokens[at]
+        is_name = token.kind in (TokenKind.NAME, TokenKind.QUOTED)
+        is_between = token.kind is TokenKind.SYMBOL and token.text in between
+        if not (is_between or (is_name and not follows_name)):
+            return "".join(parts), at
+        parts.append(str(token.value or token.text))
+        follows_name = is_name
         at += 1
-    return "".join(parts), at
 
 
 def _is(tokens: Sequence[Token], at: int, symbol: str) -> bool:

@@ -34,6 +34,15 @@ _LOGIN_OF_ALL: Final = (
     "the original asks its own users for the login of a source: give a name and a password of this "
     "one with --var"
 )
+#: Options of a server's certificate, and the first of those with which a source gets one.
+_CERTIFICATES: Final = ("tls.cert", "tls.store")
+_CERTIFICATE: Final = ", tls.cert='${TLS_CERT}', tls.key='${TLS_KEY}'"
+_CERTIFICATE_OF_ALL: Final = (
+    "the original's server has one certificate for all sources: give the PEM files of this one "
+    "with --var"
+)
+#: Options whose file the original has in a format of Java.
+_KEY_STORES: Final = ("tls.store", "tls.truststore")
 #: Sinks that answer a request, whose number an attribute of their stream has.
 _ANSWERS: Final = ("http-response", "http-service-response", "grpc-service-response")
 _MESSAGE_ID: Final = re.compile(r"\bmessage_?id\b", re.IGNORECASE)
@@ -53,6 +62,9 @@ _WITHOUT_EFFECT: Final = {
     "app:statistics": "@App:statistics has no effect: 'mesh top' and /metrics have the figures",
     "persistedaggregation": "@persistedAggregation has no effect: the state has the buckets",
 }
+_SHARDS: Final = (
+    "@PartitionById has no effect without a database: all instances of a group have one state"
+)
 _WAITS: Final = (
     "a sink waits for its destination and loses nothing; the original drops events while it is "
     "away: write on.error='LOG' for that"
@@ -96,8 +108,11 @@ def rewrite_annotations(draft: Draft, subject: str, types: Mapping[str, str] | N
             a.name.lower() == "store" and definitions.after(a.stop)[1] == defined
             for a in annotations
         )
+        is_stored = has_store and defined not in unstored
         if annotation.name.lower() in _INDEXES and kind == "table":
-            _index(draft, annotation, is_stored=has_store and defined not in unstored)
+            _index(draft, annotation, is_stored=is_stored)
+        elif annotation.name.lower() == "partitionbyid" and not is_stored:
+            draft.comment_out(annotation, _SHARDS)
 
 
 # Sources and sinks
@@ -131,13 +146,14 @@ def _connector(draft: Draft, annotation: WrittenAnnotation, stream: str, subject
             draft, mapper, ExtensionRole.SOURCE_MAPPER if is_source else ExtensionRole.SINK_MAPPER
         )
     _options(draft, annotation, role, kind)
+    _tls(draft, annotation, role, kind)
     if is_source:
         _login(draft, annotation)
     elif kind in _ANSWERS:
         _answer(draft, annotation)
     if kind == "file" and is_source:
         _file(draft, annotation)
-    if kind == "email" and annotation.get("host") is None:
+    if kind == "email" and annotation.get("host") is None and annotation.get("ref") is None:
         opened = annotation.opened or annotation.stop
         host = _MAIL_HOSTS[role.value]
         why = f"host is {host}, the original's default"
@@ -167,6 +183,28 @@ def _login(draft: Draft, annotation: WrittenAnnotation) -> None:
         return
     login = ", basic.auth.username='${HTTP_USERNAME}', basic.auth.password='${HTTP_PASSWORD}'"
     draft.change(switch.stop, switch.stop, login, _LOGIN_OF_ALL)
+
+
+def _tls(draft: Draft, annotation: WrittenAnnotation, role: ExtensionRole, kind: str) -> None:
+    """The certificate of a server by https, and key stores of Java."""
+    spec = registry.find(Connector(str(role)), kind)
+    if spec is None:
+        return
+    has_certificate = annotation.get("ref") is not None
+    for element in annotation.elements:
+        option = spec.option(element.key or "")
+        if option is None:
+            continue
+        has_certificate |= option.name in _CERTIFICATES
+        if option.name in _KEY_STORES and element.text.lower().endswith(".jks"):
+            why = (
+                f"{element.key} is a file in PKCS#12 here: one in JKS is written so by "
+                "'keytool -importkeystore -deststoretype PKCS12'"
+            )
+            draft.note(NoteKind.DIFFERS, element.start, why)
+    url = annotation.element("receiver.url")
+    if url is not None and url.text.lower().startswith("https:") and not has_certificate:
+        draft.change(url.stop, url.stop, _CERTIFICATE, _CERTIFICATE_OF_ALL)
 
 
 def _answer(draft: Draft, annotation: WrittenAnnotation) -> None:

@@ -85,6 +85,11 @@ _WAYS_MAX: Final = 8
 _COUNTED: Final = re.compile(
     r"""#window\.expression\s*\(\s*['"]\s*(count\(\)\s*(<=?)\s*([1-9][0-9]{0,8}))\s*['"]\s*\)"""
 )
+#: Functions that give a value of the server's surroundings, by what names it.
+_SURROUNDINGS: Final = {
+    "getenvironmentproperty": "the environment", "getsystemproperty": "Java's properties",
+    "getuserdefinedproperty": "the file of properties", "getyamlproperty": "deployment.yaml",
+}  # fmt: skip
 #: Words with which queries and partitions begin.
 _ELEMENTS: Final = ("from", "partition")
 #: The rest of the line after a statement.
@@ -126,6 +131,7 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
     rewrite_annotations(draft, subject, types)
     _note_calls(draft)
     _rewrite_windows(draft)
+    _rewrite_surroundings(draft)
     text, notes = draft.result, [*notes, *draft.notes]
     draft = Draft(text)
     _move_definitions(draft)
@@ -251,6 +257,39 @@ def _rewrite_windows(draft: Draft) -> None:
         size = int(match[3]) - (match[2] == "<")
         why = f"the events with {match[1]} are those of length({size})"
         draft.change(match.start(), match.end(), f"#window.length({size})", why)
+
+
+def _rewrite_surroundings(draft: Draft) -> None:
+    """Write ``env:getEnvironmentProperty('HOME')`` and its like as variables: ``'${HOME}'``."""
+    tokens = tokenize(draft.text).tokens
+    for at, token in enumerate(tokens[:-5]):
+        what = tokens[at + 2].text.lower()
+        if [token.text, tokens[at + 1].text, tokens[at + 3].text] != ["env", ":", "("]:
+            continue
+        texts, end = _constants(tokens, at + 4)
+        if what not in _SURROUNDINGS or end is None or not texts:
+            continue
+        key, *others = texts
+        kind = others.pop(0).lower() if what == "getyamlproperty" and others else "string"
+        name = re.sub(r"\W", "_", key)
+        default = f":{others[0]}" if others else ""
+        if set(default) & set("}\r\n'\""):
+            continue
+        variable = f"${{{name}{default}}}"
+        written = f"'{variable}'" if kind == "string" else variable
+        why = f'"{key}" of {_SURROUNDINGS[what]} is the variable {name}: --var, or the environment'
+        draft.change(token.start, end.start + 1, written, why)
+
+
+def _constants(tokens: Sequence[Token], at: int) -> tuple[list[str], Token | None]:
+    """The arguments from a token on, if all are texts, and the bracket that closes them."""
+    texts: list[str] = []
+    while at + 1 < len(tokens) and tokens[at].kind is TokenKind.STRING:
+        texts.append(str(tokens[at].value))
+        if tokens[at + 1].text == ")":
+            return texts, tokens[at + 1]
+        at += 2
+    return texts, None
 
 
 def _move_definitions(draft: Draft) -> None:

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 #: Longest name of a JetStream stream.
 _NAME_MAX: Final = 255
-#: Annotations of aggregations with rows in a database that mean nothing without ``@store``.
-_SHARED_ROWS: Final = ("partitionbyid", "persistedaggregation")
+#: Annotation of aggregations with rows in a database that means nothing without ``@store``.
+_SHARED_ROWS: Final = "partitionbyid"
 
 
 def check_deployable(
@@ -161,13 +161,10 @@ def check_aggregation(aggregation: BoundAggregation) -> None:
     """
     store = stored_in(aggregation)
     for annotation in aggregation.annotations:
-        name = annotation.name.lower()
         is_off = (annotation.get("enable") or "").lower() == "false"
-        is_here = name == "partitionbyid" and store is not None
-        if name in _SHARED_ROWS and not is_off and not is_here:
+        if annotation.name.lower() == _SHARED_ROWS and store is None and not is_off:
             raise not_supported(
-                f"an aggregation with @{annotation.name}"
-                + (" and without @store" if name == "partitionbyid" else ""),
+                f"an aggregation with @{annotation.name} and without @store",
                 annotation.position,
                 hint="Without it the values are kept in the state of the group.",
             )

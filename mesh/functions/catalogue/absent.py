@@ -24,6 +24,10 @@ _SCRIPT: Final = (
 )
 
 _VARIABLE: Final = "Write ${NAME} in the text: its value is that of --var, or of the environment."
+_RESOURCES: Final = (
+    "Wait for one event of each by a pattern, 'from every a=A and b=B'; or for a number of them by "
+    "lengthBatch."
+)
 _PLACE_OF_ADDRESS: Final = (
     "Use http-call with the address of a service; or a table of places, which is joined."
 )
@@ -131,6 +135,8 @@ _NAMESPACES: Final = {
 #: By full name, where the namespace has others that run.
 _NAMES: Final = {
     "env:getSystemProperty": _VARIABLE,
+    "env:resourceBatch": _RESOURCES,
+    "env:resourceIdentifier": _RESOURCES,
     "env:getUserAgentProperty": _USER_AGENT,
     "env:getOSFromUserAgent": _USER_AGENT,
     "env:getBrowserFromUserAgent": _USER_AGENT,
