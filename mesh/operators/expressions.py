@@ -266,7 +266,7 @@ class Frame:
         self._arrays = arrays
         self._vectors: dict[Key, Vector] = {}
         self._missing: dict[tuple[int, int | None], Mask] = {}
-        self._events: EventBatch | None = None
+        self._events: EventBatch | Callable[[], EventBatch] | None = None
         self.calls: Callable[[], Mask] | None = None
 
     @classmethod
@@ -282,8 +282,8 @@ class Frame:
         """The attributes of one stream's events, and their times."""
         return cls.of_rows(events.rows, step).timed(events)
 
-    def timed(self, events: EventBatch) -> Frame:
-        """This frame, with the times of ``events``, one for each row."""
+    def timed(self, events: EventBatch | Callable[[], EventBatch]) -> Frame:
+        """This frame, with the times of ``events``, one for each row; called at the first use."""
         self._events = events
         return self
 
@@ -307,6 +307,8 @@ class Frame:
     @property
     def _timed_events(self) -> EventBatch:
         assert self._events is not None, "a frame without times: see Frame.timed"
+        if callable(self._events):
+            self._events = self._events()
         return self._events
 
     def column(self, column: Column) -> Vector:
@@ -359,9 +361,41 @@ class Frame:
         return key in self._vectors or key in self._arrays
 
 
-class _PairFrame(Frame):
+class TimedByAnother(Frame):
+    """A frame whose rows have the times of rows of another frame.
+
+    Those are as many as its own rows, or one, which all have.
+    """
+
+    def __init__(
+        self, length: int, arrays: Mapping[Key, ArrowArray | list[object]], by: Frame, rows: Indices
+    ) -> None:
+        super().__init__(length, arrays)
+        self._by, self._by_rows = by, rows
+
+    @property
+    def time_ms(self) -> Indices:
+        """int64[n], the times of the other's rows."""
+        return self._broadcast(self._by.time_ms)
+
+    @property
+    def clock_ms(self) -> Indices:
+        """int64[n], the clock at the arrival of the other's rows."""
+        return self._broadcast(self._by.clock_ms)
+
+    @property
+    def numbers(self) -> Indices:
+        """int64[n], hashes of the positions of the other's rows; rows beside one are counted."""
+        return mixed_hash((self._broadcast(self._by.numbers),))
+
+    def _broadcast(self, values: Indices) -> Indices:
+        values = values[self._by_rows]
+        return values if len(values) == self.length else np.repeat(values, self.length)
+
+
+class _PairFrame(TimedByAnother):
     def __init__(self, left: Frame, left_rows: Indices, right: Frame, right_rows: Indices) -> None:
-        super().__init__(len(left_rows), {})
+        super().__init__(len(left_rows), {}, left, left_rows)
         self._sides = ((left, left_rows), (right, right_rows))
 
     def column(self, column: Column) -> Vector:

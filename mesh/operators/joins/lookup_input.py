@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from mesh.operators.base import WHOLE, State, namespaced, subset
-from mesh.operators.expressions import Frame, current
+from mesh.operators.expressions import Frame, TimedByAnother, current
 from mesh.operators.joins.input import ROW, TIME, JoinSideInput
 from mesh.operators.tables import AppTable
 from mesh.plan.bound import BinaryExpression, Column, FunctionCall, SourceKind, UnaryExpression
@@ -18,6 +18,7 @@ from mesh.plan.bound.expressions import TABLE_STEP
 if TYPE_CHECKING:
     from mesh.functions.vectors import Mask, Vector
     from mesh.operators.base import EventBatch, Timeline
+    from mesh.operators.expressions import Key
     from mesh.operators.query.handlers import Failures
     from mesh.plan.bound import BoundExpression, BoundQuery, BoundStream
     from pyspark_nats.arrow import ArrowArray
@@ -98,14 +99,15 @@ class LookupInput(JoinSideInput):
             self.window.restore(subset(state, "window"))
 
 
-class BesideFrame(Frame):
+class BesideFrame(TimedByAnother):
     """Rows of one side beside one event of the other, which is the same for all of them."""
 
     def __init__(self, other: Frame, row: int, rows: pa.RecordBatch, step: int) -> None:
         names = rows.schema.names
-        super().__init__(
-            rows.num_rows, {(step, name): rows.column(i) for i, name in enumerate(names)}
-        )
+        arrays: dict[Key, ArrowArray | list[object]] = {
+            (step, name): rows.column(i) for i, name in enumerate(names)
+        }
+        super().__init__(rows.num_rows, arrays, other, np.array([row]))
         self._other, self._step, self._row = other, step, np.array([row])
 
     def column(self, column: Column) -> Vector:

@@ -250,7 +250,7 @@ class WindowJoin:
         if self._rest is not None and len(pairs):
             rows = np.empty((PAIR_ROWS, len(pairs)), dtype=np.int64)
             both_rows(*run, pairs, rows)
-            frame = self.frame(rows[P_LEFT], rows[P_RIGHT])
+            frame = self.frame(rows[P_LEFT], rows[P_RIGHT]).timed(partial(_causes, run, pairs))
             met = self._rest(frame)
             for pair in sorted(frame.failures):
                 failed.setdefault(int(pairs[pair, 0]), frame.failures[pair])
@@ -388,6 +388,25 @@ def _only_current(query: BoundQuery, source: BoundJoin) -> bool:
     expressions = [output.expression for output in query.outputs]
     expressions += [one for one in (query.having, source.on) if one is not None]
     return not any(map(has_aggregate, expressions)) and all(map(is_safe, expressions))
+
+
+def _causes(run: Run, pairs: Longs) -> EventBatch:
+    """The events that found ``pairs``, without their attributes."""
+    origin = run[0][pairs[:, 0]]
+    found = np.empty((len(pairs), m.EVENT_COLUMNS), dtype=np.int64)
+    for step, columns in enumerate(run[1:]):
+        at = np.flatnonzero(origin[:, 0] == step)
+        found[at] = columns[origin[at, 1]]
+    return EventBatch(
+        found[:, m.E_TIME],
+        found[:, m.E_CLOCK],
+        found[:, m.E_ORDER],
+        found[:, m.E_PATH],
+        found[:, m.E_CHUNK],
+        found[:, m.E_KIND].astype(np.int8),
+        found[:, m.E_INSTANCE],
+        pa.RecordBatch.from_arrays([pa.array(pairs[:, 0])], schema=_ROW_SCHEMA),
+    )
 
 
 def _calls(run: Run, pairs: Longs) -> Mask:

@@ -19,7 +19,7 @@ import numpy as np
 
 from mesh.language.syntax import BinaryOperator
 from mesh.model.types import AttributeType
-from mesh.operators.expressions import Frame, compile_expression, compile_filter
+from mesh.operators.expressions import Frame, TimedByAnother, compile_expression, compile_filter
 from mesh.operators.tables.store import python_value
 from mesh.plan.bound import BinaryExpression, Column, conjuncts, walk
 from mesh.plan.bound.expressions import TABLE_STEP
@@ -248,7 +248,7 @@ def _sortable(vector: Vector) -> Any:
     return values.to_numpy(zero_copy_only=False) if not isinstance(values, np.ndarray) else values
 
 
-class TableFrame(Frame):
+class TableFrame(TimedByAnother):
     """Rows of a table, each beside a row of another frame, or all of them beside the same one.
 
     ``slots``: None for all slots; ``rows``: as many, or one, which broadcasts.
@@ -256,7 +256,7 @@ class TableFrame(Frame):
 
     def __init__(self, table: Table, slots: Longs | None, outer: Frame, rows: Longs) -> None:
         length = len(table.alive()) if slots is None else len(slots)
-        super().__init__(length, {})
+        super().__init__(length, {}, outer, rows)
         self._table, self._slots = table, slots
         self._outer, self._rows = outer, rows
 
