@@ -178,7 +178,13 @@ def test_services_have_no_capability_that_they_do_not_need_and_a_limit_of_memory
         assert service["mem_limit"], name
     for name in ("n1", "n2", "n3"):
         limit, go = services()[name]["mem_limit"], services()[name]["environment"]["GOMEMLIMIT"]
-        assert int(go.removesuffix("MiB")) < int(limit.removesuffix("m"))
+        assert _mib(go) < _mib(limit)
+
+
+def _mib(amount: str) -> int:
+    """MiB of an amount, or of a variable's default."""
+    number, unit = re.fullmatch(r"(?:\$\{\w+:-)?(\d+)(MiB|m|g)\}?", amount).groups()  # type: ignore[union-attr]
+    return int(number) * (1024 if unit == "g" else 1)
 
 
 def test_the_end_of_the_stack_takes_scratch_volumes_and_every_profile() -> None:
