@@ -55,6 +55,25 @@ KEYED: Final = {
     "source rdbms-call-response": "test_rdbms_call.py::test_a_call_is_whole_whenever_its_host_ends",
     "source http-call-response": "test_repeats.py::test_answers_of_repeated_calls_are_stored_once",
 }
+#: What promises less: what is sure nevertheless.
+WEAK: Final = {
+    "source tcp": "test_unacknowledged.py::test_events_over_tcp_are_stored_at_most_once",
+    "source prometheus": "test_unacknowledged.py::test_each_scrape_is_stored_at_most_once",
+    "source mqtt": (
+        "test_unacknowledged.py::test_messages_of_a_session_over_mqtt_are_stored_at_least_once"
+    ),
+    "sink tcp": "test_unacknowledged.py::test_a_tcp_server_that_stays_gets_each_event",
+    "sink websocket": "test_unacknowledged.py::test_a_websocket_server_that_stays_gets_each_event",
+    "sink rdbms-call": "test_rdbms_call.py::test_a_call_is_whole_whenever_its_host_ends",
+}
+#: Those whose other side hears of a kill: a client that waits for its answer, or a listener whose
+#: connection ends; and log, whose lines no program reads.
+HEARD: Final = {
+    "source http-service", "source http-request", "source grpc-service", "sink http-response",
+    "sink http-service-response", "sink grpc-service-response", "source websocket",
+    "source websocket-server", "sink websocket-server", "sink sse-server", "source syslog",
+    "sink log",
+}  # fmt: skip
 #: Their older names: the same code.
 ALIASES: Final = {"sink http-request", "source http-response"}
 
@@ -64,16 +83,18 @@ def named(guarantee: Guarantee) -> set[str]:
     return {
         f"{spec.role} {spec.name}"
         for spec in registry.builtin_specs()
-        if spec.guarantee is guarantee and spec.implementation
+        if spec.guarantee is guarantee and spec.implementation and "mapper" not in spec.role
     }
 
 
 def test_every_connector_that_promises_something_has_a_test() -> None:
     assert named(Guarantee.EXACTLY_ONCE) == EXACT.keys()
     assert named(Guarantee.AT_LEAST_ONCE_WITH_KEY) == KEYED.keys() | ALIASES
+    weak = named(Guarantee.AT_LEAST_ONCE) | named(Guarantee.AT_MOST_ONCE)
+    assert weak == WEAK.keys() | HEARD
 
 
-@pytest.mark.parametrize("test", sorted({*EXACT.values(), *MORE, *KEYED.values()}))
+@pytest.mark.parametrize("test", sorted({*EXACT.values(), *MORE, *KEYED.values(), *WEAK.values()}))
 def test_it_uses_the_kit(test: str) -> None:
     file, _, name = test.partition("::")
     tree = ast.parse((Path(__file__).parent / file).read_text("utf-8"))
