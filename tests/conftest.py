@@ -17,6 +17,8 @@ from mesh.files import scratch
 from mesh.jetstream import server
 from tests.support import together
 from tests.support.certificates import Authority
+from tests.support.environment import alone as alone
+from tests.support.environment import environment as environment
 from tests.support.groups import GroupScheduling, rank_of
 
 if TYPE_CHECKING:

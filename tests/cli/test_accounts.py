@@ -18,13 +18,8 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.nats
-def test_users_and_tokens_are_made_used_and_removed(
-    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-
-    with manager_api(nats_server, tmp_path) as url:
+def test_users_and_tokens_are_made_used_and_removed(nats_server: NatsServer, alone: Path) -> None:
+    with manager_api(nats_server, alone) as url:
 
         def mesh(*arguments: str, fails: bool = False, **environment: str) -> str:
             known = {

@@ -28,15 +28,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
 
-def test_an_app_is_deployed_after_its_history(
-    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "late.siddhi").write_text(CHAIN.format(name="Late", source=""))
-    parquet(tmp_path / "history" / "old", events(20))
+def test_an_app_is_deployed_after_its_history(nats_server: NatsServer, alone: Path) -> None:
+    (alone / "late.siddhi").write_text(CHAIN.format(name="Late", source=""))
+    parquet(alone / "history" / "old", events(20))
 
-    with manager_api(nats_server, tmp_path) as url:
+    with manager_api(nats_server, alone) as url:
 
         def mesh(*arguments: str, fails: bool = False) -> str:
             known = {"MESH_SERVER": url, "MESH_USER": "ada", "MESH_PASSWORD": "pw"}
@@ -57,13 +53,13 @@ def test_an_app_is_deployed_after_its_history(
         # The same by the options of deploy.
         again = ("deploy", "late.siddhi", "--timeout", "0", "--time", "at", "--backfill")
         assert "MESH-A409" in mesh(*again, "Readings=old", fails=True)
-        (tmp_path / "later.siddhi").write_text(CHAIN.format(name="Later", source=""))
+        (alone / "later.siddhi").write_text(CHAIN.format(name="Later", source=""))
         said = mesh("deploy", "later.siddhi", *again[2:], "Readings=old")
         assert "has seen 20 rows of Readings" in said
         assert "mesh-Later-Readings is read on after 0" in said
         # And from a stream, with its messages' times.
         asyncio.run(published(nats_server, events(20)))
-        (tmp_path / "last.siddhi").write_text(CHAIN.format(name="Last", source=""))
+        (alone / "last.siddhi").write_text(CHAIN.format(name="Last", source=""))
         said = mesh(
             "deploy", "last.siddhi", "--timeout", "0", "--backfill", "Readings=nats:OLD#old.good"
         )
@@ -89,18 +85,16 @@ NAMED = "@source(type='history', path='old', time='at')\n"
 
 @pytest.mark.thorough
 def test_a_text_names_its_past_which_a_new_app_reads_and_an_edit_does_not(
-    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, alone: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     text = CHAIN.format(name="Late", source=NAMED)
-    (tmp_path / "late.siddhi").write_text(text)
-    (tmp_path / "next.siddhi").write_text(
+    (alone / "late.siddhi").write_text(text)
+    (alone / "next.siddhi").write_text(
         text.replace("watt >= 0.0", "watt >= 1.0").replace("'old'", "'gone'")
     )
-    (tmp_path / "lost.siddhi").write_text(text.replace("'Late'", "'Lost'").replace("old", "gone"))
-    parquet(tmp_path / "history" / "old", events(20))
-    with manager_api(nats_server, tmp_path) as url:
+    (alone / "lost.siddhi").write_text(text.replace("'Late'", "'Lost'").replace("old", "gone"))
+    parquet(alone / "history" / "old", events(20))
+    with manager_api(nats_server, alone) as url:
 
         def deployed(*arguments: str, fails: bool = False) -> str:
             known = {"MESH_SERVER": url, "MESH_USER": "ada", "MESH_PASSWORD": "pw"}
@@ -118,7 +112,7 @@ def test_a_text_names_its_past_which_a_new_app_reads_and_an_edit_does_not(
         assert "the same text" in deployed("late.siddhi")
         assert "group clean is restarted" in deployed("next.siddhi")
         # A wrong history is refused before the app is removed.
-        (tmp_path / "next.siddhi").write_text(text.replace("'old'", "'gone'"))
+        (alone / "next.siddhi").write_text(text.replace("'old'", "'gone'"))
         assert "MESH-C161" in deployed("next.siddhi", "--replace", fails=True)
         done = orjson.loads(deployed("late.siddhi", "--replace", "--output", "json"))
         assert (done["replaced"], done["past"]["rows"]) == (True, 20)

@@ -266,9 +266,7 @@ def test_kill_9_leaves_nothing_behind(dev: Dev) -> None:
     assert gone(processes) == []
 
 
-def test_a_later_start_has_the_ports_passwords_and_certificate_of_the_first(
-    tmp_path: Path,
-) -> None:
+def test_a_later_start_has_the_ports_passwords_and_certificate_of_the_first(tmp_path: Path) -> None:
     def begun(port: int | None) -> tuple[tuple[str, ...], list[str], bytes]:
         """The notes of a start, the lines that it prints, the certificate."""
         cluster = local.start(local.LocalPlan(tmp_path, 0, Settings(), port, port))
@@ -299,16 +297,15 @@ define stream Orders (n int);
 """
 
 
-def test_a_new_project_passes_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_new_project_passes_its_test(alone: Path) -> None:
     assert CliRunner().invoke(app, ["init", "shop"]).exit_code == 0
-    names = {path.name for path in (tmp_path / "shop").iterdir()}
+    names = {path.name for path in (alone / "shop").iterdir()}
     assert names == {
         "README.md", "compose.override.yaml", "shop.events.jsonl", "shop.expected.jsonl",
         "shop.siddhi",
     }  # fmt: skip
-    assert "@App:name('Shop')" in (tmp_path / "shop" / "shop.siddhi").read_text()
-    assert "mesh tap Shop Totals" in (tmp_path / "shop" / "README.md").read_text()
+    assert "@App:name('Shop')" in (alone / "shop" / "shop.siddhi").read_text()
+    assert "mesh tap Shop Totals" in (alone / "shop" / "README.md").read_text()
     said = CliRunner().invoke(app, ["test", "shop/shop.siddhi"])
     assert (said.exit_code, "as expected" in said.stdout) == (0, True)
     assert CliRunner().invoke(app, ["format", "--check", "shop/shop.siddhi"]).exit_code == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
 import yaml
 from typer.testing import CliRunner
 
@@ -31,17 +30,16 @@ def run(*arguments: object) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def test_the_page_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_followed(alone: Path) -> None:
     (page,) = (one for one in PAGES if one.name == "migrate.md")
     blocks = [one.text for one in passages(page) if "▶" not in one.text]
     written, refused, migrated, shown = blocks[:4]
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old/heat.siddhiql").write_text(f"{written}\n")
+    (alone / "old").mkdir()
+    (alone / "old/heat.siddhiql").write_text(f"{written}\n")
     assert CliRunner().invoke(app, ["validate", "old/heat.siddhiql"]).stderr == f"{refused}\n"
     code, output, errors = run("old/heat.siddhiql", "--write", "new")
     assert (code, output, errors) == (0, f"{shown}\n", "")
-    assert (tmp_path / "new/heat.siddhi").read_text() == f"{migrated}\n"
+    assert (alone / "new/heat.siddhi").read_text() == f"{migrated}\n"
     assert plan(migrated).spec.name == "Heat"
 
 

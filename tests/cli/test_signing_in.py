@@ -32,6 +32,7 @@ from tests.support.idp import AUDIENCE, COMMAND_CLIENT
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.environment import Variables
     from tests.support.idp import IdentityProvider
 
 
@@ -65,17 +66,13 @@ def _served(directory: Path, settings: OidcSettings) -> Iterator[str]:
 
 
 @pytest.fixture
-def server(idp: IdentityProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in ("USER", "PASSWORD", "TOKEN", "CONTEXT"):
-        monkeypatch.delenv(f"MESH_{name}", raising=False)
-    monkeypatch.chdir(tmp_path)
+def server(idp: IdentityProvider, alone: Path, environment: Variables) -> Iterator[str]:
     settings = OidcSettings(
         issuer=idp.url, audience=AUDIENCE, command_client_id=COMMAND_CLIENT,
         roles="ADMIN=admin, SHOP=developer:Shop*",
     )  # fmt: skip
-    with _served(tmp_path, settings) as url:
-        monkeypatch.setenv("MESH_SERVER", url)
+    with _served(alone, settings) as url:
+        environment["MESH_SERVER"] = url
         yield url
 
 

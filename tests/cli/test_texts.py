@@ -22,6 +22,9 @@ from tests.support.paths import EXAMPLE
 if TYPE_CHECKING:
     from typer.testing import Result
 
+    from tests.support.environment import Variables
+
+
 DEFINED = "define stream S (a int, b string);"
 VALID = f"@App:name('A') {DEFINED}\nfrom S select a insert into T;\n"
 MISSPELT_TWICE = (
@@ -111,12 +114,12 @@ def test_a_valid_app_that_runs_is_deployable(write: Path) -> None:
 
 
 def test_variables_come_from_options_then_the_environment_then_defaults(
-    monkeypatch: pytest.MonkeyPatch,
+    environment: Variables,
 ) -> None:
     text = "@App:name('A') define stream S (a ${TYPE:int}); from S select a insert into T;"
     said = run("validate", "-", given=text)
     assert said.exit_code == 0
-    monkeypatch.setenv("TYPE", "wrong")
+    environment["TYPE"] = "wrong"
     said = run("validate", "-", given=text)
     assert said.exit_code == 1
     # The caret is below the text as the user wrote it.

@@ -24,15 +24,11 @@ define stream Orders (item string, price double);
 
 
 @pytest.mark.thorough
-def test_an_apps_past_from_the_command_line(
-    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "shop.siddhi").write_text(TEXT)
-    (tmp_path / "next.siddhi").write_text(TEXT.replace("100.0", "200.0"))
+def test_an_apps_past_from_the_command_line(nats_server: NatsServer, alone: Path) -> None:
+    (alone / "shop.siddhi").write_text(TEXT)
+    (alone / "next.siddhi").write_text(TEXT.replace("100.0", "200.0"))
 
-    with manager_api(nats_server, tmp_path) as url:
+    with manager_api(nats_server, alone) as url:
 
         def mesh(*arguments: str, fails: bool = False, given: str | None = None) -> str:
             known = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
@@ -13,20 +14,14 @@ from typer.testing import CliRunner
 from mesh.cli.commands import app
 from mesh.client import ClientContext, context
 
+if TYPE_CHECKING:
+    from tests.support.environment import Variables
+
+
 HERE = Path(".mesh", "dev", "context.json")
 LOCAL = ClientContext(
     server="https://localhost:1", user="dev", password="p", nats="nats://127.0.0.1:1"
 )
-
-
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A directory and an environment without a cluster's context."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    for name in ("SERVER", "USER", "PASSWORD", "CA", "NATS_URL", "CONTEXT"):
-        monkeypatch.delenv(f"MESH_{name}", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_the_context_file_is_found_and_is_its_owners(alone: Path) -> None:
@@ -93,12 +88,12 @@ def test_a_context_of_this_directory_that_is_a_link_does_not_count(alone: Path) 
 
 
 def test_a_server_of_nats_gets_the_login_of_its_own_source(
-    alone: Path, monkeypatch: pytest.MonkeyPatch
+    alone: Path, environment: Variables
 ) -> None:
     context.write(replace(LOCAL, nats_user="dev", nats_password="n"), context.config_path())
-    monkeypatch.setenv("MESH_NATS_USER", "ann")
-    monkeypatch.setenv("MESH_NATS_PASSWORD", "secret")
-    monkeypatch.setenv("MESH_NATS_TLS_CA", "ca.pem")
+    environment["MESH_NATS_USER"] = "ann"
+    environment["MESH_NATS_PASSWORD"] = "secret"
+    environment["MESH_NATS_TLS_CA"] = "ca.pem"
     assert context.find({}).nats_settings.user == "dev"
     found = context.find({"nats": "tls://n1:4222"}).nats_settings
     assert (found.user, found.password, found.tls_ca) == ("ann", "secret", "ca.pem")
@@ -115,9 +110,7 @@ def test_a_context_file_is_removed_only_by_who_wrote_it(alone: Path) -> None:
     context.remove(another, path)
 
 
-def test_the_development_stack_of_this_directory_is_found_if_no_dev_cluster_is(
-    alone: Path,
-) -> None:
+def test_the_development_stack_of_this_directory_is_found_if_no_dev_cluster_is(alone: Path) -> None:
     stack = ClientContext(server="https://localhost:9543", user="dev", nats="nats://127.0.0.1:4222")
     context.write(stack, Path(".mesh", "stack", "context.json"))
     assert context.find({}) == stack

@@ -16,6 +16,7 @@ from tests.support.api import OPEN, TEXT, FakeService, served
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 WRONG = f"{TEXT}\n!"
 
@@ -95,19 +96,13 @@ async def test_a_refusal_is_one_error_with_all_its_parts() -> None:
     assert (bound.code, bound.message[:20]) == ("MESH-A400", 'parameter "parallel"')
 
 
-async def test_no_manager_and_no_address_are_errors_of_the_same_kind(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> None:
+async def test_no_manager_and_no_address_are_errors_of_the_same_kind(alone: Path) -> None:
     with (
         client.Client(server="http://127.0.0.1:9") as mesh,
         pytest.raises(client.MeshError) as raised,
     ):
         mesh.apps()
     assert raised.value.code == "MESH-U112"
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    for name in ("MESH_SERVER", "MESH_CONTEXT"):
-        monkeypatch.delenv(name, raising=False)
     with pytest.raises(client.MeshError) as unnamed:
         client.Client()
     assert unnamed.value.code == "MESH-U111"

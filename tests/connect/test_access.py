@@ -20,6 +20,9 @@ from tests.support.together import together
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.environment import Variables
+
+
 NEAR: Final = (
     "127.0.0.1", "127.1", "127.8.9.1", "0x7f000001", "2130706433", "0177.0.0.1", "localhost",
     "LOCALHOST.", "x.localhost", "0.0.0.0", "0", "::1", "::", "::ffff:127.0.0.1", "fe80::1",
@@ -164,10 +167,10 @@ def test_directories_of_processes_are_closed_to_apps(tmp_path: Path) -> None:
 
 
 def test_the_user_s_own_addresses_and_passwords_are_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, environment: Variables
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
+    environment["XDG_CONFIG_HOME"] = str(tmp_path)
+    environment["CREDENTIALS_DIRECTORY"] = str(tmp_path / "credentials")
     found = node_access.mesh_files(Settings())
     assert {f"{tmp_path}/mesh", f"{tmp_path}/credentials"} <= set(found)
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.environment import Variables
+
 
 #: A command whose output is an argument; texts in quotes may have brackets.
 _INNER: Final = r"""\$\(((?:'[^']*'|[^()'])*)\)"""
@@ -140,10 +142,10 @@ def _ours(line: str) -> Iterator[str]:
 
 @together(("passage", "command"), commands(), ids=lambda one: str(one)[:60])
 def test_a_command_has_these_arguments(
-    passage: Passage, command: str, monkeypatch: pytest.MonkeyPatch
+    passage: Passage, command: str, environment: Variables
 ) -> None:
     # Instead of asking for it.
-    monkeypatch.setenv("MESH_NEW_PASSWORD", "twelve letters")
+    environment["MESH_NEW_PASSWORD"] = "twelve letters"
     program, *arguments = shlex.split(command)
     match program.rpartition("/")[2]:
         case "make":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,9 @@ from mesh.operators.expressions import Environment, Frame, compile_expression, c
 from mesh.plan.bind import bind
 from mesh.plan.bound import BoundFilter, BoundStream
 from tests.support.scripts import ROWS, STREAM, evaluated, events_of
+
+if TYPE_CHECKING:
+    from tests.support.environment import Variables
 
 RECIPROCAL = """
 define function reciprocal[python] return double {
@@ -128,15 +131,13 @@ def test_uuids_are_the_same_however_the_events_are_cut() -> None:
         assert made(0, cut) + made(cut, 100) == whole
 
 
-def test_no_function_runs_in_a_process_that_runs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_function_runs_in_a_process_that_runs_none(environment: Variables) -> None:
     app = bind(parse(f"{STREAM}{RECIPROCAL} from S select reciprocal(d) as r insert into Out;"))
-    for name, value in script_switch.switch(False).items():
-        monkeypatch.setenv(name, value)
+    environment.update(script_switch.switch(False))
     with pytest.raises(MeshError, match="MESH-S131") as error:
         compile_scripts(app.scripts)
     assert error.value.position is not None
-    for name, value in script_switch.switch(True).items():
-        monkeypatch.setenv(name, value)
+    environment.update(script_switch.switch(True))
     assert list(compile_scripts(app.scripts)) == ["reciprocal"]
 
 

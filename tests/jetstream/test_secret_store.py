@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.jetstream.server import NatsServer
+    from tests.support.environment import Variables
+
 
 __all__ = ("key_file",)
 
@@ -69,11 +71,9 @@ def _other(key_file: Path) -> Path:
     return path
 
 
-def test_the_key_may_be_a_credential_of_systemd(
-    key_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_may_be_a_credential_of_systemd(key_file: Path, environment: Variables) -> None:
     key_file.rename(key_file.with_name(secret_store.CREDENTIAL))
-    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(key_file.parent))
+    environment["CREDENTIALS_DIRECTORY"] = str(key_file.parent)
     assert len(secret_store.read_key("")) == 32
 
 

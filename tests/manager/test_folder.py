@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from mesh.control.journal import JournalEntry
     from mesh.jetstream.server import NatsServer
     from mesh.manager.manager import Manager
+    from tests.support.environment import Variables
+
 
 OURS = "folder of m1"
 
@@ -234,10 +236,10 @@ async def test_a_file_that_nobody_foresaw_keeps_no_other_from_being_deployed(
 
 @pytest.mark.parametrize(("variables", "limit"), [("", "1"), ("OTHER, LOWEST", "17")])
 async def test_files_use_only_the_variables_that_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: str, limit: str
+    tmp_path: Path, environment: Variables, variables: str, limit: str
 ) -> None:
-    monkeypatch.setenv("MESH_NATS_PASSWORD", "123")
-    monkeypatch.setenv("LOWEST", "17")
+    environment["MESH_NATS_PASSWORD"] = "123"
+    environment["LOWEST"] = "17"
     (tmp_path / "A.siddhi").write_text(text("A").replace("> 1", "> ${LOWEST:1}"))
     (tmp_path / "B.siddhi").write_text(text("B").replace("> 1", "> ${MESH_NATS_PASSWORD}"))
 

@@ -19,6 +19,8 @@ from mesh.settings import FunctionSettings, Settings
 
 if TYPE_CHECKING:
     from mesh.processes.bounded_process import Process
+    from tests.support.environment import Variables
+
 
 TEXT: Final = """define stream S (a int);
 define function f[python] return int { return 1 };
@@ -45,10 +47,10 @@ def test_a_process_of_a_manager_runs_no_function(at: int) -> None:
         process.stop()
 
 
-def test_the_process_of_a_history_runs_no_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MESH_NATS_PASSWORD", "hunter2")
+def test_the_process_of_a_history_runs_no_function(environment: Variables) -> None:
+    environment["MESH_NATS_PASSWORD"] = "hunter2"
     variables = process_environment()
     assert "hunter2" not in variables.values()
-    monkeypatch.setenv(SWITCH, variables[SWITCH])
+    environment[SWITCH] = variables[SWITCH]
     with pytest.raises(MeshError, match="not run by a manager"):
         compile_scripts(SCRIPTS)

@@ -252,13 +252,9 @@ def test_a_local_cluster_states_that_of_its_own_server(
     assert made.channels.sync_interval_s == told_s
 
 
-def test_guarantees_from_the_command_line(
-    nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    (tmp_path / "a.siddhi").write_text(TEXT)
-    with manager_api(nats_server, tmp_path) as url:
+def test_guarantees_from_the_command_line(nats_server: NatsServer, alone: Path) -> None:
+    (alone / "a.siddhi").write_text(TEXT)
+    with manager_api(nats_server, alone) as url:
         known = {
             "MESH_SERVER": url,
             "MESH_USER": "ada",
@@ -297,5 +293,5 @@ def test_guarantees_from_the_command_line(
             await client.close()
 
         asyncio.run(shorten())
-        (tmp_path / "a.siddhi").write_text(NEXT)
+        (alone / "a.siddhi").write_text(NEXT)
         assert "MESH-C125" in mesh("deploy", "a.siddhi", "--reset", "g", fails=True)

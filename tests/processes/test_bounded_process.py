@@ -15,6 +15,8 @@ from tests.support.planned import TEXT
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tests.support.environment import Variables
+
 
 @pytest.fixture
 def process() -> Iterator[BoundedProcess]:
@@ -48,9 +50,9 @@ def test_a_call_is_computed_by_another_process_that_is_kept(process: BoundedProc
 
 
 def test_the_process_does_not_get_the_settings_of_the_manager(
-    process: BoundedProcess, monkeypatch: pytest.MonkeyPatch
+    process: BoundedProcess, environment: Variables
 ) -> None:
-    monkeypatch.setenv("MESH_NATS_PASSWORD", "secret")
+    environment["MESH_NATS_PASSWORD"] = "secret"
     assert process.call(60.0, os.getenv, "MESH_NATS_PASSWORD") is None
 
 

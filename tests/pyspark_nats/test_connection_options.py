@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark_nats.protocol.connection_options import ConnectionOptions
+    from tests.support.environment import Variables
+
 
 URL = {"servers": "nats://h:4222"}
 
@@ -37,10 +39,10 @@ def refused(**given: Any) -> str:
 
 
 @pytest.fixture
-def contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def contexts(tmp_path: Path, environment: Variables) -> Path:
     """A folder of context files, and a home directory."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    environment["XDG_CONFIG_HOME"] = str(tmp_path / "config")
+    environment["HOME"] = str(tmp_path / "home")
     (tmp_path / "home").mkdir()
     directory = tmp_path / "config/nats/context"
     directory.mkdir(parents=True)
@@ -289,12 +291,12 @@ def test_a_context_gives_what_no_option_says(contexts: Path, tmp_path: Path) -> 
 
 
 def test_a_context_is_found_by_name_by_path_and_in_the_home_directory(
-    contexts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    contexts: Path, tmp_path: Path, environment: Variables
 ) -> None:
     save(contexts, "prod.eu", url="a")
     assert str(read(context="prod.eu").servers[0]) == "nats://a:4222"
     assert str(read(context=str(contexts / "prod.eu.json")).servers[0]) == "nats://a:4222"
-    monkeypatch.delenv("XDG_CONFIG_HOME")
+    del environment["XDG_CONFIG_HOME"]
     in_home = tmp_path / "home/.config/nats/context"
     in_home.mkdir(parents=True)
     save(in_home, "prod.eu", url="b")
@@ -324,14 +326,14 @@ def test_a_token_that_repeats_the_user_is_no_contradiction(contexts: Path) -> No
 
 
 def test_secrets_of_a_context_may_be_references(
-    contexts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    contexts: Path, tmp_path: Path, environment: Variables
 ) -> None:
     user, operator = jwts.key("user"), jwts.Operator()
     jwt = operator.user_jwt(user)
     path = jwts.creds(tmp_path / "ann.creds", jwt, user.seed)
-    monkeypatch.setenv("KEYS", str(tmp_path))
-    monkeypatch.setenv("ANN", path.read_text())
-    monkeypatch.setenv("ANN_TOKEN", "t0ken")
+    environment["KEYS"] = str(tmp_path)
+    environment["ANN"] = path.read_text()
+    environment["ANN_TOKEN"] = "t0ken"
     data = base64.b64encode(path.read_bytes()).decode()
     for creds in (f"file://{path}", "$KEYS/ann.creds", "env://ANN", f"data:;base64,{data}"):
         save(contexts, "ref", url="a", creds=creds)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
 
     Serve = Callable[[str], NatsServer]
+    from tests.support.environment import Variables
 
 
 def test_user_and_password(serve: Serve) -> None:
@@ -94,9 +95,9 @@ def test_an_account_that_expired_is_refused(serve: Serve, tmp_path: Path) -> Non
 
 
 def test_a_context_of_the_command_line(
-    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, tmp_path: Path, environment: Variables
 ) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    environment["XDG_CONFIG_HOME"] = str(tmp_path)
     operator, user = jwts.Operator(), jwts.key("user")
     url = serve(operator.configuration()).url
     creds = jwts.creds(tmp_path / "ann.creds", operator.user_jwt(user), user.seed)

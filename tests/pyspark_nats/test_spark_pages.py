@@ -41,12 +41,9 @@ def printed(text: str) -> list[str]:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_first_page_is_pasted_whole(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_first_page_is_pasted_whole(spark: SparkSession, alone: Path) -> None:
     # The session is that of the other tests.
-    text = program("docs/connector.md", tmp_path).replace("spark.stop()", "")
+    text = program("docs/connector.md", alone).replace("spark.stop()", "")
     assert len(shown(text)) == 4
     assert printed(text) == shown(text)
 
@@ -54,11 +51,8 @@ def test_the_first_page_is_pasted_whole(
 @pytest.mark.thorough
 @pytest.mark.spark
 @pytest.mark.slow
-def test_the_readme_is_pasted_whole(
-    spark: SparkSession, broker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    text = program("connectors/README.md", tmp_path)
+def test_the_readme_is_pasted_whole(spark: SparkSession, broker: Any, alone: Path) -> None:
+    text = program("connectors/README.md", alone)
     text = text.replace("nats://127.0.0.1:4222", broker.url)
     assert len(shown(text)) == 1
     assert printed(text) == shown(text)

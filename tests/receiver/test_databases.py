@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from mesh.jetstream.server import NatsServer
     from tests.support.databases import DatabaseServer, TestDatabase
+    from tests.support.environment import Variables
+
 
 __all__ = ("database",)
 
@@ -48,12 +50,12 @@ async def test_databases_of_the_settings_are_named(
     nats_server: NatsServer,
     database: TestDatabase,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    environment: Variables,
 ) -> None:
     file = tmp_path / "sources.yaml"
     given = {"username": USER, "password": PASSWORD} if database.database.username else {}
     file.write_text(json.dumps({"SHOP": {"url": database.url, **given}}))
-    monkeypatch.setenv(sources.SOURCES_VARIABLE, str(file))
+    environment[sources.SOURCES_VARIABLE] = str(file)
     execute(database, "create table changes (id bigint primary key, k varchar(20))")
     text = app(
         "Named",

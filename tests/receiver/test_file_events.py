@@ -63,24 +63,21 @@ class Listener:
         return [(path.removeprefix(f"{self.directory}/"), status) for path, status in found]
 
 
-def test_a_deep_directory_hides_no_other_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "a").write_text("1")
-    monkeypatch.chdir(tmp_path)
+def test_a_deep_directory_hides_no_other_file(alone: Path) -> None:
+    (alone / "a").write_text("1")
     # Deeper than Python calls functions, and than the system has paths.
     for _ in range(2100):
         os.mkdir("d")
         os.chdir("d")
-    (tmp_path / "z").write_text("1")
-    listener = Listener(tmp_path)
+    (alone / "z").write_text("1")
+    listener = Listener(alone)
     try:
         assert listener.events() == [("a", "created"), ("z", "created")]
         assert "File name too long" in str(listener.problem)
-        (tmp_path / "z").unlink()
+        (alone / "z").unlink()
         assert listener.events() == [("z", "removed")]
     finally:
-        subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
+        subprocess.run(["rm", "-rf", str(alone / "d")], check=True)
 
 
 def test_names_count_as_the_position_has_them(tmp_path: Path) -> None:

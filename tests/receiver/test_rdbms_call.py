@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
     from mesh.testing.connectors import Stage
     from tests.support.databases import TestDatabase
+    from tests.support.environment import Variables
+
 
 pytestmark = pytest.mark.nats
 
@@ -63,7 +65,7 @@ CHANGING = NodeAccess(changes_databases=True)
     ]
 )
 def database(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, tmp_path: Path, environment: Variables
 ) -> TestDatabase:
     """A database with cards, which the settings name."""
     servers = {Backend.POSTGRESQL: "postgresql", Backend.MYSQL: "mariadb"}
@@ -73,7 +75,7 @@ def database(
     file = tmp_path / "sources.yaml"
     login = {"username": USER, "password": PASSWORD} if found.database.username else {}
     file.write_text(yaml.safe_dump({"CARDS": {"url": found.url, **login}}))
-    monkeypatch.setenv(sources.SOURCES_VARIABLE, str(file))
+    environment[sources.SOURCES_VARIABLE] = str(file)
     with engine_of(found.database).begin() as connection:
         for statement in _CARDS:
             connection.execute(sa.text(statement))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.support.agents import Cluster
     from tests.support.databases import DatabaseServer, TestDatabase
+    from tests.support.environment import Variables
+
 
 APP = """@App:name('Stored')
 {store} @PrimaryKey('k') define table T (k string, v {type});
@@ -111,8 +113,8 @@ async def test_a_deploy_is_refused_by_what_a_worker_finds(
         assert not eye.view.snapshot().apps
 
 
-def test_a_data_source_that_no_settings_name_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SOURCES_VARIABLE, raising=False)
+def test_a_data_source_that_no_settings_name_is_a_problem(environment: Variables) -> None:
+    environment.pop(SOURCES_VARIABLE, None)
     text = APP.format(store="@store(type='rdbms', datasource='SHOP')", type="int", query=READ)
     found = store_problem(text)
     assert found is not None
@@ -120,11 +122,11 @@ def test_a_data_source_that_no_settings_name_is_a_problem(monkeypatch: pytest.Mo
     assert "stores.sources_file" in (found.hint or "")
 
 
-def test_each_store_has_a_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_each_store_has_a_result(environment: Variables, tmp_path: Path) -> None:
     file = tmp_path / "sources.yaml"
     file.write_text(f"SHOP: {{url: 'jdbc:sqlite:{tmp_path}/shop.db'}}\n")
-    monkeypatch.setenv(SOURCES_VARIABLE, str(file))
-    monkeypatch.delenv(ACCESS_VARIABLE, raising=False)
+    environment[SOURCES_VARIABLE] = str(file)
+    environment.pop(ACCESS_VARIABLE, None)
     text = """@App:name('Stored')
         define stream S (k string, v int);
         @store(type='rdbms', datasource='SHOP') @PrimaryKey('k') define table T (k string, v int);

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
     from mesh.testing.connectors import Stage
     from tests.support.collector import Collector
+    from tests.support.environment import Variables
     from tests.support.kafka import Kafka
+
 
 pytestmark = pytest.mark.nats
 
@@ -48,11 +50,10 @@ from S select n insert into T;
 
 
 @contextlib.contextmanager
-def sending_to_a_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+def sending_to_a_collector(environment: Variables) -> Iterator[Collector]:
     """A collector for the spans of this process."""
     with collecting() as collector:
-        for name, value in traces.variables(TraceSettings(collector.endpoint), "w1").items():
-            monkeypatch.setenv(name, value)
+        environment.update(traces.variables(TraceSettings(collector.endpoint), "w1"))
         try:
             yield collector
         finally:
@@ -60,7 +61,7 @@ def sending_to_a_collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collecto
 
 
 async def test_a_trace_goes_from_the_request_of_a_source_to_the_request_of_a_sink(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, environment: Variables
 ) -> None:
     async def scene(end: Endpoint) -> None:
         async with staged(nats_server, APP.format(end.url)) as stage, httpx.AsyncClient() as client:
@@ -82,7 +83,7 @@ async def test_a_trace_goes_from_the_request_of_a_source_to_the_request_of_a_sin
             told.append(end.heads[0]["traceparent"])
 
     told: list[str] = []
-    with sending_to_a_collector(monkeypatch) as collector:
+    with sending_to_a_collector(environment) as collector:
         end = Endpoint()
         await end.open()
         try:
@@ -138,7 +139,7 @@ def are_of_writes(told: list[str], collector: Collector) -> bool:
 
 
 def test_requests_of_calls_have_the_trace_of_the_write_or_their_own(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, environment: Variables
 ) -> None:
     async def scene(name: str, more: str) -> list[str]:
         end = Endpoint()
@@ -150,7 +151,7 @@ def test_requests_of_calls_have_the_trace_of_the_write_or_their_own(
             await end.close()
         return [head["traceparent"] for head in end.heads]
 
-    with sending_to_a_collector(monkeypatch) as collector:
+    with sending_to_a_collector(environment) as collector:
         assert are_of_writes(asyncio.run(scene("Calls", "")), collector)
         # A header of the app is the app's decision.
         mine = f"""headers="'Traceparent:{OTHER}'\""""
@@ -158,7 +159,7 @@ def test_requests_of_calls_have_the_trace_of_the_write_or_their_own(
 
 
 def test_calls_of_grpc_have_the_trace_of_the_write(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, environment: Variables
 ) -> None:
     async def scene() -> list[str]:
         async with grpc_end() as end:
@@ -166,12 +167,12 @@ def test_calls_of_grpc_have_the_trace_of_the_write(
             await sent(nats_server, "Rpc", sink, lambda _: len(end.calls) == 2)
             return [one.metadata["traceparent"] for one in end.calls]
 
-    with sending_to_a_collector(monkeypatch) as collector:
+    with sending_to_a_collector(environment) as collector:
         assert are_of_writes(asyncio.run(scene()), collector)
 
 
 def test_messages_to_other_servers_have_the_trace_of_the_write(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, environment: Variables
 ) -> None:
     async def stored(stage: Stage) -> list[str] | None:
         info = await stage.js.stream_info("traced-out")
@@ -189,12 +190,12 @@ def test_messages_to_other_servers_have_the_trace_of_the_write(
         sink = f"type='nats', server.urls='{nats_server.url}', destination='traced.out'"
         return await sent(nats_server, "Out", sink, stored)
 
-    with sending_to_a_collector(monkeypatch) as collector:
+    with sending_to_a_collector(environment) as collector:
         assert are_of_writes(asyncio.run(scene()), collector)
 
 
 def test_records_of_a_topic_have_the_trace_of_the_write(
-    nats_server: NatsServer, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, kafka: Kafka, environment: Variables
 ) -> None:
     async def written(_: Stage) -> list[Any] | None:
         found = await asyncio.to_thread(kafka.messages, "traced")
@@ -202,7 +203,7 @@ def test_records_of_a_topic_have_the_trace_of_the_write(
 
     kafka.create("traced")
     sink = f"type='kafka', bootstrap.servers='{kafka.servers}', topic='traced'"
-    with sending_to_a_collector(monkeypatch) as collector:
+    with sending_to_a_collector(environment) as collector:
         heads = asyncio.run(sent(nats_server, "Topic", sink, written))
         assert are_of_writes([head["traceparent"].decode() for head in heads], collector)
 
@@ -232,7 +233,7 @@ async def traces_of(server: NatsServer, name: str, source: str, count: int) -> l
 
 
 def test_events_of_a_topic_have_the_trace_of_its_first_record_with_one(
-    nats_server: NatsServer, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, kafka: Kafka, environment: Variables
 ) -> None:
     kafka.create("led", "plain")
     kafka.send("led", b'{"n":0}')
@@ -244,7 +245,7 @@ def test_events_of_a_topic_have_the_trace_of_its_first_record_with_one(
     source += ", threading.option='single.thread'"
     # Without a collector nothing is looked at.
     assert set(asyncio.run(traces_of(nats_server, "Off", source.format("led"), 5))) == {None}
-    with sending_to_a_collector(monkeypatch):
+    with sending_to_a_collector(environment):
         told = asyncio.run(traces_of(nats_server, "Led", source.format("led"), 5))
         # However many batches there were, a message of other events is of no trace.
         assert next(one for one in told if one is not None) == PARENT
@@ -254,9 +255,9 @@ def test_events_of_a_topic_have_the_trace_of_its_first_record_with_one(
 
 
 async def test_events_of_another_stream_have_the_trace_of_their_message(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, environment: Variables
 ) -> None:
-    with sending_to_a_collector(monkeypatch):
+    with sending_to_a_collector(environment):
         client = await nats.connect(nats_server.url)
         try:
             js = client.jetstream()
@@ -268,9 +269,7 @@ async def test_events_of_another_stream_have_the_trace_of_their_message(
         assert (await traces_of(nats_server, "In", source, 1)) == [PARENT]
 
 
-def test_each_message_has_the_first_trace_of_its_own_events(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_message_has_the_first_trace_of_its_own_events(environment: Variables) -> None:
     rows = pa.record_batch({"n": pa.array(range(6), pa.int32())})
     # A payload of two events, one of none, and payloads of one each.
     message = np.array([0, 0, 2, 3, 4, 5])
@@ -281,7 +280,7 @@ def test_each_message_has_the_first_trace_of_its_own_events(
     ]  # fmt: skip
     batch = Batch([b""] * 6, {}, properties)
     payloads = [b"0\n1\n2", b"3\n4", b"5"]
-    monkeypatch.setenv(traces.ENDPOINT_VARIABLE, "http://127.0.0.1:1")
+    environment[traces.ENDPOINT_VARIABLE] = "http://127.0.0.1:1"
     assert [one.parent for one in messages_with_traces(found, payloads, batch)] == [
         PARENT,
         "",
@@ -292,8 +291,8 @@ def test_each_message_has_the_first_trace_of_its_own_events(
     ]
 
 
-def test_messages_to_rabbitmq_have_the_trace_of_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    with sending_to_a_collector(monkeypatch):
+def test_messages_to_rabbitmq_have_the_trace_of_the_write(environment: Variables) -> None:
+    with sending_to_a_collector(environment):
         sink, trace = RabbitSink(), traces.begin("send sink rabbitmq")
         assert trace is not None
         sink._options, sink._type = {"headers": [("a", "b")]}, "text/plain"

@@ -13,12 +13,13 @@ from tests.support.collector import Collector, collecting
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.support.environment import Variables
+
 
 @pytest.fixture
-def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+def collector(environment: Variables) -> Iterator[Collector]:
     """A collector for the spans of this process and its children."""
     with collecting() as server:
-        for name, value in traces.variables(TraceSettings(server.endpoint), "w1").items():
-            monkeypatch.setenv(name, value)
+        environment.update(traces.variables(TraceSettings(server.endpoint), "w1"))
         yield server
         traces.close()

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from mesh.jetstream.server import NatsServer
     from mesh.model.app import AppSpec
+    from tests.support.environment import Variables
+
 
 #: Three groups: to a client's channel, to an internal channel, and by key.
 APP: Final = """@App:name('Modes')
@@ -292,7 +294,7 @@ def each_event_counts_once(sampled: list[Any], began_ms: int) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_dedicated_query_publishes_what_the_shared_one_does(
-    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, tmp_path: Path, environment: Variables
 ) -> None:
     spec = plan(APP).spec
     of_group = wirings(spec)
@@ -317,10 +319,10 @@ def test_a_dedicated_query_publishes_what_the_shared_one_does(
     for stream in outputs:
         broker.ask(f"STREAM.PURGE.{stream}")
 
-    monkeypatch.setenv("JAVA_HOME", str(java.java_home()))
+    environment["JAVA_HOME"] = str(java.java_home())
     # What ``start`` sets is restored with these.
     for name in ("SPARK_HOME", "TMPDIR", "SPARK_LAUNCHER_OPTS", "PYSPARK_PYTHON"):
-        monkeypatch.setenv(name, "")
+        environment[name] = ""
     session = spark_session.start(SparkSettings(master="local[1]"), "modes", tmp_path / "spark")
     try:
         running = []

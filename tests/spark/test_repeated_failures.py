@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.spark.shared_query.members import Offsets
+    from tests.support.environment import Variables
     from tests.support.shared_query import Hand
 
 
@@ -187,9 +188,9 @@ define stream Numbers (n int);
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("window", ["", "#window.length(2)"])
 def test_a_message_that_kills_the_process_is_found(
-    hand: Hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: str
+    hand: Hand, tmp_path: Path, environment: Variables, window: str
 ) -> None:
-    monkeypatch.setenv(SWITCH, "true")
+    environment[SWITCH] = "true"
     spec = plan(DEADLY.format(window=window)).spec
     hand.make(spec)
     hand.publish("A", *range(1, 31))

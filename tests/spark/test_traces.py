@@ -15,7 +15,9 @@ from tests.support.slots import mesh, shared
 
 if TYPE_CHECKING:
     from tests.support.collector import Collector
+    from tests.support.environment import Variables
     from tests.support.own_slots import Mesh, QueryWithoutSpark
+
 
 __all__ = ("mesh", "shared")
 
@@ -60,7 +62,7 @@ def test_a_trace_continues_through_channels_with_links_to_its_messages(
 
 
 def test_links_are_bounded_and_what_is_not_sampled_is_not_sent(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
+    collector: Collector, environment: Variables
 ) -> None:
     many = traces.begin("process many")
     assert many is not None
@@ -73,7 +75,7 @@ def test_links_are_bounded_and_what_is_not_sampled_is_not_sent(
     assert len(run.links) == traces.LINKS_MAX
     assert run.status.code == 2
     traces.close()
-    monkeypatch.setenv(traces.RATIO_VARIABLE, "0.0")
+    environment[traces.RATIO_VARIABLE] = "0.0"
     quiet = traces.begin("process quiet")
     assert quiet is not None
     assert quiet.header_line() == b""
@@ -86,5 +88,5 @@ def test_links_are_bounded_and_what_is_not_sampled_is_not_sent(
     unsampled.end()
     traces.flush()
     assert len(collector.spans) == 2
-    monkeypatch.delenv(traces.ENDPOINT_VARIABLE)
+    del environment[traces.ENDPOINT_VARIABLE]
     assert traces.begin("process none") is None

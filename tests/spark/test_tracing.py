@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from mesh.jetstream.server import NatsServer
     from tests.support.collector import Collector
+    from tests.support.environment import Variables
+
 
 #: A group without state, and one with.
 APP: Final = """@App:name('Modes')
@@ -130,8 +132,8 @@ def test_a_task_that_fails_is_a_failed_span(collector: Collector) -> None:
     assert [s.status.code for s in runs if s.name == "process sums"] == [2]
 
 
-def test_without_traces_the_query_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(traces.ENDPOINT_VARIABLE, raising=False)
+def test_without_traces_the_query_is_as_it_was(environment: Variables) -> None:
+    environment.pop(traces.ENDPOINT_VARIABLE, None)
     echo = Echo()
     assert query.traced(_ios()["plain"], echo, query.TYPED_COLUMN) == (echo, SINK_SCHEMA)
     assert {**query.marked_options(), **query.typed_options()} == {}
@@ -158,12 +160,12 @@ def span_of(collector: Collector, group: str) -> list[Any]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_trace_goes_through_queries_of_spark(
-    nats_server: NatsServer, tmp_path: Path, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    nats_server: NatsServer, tmp_path: Path, collector: Collector, environment: Variables
 ) -> None:
     broker = Broker(nats_server, plan(APP).spec)
-    monkeypatch.setenv("JAVA_HOME", str(java.java_home()))
+    environment["JAVA_HOME"] = str(java.java_home())
     for name in ("SPARK_HOME", "TMPDIR", "SPARK_LAUNCHER_OPTS", "PYSPARK_PYTHON"):
-        monkeypatch.setenv(name, "")
+        environment[name] = ""
     outputs = {"plain": "mesh-Modes-Each", "sums": "mesh-Modes-Sums"}
     assert set(outputs.values()) <= {name for name, _ in js_streams(plan(APP).spec)}
     header = frames.header_block({"traceparent": PARENT})

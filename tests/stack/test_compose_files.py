@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from nats.aio.client import Client
 
+    from tests.support.environment import Variables
+
+
 COMPOSE = ROOT / "compose"
 FILE = COMPOSE / "dev.yaml"
 PROFILES = [part for name in ("store", "metrics", "spark", "idp") for part in ("--profile", name)]
@@ -217,7 +220,7 @@ def test_images_have_labels() -> None:
 
 
 def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, environment: Variables
 ) -> None:
     if os.getuid():
         pytest.skip("it gives files to other users: needs root")
@@ -229,11 +232,11 @@ def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
     ports = server.free_ports(6)
     ports, others = ports[:3], ports[3:]
     routes = dict(zip(("n1", "n2", "n3"), others, strict=True))
-    monkeypatch.setenv("MESH_STACK_FOLDER", str(host))
-    monkeypatch.setenv("MESH_NATS_PORTS", ",".join(map(str, ports)))
-    monkeypatch.setenv("MESH_API_PORT", "1")
-    monkeypatch.setenv("MESH_HOST_UID", "0")
-    monkeypatch.setenv("MESH_HOST_GID", "0")
+    environment["MESH_STACK_FOLDER"] = str(host)
+    environment["MESH_NATS_PORTS"] = ",".join(map(str, ports))
+    environment["MESH_API_PORT"] = "1"
+    environment["MESH_HOST_UID"] = "0"
+    environment["MESH_HOST_GID"] = "0"
     stack_init.main(volume, host)
     made = _files(volume)
     stack_init.main(volume, host)

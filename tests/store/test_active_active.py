@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.databases import TestDatabase
+    from tests.support.environment import Variables
 
 pytestmark = pytest.mark.usefixtures("ended_partitions")
 
@@ -23,20 +24,20 @@ DURATIONS = ("sec", "min", "hours", "days", "months", "years")
 class Meshes:
     """Two nodes with names of their own."""
 
-    def __init__(self, directory: Path, store: TestDatabase, patch: pytest.MonkeyPatch) -> None:
+    def __init__(self, directory: Path, store: TestDatabase, environment: Variables) -> None:
         text = APP.format(store=as_the_seed_has_it(store) + " @PartitionById")
         self.nodes = [Node(directory / name, text, name) for name in ("n1", "n2")]
-        self._patch = patch
+        self._environment = environment
 
     def __getitem__(self, number: int) -> Node:
-        self._patch.setenv(SHARD_VARIABLE, self.nodes[number].name)
+        self._environment[SHARD_VARIABLE] = self.nodes[number].name
         return self.nodes[number]
 
 
 def test_thirty_and_forty_are_seventy(
-    store: TestDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: TestDatabase, tmp_path: Path, environment: Variables
 ) -> None:
-    meshes = Meshes(tmp_path, store, monkeypatch)
+    meshes = Meshes(tmp_path, store, environment)
     at = TEN_MS + 60_000
     meshes[0].run(at, ("IBM", 100.0, 10, at), ("IBM", 200.0, 20, at + 1_800_000))
     assert meshes[0].total() == [["IBM", 30]]
@@ -69,9 +70,9 @@ def test_thirty_and_forty_are_seventy(
 
 
 def test_a_node_that_ends_in_the_middle_of_a_minute_is_never_missing(
-    store: TestDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: TestDatabase, tmp_path: Path, environment: Variables
 ) -> None:
-    meshes = Meshes(tmp_path, store, monkeypatch)
+    meshes = Meshes(tmp_path, store, environment)
     at = TEN_MS + 60_000
     meshes[0].run(at, ("IBM", 100.0, 10, at), ("IBM", 200.0, 20, at))
     meshes[1].run(at, ("IBM", 300.0, 10, at), ("IBM", 400.0, 30, at))

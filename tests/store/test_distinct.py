@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.databases import TestDatabase
+    from tests.support.environment import Variables
+
 
 STREAM = """@App:name('TradeApp')
 define stream TradeStream (symbol string, price double, quantity long, timestamp long);
@@ -170,13 +172,13 @@ def test_values_are_purged_with_their_buckets(store: TestDatabase, tmp_path: Pat
 
 
 def test_values_of_two_meshes_count_once(
-    store: TestDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: TestDatabase, tmp_path: Path, environment: Variables
 ) -> None:
     text = SEEN.replace("{store}", "{store} @PartitionById")
     nodes = [node_of(tmp_path / name, store, text, name) for name in ("n1", "n2")]
 
     def run(number: int, now_ms: int, *trades: Any) -> None:
-        monkeypatch.setenv(SHARD_VARIABLE, nodes[number].name)
+        environment[SHARD_VARIABLE] = nodes[number].name
         nodes[number].run(now_ms, *trades)
 
     at = TEN_MS + 60_000
@@ -187,7 +189,7 @@ def test_values_of_two_meshes_count_once(
     for number in (0, 1):
         run(number, at + 20_000)
     for number in (0, 1):
-        monkeypatch.setenv(SHARD_VARIABLE, nodes[number].name)
+        environment[SHARD_VARIABLE] = nodes[number].name
         for per in PERS:
             assert counts(nodes[number], per) == {"IBM": (3, 2), "WSO2": (1, 1)}, per
     # Running values of this mesh are merged with written ones of the other.

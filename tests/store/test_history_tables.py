@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from mesh.model.stored import Database
     from tests.support.databases import TestDatabase
+    from tests.support.environment import Variables
+
 
 KINDS: dict[str, Any] = {"item": pa.string(), "price": pa.float64(), "sold": pa.bool_()}
 SCHEMA = pa.schema(KINDS)
@@ -87,13 +89,10 @@ def test_a_table_without_events_is_refused(
     assert database.password not in str(refused.value) or not database.password
 
 
-def test_a_database_may_have_a_name_of_the_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_may_have_a_name_of_the_settings(tmp_path: Path, environment: Variables) -> None:
     (tmp_path / "sources.yaml").write_text(f"shop: {{url: 'jdbc:sqlite:{tmp_path}/shop.db'}}\n")
     settings = Settings(stores=StoreSettings(sources_file=str(tmp_path / "sources.yaml")))
-    for name, value in sources.variables(settings).items():
-        monkeypatch.setenv(name, value)
+    environment.update(sources.variables(settings))
     with sa.create_engine(f"sqlite:///{tmp_path}/shop.db").begin() as connection:
         connection.execute(sa.text("create table orders (item text, price real, sold int, at int)"))
         connection.execute(sa.text("insert into orders values ('a', 1, 1, 5)"))

@@ -20,13 +20,14 @@ from tests.support.store_options import database, redis
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.environment import Variables
+
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path: Path, environment: Variables) -> Path:
     path = tmp_path / "sources.yaml"
     given = sources.variables(Settings(stores=StoreSettings(sources_file=str(path))))
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
+    environment.update(given)
     return path
 
 
@@ -57,15 +58,15 @@ def test_a_file_that_can_not_be_read_shows_none_of_its_lines(file: Path) -> None
     assert "deep-secret" not in str(error.value.to_dict())
 
 
-def test_without_a_file_no_name_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(sources.SOURCES_VARIABLE, raising=False)
+def test_without_a_file_no_name_is_known(environment: Variables) -> None:
+    environment.pop(sources.SOURCES_VARIABLE, None)
     with pytest.raises(MeshError, match="S145") as error:
         database("datasource='a'")
     assert error.value.detail == "Known here: none."
 
 
 @pytest.fixture
-def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def roots(tmp_path: Path, environment: Variables) -> Path:
     """A node's directory that is open to apps; its keys are in it."""
     (tmp_path / "open").mkdir()
     settings = Settings(
@@ -74,8 +75,7 @@ def roots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         secrets=SecretSettings(key_file=str(tmp_path / "open" / "key")),
     )
-    for name, value in sources.variables(settings).items():
-        monkeypatch.setenv(name, value)
+    environment.update(sources.variables(settings))
     return tmp_path
 
 

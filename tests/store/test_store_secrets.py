@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from mesh.jetstream.server import NatsServer
     from tests.support.databases import DatabaseServer
+    from tests.support.environment import Variables
 
 
 @pytest.mark.nats
@@ -70,10 +71,9 @@ async def test_secrets_are_read_where_the_instance_runs(
 
 
 def test_a_node_without_settings_opens_no_file_and_nothing_of_its_own(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    environment: Variables, tmp_path: Path
 ) -> None:
-    for name, value in store_secrets.variables(Settings()).items():
-        monkeypatch.setenv(name, value)
+    environment.update(store_secrets.variables(Settings()))
     for url in (f"jdbc:sqlite:{tmp_path}/a.db", "jdbc:mysql://127.0.0.1/d"):
         with pytest.raises(MeshError, match="MESH-C132"):
             database(f"jdbc.url='{url}'")

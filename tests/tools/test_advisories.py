@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.environment import Variables
+
 WEAK = {
     "id": "PYSEC-0000-1", "aliases": ["CVE-0000-1"], "fixed_in": ["1.1", "2.0"], "withdrawn": None,
 }  # fmt: skip
@@ -86,12 +88,11 @@ def test_without_an_index_nothing_is_known() -> None:
 )
 def test_a_package_that_is_not_checked_is_no_pass(
     index: str, names: list[str], unchecked: str, status: int, said: str,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    alone: Path, environment: Variables, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    (tmp_path / "requirements.lock").write_text("".join(f"{name}==1.0\n" for name in names))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MESH_ADVISORIES_URL", index)
-    monkeypatch.setenv("MESH_ADVISORIES_UNCHECKED", unchecked)
+    (alone / "requirements.lock").write_text("".join(f"{name}==1.0\n" for name in names))
+    environment["MESH_ADVISORIES_URL"] = index
+    environment["MESH_ADVISORIES_UNCHECKED"] = unchecked
     assert main() == status
     out, err = capsys.readouterr()
     assert (said in err) if said else not err

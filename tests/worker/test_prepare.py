@@ -14,6 +14,9 @@ from mesh.worker import prepare
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.support.environment import Variables
+
+
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(60)]
 
 
@@ -30,10 +33,10 @@ def test_a_session_that_takes_too_long_is_not_blamed_on_java(
     assert prepare.make() == "a session was not ready after 0.01 s; is the machine busy?"
 
 
-def test_a_session_that_fails_is_named_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", "/nowhere")
-    monkeypatch.setenv("PYTHONSAFEPATH", "1")
-    monkeypatch.setenv("PYTHONHOME", "/nowhere")
+def test_a_session_that_fails_is_named_with_its_reason(environment: Variables) -> None:
+    environment["PYTHONPATH"] = "/nowhere"
+    environment["PYTHONSAFEPATH"] = "1"
+    environment["PYTHONHOME"] = "/nowhere"
     found = prepare.make()
     assert isinstance(found, str)
     assert found.startswith("a session ended with 1: ")
@@ -56,12 +59,12 @@ def test_java_that_has_not_finished_is_named(
 
 
 def test_the_archive_of_an_installation_in_a_path_with_a_blank_is_one_option(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    environment: Variables, tmp_path: Path
 ) -> None:
     path = tmp_path / "a path" / "spark.jsa"
     path.parent.mkdir()
     path.touch()
     assert f"-XX:SharedArchiveFile={path}" in shlex.split(class_archive.java_option(path))
-    monkeypatch.setenv(class_archive.WRITE_VARIABLE, "1")
+    environment[class_archive.WRITE_VARIABLE] = "1"
     new = class_archive.unfinished(path)
     assert f"-XX:ArchiveClassesAtExit={new}" in shlex.split(class_archive.java_option(path))

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -133,15 +134,16 @@ sys.stdout.flush()
 sys.stdin.read()
 """
 
+if TYPE_CHECKING:
+    from tests.support.environment import Variables
 
-async def test_a_session_does_not_inherit_logins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+async def test_a_session_does_not_inherit_logins(tmp_path: Path, environment: Variables) -> None:
     for name in [name for name in os.environ if name.startswith("MESH_")]:
-        monkeypatch.delenv(name)
+        del environment[name]
     for name in ("MESH_NATS_PASSWORD", "MESH_TOKEN", "MESH_PASSWORD", "MESH_NEW_PASSWORD"):
-        monkeypatch.setenv(name, "secret")
-    monkeypatch.setenv("MESH_LOG_LEVEL", "INFO")
+        environment[name] = "secret"
+    environment["MESH_LOG_LEVEL"] = "INFO"
     config = SessionConfig("w", str(tmp_path), Settings())
 
     session = SessionProcess(config, (sys.executable, "-c", ENVIRONMENT))
