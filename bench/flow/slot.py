@@ -66,7 +66,7 @@ def measure(
         try:
             for name in names:
                 admitted(hand, Instances(hand, name, app=HEAD + APPS[app]))
-            hand.serving._report_s = 1.0
+            hand.serving.report_s = 1.0
             _serve(hand, nats.port, names, _RATE, max(_WARM_UP, count))
             with profile or contextlib.nullcontext():
                 busy_s, runs, found = _serve(hand, nats.port, names, rate, events)
@@ -88,7 +88,7 @@ def measure_alone(app: str, events: int) -> list[float]:
         hand = Hand(Path(directory), nats)
         try:
             admitted(hand, Instances(hand, app, app=HEAD + APPS[app]))
-            hand.serving._report_s = 1.0
+            hand.serving.report_s = 1.0
             with Wire(nats.port) as wire:
                 wire.send(f"SUB mesh.{app}.Output 2\r\n".encode())
                 wire.flush()
@@ -140,7 +140,7 @@ def _serve(
         found = Measured(**json.loads(meter.stdout.read()))
     os.close(never)
     os.close(held)
-    for parts in hand.serving._served.values():
+    for parts in hand.serving.served.values():
         hand.told += [one.report() for one in parts.values() if one.ends is not None]
     return busy_s, sum(outcome.runs for outcome in hand.told), found
 

@@ -203,7 +203,7 @@ class PartitionRun:
         self._number = self._of_starts() if self._preset_number is None else self._preset_number
         self._inputs = self._io.input_streams(self._number)
         position = InputPosition.of(self.starts, self.starts)
-        live = _LIVE.pop(self._key, None)
+        live = LIVE_STATES.pop(self._key, None)
         if live is not None and live[0] == position and self.task.is_live(self._number, position):
             self._partition = live[1]
             return live[1]
@@ -445,7 +445,7 @@ class PartitionRun:
             if sequence > self.ends[stream]["sequence"]
         }
         self.task.end_batch(self._number, position, partition)
-        _LIVE[self._key] = (position, partition)
+        LIVE_STATES[self._key] = (position, partition)
 
     @property
     def _key(self) -> tuple[str, str, int]:
@@ -492,20 +492,20 @@ def _subject_pattern(subject: str) -> str:
 
 
 #: States after the last batches in this process, so that the next batch need not load them.
-_LIVE: dict[tuple[str, str, int], tuple[InputPosition, LivePartition]] = {}
+LIVE_STATES: dict[tuple[str, str, int], tuple[InputPosition, LivePartition]] = {}
 
 
 def drop_ended_states() -> None:
     """Drop the states of ended instances, whose directories are gone; they may be large."""
-    directories = {key[0] for key in _LIVE}
+    directories = {key[0] for key in LIVE_STATES}
     ended = {directory for directory in directories if not Path(directory).exists()}
-    for key in [key for key in _LIVE if key[0] in ended]:
-        _LIVE.pop(key)[1].close()
+    for key in [key for key in LIVE_STATES if key[0] in ended]:
+        LIVE_STATES.pop(key)[1].close()
 
 
 def drop_state(directory: str, instance: str, number: int) -> None:
     """Drop a state that this process does not need any more."""
-    live = _LIVE.pop((directory, instance, number), None)
+    live = LIVE_STATES.pop((directory, instance, number), None)
     if live is not None:
         live[1].close()
 

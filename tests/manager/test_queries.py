@@ -89,7 +89,7 @@ class Worker:
 @asynccontextmanager
 async def _working(*given: Any, **more: Any) -> AsyncIterator[tuple[Scene, Worker]]:
     async with asking(*given, **more) as at:
-        partition_task._LIVE.clear()
+        partition_task.LIVE_STATES.clear()
         await ensure_channels(at.client, at.shop.spec, ChannelSettings())
         worker = Worker(at)
         await worker.work()
@@ -256,7 +256,7 @@ async def test_a_task_that_runs_again_makes_a_change_once(
         await worker.work()
         first = await at.rows("from Prices")
         worker._done, worker._time_ms = 0, 1
-        partition_task._LIVE.clear()
+        partition_task.LIVE_STATES.clear()
         await worker.work()
         assert await at.rows("from Prices") == first == [["pen", 1.5, 3]]
 

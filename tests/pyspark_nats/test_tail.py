@@ -13,8 +13,7 @@ from pyspark_nats.errors import RefusedError
 from pyspark_nats.protocol import connection_options
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.protocol.subscriptions import wait_any
-from pyspark_nats.source import tail
-from pyspark_nats.source.tail import Tails
+from pyspark_nats.source.tail import TailOptions, Tails
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +29,7 @@ def tails(broker: Any) -> Iterator[Tails[str]]:
     made: Tails[str] = Tails(Connection(known), Connection(known))
     yield made
     made.connection.close()
-    made._asks.close()
+    made.asks.close()
 
 
 def come(
@@ -55,7 +54,7 @@ def arrive(tails: Tails[str], key: str, last: int) -> None:
 
     The server may write each of them on its own, so the first says nothing about the others.
     """
-    while not (waiting := tails._by_key[key].waiting) or waiting[-1].sequence[-1] < last:
+    while not (waiting := tails.by_key[key].waiting) or waiting[-1].sequence[-1] < last:
         assert tails.receive() == set()
         wait_any([tails.connection], (), 1.0)
 
@@ -85,11 +84,8 @@ def test_messages_come_as_they_are_stored(broker: Any, tails: Tails[str]) -> Non
     assert list(tails.ready()) == []
 
 
-def test_much_comes_in_order_and_whole(
-    broker: Any, tails: Tails[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tail, "_MESSAGES_FIRST", 100)
-    monkeypatch.setattr(tail, "_BYTES_FIRST", 2000)
+def test_much_comes_in_order_and_whole(broker: Any, tails: Tails[str]) -> None:
+    tails.options = TailOptions(messages_first=100, bytes_first=2000)
     broker.create("A")
     payloads = [b"%d" % n * (1 + n % 50) for n in range(5000)]
     # Larger than the first request may bring.
@@ -102,15 +98,12 @@ def test_much_comes_in_order_and_whole(
     assert left == 0
 
 
-def test_a_consumer_has_another_request_before_one_ends(
-    broker: Any, tails: Tails[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_consumer_has_another_request_before_one_ends(broker: Any, tails: Tails[str]) -> None:
     """The server deletes a consumer without one, and a reader may be busy when it ends."""
-    monkeypatch.setattr(tail, "_EXPIRES_S", 4.0)
-    monkeypatch.setattr(tail, "_BEAT_S", {True: 1.0, False: 1.0})
+    tails.options = TailOptions(expires_s=4.0, beat_s=1.0)
     broker.create("A")
     tails.follow("a", "A", 0)
-    reader = tails._by_key["a"]
+    reader = tails.by_key["a"]
     while reader.requests < 2:
         assert tails.receive() == set()
         wait_any([tails.connection], (), 0.1)
@@ -125,10 +118,10 @@ def test_what_waits_is_bounded(broker: Any, tails: Tails[str]) -> None:
     broker.create("A")
     broker.publish("ev.A", *[b"%d" % n for n in range(5000)])
     tails.follow("a", "A", 0)
-    while tails._by_key["a"].expected > 0:
+    while tails.by_key["a"].expected > 0:
         wait_any([tails.connection], (), 1.0)
         tails.receive()
-    waiting = sum(len(part) for part in tails._by_key["a"].waiting)
+    waiting = sum(len(part) for part in tails.by_key["a"].waiting)
     assert waiting <= 1000
 
 
@@ -179,10 +172,9 @@ def test_a_lost_connection_breaks_all_and_they_can_be_followed_again(
 
 
 def test_a_server_that_stands_still_is_noticed(
-    broker: Any, tails: Tails[str], nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+    broker: Any, tails: Tails[str], nats_server: NatsServer
 ) -> None:
-    monkeypatch.setattr(tail, "_QUIET_S", 0.1)
-    monkeypatch.setattr(tail, "_ANSWERS_S", 0.1)
+    tails.options = TailOptions(quiet_s=0.1, answers_s=0.1)
     broker.create("A")
     tails.follow("a", "A", 0)
     tails.receive()
@@ -193,19 +185,16 @@ def test_a_server_that_stands_still_is_noticed(
         os.kill(nats_server.process.pid, signal.SIGCONT)
 
 
-def test_signs_of_life_of_an_idle_reader_are_recorded(
-    broker: Any, tails: Tails[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tail, "_BEAT_S", dict.fromkeys((True, False), 0.1))
-    monkeypatch.setattr(tail, "_SILENT_BEATS", 300)
+def test_signs_of_life_of_an_idle_reader_are_recorded(broker: Any, tails: Tails[str]) -> None:
+    tails.options = TailOptions(beat_s=0.1, silent_beats=300)
     broker.create("A")
     tails.follow("a", "A", 0)
-    last_activity_s = {tails._by_key["a"].last_activity_s}
+    last_activity_s = {tails.by_key["a"].last_activity_s}
     while len(last_activity_s) < 4:
         wait_any([tails.connection], (), 1.0)
         assert tails.receive() == set()
         assert tails.ready() == []
-        last_activity_s.add(tails._by_key["a"].last_activity_s)
+        last_activity_s.add(tails.by_key["a"].last_activity_s)
     broker.publish("ev.A", b"0")
     assert come(tails, "a", 1)[0] == [(1, b"0")]
 
@@ -217,7 +206,7 @@ def test_a_message_that_was_lost_on_the_way_breaks_its_reader(
     tails.follow("a", "A", 0)
     broker.publish("ev.A", b"0")
     assert come(tails, "a", 1)[0] == [(1, b"0")]
-    tails._by_key["a"].delivered += 1
+    tails.by_key["a"].delivered += 1
     broker.publish("ev.A", b"1")
     assert broken(tails) == {"a"}
 

@@ -39,7 +39,7 @@ from Numbers#window.length(2) select sum(n) as total insert into Sums;
 @pytest.fixture
 def hand(tmp_path: Path, nats_server: NatsServer) -> Iterator[Hand]:
     made = Hand(tmp_path, nats_server)
-    made.serving._report_s = 3600.0
+    made.serving.report_s = 3600.0
     made.rows_first = 100
     yield made
     made.end()
@@ -85,7 +85,7 @@ def test_small_runs_of_others_do_not_wait_for_it(
     hand: Hand, published: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goes_on = threading.Event()
-    publish, planned = background._publish, hand.serving._planner.next
+    publish, planned = background._publish, hand.serving.planner.next
     waiting: list[WorkItem] = []
 
     def published_later(*given: Any) -> None:
@@ -104,25 +104,25 @@ def test_small_runs_of_others_do_not_wait_for_it(
     app.by_group["first"].start()
     while not published:
         hand.step()
-    monkeypatch.setattr(hand.serving._planner, "next", of_the_second)
+    monkeypatch.setattr(hand.serving.planner, "next", of_the_second)
     app.by_group["second"].start()
     hand.until_rows("B", "Sums", 1)
-    assert hand.serving._background.owner is not None
+    assert hand.serving.background.owner is not None
     goes_on.set()
-    monkeypatch.setattr(hand.serving._planner, "next", lambda *given: [*waiting, *planned(*given)])
+    monkeypatch.setattr(hand.serving.planner, "next", lambda *given: [*waiting, *planned(*given)])
     hand.step()
-    monkeypatch.setattr(hand.serving._planner, "next", planned)
+    monkeypatch.setattr(hand.serving.planner, "next", planned)
     hand.until_rows("B", "Large", COUNT)
     assert hand.rows("B", "Large") == [[n * 10] for n in range(1, COUNT + 1)]
 
 
 def test_a_report_waits_for_the_output(hand: Hand, published: list[int]) -> None:
-    hand.serving._report_s = 0.0
+    hand.serving.report_s = 0.0
     _with_backlog(hand, APP)
     while not published:
         # The step ends with a report.
         hand.step()
-    assert hand.serving._background.owner is None
+    assert hand.serving.background.owner is None
     assert len(hand.rows("B", "Large")) >= sum(published)
 
 

@@ -73,7 +73,7 @@ def test_an_instance_works_off_its_blocks_without_a_lost_ack(
         assert readers
         assert writers
         assert not {id(one) for one in readers} & {id(one) for one in writers}
-        (place,) = next(iter(hand.serving._planner._places.values()))
+        (place,) = next(iter(hand.serving.planner.places.values()))
         assert place.follows is (parallel == 2)
         # Events that come later are divided, too.
         hand.publish("T", *range(COUNT + 1, COUNT + 1 + parallel * ROUND_ROBIN_BLOCK))

@@ -81,7 +81,7 @@ def test_one_that_stops_leaves_no_open_batch(hand: Hand, group: str, output: str
 
 
 def _member(hand: Hand, group: str) -> Member:
-    served = (one for parts in hand.serving._served.values() for one in parts.values())
+    served = (one for parts in hand.serving.served.values() for one in parts.values())
     return next(one.member for one in served if one.member.io.group.name == group)
 
 
@@ -151,9 +151,7 @@ def test_one_that_is_to_end_at_once_does_not_settle(hand: Hand) -> None:
     assert not app.statuses["large"].settled
 
 
-def test_an_older_writer_that_wakes_is_refused_once_another_has_settled(
-    hand: Hand,
-) -> None:
+def test_an_older_writer_that_wakes_is_refused_once_another_has_settled(hand: Hand) -> None:
     app = begun(hand, "A")
     one = app.by_group["large"]
     io = one.io

@@ -42,7 +42,7 @@ def electing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def places(hand: Hand) -> list[PartPosition]:
     """All parts that are served."""
-    return list(hand.serving._planner._all())
+    return list(hand.serving.planner._all())
 
 
 def test_messages_are_read_without_consumers_until_these_can_be_made(
@@ -52,8 +52,8 @@ def test_messages_are_read_without_consumers_until_these_can_be_made(
     begun(hand, "A")
     hand.publish("A", 1, 2, 3)
     hand.until_rows("A", "Sums", 3)
-    tails = hand.serving._planner._tails
-    waiting = [place for place in places(hand) if place in hand.serving._planner._to_follow]
+    tails = hand.serving.planner.tails
+    waiting = [place for place in places(hand) if place in hand.serving.planner.to_follow]
     assert waiting
     assert not any(place in tails for place in places(hand))
     electing.clear()
@@ -63,7 +63,7 @@ def test_messages_are_read_without_consumers_until_these_can_be_made(
     hand.until_rows("A", "Sums", 4)
     assert hand.rows("A", "Sums") == [[1], [3], [6], [9]]
     # Nothing looks at their streams any more.
-    assert not any(place in readers for readers in hand.serving._planner._readers.values()
+    assert not any(place in readers for readers in hand.serving.planner.readers.values()
                    for place in waiting)  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_a_stream_without_a_leader_holds_up_no_other_app(hand: Hand, electing: s
     begun(hand, "B")
     hand.publish("A", 1)
     hand.until_rows("A", "Sums", 1)
-    tails = hand.serving._planner._tails
+    tails = hand.serving.planner.tails
     mine = [place for place in places(hand) if "mesh-A-Numbers" in place.at]
     electing.add("mesh-A-Numbers")
     for place in mine:
@@ -94,7 +94,7 @@ def test_a_stream_that_does_not_answer_for_long_fails_its_member(
     app = begun(hand, "A")
     electing.add("mesh-A-Numbers")
     for place in places(hand):
-        hand.serving._planner._tails.forget(place)
+        hand.serving.planner.tails.forget(place)
     hand.step(0.1)
     for place in places(hand):
         if place.unanswered_s is not None:

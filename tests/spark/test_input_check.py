@@ -9,7 +9,6 @@ import pytest
 
 from mesh.model.cluster import InstanceState
 from mesh.spark import drain
-from mesh.spark.shared_query import serving
 from mesh.spark.shared_query.members import ADMITTED, FAILED, WORK
 from pyspark_nats.sink import marker_cache
 from tests.support.power import Power
@@ -87,14 +86,14 @@ def test_events_whose_output_is_published_are_not_skipped_silently(
     power.save()
     if not is_confirmed:
         # As if the process were killed before the marker of the rows that follow.
-        monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+        hand.serving.confirm_s = 3600.0
         hand.report_at(1e12)
     hand.publish("A", 4, 5, 6, 7)
     worked(hand)
     hand.until_rows("A", "Large", 6)
     unconfirmed = [
         part.member.name
-        for parts in hand.serving._served.values()
+        for parts in hand.serving.served.values()
         for part in parts.values()
         if part.publisher is not None
     ]

@@ -34,7 +34,7 @@ def play(
 ) -> tuple[list[Any], list[int | None]]:
     """The output of ranges with these ends, and when each time the next batch is due."""
     batches = Batches(directory, app=app)
-    partition_task._LIVE.clear()
+    partition_task.LIVE_STATES.clear()
     (stream,) = batches.io.input_streams(0)
     place = {"stream": stream, "sequence": 0, "time_ms": 0}
     found: list[Any] = []
@@ -57,10 +57,10 @@ def play(
         for made in batches.task([pa.RecordBatch.from_pylist(rows, MARKED)]):
             events = zip(made["data"].to_pylist(), made["event_time_ms"].to_pylist(), strict=True)
             found += [[*json.loads(data or b"{}").values(), at_ms] for data, at_ms in events]
-        (live,) = (p for _, p in partition_task._LIVE.values())
+        (live,) = (p for _, p in partition_task.LIVE_STATES.values())
         due.append(live.wakeup_ms())
         # The next batch restores what is stored.
-        partition_task._LIVE.clear()
+        partition_task.LIVE_STATES.clear()
     return found, due
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from mesh.model.cluster import InstanceState
 from mesh.spark import partition_task
-from mesh.spark.shared_query import serving
 from pyspark_nats.sink import marker_cache
 from tests.support.shared_query import Hand, Instances, Snapshots, admitted
 
@@ -73,13 +72,13 @@ class Lives:
 
     def kill(self) -> int:
         """End a life, and begin the next one without a snapshot; parts with unconfirmed output."""
-        served, planner = self.hand.serving._served, self.hand.serving._planner
+        served, planner = self.hand.serving.served, self.hand.serving.planner
         count = 0
         for name in list(served):
             planner.remove(name)
             count += sum(part.publisher is not None for part in served.pop(name).values())
         marker_cache.clear()
-        partition_task._LIVE.clear()
+        partition_task.LIVE_STATES.clear()
         self._epoch += 1
         stores = {"g": Snapshots()}
         life = Instances(self.hand, "C", stores, epoch=self._epoch, app=self.app)
@@ -102,10 +101,8 @@ class Lives:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", GROUPS)
-def test_kills_before_the_confirmation_change_no_output(
-    hand: Hand, monkeypatch: pytest.MonkeyPatch, group: str
-) -> None:
-    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+def test_kills_before_the_confirmation_change_no_output(hand: Hand, group: str) -> None:
+    hand.serving.confirm_s = 3600.0
     lives = Lives(hand, APP + GROUPS[group])
     chance = random.Random(group)
     left = {"Numbers": list(range(EVENTS)), "Others": list(range(EVENTS))}
@@ -117,7 +114,7 @@ def test_kills_before_the_confirmation_change_no_output(
         hand.step(chance.choice([0.0, 0.02, 0.05]))
         if chance.random() < 0.15:
             unconfirmed += lives.kill()
-            hand.serving._report_s = 3600.0
+            hand.serving.report_s = 3600.0
     assert unconfirmed
     out = lives.rows(EVENTS // 2)
     # Without output and markers, the next life makes all of it in one go.

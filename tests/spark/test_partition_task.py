@@ -28,7 +28,7 @@ def test_time_passes_in_batches_without_events(tmp_path: Path, is_live: bool) ->
     for now_ms, numbers in ((1000, (1,)), (1200, (2,)), (1600, ()), (1600, ()), (1800, ())):
         found.append(batches.run(now_ms, *numbers))
         if not is_live:
-            partition_task._LIVE.clear()
+            partition_task.LIVE_STATES.clear()
     assert found == [[[1, 1]], [[2, 2]], [[1, 1]], [], [[2, 0]]]
 
 
@@ -59,7 +59,7 @@ def test_a_state_takes_only_what_it_has_not_taken_yet(tmp_path: Path, is_live: b
     for number in (1, 2, 3):
         found += after.run(1000, number)
         if not is_live:
-            partition_task._LIVE.clear()
+            partition_task.LIVE_STATES.clear()
     assert found == [[3, 3]]
     last = local.manifest(after.position)
     assert last is not None
@@ -67,14 +67,14 @@ def test_a_state_takes_only_what_it_has_not_taken_yet(tmp_path: Path, is_live: b
 
 
 def test_the_state_of_an_ended_instance_goes_with_the_next_task(tmp_path: Path) -> None:
-    partition_task._LIVE.clear()
+    partition_task.LIVE_STATES.clear()
     ended, running = Batches(tmp_path / "ended"), Batches(tmp_path / "running")
     ended.run(1000, 1)
     running.run(1000, 1)
-    assert len(partition_task._LIVE) == 2
+    assert len(partition_task.LIVE_STATES) == 2
     shutil.rmtree(tmp_path / "ended")
     running.run(1000, 2)
-    assert [key[0] for key in partition_task._LIVE] == [str(tmp_path / "running")]
+    assert [key[0] for key in partition_task.LIVE_STATES] == [str(tmp_path / "running")]
 
 
 JOINED = """@App:name('Beats')

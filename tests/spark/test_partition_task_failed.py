@@ -65,7 +65,7 @@ def test_they_go_to_the_error_stream_with_positions_of_their_own(batches: Batche
     assert found == [1, 2, 3, 4, 5]
 
     # Run again, from what was left on the disk, they are the same.
-    partition_task._LIVE.clear()
+    partition_task.LIVE_STATES.clear()
     batches.position = start
     assert rows(batches, 2000, 6, 0) == second
     assert rows(batches, 3000, 6) == third

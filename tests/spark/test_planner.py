@@ -15,8 +15,8 @@ import pytest
 
 from mesh.spark.shared_query import planner
 from mesh.spark.shared_query.planner import DueQueue
-from pyspark_nats.source import tail
 from pyspark_nats.source.offsets import StreamWatch
+from pyspark_nats.source.tail import TailOptions
 from tests.support.shared_query import Hand, Instances, admitted
 
 if TYPE_CHECKING:
@@ -41,19 +41,16 @@ WAIT_S = 0.5
 LATE_S = 0.2
 
 
-def test_signs_of_life_do_not_end_a_wait(
-    tmp_path: Path, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tail, "_BEAT_S", dict.fromkeys((True, False), 0.1))
-    monkeypatch.setattr(tail, "_SILENT_BEATS", 300)
+def test_signs_of_life_do_not_end_a_wait(tmp_path: Path, nats_server: NatsServer) -> None:
     hand = Hand(tmp_path, nats_server)
+    hand.serving.planner.tails.options = TailOptions(beat_s=0.1, silent_beats=300)
     reads, writes = os.pipe()
     try:
         admitted(hand, Instances(hand, "T", app=APP))
         hand.publish("T", 1)
         hand.until_rows("T", "Copies", 1)
-        rounds = hand.serving._planner
-        (reader,) = rounds._tails._by_key.values()
+        rounds = hand.serving.planner
+        (reader,) = rounds.tails.by_key.values()
         before_s = reader.last_activity_s
 
         def waited_s() -> float:
@@ -82,8 +79,8 @@ def test_a_message_is_found_that_the_server_stored_late(
     tmp_path: Path, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch, is_heard: bool
 ) -> None:
     """Whether it passed the server after the slot had subscribed to its subject, or before."""
-    monkeypatch.setattr(planner, "_LATE_S", LATE_S)
     hand = Hand(tmp_path, nats_server)
+    hand.serving.planner.late_s = LATE_S
     honest, doubt = StreamWatch.latest_now, planner.RoundPlanner._doubt
     stored_s = math.inf
 

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from mesh.model.cluster import InstanceState
-from mesh.spark.shared_query import serving, task
+from mesh.spark.shared_query import task
 from mesh.spark.shared_query.members import FAILED
 from mesh.store.engine import engine_of
 from pyspark_nats.sink import ingest, publish
@@ -42,7 +42,7 @@ LARGE = [[10 * n] for n in range(1, 61)]
 @pytest.fixture
 def hand(tmp_path: Path, nats_server: NatsServer) -> Iterator[Hand]:
     made = Hand(tmp_path, nats_server)
-    made.serving._report_s = 3600.0
+    made.serving.report_s = 3600.0
     yield made
     made.end()
 
@@ -70,19 +70,17 @@ def _publish(hand: Hand, first: int, last: int) -> None:
 
 
 def _kept(hand: Hand) -> int:
-    parts = (one for parts in hand.serving._served.values() for one in parts.values())
+    parts = (one for parts in hand.serving.served.values() for one in parts.values())
     return sum(one.publisher is not None for one in parts)
 
 
-def test_runs_are_confirmed_together_before_the_report(
-    hand: Hand, monkeypatch: pytest.MonkeyPatch, finished: list[int]
-) -> None:
-    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+def test_runs_are_confirmed_together_before_the_report(hand: Hand, finished: list[int]) -> None:
+    hand.serving.confirm_s = 3600.0
     admitted(hand, Instances(hand, "C", app=APP))
     _publish(hand, 1, 60)
     assert _kept(hand) == 2
     assert len(finished) <= 4
-    hand.serving._report_s = 0.0
+    hand.serving.report_s = 0.0
     hand.report_at(0.0)
     hand.step(0.1)
     assert _kept(hand) == 0
@@ -90,19 +88,15 @@ def test_runs_are_confirmed_together_before_the_report(
     assert hand.rows("C", "Large") == LARGE
 
 
-def test_they_are_confirmed_in_time_without_a_report(
-    hand: Hand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "CONFIRM_S", 0.0)
+def test_they_are_confirmed_in_time_without_a_report(hand: Hand) -> None:
+    hand.serving.confirm_s = 0.0
     admitted(hand, Instances(hand, "C", app=APP))
     _publish(hand, 1, 5)
     assert _kept(hand) == 0
 
 
-def test_the_last_runs_of_a_burst_are_confirmed_without_a_further_event(
-    hand: Hand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving, "CONFIRM_S", 0.3)
+def test_the_last_runs_of_a_burst_are_confirmed_without_a_further_event(hand: Hand) -> None:
+    hand.serving.confirm_s = 0.3
     admitted(hand, Instances(hand, "C", app=APP))
     _publish(hand, 1, 5)
     while _kept(hand):
@@ -113,7 +107,7 @@ def test_the_last_runs_of_a_burst_are_confirmed_without_a_further_event(
 def test_parts_that_are_due_together_wait_for_the_server_together(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+    hand.serving.confirm_s = 3600.0
     names = [f"T{n}" for n in range(4)]
     # Each app has an epoch of its own.
     for number, name in enumerate(names, 1):
@@ -132,10 +126,10 @@ def test_parts_that_are_due_together_wait_for_the_server_together(
             return step(path, *given)
 
         monkeypatch.setattr(ingest.IngestPath, kind, noted)
-    monkeypatch.setattr(serving, "CONFIRM_S", 0.0)
-    for parts in hand.serving._served.values():
+    hand.serving.confirm_s = 0.0
+    for parts in hand.serving.served.values():
         for one in parts.values():
-            hand.serving._confirms.set(one, 0.0)
+            hand.serving.confirms.set(one, 0.0)
     hand.step(0.0)
     assert _kept(hand) == 0
     assert sent == ["_ping"] * 4 + ["_mark"] * 4
@@ -148,8 +142,8 @@ def test_parts_that_are_due_together_wait_for_the_server_together(
 def test_parts_that_begin_batches_together_wait_for_the_server_together(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
-    monkeypatch.setattr(serving, "_TOGETHER_S", 3600.0)
+    hand.serving.confirm_s = 3600.0
+    hand.serving.together_s = 3600.0
     monkeypatch.setattr(ingest, "_BUSY_S", 3600.0)
     names = [f"B{n}" for n in range(4)]
     for number, name in enumerate(names, 1):
@@ -175,9 +169,9 @@ def test_parts_that_begin_batches_together_wait_for_the_server_together(
 
 @pytest.mark.parametrize("fault", ["closed", "refused"])
 def test_a_part_whose_confirmation_fails_is_confirmed_in_another_way_and_so_are_the_others(
-    hand: Hand, monkeypatch: pytest.MonkeyPatch, fault: str
+    hand: Hand, fault: str
 ) -> None:
-    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+    hand.serving.confirm_s = 3600.0
     names = [f"F{n}" for n in range(3)]
     for number, name in enumerate(names, 1):
         admitted(hand, Instances(hand, name, app=ONE, epoch=number))
@@ -185,7 +179,7 @@ def test_a_part_whose_confirmation_fails_is_confirmed_in_another_way_and_so_are_
         for name in names:
             hand.publish(name, n)
             hand.until_rows(name, "Large", n)
-    parts = [one for parts in hand.serving._served.values() for one in parts.values()]
+    parts = [one for parts in hand.serving.served.values() for one in parts.values()]
     second = parts[1].publisher
     assert second is not None
     path = second._atomic._ingest
@@ -197,7 +191,7 @@ def test_a_part_whose_confirmation_fails_is_confirmed_in_another_way_and_so_are_
         for kept in path._sent.values():
             kept.ingest.sequence += 1000
     for one in parts:
-        hand.serving._confirms.set(one, 0.0)
+        hand.serving.confirms.set(one, 0.0)
     hand.step(0.0)
     assert _kept(hand) == 0
     for n in range(4, 7):
@@ -209,14 +203,12 @@ def test_a_part_whose_confirmation_fails_is_confirmed_in_another_way_and_so_are_
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("connected", [True, False])
-def test_what_was_sent_over_a_lost_connection_is_stored_once(
-    hand: Hand, monkeypatch: pytest.MonkeyPatch, connected: bool
-) -> None:
-    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+def test_what_was_sent_over_a_lost_connection_is_stored_once(hand: Hand, connected: bool) -> None:
+    hand.serving.confirm_s = 3600.0
     app = admitted(hand, Instances(hand, "C", app=APP))
     _publish(hand, 1, 30)
     assert _kept(hand) == 2
-    parts = [one for parts in hand.serving._served.values() for one in parts.values()]
+    parts = [one for parts in hand.serving.served.values() for one in parts.values()]
     # The parts of a slot have one connection for their output.
     connection = parts[0].publisher._atomic._connection  # type: ignore[union-attr]
     connection.close()
@@ -232,7 +224,7 @@ def test_what_was_sent_over_a_lost_connection_is_stored_once(
 def test_an_instance_that_fails_before_goes_back_to_its_last_report(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+    hand.serving.confirm_s = 3600.0
     app = admitted(hand, Instances(hand, "C", app=APP))
     _publish(hand, 1, 30)
     assert _kept(hand) == 2
@@ -263,7 +255,7 @@ def test_an_instance_that_fails_before_goes_back_to_its_last_report(
 def test_parts_that_write_to_databases_do_not_delay_the_others_for_ever(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "_REPORTS_MAX", 1)
+    hand.serving.reports_max = 1
     monkeypatch.setattr(task.PartRun, "has_committed", True)
     admitted(hand, Instances(hand, "C", app=APP))
     told: list[tuple[str, str]] = []
@@ -276,7 +268,7 @@ def test_parts_that_write_to_databases_do_not_delay_the_others_for_ever(
 def test_nothing_is_told_of_a_member_after_its_failure(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "CONFIRM_S", 3600.0)
+    hand.serving.confirm_s = 3600.0
     app = """@App:name('{name}')
     define stream Numbers (n int);
     define stream Others (n int);
@@ -311,11 +303,9 @@ def test_nothing_is_told_of_a_member_after_its_failure(
     assert kinds[-1] == FAILED
 
 
-def test_refused_rows_are_told_before_the_database_forgets_them(
-    hand: Hand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_refused_rows_are_told_before_the_database_forgets_them(hand: Hand, tmp_path: Path) -> None:
     # As if other parts were due all the time.
-    monkeypatch.setattr(serving, "_REPORTS_MAX", 0)
+    hand.serving.reports_max = 0
     store = new_database(None, tmp_path, "refused")
     with engine_of(store.database).begin() as connection:
         connection.execute(sa.text("CREATE TABLE T (n integer PRIMARY KEY, CHECK (n < 100))"))
@@ -341,7 +331,7 @@ def test_refused_rows_are_told_before_the_database_forgets_them(
 def test_a_marker_alone_is_no_run_of_a_group_with_state(hand: Hand) -> None:
     admitted(hand, Instances(hand, "C", app=APP))
     _publish(hand, 1, 1)
-    (parts,) = (one for name, one in hand.serving._served.items() if "sums" in name)
+    (parts,) = (one for name, one in hand.serving.served.items() if "sums" in name)
     (part,) = parts.values()
     runs, read = part.runs, part.place.read if part.place is not None else {}
     hand.broker.requests([("mesh._marker.mesh-C-Numbers.other", b"{}")])

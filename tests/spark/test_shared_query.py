@@ -304,14 +304,14 @@ def test_news_are_found_by_an_account_that_may_not_subscribe_to_them(
         for number in (2, 3, 4):
             hand.publish("A", number)
             hand.until_rows("A", "Large", number - 1)
-        assert hand.serving._planner._listener.wait_max_s < 1
+        assert hand.serving.planner.listener.wait_max_s < 1
     finally:
         hand.end()
 
 
 def test_a_part_that_slept_writes_nothing_for_a_later_app_of_its_name(hand: Hand) -> None:
     app = begun(hand, "A")
-    (places,) = (p for n, p in hand.serving._planner._places.items() if "large" in n)
+    (places,) = (p for n, p in hand.serving.planner.places.items() if "large" in n)
     for place in places:
         # As if the channels had been made while it slept.
         assert place.began_ms is not None

@@ -25,11 +25,13 @@ from mesh.store import writer
 from mesh.store.engine import engine_of
 from tests.support.commit_proxy import CommitProxy
 from tests.support.databases import DatabaseServer, TestDatabase, new_database
-from tests.support.trades import APP, TEN_MS, Node
+from tests.support.trades import APP, TEN_MS, Node, end_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("ended_partitions")
 
 #: Runs: the clock, and trades; time alone passes in some.
 RUNS: tuple[tuple[int, list[Any]], ...] = tuple(
@@ -51,18 +53,6 @@ STEPS = (
     "after the commit",
     "after the state",
 )
-
-
-@pytest.fixture(autouse=True)
-def ended() -> Iterator[None]:
-    yield
-    forget()
-
-
-def forget() -> None:
-    for _, partition in partition_task._LIVE.values():
-        partition.close()
-    partition_task._LIVE.clear()
 
 
 _numbers = itertools.count(1)
@@ -189,7 +179,7 @@ def test_a_process_that_is_killed_at_any_step_changes_nothing(
     store: TestDatabase, other: TestDatabase, tmp_path: Path, kind: str
 ) -> None:
     play(node_of(tmp_path / "calm", other, kind))
-    forget()
+    end_partitions()
     killed = 0
     for step in STEPS:
         for deadly in DEADLY:
@@ -247,7 +237,7 @@ def test_a_process_that_is_killed_in_commit_changes_nothing(
     store, through, proxy = proxied
     calm = new_database(None, tmp_path, "calm")
     play(node_of(tmp_path / "calm", calm, kind))
-    forget()
+    end_partitions()
     told, tell = os.pipe()
 
     def armed(number: int) -> None:
@@ -284,7 +274,7 @@ def test_a_connection_that_is_cut_in_commit_on_the_wire_has_either_outcome(
     store, through, proxy = proxied
     calm = new_database(None, tmp_path, "calm")
     play(node_of(tmp_path / "calm", calm, "table"))
-    forget()
+    end_partitions()
     node = node_of(tmp_path / "cut", through, "table")
 
     def armed(number: int) -> None:
@@ -293,7 +283,7 @@ def test_a_connection_that_is_cut_in_commit_on_the_wire_has_either_outcome(
 
     with pytest.raises(MeshError, match="MESH-S140"):
         play(node, armed)
-    forget()
+    end_partitions()
     play(node)
     assert proxy.cuts == 1
     assert content(store, "table") == content(calm, "table")
@@ -309,7 +299,7 @@ def test_a_connection_that_is_cut_in_commit_has_either_outcome(
     is_written: bool,
 ) -> None:
     play(node_of(tmp_path / "calm", other))
-    forget()
+    end_partitions()
     node = node_of(tmp_path / "cut", store)
     dialect = engine_of(store.database).dialect
     do_commit, do_rollback = dialect.do_commit, dialect.do_rollback
@@ -333,7 +323,7 @@ def test_a_connection_that_is_cut_in_commit_has_either_outcome(
 
     with pytest.raises(MeshError, match="MESH-S140"):
         play(node, arm_cut)
-    forget()
+    end_partitions()
     play(node)
     assert cuts[0] == 2
     assert content(store) == content(other)

@@ -23,15 +23,16 @@ from mesh.worker.answering import answer_task
 from mesh.worker.questions import keys_of
 from tests.support.databases import new_database
 from tests.support.trades import APP as TRADES
-from tests.support.trades import TEN_MS, Trade
+from tests.support.trades import TEN_MS, Trade, end_partitions
 from tools.conformance.script import StepCall
 from tools.conformance.spark_rows import marked_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.support.databases import DatabaseServer
+
+pytestmark = pytest.mark.usefixtures("ended_partitions")
 
 NAMES = ["symbol", "price", "quantity", "timestamp"]
 TYPES = (pa.string(), pa.float64(), pa.int64(), pa.int64())
@@ -41,18 +42,6 @@ QUERY = (
     "select symbol, sum(total) as total, avg(avgPrice) as price, sum(prices) as prices "
     "group by symbol order by symbol"
 )
-
-
-@pytest.fixture(autouse=True)
-def ended() -> Iterator[None]:
-    yield
-    forget()
-
-
-def forget() -> None:
-    for _, partition in partition_task._LIVE.values():
-        partition.close()
-    partition_task._LIVE.clear()
 
 
 class Parts:
@@ -144,10 +133,10 @@ def test_parts_are_the_whole(postgresql: DatabaseServer, tmp_path: Path) -> None
     whole = [[symbol, 3, 3.0, 2] for symbol in sorted(symbols)]
     assert parts.ask() == whole
     # Parts that write at different times, from their stored states.
-    forget()
+    end_partitions()
     for number in parts.ios:
         parts.run(at + 60_000, only=(number,))
         assert parts.ask() == whole
-    forget()
+    end_partitions()
     parts.run(at + 90_000, ("S3", 9.0, 7, at))
     assert ["S3", 10, 5.0, 3] in parts.ask()

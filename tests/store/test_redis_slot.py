@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mesh.model.cluster import InstanceState
-from mesh.spark import partition_task
 from mesh.spark.shared_query.members import FAILED
 from mesh.store.redis_client import connected
 from tests.support import databases
 from tests.support.databases import PASSWORD, new_database
 from tests.support.shared_query import Hand, Instances, admitted
+from tests.support.trades import end_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,9 +70,7 @@ def shop(hand: Hand, tmp_path: Path) -> Iterator[Shop]:
         made = Shop(hand, server, tmp_path)
         yield made
         made.client.close()
-        for _, partition in partition_task._LIVE.values():
-            partition.close()
-        partition_task._LIVE.clear()
+        end_partitions()
 
 
 def test_a_server_that_is_emptied_gets_the_rows_of_the_state(shop: Shop) -> None:

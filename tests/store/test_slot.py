@@ -11,12 +11,11 @@ import pytest
 import sqlalchemy as sa
 
 from mesh.model.cluster import InstanceState
-from mesh.spark import partition_task
 from mesh.spark.shared_query.members import FAILED
 from mesh.store.engine import engine_of
 from tests.support.databases import PASSWORD, DatabaseServer, TestDatabase, new_database
 from tests.support.shared_query import Hand, Instances, admitted
-from tests.support.trades import APP, TEN_MS
+from tests.support.trades import APP, TEN_MS, end_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,9 +66,7 @@ class Trades:
 @pytest.fixture
 def trades(hand: Hand, postgresql: DatabaseServer, tmp_path: Path) -> Iterator[Trades]:
     yield Trades(hand, new_database(postgresql, tmp_path, f"slots{next(_numbers)}"))
-    for _, partition in partition_task._LIVE.values():
-        partition.close()
-    partition_task._LIVE.clear()
+    end_partitions()
 
 
 def test_a_timer_writes_the_rows_of_a_second_that_is_over(trades: Trades) -> None:

@@ -147,11 +147,11 @@ class Hand:
 
     def report_at(self, at_s: float) -> None:
         """Have the next report of each part be due at a time, monotonic, seconds."""
-        for parts in self.serving._served.values():
+        for parts in self.serving.served.values():
             for one in parts.values():
                 one.due_s = at_s
-                if one in self.serving._reports:
-                    self.serving._reports.set(one, at_s)
+                if one in self.serving.reports:
+                    self.serving.reports.set(one, at_s)
 
     def step(self, wait_s: float = 5.0) -> list[tuple[str, str]]:
         """Run the next round; kind and instance of each outcome."""
@@ -178,12 +178,12 @@ class Hand:
     def _admit(self, listener: Any, member: Member) -> None:
         # A query that failed has lost its slots.
         for old in [m for m in self.listeners if m.startswith(f"{member.name}.")]:
-            for part in self.serving._served.pop(old, {}).values():
-                self.serving._planner.remove(part.member.file_name)
+            for part in self.serving.served.pop(old, {}).values():
+                self.serving.planner.remove(part.member.file_name)
         self.listeners[member.file_name] = listener
         self.serving.admit(member, [part.key for part in member.parts])
         if self.rows_first is not None:
-            for place in self.serving._planner._places.get(member.file_name, ()):
+            for place in self.serving.planner.places.get(member.file_name, ()):
                 place.rows_max = self.rows_first
 
     def until(self, kind: str, instance: str) -> None:
@@ -211,13 +211,13 @@ class Hand:
 
     def _receive(self, stream: str, last: int) -> None:
         """Return when all that follow a stream have received its message ``last``."""
-        tails = self.serving._planner._tails
+        tails = self.serving.planner.tails
         deadline_s = time.monotonic() + _ARRIVAL_S
 
         def is_late() -> bool:
             return any(
                 not any(last in one.sequence for one in tail.waiting)
-                for tail in tails._by_key.values()
+                for tail in tails.by_key.values()
                 if tail.stream == stream
             )
 

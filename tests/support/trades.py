@@ -50,9 +50,9 @@ def as_the_seed_has_it(store: TestDatabase) -> str:
 
 def end_partitions() -> None:
     """Close the partitions that tasks of this process have."""
-    for _, partition in partition_task._LIVE.values():
+    for _, partition in partition_task.LIVE_STATES.values():
         partition.close()
-    partition_task._LIVE.clear()
+    partition_task.LIVE_STATES.clear()
 
 
 @dataclass

@@ -38,32 +38,43 @@ if TYPE_CHECKING:
 K = TypeVar("K", bound="Hashable")
 M = TypeVar("M")
 
-#: Most messages and bytes of one request: at first, and for a stream that has much.
-_MESSAGES_FIRST: Final = 1_000
+#: Most messages and bytes of one request for a stream that has much.
 _MESSAGES_MAX: Final = 50_000
-_BYTES_FIRST: Final = 1 << 20
 _BYTES_MAX: Final = 16 << 20
 #: After so many bytes at once there may be more in the socket.
 _MORE_BYTES: Final = 32 << 10
-#: Interval of the signs of life of a consumer, and the time after which it counts as silent: the
-#: consumer of a replicated stream is in one server, which may end; seconds.
-_BEAT_S: Final = {True: 2.0, False: 20.0}
-_SILENT_BEATS: Final = 2.5
 #: Interval of probes, seconds.
 _PROBE_S: Final = 0.25
-#: Quiet time after which the server is asked for a sign of life, and its time to answer, seconds.
-_QUIET_S: Final = 1.0
-_ANSWERS_S: Final = 2.0
 #: Time in which the server sends the next of the messages that a stream has, seconds.
 _SOON_S: Final = 0.1
-#: The server ends a request after this time, seconds; no signs of life follow one that it lost.
-#: After this part of it another one is open: the server may delete a consumer without one at once.
-_EXPIRES_S: Final = 120.0
+#: After this part of its time another request is open: the server may delete a consumer without
+#: one at once.
 _RENEWED: Final = 0.75
 #: A request that every consumer refuses, as its signs of life would come too late; and the code of
 #: the answer.
 _PROBE: Final = b'{"expires":1000000,"idle_heartbeat":1000000}'
 _REFUSED: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class TailOptions:
+    """Sizes of the requests of readers, and times by which their end is noticed."""
+
+    #: Most messages and bytes of a reader's first request.
+    messages_first: int = 1_000
+    bytes_first: int = 1 << 20
+    #: Interval of the signs of life of a consumer in a cluster and of others, and their number
+    #: after which it counts as silent: the consumer of a replicated stream is in one server, which
+    #: may end; seconds.
+    beat_clustered_s: float = 2.0
+    beat_s: float = 20.0
+    silent_beats: float = 2.5
+    #: Quiet time after which the server is asked for a sign of life, and its time to answer,
+    #: seconds.
+    quiet_s: float = 1.0
+    answers_s: float = 2.0
+    #: The server ends a request after this time, seconds; no signs of life follow one that it lost.
+    expires_s: float = 120.0
 
 
 @dataclass(eq=False, slots=True)
@@ -75,14 +86,14 @@ class _Tail(Generic[K]):
     server: str
     sid: int
     inbox: str
+    messages_max: int
+    bytes_max: int
     #: Number of messages that it has sent, and that open requests may still bring.
     delivered: int = 0
     expected: int = 0
     requests: int = 0
     #: When the last one was opened, monotonic, seconds.
     request_s: float = 0.0
-    messages_max: int = _MESSAGES_FIRST
-    bytes_max: int = _BYTES_FIRST
     #: When it was last heard of, monotonic, seconds.
     last_activity_s: float = 0.0
     #: Messages that the caller has not taken, and how many the stream has after them.
@@ -93,16 +104,21 @@ class _Tail(Generic[K]):
 class Tails(Generic[K]):
     """Readers by a key of the caller's; for one thread."""
 
-    def __init__(self, connection: Connection, asks: Connection) -> None:
+    def __init__(
+        self, connection: Connection, asks: Connection, options: TailOptions | None = None
+    ) -> None:
         """No readers yet.
 
         Args:
             connection: for messages only.
             asks: for requests.
+            options: sizes and times; None for the usual ones.
         """
         self._connection = connection
-        self._asks = asks
-        self._by_key: dict[K, _Tail[K]] = {}
+        self.asks = asks
+        self.options = options or TailOptions()
+        #: The state of each reader.
+        self.by_key: dict[K, _Tail[K]] = {}
         self._by_sid: dict[int, _Tail[K]] = {}
         self._connection_number = 0
         #: The keys with messages, and those whose readers have broken since the last ``receive``.
@@ -124,10 +140,10 @@ class Tails(Generic[K]):
         return self._connection
 
     def __contains__(self, key: object) -> bool:
-        return key in self._by_key
+        return key in self.by_key
 
     def __len__(self) -> int:
-        return len(self._by_key)
+        return len(self.by_key)
 
     def follow(self, key: K, stream: str, at: int, within_s: float = jetstream.REQUEST_S) -> None:
         """Read ``stream`` after sequence ``at`` from now on.
@@ -138,9 +154,9 @@ class Tails(Generic[K]):
                 leader, or has placed it in a server that was just killed.
         """
         self.forget(key)
-        self._asks.retry_while_unavailable("following a stream", lambda: None)
+        self.asks.retry_while_unavailable("following a stream", lambda: None)
         try:
-            reader = jetstream.create_reader(self._asks, stream, at + 1, timeout_s=within_s)
+            reader = jetstream.create_reader(self.asks, stream, at + 1, timeout_s=within_s)
         except (DisconnectedError, OSError) as error:
             raise DisconnectedError(f"no consumer was made: {error}") from error
 
@@ -154,9 +170,11 @@ class Tails(Generic[K]):
                 reader.server,
                 sid,
                 inbox,
+                self.options.messages_first,
+                self.options.bytes_first,
                 last_activity_s=time.monotonic(),
             )
-            self._by_key[key] = self._by_sid[sid] = tail
+            self.by_key[key] = self._by_sid[sid] = tail
             self._is_clustered |= bool(reader.server)
             self._broken.discard(key)
             self._ask(tail)
@@ -165,7 +183,7 @@ class Tails(Generic[K]):
 
     def forget(self, key: K) -> None:
         """End a reader; its consumer expires."""
-        tail = self._by_key.pop(key, None)
+        tail = self.by_key.pop(key, None)
         if tail is None:
             return
         self._by_sid.pop(tail.sid, None)
@@ -179,7 +197,7 @@ class Tails(Generic[K]):
 
     def receive(self) -> set[K]:
         """Take in what has arrived; the keys of the readers that are broken, which end."""
-        if not self._by_key:
+        if not self.by_key:
             # Bytes that are not read would wake every wait.
             self._connection.close()
             return self._lost()
@@ -198,11 +216,11 @@ class Tails(Generic[K]):
 
     def _look(self, now_s: float) -> None:
         """End the readers that are silent, and open requests before the present ones end."""
-        silent_s = _SILENT_BEATS * self._beat_s
-        for tail in list(self._by_key.values()):
+        silent_s = self.options.silent_beats * self._beat_s
+        for tail in list(self.by_key.values()):
             if now_s - tail.last_activity_s > silent_s:
                 self._break(tail)
-            elif now_s - tail.request_s > _RENEWED * _EXPIRES_S:
+            elif now_s - tail.request_s > _RENEWED * self.options.expires_s:
                 self._open_request(tail)
 
     def _break(self, tail: _Tail[K]) -> None:
@@ -228,7 +246,7 @@ class Tails(Generic[K]):
         Returns:
             None without any.
         """
-        tail = self._by_key[key]
+        tail = self.by_key[key]
         if not tail.waiting:
             return None
         queue = messages.concatenated(tail.waiting)
@@ -248,7 +266,7 @@ class Tails(Generic[K]):
 
         The stream may have lost what it had after the last message that came.
         """
-        tail = self._by_key.get(key)
+        tail = self.by_key.get(key)
         if tail is None or not (tail.waiting or (tail.pending and tail.expected)):
             return 0.0
         return tail.last_activity_s + _SOON_S
@@ -267,16 +285,16 @@ class Tails(Generic[K]):
         now_s = time.monotonic()
         quiet_s = now_s - max(self._connection.last_activity_s, self._pinged_s)
         if self._pinged_s > self._connection.last_activity_s:
-            if quiet_s > _ANSWERS_S:
+            if quiet_s > self.options.answers_s:
                 raise DisconnectedError("the server is silent")
-        elif quiet_s > _QUIET_S:
+        elif quiet_s > self.options.quiet_s:
             self._pinged_s = now_s
             self._connection.send(b"PING\r\n")
         if now_s - self._probed_s >= _PROBE_S:
             self._probed_s = now_s
             self._suspected.clear()
             # The one that was made last: an earlier one may be gone for a reason of its own.
-            self._probe({tail.server: tail for tail in self._by_key.values()}.values())
+            self._probe({tail.server: tail for tail in self.by_key.values()}.values())
 
     def _probe(self, tails: Iterable[_Tail[K]]) -> None:
         """Send a request that a consumer refuses; the server answers for one that is gone."""
@@ -296,13 +314,14 @@ class Tails(Generic[K]):
         """Probe all consumers of a server, as one of them is gone."""
         if server not in self._suspected:
             self._suspected.add(server)
-            self._probe([tail for tail in self._by_key.values() if tail.server == server])
+            self._probe([tail for tail in self.by_key.values() if tail.server == server])
 
     # --- requests
 
     @property
     def _beat_s(self) -> float:
-        return _BEAT_S["cluster" in self._connection.info]
+        is_clustered = "cluster" in self._connection.info
+        return self.options.beat_clustered_s if is_clustered else self.options.beat_s
 
     def _renew(self, tail: _Tail[K]) -> None:
         tail.messages_max = min(2 * tail.messages_max, _MESSAGES_MAX)
@@ -323,7 +342,7 @@ class Tails(Generic[K]):
         query = {
             "batch": tail.messages_max,
             "max_bytes": tail.bytes_max,
-            "expires": int(_EXPIRES_S * 1e9),
+            "expires": int(self.options.expires_s * 1e9),
             "idle_heartbeat": int(self._beat_s * 1e9),
         }
         self._connection.send(
@@ -341,8 +360,8 @@ class Tails(Generic[K]):
         """End the readers of an earlier connection."""
         if self._connection.open_count != self._connection_number or not self._connection.is_open:
             self._connection_number = self._connection.open_count
-            self._broken |= self._by_key.keys()
-            for some in (self._by_key, self._by_sid, self._ready):
+            self._broken |= self.by_key.keys()
+            for some in (self.by_key, self._by_sid, self._ready):
                 some.clear()
             self._is_clustered = False
 

@@ -135,8 +135,9 @@ class RoundPlanner:
 
     connection: ConnectionOptions
     #: Parts by the name of their member.
-    _places: dict[str, list[PartPosition]] = field(default_factory=dict)
-    _readers: dict[str, list[PartPosition]] = field(default_factory=lambda: defaultdict(list))
+    places: dict[str, list[PartPosition]] = field(default_factory=dict)
+    #: Parts that do not follow, by stream.
+    readers: dict[str, list[PartPosition]] = field(default_factory=lambda: defaultdict(list))
     _doubts: dict[str, _Uncertain] = field(default_factory=dict)
     #: Streams to look at again without a notification: their parts have just worked.
     _again: set[str] = field(default_factory=set)
@@ -144,7 +145,7 @@ class RoundPlanner:
     _looks: DueQueue[PartPosition] = field(default_factory=DueQueue)
     #: Parts that follow their streams, and parts that will once a consumer can be made.
     _following: set[PartPosition] = field(default_factory=set)
-    _to_follow: dict[PartPosition, None] = field(default_factory=dict)
+    to_follow: dict[PartPosition, None] = field(default_factory=dict)
     #: Parts at which only messages arrived that are none of theirs; see ``advanced``.
     _advanced: dict[PartPosition, None] = field(default_factory=dict)
     #: When the last wait has found that the descriptor which ends it is not readable, monotonic,
@@ -155,12 +156,14 @@ class RoundPlanner:
     #: Time for the next creation of a consumer, and when it may be tried, monotonic, seconds.
     _follow_s: float = _FOLLOW_S[0]
     _follow_at_s: float = 0.0
+    #: Pause before the last look at a stream with a notification, seconds.
+    late_s: float = field(default=_LATE_S, kw_only=True)
 
     def __post_init__(self) -> None:
         # Calls wait for one stream's leader at a time, and delay the other members.
         self._asks = Connection(replace(self.connection, timeout_s=_PATIENCE_S))
-        self._listener = MessageListener(Connection(self.connection))
-        self._tails: Tails[PartPosition] = Tails(Connection(self.connection), self._asks)
+        self.listener = MessageListener(Connection(self.connection))
+        self.tails: Tails[PartPosition] = Tails(Connection(self.connection), self._asks)
 
     def next(self, wait_s: float, wakes: int | None = None) -> list[WorkItem]:
         """The work of the next round, as soon as there is some; empty after ``wait_s``.
@@ -173,8 +176,8 @@ class RoundPlanner:
             UnavailableError: NATS remained unavailable.
         """
         ends_s = time.monotonic() + wait_s
-        if self._readers and time.monotonic() - self._checked_s > _CHECK_S:
-            self._listener.check()
+        if self.readers and time.monotonic() - self._checked_s > _CHECK_S:
+            self.listener.check()
             self._checked_s = time.monotonic()
         is_first, has_received = True, False
         if self._is_calm:
@@ -182,10 +185,10 @@ class RoundPlanner:
             has_received = self._wait(self._next_s(ends_s) - time.monotonic(), wakes)
         while True:
             if not has_received:
-                self._tails.receive()
+                self.tails.receive()
             work = self._arrived()
             # Of the other sockets nothing has come, where messages of followed streams have.
-            notified, armed = self._notified() if self._readers or not has_received else _NOTHING
+            notified, armed = self._notified() if self.readers or not has_received else _NOTHING
             came = {id(item.part) for item in work}
             work += self._look(notified, armed, came)
             self._count = len(work)
@@ -197,12 +200,12 @@ class RoundPlanner:
 
     def _notified(self) -> tuple[set[str], set[str]]:
         """Streams with a notification, and streams that are subscribed to again."""
-        notified = self._listener.poll()
+        notified = self.listener.poll()
         soon = {name for name, one in self._doubts.items() if one.count < len(_DOUBT_S)} | notified
-        armed = self._listener.listen(
+        armed = self.listener.listen(
             {
                 stream: places[0].part.subjects[stream]
-                for stream, places in self._readers.items()
+                for stream, places in self.readers.items()
                 if stream not in soon
             }
         )
@@ -211,15 +214,15 @@ class RoundPlanner:
     @property
     def _is_calm(self) -> bool:
         """Whether there is no work but what is in the sockets, or due at its time."""
-        is_idle = not self._readers and not self._again and not self._tails.ready()
-        is_followed = len(self._tails) == len(self._following)
-        return is_idle and self._tails.connection.is_open and is_followed
+        is_idle = not self.readers and not self._again and not self.tails.ready()
+        is_followed = len(self.tails) == len(self._following)
+        return is_idle and self.tails.connection.is_open and is_followed
 
     def close(self) -> None:
         """Close the connections."""
         self._asks.close()
-        self._listener.close()
-        self._tails.connection.close()
+        self.listener.close()
+        self.tails.connection.close()
 
     def _wait(self, wait_s: float, wakes: int | None) -> bool:
         """Wait until something is there that may be work, at most ``wait_s``.
@@ -227,16 +230,16 @@ class RoundPlanner:
         Returns:
             Whether the messages of followed streams that have come are taken in.
         """
-        connections = (self._listener.connection, self._tails.connection)
+        connections = (self.listener.connection, self.tails.connection)
         others = () if wakes is None else (wakes,)
-        ends_s = time.monotonic() + min(wait_s, self._listener.wait_max_s)
-        while not self._listener.has_news:
+        ends_s = time.monotonic() + min(wait_s, self.listener.wait_max_s)
+        while not self.listener.has_news:
             readable = wait_any(connections, others, ends_s - time.monotonic())
             self.calm_s = 0.0 if wakes in readable else time.monotonic()
             # Mostly these are signs of life of the consumers, with which there is nothing to do.
-            if readable != [self._tails.connection]:
+            if readable != [self.tails.connection]:
                 break
-            if self._tails.receive() or self._tails.ready():
+            if self.tails.receive() or self.tails.ready():
                 return True
         return False
 
@@ -262,7 +265,7 @@ class RoundPlanner:
             until = even_ends(member.until, places)
             for place in places:
                 place.until = until
-        self._places[member.file_name] = places
+        self.places[member.file_name] = places
         for place in places:
             if place.follows:
                 self._following.add(place)
@@ -272,11 +275,11 @@ class RoundPlanner:
 
     def remove(self, name: str) -> bool:
         """Give no more work for a member; whether it was known."""
-        places = self._places.pop(name, None)
+        places = self.places.pop(name, None)
         for place in places or ():
-            self._tails.forget(place)
+            self.tails.forget(place)
             self._looks.set(place, None)
-            for some in (self._to_follow, self._advanced):
+            for some in (self.to_follow, self._advanced):
                 some.pop(place, None)
             if place.follows:
                 self._following.discard(place)
@@ -287,20 +290,20 @@ class RoundPlanner:
     def _forget_streams(self, place: PartPosition) -> None:
         """Look at a part's streams no longer for its sake."""
         for stream in place.at:
-            self._readers[stream].remove(place)
-            if not self._readers[stream]:
-                del self._readers[stream]
+            self.readers[stream].remove(place)
+            if not self.readers[stream]:
+                del self.readers[stream]
                 self._again.discard(stream)
                 self._doubts.pop(stream, None)
-                self._listener.forget(stream)
+                self.listener.forget(stream)
 
     def place(self, member: Member, part: InputPartition) -> PartPosition:
         """The position of a part that is served."""
-        return next(place for place in self._places[member.file_name] if place.part is part)
+        return next(place for place in self.places[member.file_name] if place.part is part)
 
     def has(self, name: str) -> bool:
         """Whether parts of a member are served."""
-        return name in self._places
+        return name in self.places
 
     def ran(self, item: WorkItem, messages: int, took_ms: float, timer_ms: int | None) -> None:
         """Record a run of a part.
@@ -311,7 +314,7 @@ class RoundPlanner:
             took_ms: how long it took, as ``pacing.charged_ms``.
             timer_ms: time of the next timer in its state; None without one.
         """
-        for place in self._places.get(item.member.file_name, ()):
+        for place in self.places.get(item.member.file_name, ()):
             if place.part is item.part:
                 fair_ms = pacing.ALONE_MS if self._count == 1 else pacing.FAIR_MS
                 place.rows_max = pacing.next_limit(place.rows_max, messages, took_ms, fair_ms)
@@ -333,7 +336,7 @@ class RoundPlanner:
         place.follows = False
         self._following.discard(place)
         for stream in place.at:
-            self._readers[stream].append(place)
+            self.readers[stream].append(place)
         self._again.update(place.at)
 
     def _query_streams(self, step: Callable[[], T]) -> T:
@@ -347,7 +350,7 @@ class RoundPlanner:
             return step()
         except UnavailableError:
             try:
-                self._listener.check()
+                self.listener.check()
             except UnavailableError as error:
                 raise _NoServerError(str(error)) from error
         # The server may have been unavailable until now.
@@ -358,7 +361,7 @@ class RoundPlanner:
     def _arrived(self) -> list[WorkItem]:
         """The work that has come by itself."""
         items = []
-        for place in self._tails.ready():
+        for place in self.tails.ready():
             item = self._guarded(place, partial(self._taken, place))
             if item is not None:
                 items.append(item)
@@ -367,14 +370,14 @@ class RoundPlanner:
     def _taken(self, place: PartPosition) -> WorkItem | None:
         ((stream, at),) = place.at.items()
         seen = max(at["sequence"], place.seen)
-        taken = self._tails.take(place, seen, place.rows_max)
+        taken = self.tails.take(place, seen, place.rows_max)
         if taken is None:
             return None
         came, behind = taken
         end = place.seen = int(came.sequence[-1])
         if end - seen != len(came):
             # A look finds out whether messages were deleted, or lost; a new reader begins after it.
-            self._tails.forget(place)
+            self.tails.forget(place)
             place.seen = 0
             self._look_at(place, 0.0)
             return None
@@ -407,14 +410,14 @@ class RoundPlanner:
         try:
             if time.monotonic() < self._follow_at_s:
                 raise DisconnectedError("the last consumer could not be made")
-            self._tails.follow(place, stream, at["sequence"], self._follow_s)
+            self.tails.follow(place, stream, at["sequence"], self._follow_s)
         except RefusedError:
             # This account may not, or the stream has as many consumers as it may have.
             self._observe(place)
         except DisconnectedError:
             # The messages are found by looking meanwhile.
             self._observe(place)
-            self._to_follow[place] = None
+            self.to_follow[place] = None
             if time.monotonic() >= self._follow_at_s:
                 self._follow_s = min(2 * self._follow_s, _FOLLOW_S[1])
                 self._follow_at_s = time.monotonic() + _FOLLOW_AGAIN_S
@@ -423,9 +426,9 @@ class RoundPlanner:
 
     def _followers(self, now_s: float) -> Iterator[PartPosition]:
         """Parts to follow their streams again now; one at a time, as the attempt takes long."""
-        if self._to_follow and now_s >= self._follow_at_s:
-            place = next(iter(self._to_follow))
-            del self._to_follow[place]
+        if self.to_follow and now_s >= self._follow_at_s:
+            place = next(iter(self.to_follow))
+            del self.to_follow[place]
             self._forget_streams(place)
             place.follows = True
             self._following.add(place)
@@ -440,16 +443,16 @@ class RoundPlanner:
             came: parts whose messages have come by themselves, by their ``id``.
         """
         now_s = time.monotonic()
-        notified = notified & self._readers.keys()
+        notified = notified & self.readers.keys()
         doubted = {stream for stream, doubt in self._doubts.items() if doubt.at_s <= now_s}
-        streams = notified | doubted | (self._again | armed) & self._readers.keys()
+        streams = notified | doubted | (self._again | armed) & self.readers.keys()
         self._again = set()
-        places = {id(p): p for stream in streams for p in self._readers[stream]}
+        places = {id(p): p for stream in streams for p in self.readers[stream]}
         for place in (*self._followers(now_s), *self._due(now_s, came), *self._unfollowed()):
             places[id(place)] = place
         # Numbers of the next looks.  What passed before a subscription may be stored after this.
         counts = {stream: self._doubts[stream].count + 1 for stream in doubted}
-        counts |= dict.fromkeys(armed & self._readers.keys(), len(_DOUBT_S))
+        counts |= dict.fromkeys(armed & self.readers.keys(), len(_DOUBT_S))
         counts |= dict.fromkeys(notified, 0)
         for place in places.values():
             if place.unanswered_s is not None and (place.due_s or 0.0) > now_s:
@@ -469,14 +472,14 @@ class RoundPlanner:
         """DueQueue look number ``count`` at a stream, if there are so many."""
         self._doubts.pop(stream, None)
         if count <= len(_DOUBT_S):
-            self._doubts[stream] = _Uncertain(now_s + (*_DOUBT_S, _LATE_S)[count], count)
+            self._doubts[stream] = _Uncertain(now_s + (*_DOUBT_S, self.late_s)[count], count)
 
     def _due(self, now_s: float, came: set[int]) -> list[PartPosition]:
         """Parts to look at now without a notification."""
         places = []
         for place in self._looks.take(now_s):
             # Time passes with messages, while there are some: timers are due after them.
-            after_s = self._tails.expects_until_s(place) if place.follows else 0.0
+            after_s = self.tails.expects_until_s(place) if place.follows else 0.0
             if after_s > now_s:
                 self._looks.set(place, after_s)
             elif id(place.part) in came:
@@ -487,12 +490,12 @@ class RoundPlanner:
 
     def _unfollowed(self) -> list[PartPosition]:
         """Parts without the reader that they need to follow their stream."""
-        if len(self._tails) == len(self._following):
+        if len(self.tails) == len(self._following):
             return []
-        return [place for place in self._following if place not in self._tails]
+        return [place for place in self._following if place not in self.tails]
 
     def _all(self) -> Iterator[PartPosition]:
-        for places in self._places.values():
+        for places in self.places.values():
             yield from places
 
     def _work(self, place: PartPosition) -> WorkItem | None:
@@ -505,7 +508,7 @@ class RoundPlanner:
                     return None
                 work = self._query_streams(lambda: self._next_of(place))
             place.unanswered_s = None
-            if place.follows and place not in self._tails:
+            if place.follows and place not in self.tails:
                 self._follow(place)
             return work
 
@@ -537,7 +540,7 @@ class RoundPlanner:
             further = place.watch.towards(place.at, place.until, limits)
             if further is None:
                 place.is_there = True
-                is_through = all(one.is_there for one in self._places[member.file_name])
+                is_through = all(one.is_there for one in self.places[member.file_name])
                 return WorkItem(REMOVED, member) if is_through else None
             ends = further
         (partition,) = planning.partitions(options, self._asks, place.at, ends)
@@ -549,8 +552,8 @@ class RoundPlanner:
     def _next_s(self, ends_s: float) -> float:
         """Time of the next look without a notification, or ``ends_s`` if that is earlier."""
         doubts = (doubt.at_s for doubt in self._doubts.values())
-        follow_s = self._follow_at_s if self._to_follow else ends_s
-        return min(ends_s, self._tails.check_s, self._looks.next_s, follow_s, *doubts)
+        follow_s = self._follow_at_s if self.to_follow else ends_s
+        return min(ends_s, self.tails.check_s, self._looks.next_s, follow_s, *doubts)
 
 
 def _error_text(error: Exception) -> str:

@@ -190,15 +190,19 @@ class Serving:
             at_work: shows the present work.
             report_s: interval of the reports on a busy part.
         """
-        self._planner = RoundPlanner(options)
+        #: The parts, where they read, and what comes to them.
+        self.planner = RoundPlanner(options)
         self._tell = tell
         self._at_work = at_work
-        self._report_s = report_s
-        self._background = BackgroundPublisher()
-        self._served: dict[str, dict[str, _Served]] = {}
+        self.report_s = report_s
+        #: See the constants.
+        self.confirm_s, self.together_s, self.reports_max = CONFIRM_S, _TOGETHER_S, _REPORTS_MAX
+        self.background = BackgroundPublisher()
+        #: Parts by the file name of their member and their key.
+        self.served: dict[str, dict[str, _Served]] = {}
         #: Of parts with something to report, and of those with output that is not acknowledged.
-        self._reports: DueQueue[_Served] = DueQueue()
-        self._confirms: DueQueue[_Served] = DueQueue()
+        self.reports: DueQueue[_Served] = DueQueue()
+        self.confirms: DueQueue[_Served] = DueQueue()
         #: Parts whose output waits for an answer of the server, in the present runs.
         self._waiting: list[_Served] = []
         #: Processor time of this thread when the present runs began, seconds.
@@ -209,24 +213,24 @@ class Serving:
     @property
     def calm_s(self) -> float:
         """When a wait last found ``wakes`` not readable, monotonic, seconds; 0 if it is now."""
-        return self._planner.calm_s
+        return self.planner.calm_s
 
     @property
     def has_unreported(self) -> bool:
         """Whether there is something to report on a part."""
-        return bool(len(self._reports))
+        return bool(len(self.reports))
 
     def admit(self, member: Member, keys: Collection[str]) -> None:
         """Serve parts of a member from now on."""
-        self._served[member.file_name] = {
+        self.served[member.file_name] = {
             part.key: _Served(member, part) for part in member.parts if part.key in keys
         }
-        for item in self._planner.admit(member, keys):
+        for item in self.planner.admit(member, keys):
             if item.kind == FAILED:
                 self._fail(member, str(item.failure))
                 return
             assert item.part is not None
-            served, place = self._served[member.file_name], self._planner.place(member, item.part)
+            served, place = self.served[member.file_name], self.planner.place(member, item.part)
             served[item.part.key].place = place
             reports = Outcome(
                 ADMITTED, member.name, member.generation, item.part.key, item.ends, read=place.read
@@ -235,7 +239,7 @@ class Serving:
 
     def remove(self, name: str) -> None:
         """Serve a member no longer; no effect if it has failed."""
-        served = self._served.get(name)
+        served = self.served.get(name)
         if served:
             self._leave(next(iter(served.values())).member)
 
@@ -260,23 +264,23 @@ class Serving:
         now_s = time.monotonic()
         if self._rest_s is None or self._rest_s <= now_s:
             self._rest_s = resting.next_s()
-        due_s = min(self._reports.next_s, self._confirms.next_s, self._rest_s or now_s + wait_s)
-        items = iter(self._planner.next(max(0.0, min(wait_s, due_s - now_s)), wakes))
+        due_s = min(self.reports.next_s, self.confirms.next_s, self._rest_s or now_s + wait_s)
+        items = iter(self.planner.next(max(0.0, min(wait_s, due_s - now_s)), wakes))
         while (item := next(items, None)) is not None:
             with connection.together(resting.PUBLISHING):
                 self._do(item, items, between)
-        for place in self._planner.advanced():
-            served = self._served[place.member.file_name][place.part.key]
-            self._reports.set(served, served.due_s)
-        self._confirm_all(self._confirms.take(time.monotonic(), _REPORTS_MAX))
+        for place in self.planner.advanced():
+            served = self.served[place.member.file_name][place.part.key]
+            self.reports.set(served, served.due_s)
+        self._confirm_all(self.confirms.take(time.monotonic(), self.reports_max))
         self._report()
         if self._rest_s is not None and self._rest_s <= time.monotonic():
             resting.end_idle()
 
     def close(self) -> None:
         """Close the connections; the parts are not stored."""
-        self._background.close()
-        self._planner.close()
+        self.background.close()
+        self.planner.close()
 
     # --- work
 
@@ -284,11 +288,11 @@ class Serving:
         self, first: WorkItem, others: Iterator[WorkItem], between: Callable[[], object]
     ) -> None:
         """Do an item, and others while the output of these may wait for each other."""
-        ends_s, self._busy_s = time.monotonic() + _TOGETHER_S, time.thread_time()
+        ends_s, self._busy_s = time.monotonic() + self.together_s, time.thread_time()
         for item in itertools.chain((first,), others):
             between()
             # The member may have failed or left in this round.
-            if self._planner.has(item.member.file_name):
+            if self.planner.has(item.member.file_name):
                 if item.kind == WORK:
                     self._work(item)
                 elif item.kind == REMOVED:
@@ -300,7 +304,7 @@ class Serving:
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             # Its member may have failed or left since.
-            if one.publisher is not None and self._planner.has(one.member.file_name):
+            if one.publisher is not None and self.planner.has(one.member.file_name):
                 self._guarded(one.member, one.publisher.proceed)
 
     def _work(self, item: WorkItem) -> None:
@@ -311,19 +315,19 @@ class Serving:
         is_large = came is not None and (
             len(came) >= LARGE_RUN or came.data.nbytes >= LARGE_RUN_BYTES
         )
-        is_owner = self._background.owner == (member.file_name, part.key)
+        is_owner = self.background.owner == (member.file_name, part.key)
         if is_large != is_owner:
             self._settle()
-            if not self._planner.has(member.file_name):
+            if not self.planner.has(member.file_name):
                 return
-        served = self._served[member.file_name][part.key]
+        served = self.served[member.file_name][part.key]
         if is_large and not self._confirm(served):
             return
         started_s = time.perf_counter()
         run = self._guarded(
             member,
             lambda: (
-                task.run(item, self._background)
+                task.run(item, self.background)
                 if is_large
                 else task.run(item, publisher=served.publisher)
             ),
@@ -332,34 +336,34 @@ class Serving:
             took_ms = (time.perf_counter() - started_s) * 1000
             had_publisher = served.publisher is not None
             served.add(item, run, took_ms)
-            self._reports.set(served, served.due_s)
+            self.reports.set(served, served.due_s)
             if served.publisher is None:
-                self._confirms.set(served, None)
+                self.confirms.set(served, None)
             elif not had_publisher:
-                self._confirms.set(served, self._due_s(time.monotonic(), CONFIRM_S))
+                self.confirms.set(served, self._due_s(time.monotonic(), self.confirm_s))
             busy_ms = took_ms
             if took_ms > pacing.FAIR_MS:
                 # With the runs just before, which took little: a system call for each costs more.
                 busy_ms = min(took_ms, (time.thread_time() - self._busy_s) * 1000)
             charged_ms = pacing.charged_ms(took_ms, busy_ms)
             read = run.messages * part.options.block_count
-            self._planner.ran(item, read, charged_ms, run.timer_ms)
+            self.planner.ran(item, read, charged_ms, run.timer_ms)
             if served.publisher is not None and served.publisher.is_waiting:
                 self._waiting.append(served)
 
     def _settle(self) -> None:
         """Wait until the output of all runs is published; a member whose is not has failed."""
-        if self._background.owner is not None:
-            name, key = self._background.owner
-            self._guarded(self._served[name][key].member, self._background.wait)
+        if self.background.owner is not None:
+            name, key = self.background.owner
+            self._guarded(self.served[name][key].member, self.background.wait)
 
     def _confirm(self, one: _Served) -> bool:
         """Wait until the output of a part is acknowledged; False if its member has failed by it."""
         publisher, one.publisher = one.publisher, None
-        self._confirms.set(one, None)
+        self.confirms.set(one, None)
         if publisher is not None:
             self._guarded(one.member, publisher.finish)
-        return self._planner.has(one.member.file_name)
+        return self.planner.has(one.member.file_name)
 
     def _confirm_all(self, parts: Collection[_Served]) -> None:
         """``_confirm`` of parts, which wait for NATS together."""
@@ -369,7 +373,7 @@ class Serving:
                 publish.prepare_finish(publishers)
         for one in parts:
             # Its member may have failed at another part.
-            if self._planner.has(one.member.file_name):
+            if self.planner.has(one.member.file_name):
                 self._confirm(one)
 
     def _guarded(self, member: Member, step: Callable[[], T]) -> T | None:
@@ -395,18 +399,18 @@ class Serving:
     # --- reports
 
     def _due_s(self, now_s: float, least_s: float) -> float:
-        return pacing.part_due_s(now_s, least_s, len(self._reports))
+        return pacing.part_due_s(now_s, least_s, len(self.reports))
 
     def _report(self) -> None:
         now_s = time.monotonic()
         reports: list[Outcome] = []
-        due = self._reports.take(now_s, _REPORTS_MAX)
-        if any((one.member.file_name, one.part.key) == self._background.owner for one in due):
+        due = self.reports.take(now_s, self.reports_max)
+        if any((one.member.file_name, one.part.key) == self.background.owner for one in due):
             self._settle()
         self._confirm_all(due)
         # No outcome follows a failure.
         for one in due:
-            if self._planner.has(one.member.file_name) and one.is_unreported:
+            if self.planner.has(one.member.file_name) and one.is_unreported:
                 self._stored(one, now_s, reports)
         if reports:
             self._tell(tuple(reports))
@@ -424,38 +428,38 @@ class Serving:
             return False
         finally:
             self._at_work.end()
-        one.due_s = self._due_s(now_s, self._report_s)
+        one.due_s = self._due_s(now_s, self.report_s)
         return True
 
     def _leave(self, member: Member) -> None:
         """Store and report all parts of a member, which then does no more work here."""
-        if self._background.owner is not None and self._background.owner[0] == member.file_name:
+        if self.background.owner is not None and self.background.owner[0] == member.file_name:
             self._settle()
-        if member.file_name not in self._served:
+        if member.file_name not in self.served:
             return
         now_s = time.monotonic()
         reports: list[Outcome] = []
-        served = list(self._served[member.file_name].values())
+        served = list(self.served[member.file_name].values())
         if not all(self._confirm(one) for one in served):
             return
         for one in served:
             if one.ends is not None and not self._stored(one, now_s, reports):
                 return
-        resting.end_of(producers.of_parts(member.io, self._served[member.file_name]))
+        resting.end_of(producers.of_parts(member.io, self.served[member.file_name]))
         self._drop(member)
         self._tell((*reports, Outcome(REMOVED, member.name, member.generation)))
 
     def _fail(self, member: Member, failure: str) -> None:
-        self._background.drop(member.file_name)
-        served = self._served[member.file_name].values()
+        self.background.drop(member.file_name)
+        served = self.served[member.file_name].values()
         reports = [one.report(stored=False) for one in served if one.ends is not None]
         self._drop(member)
         outcome = Outcome(FAILED, member.name, member.generation, failure=failure)
         self._tell((*reports, outcome))
 
     def _drop(self, member: Member) -> None:
-        self._planner.remove(member.file_name)
-        for one in self._served.pop(member.file_name).values():
-            self._reports.set(one, None)
-            self._confirms.set(one, None)
+        self.planner.remove(member.file_name)
+        for one in self.served.pop(member.file_name).values():
+            self.reports.set(one, None)
+            self.confirms.set(one, None)
             task.drop_state(member, one.part)

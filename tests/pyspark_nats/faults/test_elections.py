@@ -90,10 +90,10 @@ def test_the_readers_of_a_killed_server_are_broken_soon_and_no_others(
             assert count < 60, "no reader is elsewhere"
             tails.follow(count, "OUT", 0)
             count += 1
-            elsewhere = {cluster.nodes[t.server].url: t.server for t in tails._by_key.values()}
+            elsewhere = {cluster.nodes[t.server].url: t.server for t in tails.by_key.values()}
             elsewhere.pop(url, None)
             victim = next(iter(elsewhere.values()), "")
-            lost = {key for key, t in tails._by_key.items() if t.server == victim and victim}
+            lost = {key for key, t in tails.by_key.items() if t.server == victim and victim}
         assert tails.receive() == set()
         cluster.kill(victim)
         began_s, found = time.monotonic(), set[int]()
