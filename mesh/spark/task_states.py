@@ -180,9 +180,9 @@ class _CachedState:
 
 
 #: By run and part; a lost entry costs one more transfer of the state.
-_cached_states: OrderedDict[tuple[str, str], _CachedState] = OrderedDict()
+CACHED_STATES: OrderedDict[tuple[str, str], _CachedState] = OrderedDict()
 #: Records as last read or written in this process, with their revisions.
-_records: OrderedDict[tuple[str, str], tuple[StateRecord, int]] = OrderedDict()
+RECORDS: OrderedDict[tuple[str, str], tuple[StateRecord, int]] = OrderedDict()
 
 
 @dataclass(slots=True)
@@ -191,7 +191,8 @@ class RemoteState:
 
     states: TaskStates
     part: str
-    _current: StoredManifest | None = field(default=None)
+    #: The manifest that was asked for last; ``load`` fetches its pieces.
+    current: StoredManifest | None = field(default=None)
 
     # --- the session's side
 
@@ -233,42 +234,42 @@ class RemoteState:
 
     def manifest(self, position: InputPosition) -> Manifest | None:
         """The manifest of exactly this position."""
-        self._current = self._record(position).at(position)
-        return self._current.manifest if self._current is not None else None
+        self.current = self.record(position).at(position)
+        return self.current.manifest if self.current is not None else None
 
     def restored(self, start: InputPosition) -> Manifest | None:
         """See ``LocalState.restored``."""
-        self._current = self._record().restored
-        return restored_at(self._current.manifest, start) if self._current is not None else None
+        self.current = self.record().restored
+        return restored_at(self.current.manifest, start) if self.current is not None else None
 
     def pieces_of(self, _: Manifest) -> Mapping[str, str]:
         """The stored names of the pieces of the manifest that was returned last."""
-        assert self._current is not None
-        return self._current.objects
+        assert self.current is not None
+        return self.current.objects
 
     def is_empty(self) -> bool:
         """Whether the run began without a state, and no task has stored one."""
-        record = self._record()
+        record = self.record()
         return record.restored is None and not record.manifests
 
     def has_run(self) -> bool:
         """Whether a task has stored a state."""
-        return bool(self._record().manifests)
+        return bool(self.record().manifests)
 
     def dropped(self) -> set[str]:
         """Stored pieces that no manifest of the run names any more."""
-        record = self._record()
+        record = self.record()
         return set(record.dropped) - record.named
 
     def wakeup_ms(self) -> int | None:
         """Time of the next timer in the last stored state; None without one."""
-        return self._record().wakeup_ms
+        return self.record().wakeup_ms
 
     # --- the tasks' side
 
     def is_live(self, position: InputPosition) -> bool:
         """Whether this process has stored the state at ``position``, as others find it."""
-        entry = _cached_states.get(self._id)
+        entry = CACHED_STATES.get(self._id)
         return entry is not None and entry.position == position
 
     def load(self, manifest: Manifest) -> State:
@@ -277,8 +278,8 @@ class RemoteState:
         Raises:
             MeshError: MESH-S100, a piece is not there any more.
         """
-        assert self._current is not None
-        objects = self._current.objects
+        assert self.current is not None
+        objects = self.current.objects
         with tempfile.TemporaryDirectory(prefix="mesh-state-") as directory:
             paths = {name: Path(directory, str(n)) for n, name in enumerate(manifest.pieces)}
             try:
@@ -299,7 +300,7 @@ class RemoteState:
         wakeup_ms: int | None = None,
     ) -> None:
         """Store the missing pieces, then the record with the next manifest."""
-        before = _cached_states.get(self._id)
+        before = CACHED_STATES.get(self._id)
         previous = before.objects if before is not None else {}
         added = self._new_names(name for name in state.pieces if name not in previous)
         self.states.store.put({n: batch_bytes(state.pieces[name]) for name, n in added.items()})
@@ -309,11 +310,11 @@ class RemoteState:
         if self._add(StoredManifest(manifest, objects), wakeup_ms):
             self._remember(_CachedState(position, objects))
         else:
-            _cached_states.pop(self._id, None)
+            CACHED_STATES.pop(self._id, None)
 
     def _add(self, new: StoredManifest, wakeup_ms: int | None) -> bool:
         """Add a manifest to the record; False if another attempt of the task has done so."""
-        record, revision = _records.get(self._id) or self._read()
+        record, revision = RECORDS.get(self._id) or self._read()
         while True:
             position = new.manifest.position
             earlier = record.at(position)
@@ -329,7 +330,7 @@ class RemoteState:
             except ConflictError:
                 record, revision = self._read()
                 continue
-            _put(_records, self._id, (changed, revision))
+            _put(RECORDS, self._id, (changed, revision))
             return earlier is None
 
     # --- both
@@ -349,8 +350,9 @@ class RemoteState:
         prefix = f"{states.incarnation}/{states.group}/{self.part}/{token}"
         return {name: f"{prefix}/{name}" for name in pieces}
 
-    def _record(self, position: InputPosition | None = None) -> StateRecord:
-        cached = _records.get(self._id)
+    def record(self, position: InputPosition | None = None) -> StateRecord:
+        """The record of the part; one that this process knows will do if it has ``position``."""
+        cached = RECORDS.get(self._id)
         if position is not None and cached is not None and cached[0].at(position) is not None:
             return cached[0]
         return self._read()[0]
@@ -360,11 +362,11 @@ class RemoteState:
         record = StateRecord.from_bytes(entry[0]) if entry is not None else None
         if entry is None or record is None or record.run != self.states.run:
             raise _missing(self._key, "Another run of the instance has begun")
-        _put(_records, self._id, (record, entry[1]))
+        _put(RECORDS, self._id, (record, entry[1]))
         return record, entry[1]
 
     def _remember(self, entry: _CachedState) -> None:
-        _put(_cached_states, self._id, entry)
+        _put(CACHED_STATES, self._id, entry)
 
 
 def _put(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:

@@ -107,7 +107,7 @@ def test_one_goes_on_until_nothing_is_out_behind_it(hand: Hand, group: str) -> N
     key = "0" if group == "sums" else "mesh-A-Numbers"
     hand.rows_first = 1
     hand.until(WORK, group)
-    assert app.by_group[group]._snapshots.starts()[0][key]["mesh-A-Numbers"]["sequence"] == 1
+    assert app.by_group[group].snapshots.starts()[0][key]["mesh-A-Numbers"]["sequence"] == 1
     app.stores[group].last = 2
     settle(hand, app, group)
     assert app.statuses[group].position == {"mesh-A-Numbers": 2}

@@ -83,13 +83,13 @@ def test_a_run_without_a_directory_is_followed_by_another(
 
     monkeypatch.setattr(SharedInstance, "on_query_failed", wrong)
     # As on a full disk.
-    (shared._directory / "run-1").write_text("")
+    (shared.directory / "run-1").write_text("")
     shared.runs[0].error = RuntimeError("ended")
     while len(shared.runs) < 2:
-        shared._ending.wait(0.01)
+        shared.pause()
     mesh.start("keyed")
     mesh.runs("keyed")
-    assert shared._thread.is_alive()
+    assert shared.is_supervised
 
 
 class Received:

@@ -60,7 +60,7 @@ def test_what_goes_wrong_in_the_planner_is_told_of_one(
     assert hand.rows("Good", "Sums") == [[2]]
     broken.clear()
     for one in bad.by_group.values():
-        one.tick(one._clock.monotonic_s())
+        one.tick(one.context.clock.monotonic_s())
     hand.until(WORK, "sums")
     assert hand.rows("Bad", "Sums") == [[1]]
 
@@ -102,7 +102,7 @@ def test_a_slow_part_gets_less_the_next_time(
     hand.until(WORK, "sums")
     hand.publish("A", *range(4, 11))
     hand.until(WORK, "sums")
-    (at,) = app.by_group["sums"]._snapshots.starts()[0].values()
+    (at,) = app.by_group["sums"].snapshots.starts()[0].values()
     assert at["mesh-A-Numbers"]["sequence"] == 5
     monkeypatch.setattr(pacing, "FAIR_MS", 1000.0)
     while len(hand.rows("A", "Sums")) < 10:

@@ -69,7 +69,7 @@ def test_a_dedicated_query_compares_the_newest_message_at_its_start(
     app = begun(hand, "A")
     hand.publish("A", 1, 2)
     hand.until(WORK, group)
-    context = app.by_group[group]._context
+    context = app.by_group[group].context
     given = {**hand.nats, "stream": "mesh-A-Numbers"}
     read = offsets.StreamWatch(source_options(given), hand.broker)
     ends = read.latest(read.initial(), None)

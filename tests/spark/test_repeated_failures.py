@@ -147,7 +147,7 @@ def test_the_message_is_recorded_and_the_rest_goes_on(
     monkeypatch.setattr(stateless_task._CompiledQuery, "run", run_query)
     app = begun(hand, "A")
     for one in app.by_group.values():
-        one._context.failures.process = Here
+        one.context.failures.process = Here
     hand.publish("A", *range(1, 11))
     hand.until_rows("A", "Sums", 10)
     hand.publish("A", *range(11, 31))

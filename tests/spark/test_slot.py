@@ -42,14 +42,12 @@ def test_a_stay_is_over_before_its_slot_and_the_next_one_finds_it(
     slot._slot = None
 
 
-def test_a_slot_that_no_task_finds_ends(
-    mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slot_that_no_task_finds_ends(mesh: Mesh, shared: QueryWithoutSpark) -> None:
     mesh.start("sums")
     mesh.runs("sums")
-    monkeypatch.setattr(slot, "_LEASE_S", 0.0)
     slots = shared.runs[0].slots
     for one in slots:
+        one.lease_s = 0.0
         one.keep_alive(0.0)
     while not all(one.has_ended for one in slots):
-        shared._ending.wait(0.01)
+        shared.pause()

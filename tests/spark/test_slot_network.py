@@ -110,15 +110,14 @@ def test_the_session_sees_what_a_slot_works_for(
     monkeypatch.setattr(task, "run", run)
     mesh.publish("Numbers", {"n": 1})
     assert began.wait(30)
-    assert shared._slots is not None
-    links = shared._slots.links
+    links = shared.links
     while not (works := [w.instance for link in links if (w := link.work()) is not None]):
-        shared._ending.wait(0.01)
+        shared.pause()
     assert works == ["A-sums-1"]
     go_on.set()
     mesh.rows("Sums", 1)
     while any(link.work() is not None for link in links):
-        shared._ending.wait(0.01)
+        shared.pause()
 
 
 def test_the_pieces_of_a_state_that_is_gone_are_discarded(
@@ -137,7 +136,7 @@ def test_the_pieces_of_a_state_that_is_gone_are_discarded(
         sent += 1
         mesh.publish("Numbers", {"n": sent})
         mesh.rows("Sums", sent)
-    kept = RemoteState(one._snapshots.states, "0")._record()  # type: ignore[arg-type]
+    kept = RemoteState(one.snapshots.states, "0").record()  # type: ignore[arg-type]
     assert not set(discarded) & kept.named
     one.stop()
     one.join()

@@ -28,8 +28,7 @@ def test_parts_of_an_instance_are_served_by_all_slots(
 ) -> None:
     one = mesh.start("keyed")
     mesh.runs("keyed")
-    assert shared._slots is not None
-    loads = [sum(link.load.values()) for link in shared._slots.links]
+    loads = [sum(link.load.values()) for link in shared.links]
     assert min(loads) > 0
     assert loads[0] == loads[1]
     one.stop(settle=True)
@@ -37,7 +36,7 @@ def test_parts_of_an_instance_are_served_by_all_slots(
     stopped = [s for s in mesh.told["keyed"] if s.state is InstanceState.STOPPED]
     assert len(stopped) == 1
     assert stopped[0].settled
-    assert [link.load for link in shared._slots.links] == [{}, {}]
+    assert [link.load for link in shared.links] == [{}, {}]
 
 
 def test_groups_of_an_app_have_slots_of_their_own(mesh: Mesh, shared: QueryWithoutSpark) -> None:
@@ -45,8 +44,7 @@ def test_groups_of_an_app_have_slots_of_their_own(mesh: Mesh, shared: QueryWitho
     mesh.runs("sums")
     mesh.start("keyed")
     mesh.runs("keyed")
-    assert shared._slots is not None
-    loads = sorted(sum(link.load.values()) for link in shared._slots.links)
+    loads = sorted(sum(link.load.values()) for link in shared.links)
     # One reads all of a stream, and the other one its part of another.
     assert loads == [Fraction(1, 2), 1]
 
@@ -117,9 +115,9 @@ def test_a_slot_that_ends_fails_all_and_only_its_work_is_suspected(
     def crash(item: WorkItem, **given: Any) -> task.PartRun:
         # As after a kill: the connection ends in the middle of the work.
         ours = next(s for s in shared.runs[0].slots if threading.current_thread() is s.thread)
-        ours._session.close()
-        while shared._slots is not None and not shared._slots.is_lost:
-            shared._ending.wait(0.01)
+        ours.session.close()
+        while not shared.is_slot_lost:
+            shared.pause()
         raise KeyError("nobody hears this")
 
     monkeypatch.setattr(task, "run", crash)
@@ -131,7 +129,7 @@ def test_a_slot_that_ends_fails_all_and_only_its_work_is_suspected(
     )
     mesh.publish("Numbers", {"n": 1})
     while not failed:
-        shared._ending.wait(0.01)
+        shared.pause()
     assert failed == [True]
 
 
@@ -158,7 +156,7 @@ def test_one_that_hangs_is_the_only_suspect(
     )
     mesh.publish("Numbers", {"n": 1})
     while not failed:
-        shared._ending.wait(0.01)
+        shared.pause()
     assert failed == [("work for A-sums-1 was not finished after 0.1 s", True)]
     assert go_on.is_set()
 
@@ -188,8 +186,8 @@ def test_a_report_that_is_none_starts_the_query_again(
     mesh.start("sums")
     mesh.runs("sums")
     wrong: Any = 5
-    shared.runs[0].slots[0]._send(wrong)
+    shared.runs[0].slots[0].send(wrong)
     while len(shared.runs) < 2:
-        shared._ending.wait(0.01)
+        shared.pause()
     mesh.publish("Numbers", {"n": 1})
     assert mesh.rows("Sums", 1) == [[1]]

@@ -40,8 +40,8 @@ def states(store: JetStreamTaskStore, run: str, epoch: int = 1) -> RemoteState:
 
 def elsewhere() -> None:
     """From here on this process knows no more than one on another machine."""
-    task_states._cached_states.clear()
-    task_states._records.clear()
+    task_states.CACHED_STATES.clear()
+    task_states.RECORDS.clear()
 
 
 def load(state: RemoteState, position: InputPosition) -> dict[str, list[Any]]:
@@ -91,7 +91,7 @@ def test_of_two_attempts_of_a_task_the_second_leaves_the_state_of_the_first(
     assert not second.is_live(at(1))
     assert load(second, at(1)) == {"a": [1]}
     (gone,) = second.dropped()
-    assert gone not in second._record().named
+    assert gone not in second.record().named
 
 
 def test_old_pieces_are_dropped_when_no_manifest_names_them(store: JetStreamTaskStore) -> None:
@@ -140,18 +140,14 @@ def test_a_task_of_an_earlier_run_ends(store: JetStreamTaskStore) -> None:
         states(store, "r4", epoch=4).begin(None, {})
 
 
-def test_a_piece_that_is_gone_is_an_error_and_no_gap(
-    store: JetStreamTaskStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_piece_that_is_gone_is_an_error_and_no_gap(store: JetStreamTaskStore) -> None:
     state = states(store, "r1")
     state.begin(None, {})
     state.save(at(1), {}, State({"a": piece(1)}, {}))
     manifest = state.manifest(at(1))
     assert manifest is not None
-    assert state._current is not None
-    monkeypatch.setattr(
-        state, "_current", task_states.StoredManifest(manifest, {"a": "i/g/0/never-stored"})
-    )
+    assert state.current is not None
+    state.current = task_states.StoredManifest(manifest, {"a": "i/g/0/never-stored"})
     with pytest.raises(MeshError, match="MESH-S100"):
         state.load(manifest)
 

@@ -20,12 +20,13 @@ from mesh.spark import partition_task
 from mesh.spark.store_output import StoreOutput
 from mesh.store import redis_writer
 from mesh.store.redis_client import connected
-from tests.store.test_crashes import DEADLY, attempt, die, forget, node_of, play
+from tests.store.test_crashes import DEADLY, attempt, die, node_of, play
 from tests.store.test_read_again import Failing
 from tests.store.test_tables import events_of
 from tests.support import databases
 from tests.support.commit_proxy import CommitProxy
 from tests.support.databases import TestDatabase, new_database
+from tests.support.trades import end_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,7 @@ Content = dict[str, dict[bytes, bytes]]
 @pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
     yield
-    forget()
+    end_partitions()
 
 
 def content(store: TestDatabase) -> Content:
@@ -92,7 +93,7 @@ def test_a_process_that_is_killed_at_any_step_changes_nothing(
 ) -> None:
     store, other = (new_database(redis, tmp_path, name) for name in ("killed", "calm"))
     play(node_of(tmp_path / "calm", other, "table"))
-    forget()
+    end_partitions()
     calm = content(other)
     for deadly in DEADLY:
         node = partial(node_of, tmp_path / f"killed{deadly}", store, "table")
@@ -141,7 +142,7 @@ def test_a_connection_that_is_cut_in_the_script_has_either_outcome(
 ) -> None:
     store, through, proxy = proxied
     play(node_of(tmp_path / "calm", in_redis, "table"))
-    forget()
+    end_partitions()
     node = node_of(tmp_path / "cut", through, "table")
 
     def armed(number: int) -> None:
@@ -150,7 +151,7 @@ def test_a_connection_that_is_cut_in_the_script_has_either_outcome(
 
     with pytest.raises(MeshError, match="MESH-S140"):
         play(node, armed)
-    forget()
+    end_partitions()
     play(node)
     assert proxy.cuts == 1
     assert content(store) == content(in_redis)
@@ -160,7 +161,7 @@ def test_a_server_that_is_killed_while_rows_are_written_changes_nothing(
     in_redis: TestDatabase, tmp_path: Path
 ) -> None:
     play(node_of(tmp_path / "calm", in_redis, "table"))
-    forget()
+    end_partitions()
     with databases.redis() as own, relayed(own, tmp_path) as (store, through, proxy):
         node = node_of(tmp_path / "killed", through, "table")
         killed: list[int] = []
@@ -174,7 +175,7 @@ def test_a_server_that_is_killed_while_rows_are_written_changes_nothing(
         for _ in range(3):
             with pytest.raises(MeshError, match="MESH-S140"):
                 play(node, armed)
-            forget()
+            end_partitions()
             own.kill()
             own.start()
         play(node, armed)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mesh.spark.shared_query.slot_network import SlotListener
+    from mesh.spark.shared_query.slots import SlotLink
     from mesh.spark.task_states import TaskStore
     from tests.support.shared_query import Hand
 
@@ -72,6 +73,26 @@ class QueryWithoutSpark(SharedQuery):
         self.hand = hand
         self.runs: list[Running] = []
 
+    @property
+    def is_supervised(self) -> bool:
+        """Whether the query would be started again if it ended."""
+        return self._thread.is_alive()
+
+    @property
+    def links(self) -> list[SlotLink]:
+        """The slots that serve now."""
+        assert self._slots is not None
+        return list(self._slots.links)
+
+    @property
+    def is_slot_lost(self) -> bool:
+        """Whether a slot has ended, or all have."""
+        return self._slots is None or self._slots.is_lost
+
+    def pause(self) -> None:
+        """Let the slots work for a moment; the end of the query ends it."""
+        self._ending.wait(0.01)
+
     def _start(self, run: Path, count: int, listener: SlotListener) -> Any:
         for number in range(2):
             (run / str(number)).mkdir()
@@ -100,7 +121,7 @@ class Mesh:
         self,
         directory: Path,
         hand: Hand,
-        shared: SharedQuery,
+        shared: QueryWithoutSpark,
         task_store: TaskStore | None = None,
     ) -> None:
         self.task_store = task_store
@@ -155,5 +176,5 @@ class Mesh:
     def rows(self, stream: str, count: int) -> list[list[Any]]:
         """The events of a stream, as soon as there are so many."""
         while len(found := self.hand.rows("A", stream)) < count:
-            self.shared._ending.wait(0.01)
+            self.shared.pause()
         return found

@@ -61,9 +61,9 @@ class SharedInstance:
     def __init__(self, shared_query: SharedQuery, context: InstanceContext) -> None:
         self.io = context.io
         self._shared_query = shared_query
-        self._context = context
+        self.context = context
         self._clock = context.clock
-        self._snapshots = InstanceSnapshots(context)
+        self.snapshots = InstanceSnapshots(context)
         #: Guards the following fields; never held while waiting.  Instructions are performed with
         #: it held, so that they are in order; those that wait go to a thread.
         self._lock = threading.RLock()
@@ -136,7 +136,7 @@ class SharedInstance:
                 case members.ADMITTED:
                     assert outcome.ends is not None
                     self._note_read(outcome)
-                    if self._snapshots.admitted(outcome.part, outcome.ends):
+                    if self.snapshots.admitted(outcome.part, outcome.ends):
                         self._take(events.Up())
                 case members.REMOVED:
                     self._member = None
@@ -148,7 +148,7 @@ class SharedInstance:
                     self._fail(reason, has_waited=waited)
                 case _:
                     if outcome.ends is not None:
-                        self._snapshots.moved(outcome.part, outcome.ends)
+                        self.snapshots.moved(outcome.part, outcome.ends)
                     self._count(outcome)
 
     def on_query_failed(self, error: str, *, is_suspect: bool) -> None:
@@ -156,7 +156,7 @@ class SharedInstance:
         with self._lock:
             self._member = None
             if is_suspect:
-                self._context.failures.note(first_line(error))
+                self.context.failures.note(first_line(error))
                 self._take(events.Failed(first_line(error), is_suspect=True))
             else:
                 self._take(events.QueryLost())
@@ -182,12 +182,12 @@ class SharedInstance:
             count_s = 2 * pacing.REPORT_S if self._metrics.behind else rest_s
             if now_s - self._counted_at_s >= count_s:
                 self._count_waiting(self._read)
-            snapshot_s = pacing.snapshot_s(self._context.options.snapshot_interval_s, busy)
+            snapshot_s = pacing.snapshot_s(self.context.options.snapshot_interval_s, busy)
             is_due = now_s - self._shared_at_s >= snapshot_s
-            if is_due and not self._is_sharing and self._snapshots.is_dirty:
+            if is_due and not self._is_sharing and self.snapshots.is_dirty:
                 self._is_sharing, self._shared_at_s = True, now_s
                 self._schedule(self._share_now, self._shared_query.pool)
-            is_dirty = self._snapshots.is_dirty
+            is_dirty = self.snapshots.is_dirty
             self._is_busy = self._is_changed or self._life.is_stopping or is_dirty
             if not self._life.is_stopping:
                 next_s = busy_s if self._is_changed else rest_s
@@ -224,15 +224,15 @@ class SharedInstance:
                 extra = fields(instance=self.io.assignment.instance, why=why.value)
                 log.info("instance moves to a dedicated query", extra=extra)
                 self._generation = next(self._shared_query.generations)
-                directory = self._context.directory / f"apart-{self._generation}"
-                context = replace(self._context, directory=directory, report=self._on_isolated)
+                directory = self.context.directory / f"apart-{self._generation}"
+                context = replace(self.context, directory=directory, report=self._on_isolated)
                 self._apart = DedicatedInstance(self._shared_query.session, context)
                 self._apart.start()
             case events.StopIsolated(drains):
                 if self._apart is not None:
                     self._apart.stop(settle=drains)
             case events.Relay(status):
-                self._context.report(self._metrics.with_counts(status, self._life.failures))
+                self.context.report(self._metrics.with_counts(status, self._life.failures))
             case events.ReportState():
                 self._shared_query.errands.submit(self._report)
             case events.End():
@@ -255,17 +255,17 @@ class SharedInstance:
             self._generation = next(self._shared_query.generations)
             old = self._run
             name = f"{self.io.assignment.epoch}-{self._generation}"
-            self._run = run = self._context.directory / name
-        if old != self._context.directory:
+            self._run = run = self.context.directory / name
+        if old != self.context.directory:
             shutil.rmtree(old, ignore_errors=True)
-        self._snapshots.begin(run)
-        self._restored = self._snapshots.restore()
-        self.io = self._context.io_of(run, *self._restored, lambda: self._life.is_stopping)
+        self.snapshots.begin(run)
+        self._restored = self.snapshots.restore()
+        self.io = self.context.io_of(run, *self._restored, lambda: self._life.is_stopping)
         self._take(events.Restored())
 
     def _join(self, until: Mapping[str, int] | None, *, continues: bool) -> None:
         """Join the shared query, at the restored positions or at the present ones."""
-        starts, restored = self._snapshots.starts() if continues else self._restored
+        starts, restored = self.snapshots.starts() if continues else self._restored
         with self._lock:
             if continues:
                 self._generation = next(self._shared_query.generations)
@@ -273,12 +273,12 @@ class SharedInstance:
                 self.io,
                 self._generation,
                 self._run,
-                nats=self._context.options.nats,
+                nats=self.context.options.nats,
                 starts=starts,
                 restored=restored,
                 until=until,
-                message=self._context.options.message,
-                states=self._snapshots.states,
+                message=self.context.options.message,
+                states=self.snapshots.states,
             )
             if self._life.phase is Phase.JOINING:
                 self._member = member
@@ -292,10 +292,10 @@ class SharedInstance:
             self._take(events.Settled())
         elif not is_shared:
             self._fail("its state could not be stored")
-        elif (position := self._snapshots.drained()) is not None:
+        elif (position := self.snapshots.drained()) is not None:
             self._take(events.Settled(position))
         else:
-            self._take(events.Unsettled(self._snapshots.required_until()))
+            self._take(events.Unsettled(self.snapshots.required_until()))
 
     def _on_isolated(self, status: InstanceStatus) -> None:
         """Take a report of the dedicated query."""
@@ -311,7 +311,7 @@ class SharedInstance:
             return
         name, epoch = self.io.assignment.instance, self.io.assignment.epoch
         log.warning("instance failed", extra=fields(instance=name, epoch=epoch, error=reason))
-        self._context.failures.note(reason)
+        self.context.failures.note(reason)
         self._take(
             events.Failed(
                 reason, has_waited=has_waited, is_unanswered=reason.startswith(UNANSWERED)
@@ -328,7 +328,7 @@ class SharedInstance:
         self._shared_query.unregister(self)
         with self._lock:
             run = self._run
-        if run != self._context.directory:
+        if run != self.context.directory:
             shutil.rmtree(run, ignore_errors=True)
         self._report()
         self._ended.set()
@@ -344,7 +344,7 @@ class SharedInstance:
     def _try_share(self) -> bool:
         """Store the snapshots of changed parts; whether all are stored."""
         try:
-            return self._snapshots.share()
+            return self.snapshots.share()
         # A snapshot that is not stored costs a longer replay, or is stored the next time.
         except Exception as failure:
             reason = message_of(failure)
@@ -365,7 +365,7 @@ class SharedInstance:
             done.batches, done.took_ms / 1000, done.latencies, done.latencies_sum_s
         )
         self._metrics.count_elements(done.part, done.elements)
-        self._metrics.state_bytes = self._snapshots.state_bytes
+        self._metrics.state_bytes = self.snapshots.state_bytes
         self._note_read(done)
         self._is_changed = True
         if is_first:
@@ -397,9 +397,7 @@ class SharedInstance:
                 if not read:
                     self._is_counting = False
                     return
-            counts = {
-                part: instance_metrics.waiting(self._context, at) for part, at in read.items()
-            }
+            counts = {part: instance_metrics.waiting(self.context, at) for part, at in read.items()}
             with self._lock:
                 self._waiting |= {part: one for part, one in counts.items() if one is not None}
                 behind = instance_metrics.total(self._waiting.values())
@@ -413,4 +411,4 @@ class SharedInstance:
                 self._is_changed, self._was_changed = False, self._is_changed
                 self._reported_at_s = self._clock.monotonic_s()
                 status = self._metrics.status(self._life)
-            self._context.report(status)
+            self.context.report(status)

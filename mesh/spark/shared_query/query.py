@@ -150,7 +150,7 @@ class SharedQuery:
         self.pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="shared-query-snapshots")
         self.errands = ThreadPoolExecutor(_THREADS, thread_name_prefix="shared-query")
         self.session = session
-        self._directory = directory
+        self.directory = directory
         self._clock = clock
         self._nats = nats
         self._slot_count = slot_count
@@ -264,7 +264,7 @@ class SharedQuery:
 
     def _supervise(self) -> None:
         for number in itertools.count():
-            run = self._directory / f"run-{number}"
+            run = self.directory / f"run-{number}"
             error = "the shared query ended"
             suspects: frozenset[str] = frozenset()
             accepting: Slots | None = None

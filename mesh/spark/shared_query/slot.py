@@ -63,10 +63,11 @@ class Slot:
     def __init__(self, options: SlotOptions) -> None:
         """Connect to the session, and serve in a thread from now on."""
         self.options = options
-        self._session = connect(options.address, options.secret)
+        self.session = connect(options.address, options.secret)
         self._done: dict[tuple[str, str], Counter[str]] = {}
         self._lock = threading.Lock()
         #: Until when a task has found it, monotonic, seconds.
+        self.lease_s = _LEASE_S
         self._leased_s = time.monotonic() + _LEASE_S
         self._has_task = False
         #: When it last looked for commands, monotonic, seconds.
@@ -91,7 +92,7 @@ class Slot:
         try:
             self._ended.wait(keep_alive_s)
         finally:
-            self._leased_s = time.monotonic() + _LEASE_S
+            self._leased_s = time.monotonic() + self.lease_s
             self._has_task = False
         if self._error is not None:
             raise self._error
@@ -109,7 +110,7 @@ class Slot:
         except Exception as error:
             self._error = error
         finally:
-            self._session.close()
+            self.session.close()
             self._ended.set()
 
     def _serve(self) -> None:
@@ -122,14 +123,14 @@ class Slot:
             at_work = RemoteActivity(self._tell_work)
         options = self.options
         serving = Serving(options.connection, self._tell, at_work, report_s=options.report_s)
-        self._session.send(Hello(os.getpid(), path))
+        self.session.send(Hello(os.getpid(), path))
         between = partial(self._obey, serving, _LOOK_S)
         try:
             while self._has_task or time.monotonic() < self._leased_s:
                 # A wait looks for commands, too.
                 self._checked_s = max(self._checked_s, serving.calm_s)
                 self._obey(serving, _LOOK_S if serving.calm_s else 0.0)
-                serving.round(_WAIT_S, self._session.fileno(), between=between)
+                serving.round(_WAIT_S, self.session.fileno(), between=between)
                 at_work.rest()
         finally:
             serving.close()
@@ -140,8 +141,8 @@ class Slot:
         """Perform the commands that have come, if the last look for them is ``rest_s`` ago."""
         if time.monotonic() - self._checked_s < rest_s:
             return
-        while self._session.poll():
-            command: Command = self._session.recv()
+        while self.session.poll():
+            command: Command = self.session.recv()
             match command:
                 case Admit(member, keys):
                     serving.admit(member, keys)
@@ -161,14 +162,19 @@ class Slot:
                         errors=one.errors,
                         took_ms=round(one.took_ms),
                     )
-        self._send(outcomes)
+        self.send(outcomes)
 
     def _tell_work(self, instance: str | None) -> None:
-        self._send(Working(instance))
+        self.send(Working(instance))
 
-    def _send(self, report: Report) -> None:
+    def send(self, report: Report) -> None:
+        """Send a report to the session.
+
+        Raises:
+            EOFError: it is gone.
+        """
         try:
-            self._session.send(report)
+            self.session.send(report)
         except OSError as error:
             raise EOFError from error
 
