@@ -116,4 +116,4 @@ from S select n insert into T;
         instance = stage.start("sink-T")
         (entry,) = await stage.until("the large one", stage.errors)
         assert "does not fit" in entry["reason"]
-        await stage.until("the others", lambda: instance._counts()["events_out"] == 2)
+        await stage.until("the others", lambda: instance.status().events_out == 2)

@@ -71,7 +71,7 @@ async def test_databases_of_the_settings_are_named(
         await stage.publish("T", row(2))
 
         async def both() -> bool:
-            return bool(await stage.events("S")) and outbox._counts()["events_out"] == 1
+            return bool(await stage.events("S")) and outbox.status().events_out == 1
 
         await stage.until("both", both)
         assert await stage.events("S") == [{"id": 1, "k": "x"}]
@@ -94,10 +94,10 @@ async def test_rows_are_inserted_and_those_that_a_table_refuses_recorded(
     async with staged(nats_server, text, NodeAccess((str(tmp_path),))) as stage:
         await stage.publish("T", row(1), row(2, v=None, ok=None), row(1, k="again"), row(3))
         first, second = stage.start("sink-T"), stage.start("sink-T-2")
-        await stage.until("4 rows", lambda: first._counts()["events_out"] == 4)
+        await stage.until("4 rows", lambda: first.status().events_out == 4)
         (entry,) = await stage.until("the doubled key", stage.errors)
         assert entry["connector"] == "sink rdbms"
-        await stage.until("3 rows", lambda: second._counts()["events_out"] == 3)
+        await stage.until("3 rows", lambda: second.status().events_out == 3)
     query = 'select id, k, v, ok from "Rows" order by id, k'.replace('"', quote)
     found = [(i, k, v, ok if ok is None else bool(ok)) for i, k, v, ok in database.rows(query)]
     assert found == [
@@ -191,7 +191,7 @@ async def test_a_marker_ahead_of_its_input_is_data_loss(
     async with staged(nats_server, text, NodeAccess((str(tmp_path),))) as stage:
         await stage.publish("T", row(1))
         outbox = stage.start("sink-T")
-        await stage.until("a row", lambda: outbox._counts()["events_out"] == 1)
+        await stage.until("a row", lambda: outbox.status().events_out == 1)
         await outbox.stop()
         execute(database, "update mesh_marker set position = 9000000000000000")
         await stage.publish("T", row(2))
@@ -200,7 +200,7 @@ async def test_a_marker_ahead_of_its_input_is_data_loss(
         await outbox.stop()
         execute(database, "update mesh_marker set position = 1")
         outbox = stage.start("sink-T")
-        await stage.until("the other", lambda: outbox._counts()["events_out"] == 1)
+        await stage.until("the other", lambda: outbox.status().events_out == 1)
     assert database.rows('select id from "Rows" order by id') == [(1,), (2,)]
 
 

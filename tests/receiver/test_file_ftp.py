@@ -113,9 +113,9 @@ def test_a_login_a_lost_connection_and_a_file_that_is_missing(ftp: tuple[str, Pa
         assert found.size == 256_000
         assert read(10, 250) == bytes([250, 251, 252, 253, 254, 255, 0, 1, 2, 3])
         assert len(read(1 << 20, 0)) == 256_000
-    assert files._server is not None
-    assert files._server.sock is not None
-    files._server.sock.shutdown(socket.SHUT_RDWR)
+    assert files.server is not None
+    assert files.server.sock is not None
+    files.server.sock.shutdown(socket.SHUT_RDWR)
     with pytest.raises(OSError, match=r".") as lost:
         files.find(path)
     assert lost.value.filename == path

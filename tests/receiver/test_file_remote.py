@@ -106,9 +106,9 @@ def test_bytes_that_an_earlier_attempt_wrote_are_left_out(ftp: tuple[str, Path])
     assert again._files is not None
     files = again._files._files  # type: ignore[union-attr]  # of a server
     assert isinstance(files, FtpFiles)
-    assert files._server is not None
-    assert files._server.sock is not None
-    files._server.sock.shutdown(socket.SHUT_RDWR)
+    assert files.server is not None
+    assert files.server.sock is not None
+    files.server.sock.shutdown(socket.SHUT_RDWR)
     path.write_text("h\n1\n2\n3\n4\n5\n6")
     with pytest.raises(UnavailableError):
         write(again, "6")

@@ -59,9 +59,14 @@ def config_of(server: NatsServer, directory: Path) -> SessionConfig:
 class Session(Children):
     """The two children of an agent, one of them without Spark."""
 
-    def __init__(self, config: SessionConfig) -> None:
-        super().__init__(config, SessionProcess(config, (sys.executable, "-m", HOST)))
-        self._command = (sys.executable, "-c", SESSION)
+    def __init__(
+        self,
+        config: SessionConfig,
+        session: str = SESSION,
+        host: type[SessionProcess] = SessionProcess,
+    ) -> None:
+        super().__init__(config, host(config, (sys.executable, "-m", HOST)))
+        self._command = (sys.executable, "-c", session)
 
     @property
     def host_pid(self) -> int:
@@ -147,8 +152,7 @@ async def test_lines_that_are_no_replies_are_passed_over(
         "out.write(to_line(Ready('x', 0.0))); out.flush(); sys.stdin.read()"
     )
 
-    children = Session(config_of(nats_server, tmp_path))
-    children._command = (sys.executable, "-c", chatty)
+    children = Session(config_of(nats_server, tmp_path), chatty)
     await children.start()
     replies = aiter(children.replies())
     async with asyncio.timeout(DEADLINE_S):
@@ -162,15 +166,15 @@ async def test_a_host_that_can_not_be_started_is_tried_again(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "out.csv"
-    children = Session(config_of(nats_server, tmp_path))
-    honest, failures = children._host.start, [OSError(11, "no process"), KeyError("odd")]
+    failures = [OSError(11, "no process"), KeyError("odd")]
 
-    async def start() -> None:
-        if failures:
-            raise failures.pop()
-        await honest()
+    class Failing(SessionProcess):
+        async def start(self) -> None:
+            if failures:
+                raise failures.pop()
+            await super().start()
 
-    children._host.start = start  # type: ignore[method-assign]
+    children = Session(config_of(nats_server, tmp_path), host=Failing)
     async with staged(nats_server, APP.format(path)) as stage:
         await children.start()
         children.send(start_command(nats_server, tmp_path))

@@ -58,7 +58,7 @@ async def test_a_page_listens_and_gets_what_it_missed_when_it_is_back(
             found = await events_of(lines, 2)
             assert [event["n"] for _, event in found] == [1, 2]
         await stage.publish("T", {"k": "c", "n": 3})
-        await stage.until("the third", lambda: instance._counts()["events_out"] == 3)
+        await stage.until("the third", lambda: instance.status().events_out == 3)
         again = {"Last-Event-ID": found[0][0], "Origin": "http://other"}
         async with web.stream("GET", url, headers=again) as answer:
             assert "access-control-allow-origin" not in answer.headers

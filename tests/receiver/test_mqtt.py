@@ -90,7 +90,7 @@ async def test_a_flood_that_is_not_stored_takes_a_bounded_part_of_the_memory(
                 await other.publish("Flood/in", bytes(1 << 20))
             with pytest.raises(UnavailableError, match="more than 3 MB have come"):
                 await until_it_fails(source)
-        assert source._arrived._bytes <= 3 << 20
+        assert source.arrived.unstored_bytes <= 3 << 20
     finally:
         await source.close()
 

@@ -143,7 +143,7 @@ async def test_the_event_is_recorded_and_the_others_are_written_once(
         await stage.until("the next one", lambda: 8 in words.written)
         assert words.written == [*good, 8]
         assert await stage.errors() == [entry]
-        await stage.until("counts", lambda: instance._counts()["events_out"] == len(good) + 1)
+        await stage.until("counts", lambda: instance.status().events_out == len(good) + 1)
         await instance.stop()
         # A successor continues behind all of them.
         await publish(stage, 9)

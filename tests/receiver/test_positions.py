@@ -57,7 +57,7 @@ def started(stage: Stage, count: int, *, form: int) -> list[ConnectorInstance]:
 
 def counts_of(instances: list[ConnectorInstance]) -> list[int]:
     """Stored events of each, counted once the broker has answered."""
-    return sorted(one._counts()["events_out"] for one in instances)
+    return sorted(one.status().events_out for one in instances)
 
 
 async def numbers(stage: Stage) -> list[int]:
@@ -95,11 +95,11 @@ async def test_partitions_move_with_their_positions_and_earlier_owners_are_fence
         await stage.until("40 events", lambda: _are(stage, list(range(40))))
 
         def ended() -> bool:
-            return all(one._state is InstanceState.STOPPED for one in first)
+            return all(one.status().state is InstanceState.STOPPED for one in first)
 
         await stage.until("they end", ended)
         await stage.until("counts", lambda: sum(counts_of(second)) == 20)
-        assert {one._newer_epoch >> 32 for one in first} == {2}
+        assert {one.status().newer_epoch >> 32 for one in first} == {2}
 
 
 async def test_a_partition_that_is_new_is_read_by_one_instance(

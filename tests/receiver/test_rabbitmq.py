@@ -66,7 +66,7 @@ async def test_a_priority_that_is_none_is_recorded(nats_server: NatsServer, rabb
         instance = stage.start("sink-T")
         (entry,) = await stage.until("the refused one", stage.errors)
         assert "priority" in entry["reason"]
-        await stage.until("the others", lambda: instance._counts()["events_out"] == 2)
+        await stage.until("the others", lambda: instance.status().events_out == 2)
 
 
 @pytest.mark.nats
@@ -99,13 +99,13 @@ async def test_an_answer_that_ends_the_channel_costs_its_message(
 
 def test_properties_of_a_message() -> None:
     sink = RabbitSink()
-    sink._options, sink._type = {"user.id": "u", "content.encoding": "gzip"}, "text/csv"
+    sink.options, sink.content_type = {"user.id": "u", "content.encoding": "gzip"}, "text/csv"
     record = Record("key", b"x", {"app.id": "a-1", "timestamp": "1500", "priority": "7"})
-    found = sink._message(aio_pika, record)
+    found = sink.message(aio_pika, record)
     assert (found.user_id, found.content_encoding, found.app_id) == ("u", "gzip", "a-1")
     assert found.timestamp.timestamp() == 1.5
     assert (found.priority, found.message_id, found.content_type) == (7, "key", "text/csv")
-    assert "invalid literal" in sink._message(aio_pika, Record("k", b"x", {"timestamp": "now"}))
+    assert "invalid literal" in sink.message(aio_pika, Record("k", b"x", {"timestamp": "now"}))
 
 
 @pytest.mark.nats
@@ -124,4 +124,4 @@ async def test_headers_larger_than_a_frame_are_those_of_one_event(
         instance = stage.start("sink-T")
         (entry,) = await stage.until("the refused one", stage.errors)
         assert "frame" in entry["reason"]
-        await stage.until("the others", lambda: instance._counts()["events_out"] == 2)
+        await stage.until("the others", lambda: instance.status().events_out == 2)

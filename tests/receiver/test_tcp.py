@@ -99,7 +99,7 @@ async def test_a_client_waits_while_bytes_of_its_messages_are_not_stored(
     sending = asyncio.create_task(send())
     while found < 60:
         batch = await source.read()
-        most = max(most, source._arrived._bytes)
+        most = max(most, source.arrived.unstored_bytes)
         if batch is not None:
             found += len(batch.payloads)
             await source.committed(batch.position)

@@ -295,11 +295,11 @@ def test_messages_to_rabbitmq_have_the_trace_of_the_write(environment: Variables
     with sending_to_a_collector(environment):
         sink, trace = RabbitSink(), traces.begin("send sink rabbitmq")
         assert trace is not None
-        sink._options, sink._type = {"headers": [("a", "b")]}, "text/plain"
+        sink.options, sink.content_type = {"headers": [("a", "b")]}, "text/plain"
         trace.look([PARENT])
         with trace.sending():
             ((name, told),) = traces.outgoing()
-            message = sink._message(aio_pika, Record("k", b""))
+            message = sink.message(aio_pika, Record("k", b""))
         trace.end()
         assert dict(message.headers) == {"a": "b", name: told}
         assert TRACE in told

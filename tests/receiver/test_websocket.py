@@ -56,7 +56,7 @@ async def test_a_server_waits_while_bytes_of_its_messages_are_not_stored(
         await source.open(Context("A", "S", options), None)
         while found < 60:
             batch = await source.read()
-            most = max(most, source._arrived._bytes)
+            most = max(most, source.arrived.unstored_bytes)
             if batch is not None:
                 found += len(batch.payloads)
                 await source.committed(batch.position)

@@ -30,7 +30,7 @@ class Arrivals(Generic[T]):
         self._open: deque[tuple[int, list[T]]] = deque()
         #: Size of each message that is not stored, in the order of arrival, and their sum.
         self._sizes: deque[int] = deque()
-        self._bytes = 0
+        self.unstored_bytes = 0
         self._freed = asyncio.Event()
 
     def put(self, message: T, size: int = 0) -> None:
@@ -39,7 +39,7 @@ class Arrivals(Generic[T]):
         No broker is asked to wait by a client that has taken its messages, so the connection is
         given up before the host's memory is full: other sources and sinks share it.
         """
-        if self._bytes + size > BYTES_MAX:
+        if self.unstored_bytes + size > BYTES_MAX:
             self.fail(
                 f"more than {BYTES_MAX >> 20} MB have come that are not stored: the broker sends "
                 "again what it keeps, and loses messages of quality 0"
@@ -47,12 +47,12 @@ class Arrivals(Generic[T]):
             return
         self._waiting.append(message)
         self._sizes.append(size)
-        self._bytes += size
+        self.unstored_bytes += size
         self._news.set()
 
     async def room(self) -> None:
         """Wait until a quarter of the bytes at most is not stored: for clients that can pause."""
-        while self._bytes > BYTES_MAX // 4:
+        while self.unstored_bytes > BYTES_MAX // 4:
             self._freed.clear()
             await self._freed.wait()
 
@@ -86,7 +86,7 @@ class Arrivals(Generic[T]):
         messages: list[T] = []
         while self._open and self._open[0][0] <= number:
             messages += self._open.popleft()[1]
-        self._bytes -= sum(self._sizes.popleft() for _ in messages)
+        self.unstored_bytes -= sum(self._sizes.popleft() for _ in messages)
         self._freed.set()
         return messages
 
@@ -97,17 +97,17 @@ class PushedPayloads:
     def begin(self) -> None:
         """Start without payloads; their names are those of no other start."""
         self._salt, self._number = secrets.token_hex(4), 0
-        self._arrived: Arrivals[bytes] = Arrivals()
+        self.arrived: Arrivals[bytes] = Arrivals()
 
     async def put(self, payload: bytes) -> None:
         """Add a payload; the other side has to wait where there is no room."""
-        self._arrived.put(payload, len(payload))
-        await self._arrived.room()
+        self.arrived.put(payload, len(payload))
+        await self.arrived.room()
 
     async def read(self) -> Batch | None:
         """The payloads that have arrived."""
         self._number += 1
-        payloads = await self._arrived.take(self._number, _TOGETHER, _WAIT_S)
+        payloads = await self.arrived.take(self._number, _TOGETHER, _WAIT_S)
         if not payloads:
             return None
         names = [f"{self._salt}-{self._number}-{at}" for at in range(len(payloads))]
@@ -115,4 +115,4 @@ class PushedPayloads:
 
     async def committed(self, position: JsonMapping) -> None:
         """Make room for other payloads."""
-        self._arrived.stored(position["batch"])
+        self.arrived.stored(position["batch"])

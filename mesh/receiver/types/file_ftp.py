@@ -64,7 +64,7 @@ class FtpFiles:
             self._secure = client_context(options) or ssl.create_default_context()
         self._address = (self._host, self._port)
         self._access = access
-        self._server: ftplib.FTP | None = None
+        self.server: ftplib.FTP | None = None
 
     def path(self, uri: str) -> str:
         """See ``Files``."""
@@ -176,22 +176,22 @@ class FtpFiles:
         return OSError(0, reason, path)
 
     def _connected(self) -> ftplib.FTP:
-        if self._server is None:
+        if self.server is None:
             server = (
                 _SecureServer(context=self._secure, timeout=_CALL_S, encoding=_BYTES)
                 if self._secure is not None
                 else _Server(timeout=_CALL_S, encoding=_BYTES)
             )
-            self._server = server
+            self.server = server
             server.connect(self._host, self._port)
             server.login(self._user, self._password)
             if isinstance(server, ftplib.FTP_TLS):
                 server.prot_p()
-        return self._server
+        return self.server
 
     def close(self) -> None:
         """See ``Files``."""
-        server, self._server = self._server, None
+        server, self.server = self.server, None
         if server is not None:
             server.close()
 

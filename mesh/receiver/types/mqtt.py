@@ -115,7 +115,7 @@ class MqttSource:
         options = context.options
         self._number = int((position or {}).get("batch") or 0)
         self._salt = secrets.token_hex(4)
-        self._arrived: Arrivals[Message] = Arrivals()
+        self.arrived: Arrivals[Message] = Arrivals()
         service = int(options.get("quality.of.service") or 0)
         is_clean = options.get("clean.session")
         client = client_of(
@@ -167,15 +167,15 @@ class MqttSource:
     async def _read(self, client: Client) -> None:
         try:
             async for message in client.messages:
-                self._arrived.put(message, len(_payload(message)))
+                self.arrived.put(message, len(_payload(message)))
         # Whatever ended it, the next ``read`` has to report it.
         except Exception as error:
-            self._arrived.fail(str(error) or type(error).__name__)
+            self.arrived.fail(str(error) or type(error).__name__)
 
     async def read(self) -> Batch | None:
         """The messages that have arrived."""
         self._number += 1
-        messages = await self._arrived.take(self._number, _TOGETHER, _WAIT_S)
+        messages = await self.arrived.take(self._number, _TOGETHER, _WAIT_S)
         if not messages:
             return None
         return Batch(
@@ -195,7 +195,7 @@ class MqttSource:
     async def committed(self, position: JsonMapping) -> None:
         """Acknowledge the messages of the batch and of earlier ones."""
         assert self._client is not None
-        for message in self._arrived.stored(position["batch"]):
+        for message in self.arrived.stored(position["batch"]):
             self._client._client.ack(message.mid, message.qos)
 
     async def close(self) -> None:

@@ -77,7 +77,7 @@ class RabbitSource:
         #: Of the last message of a stream, which keeps what was read.
         self._offset: int | None = stored.get("offset")
         self._salt = secrets.token_hex(4)
-        self._arrived: Arrivals[AbstractIncomingMessage] = Arrivals()
+        self.arrived: Arrivals[AbstractIncomingMessage] = Arrivals()
         #: The binding of a queue that is the source's own: another queue may have those of others.
         self._bound: JsonObject = {}
         before = stored.get("bound") or {}
@@ -123,16 +123,16 @@ class RabbitSource:
             await queue.unbind(
                 before["exchange"], before["key"], arguments=before["headers"], timeout=CALL_S
             )
-        channel.close_callbacks.add(lambda _, error: self._arrived.fail(str(error or "")))
+        channel.close_callbacks.add(lambda _, error: self.arrived.fail(str(error or "")))
         below = await channel.get_underlay_channel()
         # Earlier versions of the library do not tell.
         cancelled: set[Any] = getattr(below, "on_consumer_cancel_callbacks", set())
         cancelled.add(
-            lambda _: self._arrived.fail(f'queue "{name}" was deleted, or its node is away')
+            lambda _: self.arrived.fail(f'queue "{name}" was deleted, or its node is away')
         )
 
         async def arrived(message: AbstractIncomingMessage) -> None:
-            self._arrived.put(message)
+            self.arrived.put(message)
 
         offset = options.get("stream.position")
         if self._offset is not None:
@@ -166,7 +166,7 @@ class RabbitSource:
     async def read(self) -> Batch | None:
         """The messages that have arrived, without repeats."""
         self._number += 1
-        messages = await self._arrived.take(self._number, _AHEAD, _WAIT_S)
+        messages = await self.arrived.take(self._number, _AHEAD, _WAIT_S)
         if not messages:
             return None
         unique = []
@@ -192,7 +192,7 @@ class RabbitSource:
 
     async def committed(self, position: JsonMapping) -> None:
         """Acknowledge the messages of the batch and of earlier ones."""
-        messages = self._arrived.stored(position["batch"])
+        messages = self.arrived.stored(position["batch"])
         if messages:
             await guarded(lambda: messages[-1].ack(multiple=True))
 
@@ -260,8 +260,8 @@ class RabbitSink:
 
     async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Connect; exchanges are declared when they are written to."""
-        self._options = context.options
-        self._type = context.options.get("content.type") or context.content_type
+        self.options = context.options
+        self.content_type = context.options.get("content.type") or context.content_type
         #: Those that are declared.
         self._exchanges: set[tuple[str, ...]] = set()
         self._connection = await connect(context)
@@ -283,7 +283,7 @@ class RabbitSink:
         results: list[str | BaseException | None] = []
         sending: dict[int, asyncio.Future[None]] = {}
         for at, record in enumerate(records):
-            message = self._message(pika, record)
+            message = self.message(pika, record)
             reason = message if isinstance(message, str) else await self._declared(pika, record)
             if reason is None:
                 sending[at] = asyncio.ensure_future(self._publish(record, message))
@@ -298,7 +298,7 @@ class RabbitSink:
 
     async def _declared(self, pika: Any, record: Record) -> str | None:
         """Declare the exchange of a record; the reason why it can't be one, by the event."""
-        options = {**self._options, **record.options}
+        options = {**self.options, **record.options}
         key = tuple(str(options.get(name)) for name in _EXCHANGE)
         if key in self._exchanges:
             return None
@@ -312,9 +312,9 @@ class RabbitSink:
         self._exchanges.add(key)
         return None
 
-    def _message(self, pika: object, record: Record) -> Any:
+    def message(self, pika: object, record: Record) -> Any:
         """The message of a record, or the reason why there is none."""
-        options = {**self._options, **record.options}
+        options = {**self.options, **record.options}
         try:
             headers = options.get("headers") or []
             pairs = value_of(Kind.PAIRS, headers) if isinstance(headers, str) else headers
@@ -339,7 +339,7 @@ class RabbitSink:
         message = pika.Message(
             record.payload,
             headers=headers,
-            content_type=self._type,
+            content_type=self.content_type,
             delivery_mode=int(options.get("delivery.mode") or 2),
             priority=priority,
             message_id=options.get("message.id") or record.key,
@@ -369,7 +369,7 @@ class RabbitSink:
         return int(transport.connection.connection_tune.frame_max) if transport is not None else 0
 
     async def _publish(self, record: Record, message: Any) -> None:
-        options = {**self._options, **record.options}
+        options = {**self.options, **record.options}
         assert self._channel is not None
         exchange = await self._channel.get_exchange(str(options["exchange.name"]), ensure=False)
         await exchange.publish(

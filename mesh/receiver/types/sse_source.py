@@ -137,7 +137,7 @@ class SseSource:
         check_url(context.access, url, 443 if url.startswith("https") else 80)
         self._salt, self._number = secrets.token_hex(4), 0
         self._last = str((position or {}).get("id", ""))
-        self._arrived: Arrivals[ServerEvent] = Arrivals()
+        self.arrived: Arrivals[ServerEvent] = Arrivals()
         login = None
         if options.get("basic.auth.username"):
             password = str(options.get("basic.auth.password") or "")
@@ -174,20 +174,20 @@ class SseSource:
         try:
             async for part in answer.aiter_raw():
                 for event in stream.feed(part):
-                    self._arrived.put(event, len(event.data) + len(event.id))
+                    self.arrived.put(event, len(event.data) + len(event.id))
                 # The server has to wait.
-                await self._arrived.room()
-            self._arrived.fail("the server has ended the stream")
+                await self.arrived.room()
+            self.arrived.fail("the server has ended the stream")
         # Whatever ended it, the next ``read`` has to report it.
         except Exception as error:
-            self._arrived.fail(reason_of(error))
+            self.arrived.fail(reason_of(error))
         finally:
             await answer.aclose()
 
     async def read(self) -> Batch | None:
         """The events that have arrived."""
         number = self._number + 1
-        events = await self._arrived.take(number, _TOGETHER, _WAIT_S)
+        events = await self.arrived.take(number, _TOGETHER, _WAIT_S)
         if not events:
             return None
         self._number = number
@@ -197,7 +197,7 @@ class SseSource:
 
     async def committed(self, position: JsonMapping) -> None:
         """Make room for further events; the server wants no acknowledgement."""
-        self._arrived.stored(position["batch"])
+        self.arrived.stored(position["batch"])
 
     async def close(self) -> None:
         """Disconnect."""

@@ -210,7 +210,7 @@ class WebSocketSource(PushedPayloads):
                 await self.put(message.encode() if isinstance(message, str) else message)
         # Whatever ended it, the next ``read`` has to report it.
         except Exception as error:
-            self._arrived.fail(str(error) or type(error).__name__)
+            self.arrived.fail(str(error) or type(error).__name__)
 
     async def read(self) -> Batch | None:
         """The messages that have arrived."""
