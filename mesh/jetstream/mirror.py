@@ -89,13 +89,13 @@ class Mirror:
     #: Of the copies, used by the mirror alone.
     directory: Path
     #: Called when the copies have changed.
-    _report: Callable[[StandbyStatus], None]
+    report: Callable[[StandbyStatus], None]
     _clock: Clock
     _: KW_ONLY
     period_s: float
     #: Part to the revision of the manifest whose pieces are here, and to their stored names.
     _held: dict[str, tuple[int, frozenset[str]]] = field(default_factory=dict)
-    _task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None
     _is_over: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __repr__(self) -> str:
@@ -103,20 +103,20 @@ class Mirror:
 
     def start(self) -> None:
         """Begin; returns at once."""
-        self._task = asyncio.create_task(self._run(), name=f"standby {self.standby.instance}")
+        self.task = asyncio.create_task(self._run(), name=f"standby {self.standby.instance}")
 
     async def finish(self) -> None:
         """End once the copies under way are made: the instance that starts here needs them now."""
         self._is_over.set()
-        if self._task is not None:
-            await asyncio.wait([self._task], timeout=_FINISH_S)
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=_FINISH_S)
         await self.stop()
 
     async def stop(self) -> None:
         """End; the copies stay."""
-        if self._task is not None:
-            await end([self._task])
-            self._task = None
+        if self.task is not None:
+            await end([self.task])
+            self.task = None
 
     async def drop(self) -> None:
         """End, and delete the copies."""
@@ -179,7 +179,7 @@ class Mirror:
 
     def _tell(self) -> None:
         sizes = (path.stat().st_size for path in self.directory.iterdir())
-        self._report(
+        self.report(
             StandbyStatus(
                 self.standby.instance,
                 self.standby.app,

@@ -94,26 +94,27 @@ class Session:
     _shared_query: SharedQuery | None
     _spawn: Callable[[Coroutine[object, object, None]], asyncio.Task[None]] = asyncio.create_task
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
-    _instances: dict[str, DedicatedInstance | SharedInstance | Ticker] = field(default_factory=dict)
+    #: Those that run, by their names.
+    instances: dict[str, DedicatedInstance | SharedInstance | Ticker] = field(default_factory=dict)
     #: For instances with functions of users; started with the first of them.
     _script_query: SharedQuery | None = None
     #: Tasks that stop an instance, with its name.
-    _ending: dict[asyncio.Task[None], str] = field(default_factory=dict)
+    ending: dict[asyncio.Task[None], str] = field(default_factory=dict)
     #: The last task that starts an instance, by its name, with the epoch.
-    _starting: dict[str, tuple[int, asyncio.Task[None]]] = field(default_factory=dict)
+    starting: dict[str, tuple[int, asyncio.Task[None]]] = field(default_factory=dict)
     #: Standby copies by instance.
-    _mirrors: dict[str, Mirror] = field(default_factory=dict)
+    mirrors: dict[str, Mirror] = field(default_factory=dict)
     _holds: int = 0
     #: Copies for the instances that run here now; their pieces are moved out as they are used.
     _near: dict[str, Path | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._directory = self._scratch / state_directory.INSTANCES
+        self.directory = self._scratch / state_directory.INSTANCES
         self._js = self._client.jetstream()
         worker, options = self._config.worker, self._options
         self._starts = _FailedStarts(worker, options.retries, self._report, SystemClock())
         where = self._config.settings.state.store
-        self._pieces = open_blob_store(self._js, where, options.nats)
+        self.pieces = open_blob_store(self._js, where, options.nats)
 
     async def handle(self, line: bytes) -> None:
         """Carry out one command."""
@@ -121,14 +122,14 @@ class Session:
             case StartInstance(assignment, group):
                 # An earlier run may need time to end, and other commands need not wait for it.
                 name = assignment.instance
-                earlier = [t for t, ends in self._ending.items() if ends == name]
-                if name in self._starting:
+                earlier = [t for t, ends in self.ending.items() if ends == name]
+                if name in self.starting:
                     self._starts.give_up(name)
-                    earlier.append(self._starting[name][1])
+                    earlier.append(self.starting[name][1])
                 # The instance owns the copy; a later release of the standby has no effect.
-                mirror = self._mirrors.pop(name, None)
+                mirror = self.mirrors.pop(name, None)
                 starting = self._spawn(self._begin(assignment, group, earlier, mirror))
-                self._starting[name] = assignment.epoch, starting
+                self.starting[name] = assignment.epoch, starting
             case HoldState(standby, group):
                 await self._release(standby.instance)
                 try:
@@ -141,21 +142,21 @@ class Session:
             case StopInstance(instance, epoch, settle):
                 # Draining needs time, and other commands need not wait for it.
                 task = self._spawn(self._end(instance, epoch, settle=settle))
-                self._ending[task] = instance
-                task.add_done_callback(self._ending.pop)
+                self.ending[task] = instance
+                task.add_done_callback(self.ending.pop)
             case other:
                 log.error("session was sent a reply", extra=fields(reply=other))
 
     async def stop_all(self) -> None:
         """Stop every instance and wait for it."""
-        for _, starting in self._starting.values():
+        for _, starting in self.starting.values():
             starting.cancel()
-        for instance in self._instances.values():
+        for instance in self.instances.values():
             instance.stop(settle=True)
-        for instance in list(self._instances.values()):
+        for instance in list(self.instances.values()):
             await asyncio.to_thread(instance.join)
-        self._instances.clear()
-        for name in list(self._mirrors):
+        self.instances.clear()
+        for name in list(self.mirrors):
             await self._release(name)
         for query in (self._script_query, self._shared_query):
             if query is not None:
@@ -175,18 +176,18 @@ class Session:
             # An instance that reported its stop may be started again before it has ended.
             if earlier:
                 await asyncio.wait(earlier)
-            if name not in self._instances:
+            if name not in self.instances:
                 io = InstanceIO(group, assignment)
                 await self._starts.repeat(assignment, partial(self._start, io, mirror))
             elif mirror is not None:
                 await mirror.drop()
         finally:
-            if self._starting.get(name, (0, None))[0] == assignment.epoch:
-                del self._starting[name]
+            if self.starting.get(name, (0, None))[0] == assignment.epoch:
+                del self.starting[name]
 
     async def _end(self, name: str, epoch: int, *, settle: bool) -> None:
         """Stop an instance, also one that is only about to start."""
-        starts, starting = self._starting.get(name, (epoch + 1, None))
+        starts, starting = self.starting.get(name, (epoch + 1, None))
         if starting is not None and starts <= epoch:
             self._starts.give_up(name)
             await asyncio.wait([starting])
@@ -202,7 +203,7 @@ class Session:
         instance = self._ticker(io) if is_trigger else self._instance(io, near)
         instance.start()
         self._near[assignment.instance] = near
-        self._instances[assignment.instance] = instance
+        self.instances[assignment.instance] = instance
 
     def _report(self, status: InstanceStatus) -> None:
         self._replies.send(Report(status))
@@ -226,29 +227,29 @@ class Session:
         self._holds += 1
         mirror = Mirror(
             self._js,
-            self._pieces,
+            self.pieces,
             standby,
             [io.part(partition) for partition in io.partitions],
-            self._directory.with_name("standby") / f"{standby.instance}-{self._holds}",
+            self.directory.with_name("standby") / f"{standby.instance}-{self._holds}",
             lambda status: self._replies.send(StandbyReport(status)),
             SystemClock(),
             period_s=self._config.settings.worker.snapshot_interval_s / 4,
         )
-        self._mirrors[standby.instance] = mirror
+        self.mirrors[standby.instance] = mirror
         mirror.start()
 
     async def _release(self, instance: str) -> None:
-        mirror = self._mirrors.pop(instance, None)
+        mirror = self.mirrors.pop(instance, None)
         if mirror is not None:
             await mirror.drop()
 
     def _instance(self, io: InstanceIO, near: Path | None) -> DedicatedInstance | SharedInstance:
         assignment = io.assignment
-        directory = self._directory / assignment.instance
+        directory = self.directory / assignment.instance
         store = JetStreamSnapshots(
             self._js,
             self._loop,
-            self._pieces,
+            self.pieces,
             incarnation=assignment.app_incarnation,
             group=assignment.group,
             epoch=assignment.epoch,
@@ -273,14 +274,14 @@ class Session:
         return self._script_query
 
     async def _stop(self, name: str, epoch: int, *, settle: bool = False) -> None:
-        running = self._instances.get(name)
+        running = self.instances.get(name)
         if running is None or running.io.assignment.epoch > epoch:
             return
         running.stop(settle=settle)
         await asyncio.to_thread(running.join)
-        if self._instances.get(name) is not running:
+        if self.instances.get(name) is not running:
             return
-        del self._instances[name]
+        del self.instances[name]
         if near := self._near.pop(name, None):
             await asyncio.to_thread(shutil.rmtree, near, ignore_errors=True)
 

@@ -85,9 +85,11 @@ class Ticker:
     worker: str
     retries: Retries
     refresh_s: float = _REFRESH_S
+    report_s: float = _REPORT_S
+    markers_max: int = _MARKERS_MAX
     _stopping: asyncio.Event = field(default_factory=asyncio.Event)
     _ended: threading.Event = field(default_factory=threading.Event)
-    _task: asyncio.Task[None] | None = None
+    task: asyncio.Task[None] | None = None
     _restarts: int = 0
     #: Markers that this ticker has written.
     _written: int = 0
@@ -100,7 +102,7 @@ class Ticker:
         (self._channel,) = self.io.group.outputs
         self._schedule = TriggerSchedule(self._trigger)
         prefix = names.marker_subject(self._channel.js_stream())
-        self._marker_subject = f"{prefix}.{self.io.producer('0')}"
+        self.marker_subject = f"{prefix}.{self.io.producer('0')}"
 
     def __repr__(self) -> str:
         assignment = self.io.assignment
@@ -108,7 +110,7 @@ class Ticker:
 
     def start(self) -> None:
         """Begin; returns at once.  To be called in the event loop, as ``stop``."""
-        self._task = asyncio.create_task(self._run(), name=self.io.assignment.instance)
+        self.task = asyncio.create_task(self._run(), name=self.io.assignment.instance)
 
     def stop(self, *, settle: bool = False) -> None:
         """Request the end; a ``STOPPED`` report follows, also if the trigger has already ended.
@@ -168,11 +170,11 @@ class Ticker:
                 marker = await self._write(due, marker)
                 self._ticks += len(due)
                 written_s = now_s
-            if now_s - reported_s >= _REPORT_S:
+            if now_s - reported_s >= self.report_s:
                 self._say_whether_late(marker)
                 reported_s = now_s
             if not due:
-                left_s = _REPORT_S
+                left_s = self.report_s
                 if next_ms is not None:
                     left_s = min(left_s, (next_ms - self._clock.wall_ms()) / 1000)
                 await self._wait(left_s)
@@ -201,7 +203,7 @@ class Ticker:
         """The marker in the stream, or the initial one."""
         js = self._client.jetstream()
         try:
-            stored = await js.get_last_msg(self._channel.js_stream(), self._marker_subject)
+            stored = await js.get_last_msg(self._channel.js_stream(), self.marker_subject)
         except NotFoundError:
             return _Marker(self._clock.wall_ms())
         values = orjson.loads(stored.data or b"{}")
@@ -227,7 +229,7 @@ class Ticker:
             headers |= {"Nats-Batch-Commit": "1"}
         values = {"position": after.position, "epoch": epoch, "start_ms": after.start_ms}
         reply = await self._client.request(
-            self._marker_subject, orjson.dumps(values), timeout=_TIMEOUT_S, headers=headers
+            self.marker_subject, orjson.dumps(values), timeout=_TIMEOUT_S, headers=headers
         )
         answer = orjson.loads(reply.data)
         error = answer.get("error")
@@ -246,11 +248,11 @@ class Ticker:
     async def _purge_markers(self) -> None:
         """Purge old markers once there are many; they cost space only, so this may fail."""
         self._written += 1
-        if self._written % _MARKERS_MAX == 0:
+        if self._written % self.markers_max == 0:
             js = self._client.jetstream()
             with contextlib.suppress(*UNREACHABLE):
                 await js.purge_stream(
-                    self._channel.js_stream(), subject=self._marker_subject, keep=1
+                    self._channel.js_stream(), subject=self.marker_subject, keep=1
                 )
 
     def _say(

@@ -59,7 +59,7 @@ async def test_a_standby_tells_what_it_holds_and_drops_it(
                 arrived.set()
 
         mirror = have.mirror(tmp_path / "held", told)
-        mirror._report = take
+        mirror.report = take
         mirror.start()
         async with asyncio.timeout(20):
             await arrived.wait()
@@ -81,4 +81,4 @@ async def test_a_start_waits_for_the_copies_under_way(
         await asyncio.sleep(0)
         await mirror.finish()
         assert len(list(mirror.directory.iterdir())) == len(FIRST)
-        assert mirror._task is None
+        assert mirror.task is None

@@ -36,7 +36,7 @@ class Connector(ConnectorInstance):
 def mirror(directory: Path, task: asyncio.Task[None]) -> Callable[[], Awaitable[None]]:
     standby = Standby("A-g-1", "A", "g", 1, 1, "i1", "w2", "w2-1", 5)
     made = Mirror(NONE, NONE, standby, [], directory, print, SystemClock(), period_s=1.0)
-    made._task = task
+    made.task = task
     return made.stop
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from mesh.model.app import GroupSpec
 from mesh.model.cluster import Assignment, InstanceState, Standby
 from mesh.plan.build import plan
@@ -27,6 +25,8 @@ from mesh.worker.protocol import (
 from mesh.worker.session import Session, instance_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mesh.model.cluster import InstanceStatus
     from mesh.spark.instance_io import InstanceIO
 
@@ -50,31 +50,42 @@ class FakeInstance:
         self.may_end.wait(20)
 
 
-def session(directory: Path, said: list[InstanceStatus] | None = None) -> Session:
+class SessionWithoutSpark(Session):
+    """A session whose instances are made by the test."""
+
+    make: Callable[[InstanceIO], FakeInstance] = FakeInstance
+
+    def _instance(self, io: InstanceIO, near: Path | None) -> Any:
+        return self.make(io)
+
+
+def session(
+    directory: Path,
+    make: Callable[[InstanceIO], FakeInstance] = FakeInstance,
+    report: Callable[[InstanceStatus], None] = lambda _: None,
+) -> SessionWithoutSpark:
     settings = Settings(worker=replace(Settings().worker, retry_s=0.01, retry_max_s=0.01))
     config = SessionConfig("w1", str(directory), settings)
     client: Any = SimpleNamespace(jetstream=lambda: None)
     nothing: Any = None
-    found = [] if said is None else said
-    replies: Any = SimpleNamespace(send=lambda reply: found.append(reply.status))
+    replies: Any = SimpleNamespace(send=lambda reply: report(reply.status))
     options = instance_options(config)
-    return Session(config, directory, nothing, client, replies, options, None)
+    made = SessionWithoutSpark(config, directory, nothing, client, replies, options, None)
+    made.make = make
+    return made
 
 
-async def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_asked_for_again_before_it_has_ended_is_started_then(tmp_path: Path) -> None:
     made: list[FakeInstance] = []
 
-    def make(_: Session, io: InstanceIO, __: Path | None) -> FakeInstance:
+    def make(io: InstanceIO) -> FakeInstance:
         made.append(FakeInstance(io))
         return made[-1]
 
-    monkeypatch.setattr(Session, "_instance", make)
     group = GroupSpec("A", "g", 1, "", (), (), stateful=False)
     start = to_line(StartInstance(Assignment("A-g-1", "A", "g", 1, "A-1", "w1", 5, 5), group))
 
-    one = session(tmp_path)
+    one = session(tmp_path, make)
     await one.handle(start)
     await started(one)
     await one.handle(to_line(StopInstance("A-g-1", 5)))
@@ -86,7 +97,7 @@ async def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
     made[0].may_end.set()
     await started(one)
     assert len(made) == 2
-    running: Any = one._instances
+    running: Any = one.instances
     assert running == {"A-g-1": made[1]}
     # One that runs is not started twice.
     await one.handle(start)
@@ -94,16 +105,14 @@ async def test_what_is_asked_for_again_before_it_has_ended_is_started_then(
     assert len(made) == 2
 
 
-async def started(one: Session) -> None:
-    await asyncio.gather(*(starting for _, starting in one._starting.values()))
+async def started(one: SessionWithoutSpark) -> None:
+    await asyncio.gather(*(starting for _, starting in one.starting.values()))
 
 
-async def test_one_that_does_not_end_holds_no_other_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_does_not_end_holds_no_other_up(tmp_path: Path) -> None:
     made: list[FakeInstance] = []
 
-    def make(_: Session, io: InstanceIO, __: Path | None) -> FakeInstance:
+    def make(io: InstanceIO) -> FakeInstance:
         made.append(FakeInstance(io))
         return made[-1]
 
@@ -112,41 +121,37 @@ async def test_one_that_does_not_end_holds_no_other_up(
         group = GroupSpec("A", "g", 1, "", (), (), stateful=False)
         return to_line(StartInstance(assignment, group))
 
-    monkeypatch.setattr(Session, "_instance", make)
-
-    one = session(tmp_path)
+    one = session(tmp_path, make)
     await one.handle(start("A-g-1", 5))
     await started(one)
     # The earlier epoch has to end first, and does not.
     await one.handle(start("A-g-1", 6))
     await one.handle(start("A-h-1", 6))
-    await one._starting["A-h-1"][1]
+    await one.starting["A-h-1"][1]
     assert [i.io.assignment.instance for i in made] == ["A-g-1", "A-h-1"]
     # A stop of one that is about to start ends it when it has started.
     await one.handle(to_line(StopInstance("A-g-1", 6)))
     made[0].may_end.set()
-    await one._starting["A-g-1"][1]
+    await one.starting["A-g-1"][1]
     assert len(made) == 3
     assert await asyncio.to_thread(made[2].is_awaited.wait, 20)
     for instance in made:
         instance.may_end.set()
-    await asyncio.gather(*one._ending)
-    assert list(one._instances) == ["A-h-1"]
+    await asyncio.gather(*one.ending)
+    assert list(one.instances) == ["A-h-1"]
 
 
 async def test_one_that_can_not_be_started_is_tried_again_and_fails_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     is_full = True
     asked = asyncio.Event()
 
-    def make(_: Session, io: InstanceIO, __: Path | None) -> FakeInstance:
+    def make(io: InstanceIO) -> FakeInstance:
         if io.group.name == "g" and is_full:
             asked.set()
             raise OSError(28, "no space")
         return FakeInstance(io)
-
-    monkeypatch.setattr(Session, "_instance", make)
 
     def start(group: str, epoch: int) -> bytes:
         assignment = Assignment(f"A-{group}-1", "A", group, 1, "A-1", "w1", epoch, epoch)
@@ -154,16 +159,16 @@ async def test_one_that_can_not_be_started_is_tried_again_and_fails_no_other(
         return to_line(StartInstance(assignment, given))
 
     said: list[InstanceStatus] = []
-    one = session(tmp_path, said)
+    one = session(tmp_path, make, said.append)
     async with asyncio.timeout(20):
         await one.handle(start("g", 5))
         await one.handle(start("h", 5))
-        await one._starting["A-h-1"][1]
+        await one.starting["A-h-1"][1]
         await asked.wait()
-        assert list(one._instances) == ["A-h-1"]
+        assert list(one.instances) == ["A-h-1"]
         # A stop ends the attempts.
         await one.handle(to_line(StopInstance("A-g-1", 5)))
-        await asyncio.gather(*one._ending)
+        await asyncio.gather(*one.ending)
         states = [(status.instance, status.state) for status in said]
         assert set(states[:-1]) == {("A-g-1", InstanceState.RETRYING)}
         assert states[-1] == ("A-g-1", InstanceState.STOPPED)
@@ -175,24 +180,20 @@ async def test_one_that_can_not_be_started_is_tried_again_and_fails_no_other(
         await one.handle(start("g", 7))
         is_full = False
         await started(one)
-    assert one._instances["A-g-1"].io.assignment.epoch == 7
+    assert one.instances["A-g-1"].io.assignment.epoch == 7
 
 
-async def test_a_group_that_reads_what_its_author_may_not_is_not_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Session, "_instance", lambda _, io, __: FakeInstance(io))
+async def test_a_group_that_reads_what_its_author_may_not_is_not_started(tmp_path: Path) -> None:
     source = "@source(type='nats', stream='mesh-Victim-Ein') define stream S (a int);"
     spec = plan(f"@App:name('A') {source} from S select a insert into T;").spec
     said: list[InstanceStatus] = []
-    one = session(tmp_path, said)
     has_failed = asyncio.Event()
 
     def report(status: InstanceStatus) -> None:
         said.append(status)
         has_failed.set()
 
-    one._starts._report = report
+    one = session(tmp_path, report=report)
 
     def start(group: GroupSpec, epoch: int) -> bytes:
         assignment = Assignment("A-g-1", "A", group.name, 1, "A-1", "w1", epoch, epoch)
@@ -206,19 +207,17 @@ async def test_a_group_that_reads_what_its_author_may_not_is_not_started(
         await started(one)
 
 
-async def test_a_state_that_can_not_be_held_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_state_that_can_not_be_held_ends_nothing(tmp_path: Path) -> None:
     one = session(tmp_path)
     # A file where the directory would be fails as a full disk does.
-    one._directory = tmp_path / "file" / "instances"
+    one.directory = tmp_path / "file" / "instances"
     (tmp_path / "file").write_text("")
     standby = Standby("A-g-1", "A", "g", 1, 1, "i1", "w2", "w2-1", 5)
     group = GroupSpec("A", "g", 1, "", (), (), stateful=True)
     await one.handle(to_line(HoldState(standby, group)))
-    held = one._mirrors["A-g-1"]
-    assert held._task is not None
+    held = one.mirrors["A-g-1"]
+    assert held.task is not None
     await asyncio.sleep(0)
-    assert not held._task.done()
+    assert not held.task.done()
     await one.handle(to_line(ReleaseState("A-g-1")))
-    assert one._mirrors == {}
+    assert one.mirrors == {}

@@ -90,7 +90,7 @@ async def test_what_is_held_is_taken_and_not_fetched(
                 first.instances["one"].stop()
                 await first.settle()
                 # Its copies are all that it has.
-                session._pieces = Blind()
+                session.pieces = Blind()
                 assignment = Assignment(name, "Pair", "one", 1, incarnation, "w2", 6, 1)
                 await session.handle(to_line(StartInstance(assignment, group)))
                 # The leader has chosen another worker by now.
@@ -101,7 +101,7 @@ async def test_what_is_held_is_taken_and_not_fetched(
                 assert not list(copies.iterdir())
                 await session.handle(to_line(StopInstance(name, 6)))
                 # The command only begins the stop.
-                ending = asyncio.gather(*session._ending)
+                ending = asyncio.gather(*session.ending)
                 while not ending.done():
                     await first.settle()
                 await ending

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from nats.js import api
@@ -66,7 +66,7 @@ class Stage:
         self.reports.append(status)
         self._reported.set()
 
-    def ticker(self, trigger: str, epoch: int, refresh_s: float = 600.0) -> Ticker:
+    def ticker(self, trigger: str, epoch: int, **options: Any) -> Ticker:
         group = self.spec.group(f"trigger-{trigger}")
         assert group is not None
         assignment = Assignment(
@@ -79,7 +79,7 @@ class Stage:
             self.clock,
             worker="w1",
             retries=Retries(0.05, 0.05),
-            refresh_s=refresh_s,
+            **{"refresh_s": 600.0, **options},
         )
 
     async def times(self, trigger: str, count: int) -> list[int]:
@@ -128,8 +128,8 @@ async def test_who_takes_over_goes_on_behind_the_last_event(nats_server: server.
         stage.clock.now_ms += 1_030
         assert await stage.times("Often", 10) == [START_MS + 100 * n for n in range(1, 11)]
         # The worker is gone, without a word, and for a while; the first times are late then.
-        assert first._task is not None
-        await end([first._task])
+        assert first.task is not None
+        await end([first.task])
         stage.clock.now_ms += 60_000
         second = stage.ticker("Often", 2)
         second.start()
@@ -179,7 +179,7 @@ async def test_a_start_before_the_first_event_keeps_when_it_began(
 
 async def test_a_marker_that_is_none_ends_no_trigger(nats_server: server.NatsServer) -> None:
     async with stage_of(nats_server) as stage:
-        marker = stage.ticker("Often", 1)._marker_subject
+        marker = stage.ticker("Often", 1).marker_subject
         js = stage.client.jetstream()
         for payload in (b"{}", b"no JSON"):
             await js.publish(marker, payload)
@@ -196,11 +196,10 @@ async def test_a_marker_that_is_none_ends_no_trigger(nats_server: server.NatsSer
 
 
 async def test_a_trigger_that_waits_for_a_clock_that_was_set_back_says_so(
-    nats_server: server.NatsServer, monkeypatch: pytest.MonkeyPatch
+    nats_server: server.NatsServer,
 ) -> None:
-    monkeypatch.setattr("mesh.worker.ticker._REPORT_S", 0.01)
     async with stage_of(nats_server) as stage:
-        running = stage.ticker("Often", 1)
+        running = stage.ticker("Often", 1, report_s=0.01)
         running.start()
         await stage.state(InstanceState.RUNNING, 1)
         stage.clock.now_ms += 100
@@ -258,13 +257,9 @@ async def test_start_fires_once_and_cron_by_the_calendar(nats_server: server.Nat
         assert await stage.times("Clock", 4) == [START_MS, even + 2_000, even + 4_000, even + 6_000]
 
 
-async def test_old_markers_are_purged(
-    nats_server: server.NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mesh.worker.ticker._MARKERS_MAX", 3)
-
+async def test_old_markers_are_purged(nats_server: server.NatsServer) -> None:
     async with stage_of(nats_server) as stage:
-        running = stage.ticker("Often", 1)
+        running = stage.ticker("Often", 1, markers_max=3)
         running.start()
         await stage.state(InstanceState.RUNNING, 1)
         for count in range(1, 12):
