@@ -180,4 +180,4 @@ def test_a_null_field_fails_a_query_of_spark_or_is_dropped(
     assert rows == [((7,), 7), (None, None)]
     column = reader.option("corrupt", "column").load().select("a.zip", "_error").collect()
     assert [row.zip for row in column] == [7, None, None]
-    assert [bool(row._error) for row in column] == [False, True, False]
+    assert [bool(row["_error"]) for row in column] == [False, True, False]

@@ -33,12 +33,12 @@ def test_events_become_rows_and_the_unreadable_say_why(spark: SparkSession, brok
         eventTimeHeader="Mesh-Timestamp", missing="error",
     )  # fmt: skip
     rows = reader.load().collect()
-    assert [(r.id, r.name, r._sequence, r._index) for r in rows] == [
+    assert [(r.id, r.name, r["_sequence"], r["_index"]) for r in rows] == [
         (1, "a", 1, 0), (None, None, 2, 0), (3, None, 3, 0), (None, None, 3, 1), (5, "e", 3, 2),
     ]  # fmt: skip
-    assert [r._event_time_ms for r in rows] == [5, None, None, None, None]
-    assert [(r._error or "")[:8] for r in rows] == ["", "not JSON", "", "attribut", ""]
-    assert [None if r._data is None else bytes(r._data)[:9] for r in rows][:2] == [
+    assert [r["_event_time_ms"] for r in rows] == [5, None, None, None, None]
+    assert [(r["_error"] or "")[:8] for r in rows] == ["", "not JSON", "", "attribut", ""]
+    assert [None if r["_data"] is None else bytes(r["_data"])[:9] for r in rows][:2] == [
         None,
         b"{nonsense",
     ]
@@ -104,10 +104,10 @@ def test_every_type_of_json_and_messagepack_arrives_in_spark(
     frame = reader.load()
     assert frame.columns[-2:] == ["_error", "_data"]
     rows = frame.collect()
-    assert [row._error for row in rows] == [
+    assert [row["_error"] for row in rows] == [
         None, 'attribute "address.since" is missing', None,
     ]  # fmt: skip
-    assert json.loads(rows[1]._data)["tags"] == ["a", None]
+    assert json.loads(rows[1]["_data"])["tags"] == ["a", None]
     assert rows[1].at is None
     for row in (rows[0], rows[2]):
         assert row.at.astimezone(UTC) == datetime(2026, 11, 21, 8, 30, 0, 500000, tzinfo=UTC)
@@ -134,11 +134,11 @@ def test_metadata_tells_where_a_message_came_from(spark: SparkSession, broker: A
         .load()
         .collect()
     )  # fmt: skip
-    assert [row._subject for row in rows] == ["ev.a", "ev.a", "ev.b"]
-    assert [row._headers for row in rows] == [{"Trace": ["t1"]}, {"Trace": ["t1"]}, {}]
+    assert [row["_subject"] for row in rows] == ["ev.a", "ev.a", "ev.b"]
+    assert [row["_headers"] for row in rows] == [{"Trace": ["t1"]}, {"Trace": ["t1"]}, {}]
     for row in rows:
-        at = row._timestamp.astimezone(UTC)
-        assert int(at.timestamp() * 1_000_000) // 1000 == row._timestamp_ms
+        at = row["_timestamp"].astimezone(UTC)
+        assert int(at.timestamp() * 1_000_000) // 1000 == row["_timestamp_ms"]
 
 
 def test_a_missing_attribute_is_null_as_in_from_json(spark: SparkSession, broker: Any) -> None:
@@ -156,7 +156,7 @@ def test_a_place_for_errors_must_stand_in_the_schema(spark: SparkSession, broker
         reader.schema("id int").load().collect()
     rows = reader.schema("id int, _error string").load().collect()
     assert [row.id for row in rows] == [1, None]
-    assert rows[1]._error.startswith("not JSON")
+    assert rows[1]["_error"].startswith("not JSON")
 
 
 def test_a_type_that_events_do_not_have_is_refused(spark: SparkSession, broker: Any) -> None:
