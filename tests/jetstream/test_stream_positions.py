@@ -25,6 +25,7 @@ from pyspark_nats.errors import StaleWriterError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import marker_cache, messages_out, publish
 from pyspark_nats.sink.sink_options import sink_options
+from tests.support.ingest import leave_unconfirmed
 from tests.support.nats_versions import skip_without_ingest
 
 if TYPE_CHECKING:
@@ -66,16 +67,7 @@ class Writer:
 
     def leave(self, run: pa.RecordBatch) -> None:
         """Store rows without the marker that follows them."""
-        made = self.publisher()
-        made.add(run)
-        path = made._atomic
-        path._cut(path._states[STREAM, PRODUCER], is_last=True)
-        rest = path._ingest
-        assert rest is not None
-        sent = rest._sent.values()
-        self.connection.send(b"".join(rest._ping(one) for one in sent))
-        while any(one.ingest.taken < one.ingest.sent for one in sent):
-            rest._receive()
+        leave_unconfirmed(self.publisher(), run)
 
 
 @asynccontextmanager

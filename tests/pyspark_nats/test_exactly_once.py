@@ -54,7 +54,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return told
 
 
-BATCHES = -(-ROWS // exactly_once._ROWS_MAX)
+BATCHES = -(-ROWS // exactly_once.ROWS_MAX)
 
 
 @pytest.mark.nats
@@ -87,12 +87,12 @@ def test_a_stream_does_not_wait_for_the_acks_of_others(
     try:
         for stream in streams:
             # A full batch is sent at once.
-            made.add(rows(1, exactly_once._ROWS_MAX, stream))
+            made.add(rows(1, exactly_once.ROWS_MAX, stream))
     finally:
         os.kill(nats_server.process.pid, signal.SIGCONT)
     made.finish()
     for stream in streams:
-        assert broker.marker(stream, "p").position == exactly_once._ROWS_MAX
+        assert broker.marker(stream, "p").position == exactly_once.ROWS_MAX
 
 
 @pytest.mark.sampled(3)
@@ -119,11 +119,12 @@ def test_messages_between_rows_and_their_marker_change_nothing(
 
 @pytest.mark.nats
 def test_rows_that_waited_too_long_for_their_marker_are_sent_again(
-    broker: Any, publisher: Any, sent: list[str], monkeypatch: pytest.MonkeyPatch
+    broker: Any, publisher: Any, sent: list[str]
 ) -> None:
     broker.create("S")
-    monkeypatch.setattr(exactly_once, "_STAGED_S", -1.0)
-    write(publisher(broker.url), 0, 20_000)
+    made = publisher(broker.url)
+    made.atomic.staged_s = -1.0
+    write(made, 0, 20_000)
     assert sent.count("rows") == 2 * sent.count("marker")
     assert numbers(broker) == list(range(20_000))
 

@@ -53,8 +53,8 @@ def test_a_large_run_goes_on_when_the_server_wants_to_send_more_acks(
     for n in range(7):
         one.write(rows(0, 3, f"q{n}"), rows(3, 3, f"q{n}"))
     one.write(rows(at, 3000))
-    assert not one._cache.paused_s
-    assert len(one._cache.ingests) == 8
+    assert not one.cache.paused_s
+    assert len(one.cache.ingests) == 8
     found = fencing.positions(broker.given, [("S", "p")])["S", "p"]
     assert found.position == at + 2999
 
@@ -82,7 +82,7 @@ def test_not_too_many_octets_wait_for_their_confirmation(broker: Any, writer: An
 def test_not_too_many_rows_wait_for_their_acks(broker: Any, writer: Any) -> None:
     one = writer()
     at = one.begin()
-    publisher, (batch,) = one.publisher(), one._cache.ingests.values()
+    publisher, (batch,) = one.publisher(), one.cache.ingests.values()
     for n in range(0, 2000, 100):
         publisher.begin_run(0)
         publisher.add(rows(at + n, 100))
@@ -112,7 +112,7 @@ def test_publishers_of_one_connection_receive_the_answers_of_each_other(
         publisher.finish()
     assert sorted(numbers(broker, "ev.S")) == sorted(expected(606) * 3)
     # Only the one whose batch was ended publishes in another way.
-    assert set(one._cache.paused_s) == {("S", "q")}
+    assert set(one.cache.paused_s) == {("S", "q")}
 
 
 @pytest.mark.parametrize("at_run", [1, 40, 99])
@@ -277,21 +277,20 @@ def test_a_server_that_ends_the_batch_only_costs_time(broker: Any, writer: Any) 
 
 
 def test_a_late_run_of_input_that_came_soon_goes_into_an_ingest_batch(
-    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
+    broker: Any, writer: Any
 ) -> None:
     """A slot with too much to do comes late to each of its parts."""
-    monkeypatch.setattr(ingest, "_BUSY_S", 4.0)
     one = writer()
     one.write(rows(0, 1))
     for number, (after_ms, is_ingested) in enumerate([(0, False), (1000, True), (9000, False)], 1):
         # As if the last run were long ago.
-        for known in (one._cache.published_s, one._cache.ingests):
+        for known in (one.cache.published_s, one.cache.ingests):
             known.clear()
         made = one.publisher()
         made.begin_run(1_700_000_000_000 + after_ms)
         made.add(rows(number, 1))
         made.finish()
-        assert bool(one._cache.ingests) is is_ingested
+        assert bool(one.cache.ingests) is is_ingested
     assert numbers(broker, "ev.S") == expected(4)
 
 
@@ -486,8 +485,8 @@ def test_rows_after_those_that_a_full_server_refuses_are_not_stored(
 
     monkeypatch.setattr(one.connection, "send", piece)
     made = one.publisher()
-    path = made._atomic
-    monkeypatch.setattr(path, "_ingested", lambda step: step(path._ingest))
+    path = made.atomic
+    monkeypatch.setattr(path, "_ingested", lambda step: step(path.ingest))
     with pytest.raises(DisconnectedError, match="insufficient"):
         made.write(rows(at, 900))
     assert len(pieces) == 2

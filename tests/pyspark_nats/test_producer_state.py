@@ -65,7 +65,7 @@ def run(broker: Any) -> Iterator[Callable[..., None]]:
         if is_whole:
             publisher.finish()
         else:
-            publisher._atomic._settle()
+            publisher.atomic.settle()
 
     yield write
     for connection in opened:

@@ -80,7 +80,7 @@ def writer(broker: Any) -> Iterator[Writer]:
 
 def test_a_purge_before_each_send_doubles_and_loses_no_row(purges: Purges, writer: Writer) -> None:
     for point in range(1, POINTS):
-        writer._cache.paused_s.clear()
+        writer.cache.paused_s.clear()
         purges.left = point
         for count in (3, 600, 1, 40, 2):
             writer.write(rows(purges.at, count))
@@ -91,7 +91,7 @@ def test_a_purge_before_each_send_doubles_and_loses_no_row(purges: Purges, write
 
 def test_the_same_for_runs_that_are_confirmed_together(purges: Purges, writer: Writer) -> None:
     for point in range(1, POINTS):
-        writer._cache.paused_s.clear()
+        writer.cache.paused_s.clear()
         writer.write(rows(purges.at, 3), rows(purges.at + 3, 2))
         purges.at += 5
         purges.left = point

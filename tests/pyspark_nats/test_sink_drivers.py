@@ -17,7 +17,6 @@ from pyspark_nats.encode import columns, row_mapping
 from pyspark_nats.errors import DivergedError
 from pyspark_nats.protocol.connection import Connection
 from pyspark_nats.sink import (
-    exactly_once,
     marker_cache,
     messages_out,
     publish,
@@ -86,6 +85,7 @@ class Driver:
             self.opened.append(Connection(options.connection))
             origin = Origin(f"{self.name}-{self.batch_id}", 0, self.batch_id)
             self.publisher, self.given = publish.RowPublisher(self.opened[-1], options, origin), 0
+            self.publisher.atomic.rows_max = CHUNK
             self.publisher.expect(PAIR)
         size = self.cuts[self.batch_id]
         if self.given < size:
@@ -118,9 +118,8 @@ def out(broker: Broker) -> list[int]:
 
 
 @pytest.fixture
-def drivers(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Driver]]:
+def drivers(broker: Broker) -> Iterator[list[Driver]]:
     """Two drivers with cuts chosen by the test."""
-    monkeypatch.setattr(exactly_once, "_ROWS_MAX", CHUNK)
     broker.create("S")
     made = [Driver(broker, name, []) for name in "ab"]
     yield made
@@ -152,7 +151,7 @@ def test_a_batch_says_with_its_last_rows_that_it_is_whole(
     one.step(size)
     # As many as may be, and the last chunk waits for the word that it is the last.
     assert one.publisher is not None
-    one.publisher._atomic._settle()
+    one.publisher.atomic.settle()
     assert len(out(broker)) == (size - 1) // CHUNK * CHUNK
     one.step(0)
     assert out(broker) == list(range(size))
@@ -167,7 +166,7 @@ def test_what_broke_off_just_where_another_cut_ends_is_made_whole_there(
     one.cuts, other.cuts = [2 * CHUNK + 1], [2 * CHUNK, 1]
     one.step(2 * CHUNK + 1)
     assert one.publisher is not None
-    one.publisher._atomic._settle()
+    one.publisher.atomic.settle()
     assert not broker.marker(*PAIR).recent[-1].is_whole
     other.run(until=1)
     assert broker.marker(*PAIR).recent[-1].is_whole
@@ -184,7 +183,7 @@ def test_nobody_goes_on_behind_a_batch_that_is_out_in_part(
     one.cuts, other.cuts = [TOTAL], [0, TOTAL]
     one.step(TOTAL)
     assert one.publisher is not None
-    one.publisher._atomic._settle()
+    one.publisher.atomic.settle()
     before = out(broker)
     # As if it had had no task for this producer in its first batch.
     other.batch_id = 1
@@ -284,10 +283,9 @@ few = settings(
 @example([12, 12], [18, 6], [(False, TOTAL)] * 2 + [(True, TOTAL)] * 2)
 @example([0, 12, 12], [18, 6], [(False, 1)] * 3 + [(True, TOTAL)] * 2)
 def test_other_cuts_are_exact_or_refused(
-    shared: Broker, monkeypatch: pytest.MonkeyPatch, one: list[int], other: list[int],
+    shared: Broker, one: list[int], other: list[int],
     steps: list[tuple[bool, int]],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(exactly_once, "_ROWS_MAX", CHUNK)
     drivers, found = race(shared, [one, other], steps)
     assert found == list(range(len(found)))
     if not all(driver.is_refused for driver in drivers):
@@ -300,9 +298,8 @@ def test_other_cuts_are_exact_or_refused(
 @few
 @given(cuts(), STEPS)
 def test_the_same_cuts_are_exact_and_nobody_is_refused(
-    shared: Broker, monkeypatch: pytest.MonkeyPatch, cut: list[int], steps: list[tuple[bool, int]]
+    shared: Broker, cut: list[int], steps: list[tuple[bool, int]]
 ) -> None:
-    monkeypatch.setattr(exactly_once, "_ROWS_MAX", CHUNK)
     drivers, found = race(shared, [cut, cut], steps)
     assert not any(driver.is_refused for driver in drivers)
     assert found == list(range(TOTAL))

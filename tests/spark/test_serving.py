@@ -182,13 +182,13 @@ def test_a_part_whose_confirmation_fails_is_confirmed_in_another_way_and_so_are_
     parts = [one for parts in hand.serving.served.values() for one in parts.values()]
     second = parts[1].publisher
     assert second is not None
-    path = second._atomic._ingest
+    path = second.atomic.ingest
     assert path is not None
     if fault == "closed":
-        second._atomic._connection.close()
+        second.atomic.connection.close()
     else:
         # As if another writer had replaced its marker.
-        for kept in path._sent.values():
+        for kept in path.sent.values():
             kept.ingest.sequence += 1000
     for one in parts:
         hand.serving.confirms.set(one, 0.0)
@@ -210,7 +210,7 @@ def test_what_was_sent_over_a_lost_connection_is_stored_once(hand: Hand, connect
     assert _kept(hand) == 2
     parts = [one for parts in hand.serving.served.values() for one in parts.values()]
     # The parts of a slot have one connection for their output.
-    connection = parts[0].publisher._atomic._connection  # type: ignore[union-attr]
+    connection = parts[0].publisher.atomic.connection  # type: ignore[union-attr]
     connection.close()
     if connected:
         # As when another part has opened it again.

@@ -28,6 +28,17 @@ def rows(
     )  # fmt: skip
 
 
+def leave_unconfirmed(publisher: publish.RowPublisher, run: pa.RecordBatch) -> None:
+    """Store rows in an ingest batch, and end without the marker that would follow them."""
+    publisher.add(run)
+    assert not publisher.send()
+    path = publisher.atomic.ingest
+    assert path is not None
+    path.ask()
+    while any(one.ingest.taken < one.ingest.sent for one in path.sent.values()):
+        path.receive()
+
+
 class Writer:
     """A process that stays: publishes runs, one after the other."""
 
@@ -35,12 +46,12 @@ class Writer:
         given = {"servers": url, "epoch": str(epoch), "timeoutS": str(timeout_s)}
         self.options = sink_options(given)
         self.connection = Connection(self.options.connection)
-        self._cache = marker_cache.MarkerCache()
+        self.cache = marker_cache.MarkerCache()
 
     def publisher(self) -> publish.RowPublisher:
         marker_cache.clear()
         key = (self.options.connection, self.options.marker_prefix, self.options.epoch)
-        marker_cache._caches()[key] = self._cache
+        marker_cache.caches()[key] = self.cache
         return publish.RowPublisher(self.connection, self.options, is_long_lived=True)
 
     def write(self, *runs: pa.RecordBatch) -> None:
@@ -60,22 +71,12 @@ class Writer:
     def begin(self, first: int = 0) -> int:
         """Have a batch open; the next position."""
         self.write(rows(first, 3), rows(first + 3, 1000))
-        assert self._cache.ingests
+        assert self.cache.ingests
         return first + 1003
 
     def leave_unconfirmed(self, run: pa.RecordBatch) -> None:
         """Store a run, and end before it is confirmed, as if killed."""
-        made = self.publisher()
-        made.add(run)
-        path = made._atomic
-        path._cut(path._states["S", "p"], is_last=True)
-        rest = path._ingest
-        assert rest is not None
-        assert rest.is_under_way
-        sent = rest._sent.values()
-        self.connection.send(b"".join(rest._ping(one) for one in sent))
-        while any(one.ingest.taken < one.ingest.sent for one in sent):
-            rest._receive()
+        leave_unconfirmed(self.publisher(), run)
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: The server accepts a thousand messages in an atomic batch; one of them is the marker.
-_ROWS_MAX = 999
+ROWS_MAX = 999
 _BYTES_MAX = 8 << 20
 #: Frames up to this size are sent in one piece.
 _TOGETHER_BYTES = 64 << 10
@@ -109,7 +109,7 @@ class ExactlyOncePublisher:
         self._input_ms = input_ms
         #: Producers whose published rows are known to be of the present input.
         self._of_input: set[Pair] = set()
-        self._connection = connection
+        self.connection = connection
         self._options = options
         self._origin = origin
         #: ``Origin.since_ms`` of the rows that are added now.
@@ -119,10 +119,11 @@ class ExactlyOncePublisher:
         self._markers = ProducerMarkers(connection, options, origin, self._cache)
         self._states: dict[Pair, ProducerState] = {}
         is_ingested = is_long_lived and origin.batch_id is None
-        self._ingest = IngestPath(connection, options, origin, self._cache) if is_ingested else None
+        self.ingest = IngestPath(connection, options, origin, self._cache) if is_ingested else None
         #: Batches without an ack, oldest first.
         self._pending: deque[PendingBatch] = deque()
-        self._rows_max = _ROWS_MAX
+        #: Most rows of an atomic batch, and the time for which its rows may wait for it, seconds.
+        self.rows_max, self.staged_s = ROWS_MAX, _STAGED_S
         self._bound = USUAL
 
     @property
@@ -143,7 +144,7 @@ class ExactlyOncePublisher:
             messages_out.check_growing(pair, state.last, mine)
             state.last = last_of(mine, "first_position"), last_of(mine, "position")
             state.waiting.append(mine)
-            if sum(part.num_rows for part in state.waiting) >= self._rows_max + self._is_counted:
+            if sum(part.num_rows for part in state.waiting) >= self.rows_max + self._is_counted:
                 self._cut(state, is_last=False)
 
     def begin_run(self, since_ms: int) -> None:
@@ -154,7 +155,7 @@ class ExactlyOncePublisher:
         """Send the rest; whether all is acknowledged: rows in ingest batches may not be."""
         for state in self._states.values():
             self._cut(state, is_last=True)
-        if not self._is_deferrable() and self._ingest is not None and self._ingest.is_under_way:
+        if not self._is_deferrable() and self.ingest is not None and self.ingest.is_under_way:
             self._ingested(IngestPath.look)
         if self._is_deferrable():
             return False
@@ -163,18 +164,18 @@ class ExactlyOncePublisher:
 
     def _is_deferrable(self) -> bool:
         """Whether what is sent may be confirmed later."""
-        ingest = self._ingest
+        ingest = self.ingest
         is_open = ingest is not None and ingest.is_under_way and ingest.has_room
         return is_open and not self._pending
 
     @property
     def is_waiting(self) -> bool:
         """Whether rows wait for the beginning of their ingest batch."""
-        return self._ingest is not None and self._ingest.is_beginning
+        return self.ingest is not None and self.ingest.is_beginning
 
     def proceed(self) -> None:
         """Send such rows."""
-        if self._ingest is not None:
+        if self.ingest is not None:
             self._ingested(IngestPath.proceed)
         if self._pending:
             self.finish()
@@ -188,7 +189,7 @@ class ExactlyOncePublisher:
             for state in self._states.values():
                 producer_state.check_whole(state, self._origin.batch_id)
         prefix = self._options.marker_prefix
-        producer_markers.purge_old(self._connection, self._cache, prefix, self._states)
+        producer_markers.purge_old(self.connection, self._cache, prefix, self._states)
 
     def ask(self) -> bool:
         """The first step of ``finish``, without a wait; False if that will find a failure."""
@@ -199,12 +200,12 @@ class ExactlyOncePublisher:
         return self._ahead(IngestPath.mark)
 
     def _ahead(self, step: Callable[[IngestPath], None]) -> bool:
-        if self._ingest is None or not self._ingest.is_under_way:
+        if self.ingest is None or not self.ingest.is_under_way:
             return True
         try:
-            step(self._ingest)
+            step(self.ingest)
         except (DisconnectedError, OSError, RefusedError) as error:
-            self._ingest.fail(str(error))
+            self.ingest.fail(str(error))
             return False
         return True
 
@@ -266,14 +267,14 @@ class ExactlyOncePublisher:
             if is_last and self._is_counted:
                 self._append(state, messages_out.NO_ROWS, is_last=True)
             return
-        if self._ingest is not None and self._is_ingested(self._ingest, state):
+        if self.ingest is not None and self._is_ingested(self.ingest, state):
             return
         rows = as_batch(state.whole())
         at = 0
         while at < rows.num_rows:
-            count = messages_out.fitting(rows, at, self._rows_max, _BYTES_MAX)
+            count = messages_out.fitting(rows, at, self.rows_max, _BYTES_MAX)
             is_end = at + count == rows.num_rows
-            if is_end and not is_last and (self._is_counted or count < self._rows_max):
+            if is_end and not is_last and (self._is_counted or count < self.rows_max):
                 break
             self._append(state, rows.slice(at, count), is_last=is_end and is_last)
             at += count
@@ -283,9 +284,9 @@ class ExactlyOncePublisher:
         """Send the waiting rows in an ingest batch if possible; whether none waits any more."""
         rows = state.whole()
         if ingest.takes(state, rows, self._since_ms):
-            messages_out.check_sizes(rows, messages_out.room(self._connection))
+            messages_out.check_sizes(rows, messages_out.room(self.connection))
             state.waiting = []
-            self._settle()
+            self.settle()
             since_ms = self._since_ms
             self._ingested(lambda ingest: ingest.send(state, rows, since_ms))
         else:
@@ -293,7 +294,7 @@ class ExactlyOncePublisher:
         return not state.waiting
 
     def _append(self, state: ProducerState, rows: pa.RecordBatch, *, is_last: bool) -> None:
-        messages_out.check_sizes(rows, messages_out.room(self._connection))
+        messages_out.check_sizes(rows, messages_out.room(self.connection))
         before = state.digest
         if self._is_counted and rows.num_rows:
             state.digest = before.updated(rows)
@@ -302,29 +303,29 @@ class ExactlyOncePublisher:
                 state, rows, before, state.digest, is_last=is_last, since_ms=self._since_ms
             )
         )
-        self._settle(self._bound)
+        self.settle(self._bound)
 
     # --- sending
 
     def _drain(self) -> None:
         """Return when everything that was sent is acknowledged."""
         self._confirm()
-        self._settle()
+        self.settle()
 
     def _confirm(self) -> None:
         """Return when rows in ingest batches are acknowledged, or wait for an atomic one."""
-        if self._ingest is not None and self._ingest.is_under_way:
+        if self.ingest is not None and self.ingest.is_under_way:
             self._ingested(IngestPath.finish)
 
     def _ingested(self, step: Callable[[IngestPath], None]) -> None:
         """Do a step with ingest batches; after a failure their rows go into atomic ones."""
-        assert self._ingest is not None
+        assert self.ingest is not None
         try:
-            step(self._ingest)
+            step(self.ingest)
         except (DisconnectedError, OSError, RefusedError) as error:
             log.info("ingest batches given up: %s", error)
             # The marker shows which of their rows are stored.
-            for state, runs in self._ingest.abandon():
+            for state, runs in self.ingest.abandon():
                 self._markers.forget(state)
                 self._publish_again(state, runs)
 
@@ -336,7 +337,7 @@ class ExactlyOncePublisher:
             self._cut(state, is_last=True)
         state.waiting, self._since_ms = later, since_ms
 
-    def _settle(self, bound: BatchBound = NONE) -> None:
+    def settle(self, bound: BatchBound = NONE) -> None:
         """Continue until all rows are sent, and no more batches pending than ``bound``."""
         while self._pending and not self._is_settled(bound):
             stream = self._pending[0].state.pair[0]
@@ -356,7 +357,7 @@ class ExactlyOncePublisher:
                 raise
 
         under_way = any(batch.batch_id for batch in self._pending)
-        self._connection.retry_while_unavailable(what, doubting, is_under_way=under_way)
+        self.connection.retry_while_unavailable(what, doubting, is_under_way=under_way)
 
     def _step(self, bound: BatchBound) -> None:
         self._take_answers(wait=False)
@@ -372,10 +373,10 @@ class ExactlyOncePublisher:
             waiting.append(octets)
             size += len(octets)
             if size > _TOGETHER_BYTES:
-                self._connection.send(b"".join(waiting))
+                self.connection.send(b"".join(waiting))
                 waiting, size = [], 0
         if waiting:
-            self._connection.send(b"".join(waiting))
+            self.connection.send(b"".join(waiting))
 
     def _ready(self) -> Iterator[bytes]:
         """The frames of ``_send_ready`` that may be sent together, each as it is returned."""
@@ -395,7 +396,7 @@ class ExactlyOncePublisher:
             if batch.state.pair not in waiting and not batch.reply:
                 if was_sent:
                     # The server waits for it, and it takes time to encode further rows.
-                    self._connection.send(b"".join(self._marker_frames(batch)))
+                    self.connection.send(b"".join(self._marker_frames(batch)))
                 else:
                     yield from self._marker_frames(batch)
             waiting.add(batch.state.pair)
@@ -436,12 +437,12 @@ class ExactlyOncePublisher:
 
     def _marker_frames(self, batch: PendingBatch) -> Iterator[bytes]:
         """The marker that ends an atomic batch, after its rows if they have expired."""
-        if time.monotonic() - batch.sent_s > _STAGED_S:
+        if time.monotonic() - batch.sent_s > self.staged_s:
             assert batch.state.marker is not None
             yield self._rows_frames(batch)
         stream, producer = batch.state.pair
         assert batch.marker is not None
-        batch.reply = self._connection.reply_subjects(1)[0]
+        batch.reply = self.connection.reply_subjects(1)[0]
         yield frames.publish(
             markers.subject(self._options.marker_prefix, stream, producer),
             markers.payload(batch.marker),
@@ -463,12 +464,12 @@ class ExactlyOncePublisher:
         if not by_reply:
             return
         streams = {batch.state.pair[0] for batch in by_reply.values()}
-        watch = LeaderWatch(self._connection, self._cache.streams, streams)
-        if not wait and self._connection.is_readable():
+        watch = LeaderWatch(self.connection, self._cache.streams, streams)
+        if not wait and self.connection.is_readable():
             watch.receive()
         while True:
             answered = False
-            while (frame := self._connection.next_frame()) is not None:
+            while (frame := self.connection.next_frame()) is not None:
                 _, subject, header, data = frame
                 batch = by_reply.get(subject)
                 if batch is not None:
@@ -530,7 +531,7 @@ class ExactlyOncePublisher:
         count = messages_out.fitting(batch.rows, 0, rows_max, _BYTES_MAX) if rows_max else 0
         if not 0 < count < batch.rows.num_rows:
             return False
-        self._rows_max = rows_max
+        self.rows_max = rows_max
         first, rest = batch.rows.slice(0, count), batch.rows.slice(count)
         middle = batch.before
         if self._is_counted:

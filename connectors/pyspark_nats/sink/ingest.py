@@ -99,7 +99,7 @@ class IngestPath:
         self._options = options
         self._origin = origin
         self._cache = cache
-        self._sent: dict[Pair, _Sent] = {}
+        self.sent: dict[Pair, _Sent] = {}
         # A call of the API must not drop what other publishers of this connection wait for.
         connection.on_other = cache.acks.take
 
@@ -120,7 +120,7 @@ class IngestPath:
         if rows.num_rows > 1 and not messages_out.are_growing(rows, -1):
             # A block with several subjects is stored as a whole.
             return False
-        if pair in self._sent:
+        if pair in self.sent:
             return True
         if ingest is not None and now_s - ingest.used_s < _BATCH_S and not ingest.failure:
             self._cache.ingests[pair] = ingest
@@ -135,19 +135,19 @@ class IngestPath:
 
     def _last(self, state: ProducerState) -> int:
         """The last position of a producer that is sent."""
-        sent = self._sent.get(state.pair)
+        sent = self.sent.get(state.pair)
         assert state.marker is not None
         return state.marker.position if sent is None else sent.last
 
     @property
     def is_under_way(self) -> bool:
         """Whether rows are sent and not confirmed."""
-        return bool(self._sent)
+        return bool(self.sent)
 
     @property
     def is_beginning(self) -> bool:
         """Whether rows wait for ``proceed``."""
-        return any(sent.begins for sent in self._sent.values())
+        return any(sent.begins for sent in self.sent.values())
 
     @property
     def has_room(self) -> bool:
@@ -155,7 +155,7 @@ class IngestPath:
         return all(
             bool(sent.begins)
             or (sent.ingest.sent - sent.ingest.acked < sent.ingest.flow and sent.size < _HELD_BYTES)
-            for sent in self._sent.values()
+            for sent in self.sent.values()
         )
 
     def look(self) -> None:
@@ -177,7 +177,7 @@ class IngestPath:
         Raises:
             DisconnectedError, OSError, RefusedError: what was sent is in doubt; see ``abandon``.
         """
-        sent = self._sent.get(state.pair)
+        sent = self.sent.get(state.pair)
         if sent is not None and sent.mark:
             # Its marker has the position of the rows before.
             self.finish()
@@ -187,7 +187,7 @@ class IngestPath:
                 ingest = self._cache.ingests.pop(state.pair, None) or OpenBatch()
                 # Another publisher may use the marker only when all is confirmed.
                 self._cache.markers.pop(state.pair, None)
-            sent = self._sent[state.pair] = _Sent(state, ingest, [(rows, since_ms)])
+            sent = self.sent[state.pair] = _Sent(state, ingest, [(rows, since_ms)])
             self._begin(sent)
         else:
             sent.runs.append((rows, since_ms))
@@ -200,7 +200,7 @@ class IngestPath:
 
     def proceed(self) -> None:
         """Wait until the batches that were begun are there, and send their rows."""
-        for sent in self._sent.values():
+        for sent in self.sent.values():
             self._proceed(sent)
 
     def _proceed(self, sent: _Sent) -> None:
@@ -233,7 +233,7 @@ class IngestPath:
             while (count := min(len(ends) - at, ingest.flow)) > (
                 _ACKS * ingest.flow - (ingest.sent - ingest.acked)
             ):
-                self._receive()
+                self.receive()
             end = int(ends[at + count - 1])
             self._connection.send(octets[begin:end])
             ingest.sent += count
@@ -252,9 +252,9 @@ class IngestPath:
     def ask(self) -> None:
         """Ask the server for all rows that are sent, without waiting; errors as for ``send``."""
         self.proceed()
-        for sent in self._sent.values():
+        for sent in self.sent.values():
             self._check(sent)
-        pending = [sent for sent in self._sent.values() if sent.pinged < sent.ingest.sent]
+        pending = [sent for sent in self.sent.values() if sent.pinged < sent.ingest.sent]
         if pending:
             self._connection.send(b"".join(self._ping(sent) for sent in pending))
         for sent in pending:
@@ -266,9 +266,9 @@ class IngestPath:
         No rows may follow before ``finish``.  Errors are as for ``send``.
         """
         self.ask()
-        while any(sent.ingest.taken < sent.ingest.sent for sent in self._sent.values()):
-            self._receive()
-        for pair, sent in self._sent.items():
+        while any(sent.ingest.taken < sent.ingest.sent for sent in self.sent.values()):
+            self.receive()
+        for pair, sent in self.sent.items():
             # Another publisher may have received what ended the batch.
             self._check(sent)
             if not sent.mark:
@@ -278,20 +278,20 @@ class IngestPath:
     def finish(self) -> None:
         """Return when all rows are stored; errors as for ``send``."""
         self.mark()
-        for sent in self._sent.values():
+        for sent in self.sent.values():
             self._await(sent, sent.mark)
         now_s = time.monotonic()
-        for pair, sent in self._sent.items():
+        for pair, sent in self.sent.items():
             state, ingest = sent.state, sent.ingest
             state.marker = self._cache.markers[pair] = self._acknowledge(sent, sent.last)
             state.sequence, state.is_verified = ingest.sequence, True
             self._cache.published_s[pair] = now_s
             self._cache.ingests[pair] = ingest
-        self._sent.clear()
+        self.sent.clear()
 
     def fail(self, reason: str) -> None:
         """Have ``finish`` find that what was sent is in doubt."""
-        for sent in self._sent.values():
+        for sent in self.sent.values():
             sent.ingest.failure = reason
 
     def abandon(self) -> list[tuple[ProducerState, list[tuple[pa.RecordBatch, int]]]]:
@@ -300,12 +300,12 @@ class IngestPath:
         Returns:
             For each producer the rows of its runs in order, with their times as for ``send``.
         """
-        runs = [(sent.state, sent.runs) for sent in self._sent.values()]
-        for pair, sent in self._sent.items():
+        runs = [(sent.state, sent.runs) for sent in self.sent.values()]
+        for pair, sent in self.sent.items():
             self._cache.paused_s[pair] = time.monotonic() + _PAUSE_S
             for reply in (sent.mark, sent.begins):
                 self._cache.acks.marked.pop(reply, None)
-        self._sent.clear()
+        self.sent.clear()
         return runs
 
     # --- sending
@@ -327,7 +327,7 @@ class IngestPath:
     def _await(self, sent: _Sent, reply: str) -> None:
         """Wait for the ack of a marker."""
         while reply in self._cache.acks.marked:
-            self._receive()
+            self.receive()
         # Another publisher may have received that it was refused.
         self._check(sent)
 
@@ -392,7 +392,7 @@ class IngestPath:
 
     # --- answers
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
         """Process what has arrived; wait for something first."""
         deadline_s = time.monotonic() + _ANSWER_S
         while (frame := self._connection.next_frame()) is None:
@@ -400,7 +400,7 @@ class IngestPath:
         _, subject, header, data = frame
         ingest = self._cache.acks.take(subject, header, data)
         # A failure of another publisher's batch is noted for that one.
-        if ingest is not None and any(sent.ingest is ingest for sent in self._sent.values()):
+        if ingest is not None and any(sent.ingest is ingest for sent in self.sent.values()):
             self._check_taken(ingest)
 
     def _check_taken(self, ingest: OpenBatch) -> None:

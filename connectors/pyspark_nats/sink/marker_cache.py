@@ -23,8 +23,6 @@ from pyspark_nats.protocol.answers import Reply
 from pyspark_nats.protocol.transport import DisconnectedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark_nats.json_types import JsonObject
     from pyspark_nats.protocol.connection import Connection
     from pyspark_nats.protocol.connection_options import ConnectionOptions
@@ -164,16 +162,11 @@ class MarkerCache:
 def cache_for(options: SinkOptions) -> MarkerCache:
     """The cache of this thread; a forked process begins with an empty one."""
     key = (options.connection, options.marker_prefix, options.epoch)
-    return _caches().setdefault(key, MarkerCache())
+    return caches().setdefault(key, MarkerCache())
 
 
-def caches() -> Iterator[tuple[ConnectionOptions, str, MarkerCache]]:
-    """The caches of this thread, with connection and marker prefix of each."""
-    for (connection, prefix, _), cache in _caches().items():
-        yield connection, prefix, cache
-
-
-def _caches() -> dict[tuple[ConnectionOptions, str, int], MarkerCache]:
+def caches() -> dict[tuple[ConnectionOptions, str, int], MarkerCache]:
+    """The caches of this thread by connection, marker prefix and epoch."""
     _begin_process()
     by_key: dict[tuple[ConnectionOptions, str, int], MarkerCache] = _local.caches
     return by_key

@@ -53,7 +53,7 @@ class RowPublisher:
             input_ms: the server's time before which no input of a producer's rows was stored, ms
                 since 1970, and 0 if unknown; for inputs that may be made again.
         """
-        self._atomic = ExactlyOncePublisher(
+        self.atomic = ExactlyOncePublisher(
             connection,
             options,
             origin or Origin(),
@@ -61,7 +61,7 @@ class RowPublisher:
             input_ms=input_ms,
         )
         self._path: _Path = (
-            self._atomic if options.is_exact else AtLeastOncePublisher(connection, options)
+            self.atomic if options.is_exact else AtLeastOncePublisher(connection, options)
         )
 
     @property
@@ -106,14 +106,14 @@ class RowPublisher:
     @property
     def is_waiting(self) -> bool:
         """Whether something waits for an answer of the server since ``send``."""
-        return self._path is self._atomic and self._atomic.is_waiting
+        return self._path is self.atomic and self.atomic.is_waiting
 
     def proceed(self) -> None:
         """Wait for that answer, and send it; errors as for ``add``.
 
         Several publishers of a thread that sent before any of them proceeds wait together.
         """
-        self._atomic.proceed()
+        self.atomic.proceed()
 
     def finish(self) -> None:
         """Return when everything is acknowledged; errors as for ``add``.
@@ -133,7 +133,7 @@ class RowPublisher:
         Raises:
             DataLossError: the row of position ``first`` is published, but of an earlier input.
         """
-        return self._atomic.out(pair, first)
+        return self.atomic.out(pair, first)
 
     def expect(self, pair: tuple[str, str]) -> None:
         """Register a (stream, producer) for this batch, even if it has no rows.
@@ -141,7 +141,7 @@ class RowPublisher:
         If positions are counted, ``finish`` then records that it has none, so that another driver
         with rows is refused.  If some are already published, ``finish`` raises DivergedError.
         """
-        self._atomic.expect(pair)
+        self.atomic.expect(pair)
 
 
 def prepare_finish(publishers: Collection[RowPublisher]) -> None:
@@ -152,4 +152,4 @@ def prepare_finish(publishers: Collection[RowPublisher]) -> None:
     """
     steps = ExactlyOncePublisher.ask, ExactlyOncePublisher.mark
     # After a failure, as of the connection, each of the others would wait as long.
-    _ = all(step(one._atomic) for step in steps for one in publishers if one._path is one._atomic)
+    _ = all(step(one.atomic) for step in steps for one in publishers if one._path is one.atomic)

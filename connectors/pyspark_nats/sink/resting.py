@@ -34,7 +34,7 @@ _REST_S: Final = 4.0
 
 def next_s() -> float | None:
     """When ``end_idle`` has to be called, monotonic, seconds; None while there is no batch."""
-    open_ones = (list(cache.ingests.values()) for _, _, cache in caches() if cache.ingests)
+    open_ones = (list(cache.ingests.values()) for cache in caches().values() if cache.ingests)
     used_s = (one.used_s for some in open_ones for one in some)
     return min((at_s + _REST_S for at_s in used_s), default=None)
 
@@ -59,7 +59,7 @@ def end_of(producers: Collection[str]) -> None:
 
 
 def _end_where(is_due: Callable[[Pair, OpenBatch], bool]) -> None:
-    for options, prefix, cache in caches():
+    for (options, prefix, _), cache in caches().items():
         if not (batches := _taken(cache, is_due)):
             continue
         connection = shared(options, PUBLISHING)
