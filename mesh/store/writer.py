@@ -103,6 +103,8 @@ class StoreWriter:
         #: Tables that have the key by which rows are merged.
         self._keyed: set[str] = set()
         self._connection: sa.Connection | None = None
+        #: PostgreSQL copies so many rows, and more, by way of a temporary table.
+        self.copy_rows = COPY_ROWS
         #: Rows that were in ``full_tables`` when the producer wrote its marker first.
         self.initial = 0
         #: Of the last rows that are in the database.
@@ -401,7 +403,7 @@ class StoreWriter:
             expect_key(connection, table, self._database)
             self._keyed.add(table.name)
         rows = merged(batch, table)
-        if backend is Backend.POSTGRESQL and rows.num_rows >= COPY_ROWS:
+        if backend is Backend.POSTGRESQL and rows.num_rows >= self.copy_rows:
             if table.name in self._copied:
                 copying.empty(connection, table)
             self._copied.add(table.name)

@@ -19,18 +19,14 @@ __all__ = ("writer",)
 pytestmark = pytest.mark.nats
 
 
-def test_a_marker_ends_the_batch_of_a_writer_that_rests(
-    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = writer()
-    monkeypatch.setattr(resting, "shared", lambda *_: one.connection)
+def test_a_marker_ends_the_batch_of_a_writer_that_rests(broker: Any, writer: Any) -> None:
+    one = writer(purpose=resting.PUBLISHING)
     at = one.begin()
     due_s = resting.next_s()
     assert due_s is not None
     resting.end_idle()
     assert broker.marker("S", "p").ingest is not None, "it has rows a moment ago"
-    monkeypatch.setattr(resting, "_REST_S", 0.0)
-    resting.end_idle()
+    resting.end_idle(0.0)
     marker = broker.marker("S", "p")
     assert (marker.position, marker.ingest) == (at - 1, None)
     assert resting.next_s() is None
@@ -38,11 +34,8 @@ def test_a_marker_ends_the_batch_of_a_writer_that_rests(
     assert numbers(broker, "ev.S") == expected(at + 20)
 
 
-def test_a_marker_ends_the_batch_of_a_producer_that_leaves(
-    broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = writer()
-    monkeypatch.setattr(resting, "shared", lambda *_: old.connection)
+def test_a_marker_ends_the_batch_of_a_producer_that_leaves(broker: Any, writer: Any) -> None:
+    old = writer(purpose=resting.PUBLISHING)
     at = old.begin()
     resting.end_of({"another"})
     assert broker.marker("S", "p").ingest is not None
@@ -57,14 +50,12 @@ def test_a_server_that_is_away_delays_no_rest(
     broker: Any, writer: Any, monkeypatch: pytest.MonkeyPatch, nats_server: server.NatsServer
 ) -> None:
     waits: list[str] = []
-    one = writer()
-    monkeypatch.setattr(resting, "shared", lambda *_: one.connection)
+    one = writer(purpose=resting.PUBLISHING)
     one.begin()
     nats_server.stop()
-    monkeypatch.setattr(resting, "_REST_S", 0.0)
     monkeypatch.setattr(
         Connection, "retry_while_unavailable", lambda self, what, *rest, **_: waits.append(what)
     )
-    resting.end_idle()
+    resting.end_idle(0.0)
     assert resting.next_s() is None
     assert not waits

@@ -214,12 +214,13 @@ def test_a_batch_of_an_earlier_version_is_gone_on_with_and_made_whole(
 
 @pytest.mark.parametrize("given", [{"stream": "S"}, {}])
 def test_a_task_without_rows_writes_down_that_it_has_none(
-    broker: Broker, drivers: list[Driver], monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+    broker: Broker, drivers: list[Driver], given: dict[str, str]
 ) -> None:
     options = sink_options.sink_options({"servers": broker.url, "subject": "ev.S", **given})
     what = columns.ColumnRoles((), {"data": "data"}, has_source=False)
-    monkeypatch.setattr(writer, "shared", lambda _: broker.connection)
-    writer._write(options, what, row_mapping.Task("p", 0, 3, "a-3"), iter(()))
+    writer.write_rows(
+        broker.connection, options, what, row_mapping.Task("p", 0, 3, "a-3"), iter(())
+    )
     (entry,) = broker.marker(*PAIR).recent
     assert (entry.batch_id, entry.rows, entry.is_whole) == (3, 0, True)
     assert broker.marker(*PAIR).position == -1

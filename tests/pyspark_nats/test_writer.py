@@ -32,14 +32,13 @@ def write(broker: Broker, first: int, count: int, producer: str, **given: str) -
     )
     what = columns.ColumnRoles(("id",), {}, has_source=True)
     task = row_mapping.Task(producer, 0, 0, f"run-{time.monotonic_ns()}")
-    writer._write(options, what, task, iter([rows]))
+    writer.write_rows(broker.connection, options, what, task, iter([rows]))
 
 
 @pytest.mark.parametrize("rows_per_message", ["1", "3"])
 def test_rows_of_a_stream_that_was_created_again_are_not_taken_for_published_ones(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, rows_per_message: str
 ) -> None:
-    monkeypatch.setattr(writer, "shared", lambda _: broker.connection)
     broker.create("OUT", "out.x")
     broker.create("IN")
     given = {"rowsPerMessage": rows_per_message}
@@ -58,10 +57,7 @@ def test_rows_of_a_stream_that_was_created_again_are_not_taken_for_published_one
     assert b"".join(broker.payloads("OUT", "out.x")).count(b"id") == 9 + 12
 
 
-def test_rows_whose_input_is_on_another_server_are_skipped_by_position(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "shared", lambda _: broker.connection)
+def test_rows_whose_input_is_on_another_server_are_skipped_by_position(broker: Broker) -> None:
     broker.create("OUT", "out.x")
     for _ in range(2):
         write(broker, 1, 6, "p")
@@ -69,12 +65,11 @@ def test_rows_whose_input_is_on_another_server_are_skipped_by_position(
 
 
 @pytest.mark.parametrize("stream", ["", "a.b", "*", "a b", "a/b"])
-def test_a_row_for_a_stream_without_a_name_is_refused_at_once(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, stream: str
-) -> None:
-    monkeypatch.setattr(writer, "shared", lambda _: broker.connection)
+def test_a_row_for_a_stream_without_a_name_is_refused_at_once(broker: Broker, stream: str) -> None:
     what = columns.ColumnRoles((), {"data": "data", "stream": "stream"}, has_source=False)
     rows = arrow.record_batch({"data": pa.array([b"x"]), "stream": pa.array([stream])})
     options = sink_options.sink_options({**broker.given, "subject": "ev.S"})
     with pytest.raises(SchemaError, match="no JetStream stream has the name"):
-        writer._write(options, what, row_mapping.Task("p", 0, 0, "a"), iter([rows]))
+        writer.write_rows(
+            broker.connection, options, what, row_mapping.Task("p", 0, 0, "a"), iter([rows])
+        )

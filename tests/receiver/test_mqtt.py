@@ -11,7 +11,6 @@ import pytest
 
 from mesh.connect.contract import Batch, Context, Record, UnavailableError
 from mesh.plan.build import plan
-from mesh.receiver.types import arrivals
 from mesh.receiver.types.mqtt import MqttSink, MqttSource, client_of
 from tests.support.connectors import staged
 from tests.support.mosquitto import broker
@@ -73,11 +72,11 @@ async def test_messages_are_kept_while_the_source_is_away_and_acknowledged_once_
 
 
 async def test_a_flood_that_is_not_stored_takes_a_bounded_part_of_the_memory(
-    mosquitto: str, monkeypatch: pytest.MonkeyPatch
+    mosquitto: str,
 ) -> None:
-    monkeypatch.setattr(arrivals, "BYTES_MAX", 3 << 20)
     source, options = MqttSource(), {"url": mosquitto, "topic": "Flood/in"}
     await source.open(Context("Flood", "S", options), None)
+    source.arrived.bytes_max = 3 << 20
     try:
         async with client(mosquitto, name="flood") as other:
             # As long as batches are stored, any number of bytes may come.

@@ -17,7 +17,6 @@ from mesh.mapping import source_mapper
 from mesh.model.types import Attribute, AttributeType, StreamSchema
 from mesh.receiver import tcp_server
 from mesh.receiver.tcp_server import TcpServers, message_of, parts_of
-from mesh.receiver.types import arrivals
 from mesh.receiver.types.tcp import TcpSink, TcpSource
 from tests.support.connectors import staged
 from tests.support.paths import ROOT
@@ -82,14 +81,12 @@ async def test_contexts_share_an_address_and_a_stranger_is_disconnected() -> Non
         await asyncio.open_connection("127.0.0.1", port)
 
 
-async def test_a_client_waits_while_bytes_of_its_messages_are_not_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(arrivals, "BYTES_MAX", 8 << 20)
+async def test_a_client_waits_while_bytes_of_its_messages_are_not_stored() -> None:
     port, access = free_port(), NodeAccess(listen=("127.0.0.1:0-65535",))
     source, sink, found, most = TcpSource(), TcpSink(), 0, 0
     options: dict[str, Any] = {"host": "127.0.0.1", "port": port}
     await source.open(Context("A", "S", options, access), None)
+    source.arrived.bytes_max = 8 << 20
     await sink.open(Context("A", "T", {"url": f"tcp://127.0.0.1:{port}/A/S"}), None)
 
     async def send() -> None:

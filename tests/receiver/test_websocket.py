@@ -10,7 +10,6 @@ import websockets.asyncio.client
 import websockets.asyncio.server
 
 from mesh.connect.contract import Context, Record, UnavailableError
-from mesh.receiver.types import arrivals
 from mesh.receiver.types.websocket import WebSocketSink, WebSocketSource
 
 
@@ -39,11 +38,7 @@ async def test_a_server_leads_a_websocket_source_to_no_other_address() -> None:
     assert reached == ["/outside"]
 
 
-async def test_a_server_waits_while_bytes_of_its_messages_are_not_stored(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(arrivals, "BYTES_MAX", 8 << 20)
-
+async def test_a_server_waits_while_bytes_of_its_messages_are_not_stored() -> None:
     async def serve(connection: Any) -> None:
         for _ in range(60):
             await connection.send(bytes(1 << 20))
@@ -54,6 +49,7 @@ async def test_a_server_waits_while_bytes_of_its_messages_are_not_stored(
         source, found, most = WebSocketSource(), 0, 0
         options = {"url": f"ws://127.0.0.1:{port}/"}
         await source.open(Context("A", "S", options), None)
+        source.arrived.bytes_max = 8 << 20
         while found < 60:
             batch = await source.read()
             most = max(most, source.arrived.unstored_bytes)

@@ -23,7 +23,6 @@ from mesh.model.stored import (
 )
 from mesh.model.types import AttributeType
 from mesh.plan.build import plan
-from mesh.store import writer
 from mesh.store.engine import engine_of
 from mesh.store.stored_rows import write_most
 from mesh.store.writer import StoredRows, StoreWriter
@@ -145,14 +144,12 @@ def test_each_row_is_written_once_and_only_refused_ones_are_left() -> None:
 
 
 @pytest.mark.parametrize("copy_rows", [1, 1000], ids=["bulk", "few"])
-def test_a_row_that_a_trigger_refuses_costs_itself(
-    store: TestDatabase, copy_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "COPY_ROWS", copy_rows)
+def test_a_row_that_a_trigger_refuses_costs_itself(store: TestDatabase, copy_rows: int) -> None:
     run_sql(store, RULES)
     with engine_of(store.database).begin() as connection:
         connection.exec_driver_sql(RAISES[store.database.backend])
     one = writer_of(store)
+    one.copy_rows = copy_rows
     one.commit([changes(1, put("a", 1), put("b", 13), put("c", 2))])
     (refused,) = one.refused(0)
     assert (refused.position, "unlucky" in refused.reason) == (2, True)
@@ -162,11 +159,11 @@ def test_a_row_that_a_trigger_refuses_costs_itself(
 
 @pytest.mark.parametrize("copy_rows", [1, 1000], ids=["bulk", "few"])
 def test_rows_that_break_a_rule_are_refused_and_the_others_written(
-    store: TestDatabase, copy_rows: int, monkeypatch: pytest.MonkeyPatch
+    store: TestDatabase, copy_rows: int
 ) -> None:
-    monkeypatch.setattr(writer, "COPY_ROWS", copy_rows)
     run_sql(store, RULES)
     one = writer_of(store)
+    one.copy_rows = copy_rows
     one.commit([changes(1, put("a", 1), put("b", 2))])
     assert positions(one) == []
     given = [
@@ -293,9 +290,7 @@ def test_an_older_writer_keeps_no_refused_rows(store: TestDatabase) -> None:
 
 
 @pytest.mark.parametrize("reason", ["deadlock", "serialization", "lock timeout", "lost"])
-def test_a_database_that_is_away_refuses_no_row(
-    store: TestDatabase, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_is_away_refuses_no_row(store: TestDatabase, reason: str) -> None:
     """Failures while refused rows are looked for, too."""
     run_sql(store, RULES)
     one = writer_of(store)
@@ -327,17 +322,15 @@ def test_a_database_that_is_away_refuses_no_row(
     one.close()
 
 
-def test_rows_of_one_table_in_several_parts_are_copied_once(
-    store: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_of_one_table_in_several_parts_are_copied_once(store: TestDatabase) -> None:
     """Amounts between purges: the temporary table has only those of one part."""
-    monkeypatch.setattr(writer, "COPY_ROWS", 1)
     table = StoredTable(
         "Sums",
         (StoredColumn("at", T.LONG, MergeRule.KEY), StoredColumn("n", T.LONG, MergeRule.SUM)),
         "at",
     )
     one = StoreWriter(store.database, "p", 1, [table])
+    one.copy_rows = 1
     rows = pa.RecordBatch.from_pydict({"at": [5, 5], "n": [30, 40]}, table.arrow)
     purge = pa.RecordBatch.from_pydict({"before_ms": [1]})
     one.commit(

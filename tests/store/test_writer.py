@@ -20,7 +20,6 @@ from mesh.model.stored import (
     rows_channel,
 )
 from mesh.model.types import AttributeType
-from mesh.store import writer
 from mesh.store.reader import BehindError, read_rows
 from mesh.store.writer import StoredRows, StoreWriter
 from tests.support.databases import PASSWORD
@@ -101,11 +100,9 @@ MERGED = sorted(
 
 
 @pytest.mark.parametrize("copy_rows", [1, 1000], ids=["bulk", "few"])
-def test_rows_are_merged_by_key_once(
-    store: TestDatabase, copy_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "COPY_ROWS", copy_rows)
+def test_rows_are_merged_by_key_once(store: TestDatabase, copy_rows: int) -> None:
     one = writer_of(store)
+    one.copy_rows = copy_rows
     one.commit([batch(1, *FEW)])
     assert found(store) == MERGED
     # A replay, cut otherwise, writes what is new only.
@@ -115,6 +112,7 @@ def test_rows_are_merged_by_key_once(
     (a, *_) = found(store)
     assert a == row(1000, "a", 5, flag=True, user=None, x=3.0, n=2, f=-1.0, k=7, note="n")
     again = writer_of(store)
+    again.copy_rows = copy_rows
     again.commit([batch(1, *FEW, later)])
     assert again.position == 5
     assert found(store)[0] == a
@@ -122,13 +120,11 @@ def test_rows_are_merged_by_key_once(
 
 
 @pytest.mark.parametrize("copy_rows", [1, 1000], ids=["bulk", "few"])
-def test_rows_of_keys_alone_are_written_once(
-    store: TestDatabase, copy_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "COPY_ROWS", copy_rows)
+def test_rows_of_keys_alone_are_written_once(store: TestDatabase, copy_rows: int) -> None:
     table = StoredTable("Keys", (StoredColumn("k", AttributeType.STRING, MergeRule.KEY),))
     rows = pa.RecordBatch.from_pydict({"k": ["a", "b", "a"]}, table.arrow)
     one = StoreWriter(store.database, "keys", 1, [table])
+    one.copy_rows = copy_rows
     try:
         one.commit([StoredRows(rows_channel("Keys"), np.arange(1, 4), rows)])
         one.commit([StoredRows(rows_channel("Keys"), np.arange(4, 7), rows)])
@@ -139,10 +135,7 @@ def test_rows_of_keys_alone_are_written_once(
 
 
 @pytest.mark.parametrize("copy_rows", [1, 1000], ids=["bulk", "few"])
-def test_zeros_of_both_signs_and_each_nan_are_one_key(
-    store: TestDatabase, copy_rows: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "COPY_ROWS", copy_rows)
+def test_zeros_of_both_signs_and_each_nan_are_one_key(store: TestDatabase, copy_rows: int) -> None:
     columns = (
         StoredColumn("k", AttributeType.DOUBLE, MergeRule.KEY),
         StoredColumn("n", AttributeType.LONG, MergeRule.SUM),
@@ -153,6 +146,7 @@ def test_zeros_of_both_signs_and_each_nan_are_one_key(
     keys = [0.0, -0.0, *(nans.tolist() if is_postgresql else [1.5, 1.5])]
     rows = pa.RecordBatch.from_pydict({"k": keys, "n": [1, 2, 3, 4]}, table.arrow)
     one = StoreWriter(store.database, "signs", 1, [table])
+    one.copy_rows = copy_rows
     try:
         one.commit([StoredRows(rows_channel("Signs"), np.arange(1, 5), rows)])
         one.commit([StoredRows(rows_channel("Signs"), np.arange(5, 9), rows)])

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pyspark_nats.arrow import arrow
-from pyspark_nats.protocol.connection import Connection
+from pyspark_nats.protocol.connection import Connection, shared
 from pyspark_nats.sink import marker_cache, messages_out, publish
 from pyspark_nats.sink.sink_options import sink_options
 
@@ -42,10 +42,12 @@ def leave_unconfirmed(publisher: publish.RowPublisher, run: pa.RecordBatch) -> N
 class Writer:
     """A process that stays: publishes runs, one after the other."""
 
-    def __init__(self, url: str, epoch: int, timeout_s: int) -> None:
+    def __init__(self, url: str, epoch: int, timeout_s: int, purpose: str = "") -> None:
         given = {"servers": url, "epoch": str(epoch), "timeoutS": str(timeout_s)}
         self.options = sink_options(given)
-        self.connection = Connection(self.options.connection)
+        known = self.options.connection
+        #: The one that this thread has for a purpose, or one of its own.
+        self.connection = shared(known, purpose) if purpose else Connection(known)
         self.cache = marker_cache.MarkerCache()
 
     def publisher(self) -> publish.RowPublisher:
@@ -84,8 +86,8 @@ def writer(broker: Any) -> Iterator[Callable[..., Writer]]:
     broker.create("S", "ev.>", allow_batched=True)
     made: list[Writer] = []
 
-    def make(epoch: int = 1, url: str = "", timeout_s: int = 20) -> Writer:
-        made.append(Writer(url or broker.url, epoch, timeout_s))
+    def make(epoch: int = 1, url: str = "", timeout_s: int = 20, purpose: str = "") -> Writer:
+        made.append(Writer(url or broker.url, epoch, timeout_s, purpose))
         return made[-1]
 
     yield make

@@ -29,24 +29,24 @@ _Idle: TypeAlias = "tuple[Pair, OpenBatch, Marker]"
 #: Purpose of the connection over which they are published.
 PUBLISHING: Final = "publishing"
 #: Time without rows after which a marker ends a batch, seconds.
-_REST_S: Final = 4.0
+REST_S: Final = 4.0
 
 
 def next_s() -> float | None:
     """When ``end_idle`` has to be called, monotonic, seconds; None while there is no batch."""
     open_ones = (list(cache.ingests.values()) for cache in caches().values() if cache.ingests)
     used_s = (one.used_s for some in open_ones for one in some)
-    return min((at_s + _REST_S for at_s in used_s), default=None)
+    return min((at_s + REST_S for at_s in used_s), default=None)
 
 
-def end_idle() -> None:
-    """End the batches of this thread's publishers that had no rows for a while, by a marker.
+def end_idle(rest_s: float = REST_S) -> None:
+    """End the batches of this thread's publishers without rows for ``rest_s``, by a marker.
 
     Otherwise a successor would read all that others have stored since.  So a failure costs nothing
     but a longer search.
     """
     now_s = time.monotonic()
-    _end_where(lambda _, batch: now_s - batch.used_s >= _REST_S)
+    _end_where(lambda _, batch: now_s - batch.used_s >= rest_s)
 
 
 def end_of(producers: Collection[str]) -> None:

@@ -77,7 +77,9 @@ class NatsStreamWriter(DataSourceStreamArrowWriter):
             batch_id=batch_id,
             run=f"{run[:8]}-{batch_id}" if run else "",
         )
-        return _write(self._options, self._columns, task, iterator)
+        return write_rows(
+            shared(self._options.connection), self._options, self._columns, task, iterator
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """No action: the rows are published."""
@@ -112,7 +114,14 @@ class NatsWriter(DataSourceArrowWriter):
         context = TaskContext.get()
         assert context is not None
         task = Task(self._producer, context.partitionId(), batch_id=0, run=self._run[:12])
-        return _write(self._options, self._columns, task, iterator, is_private=self._is_private)
+        return write_rows(
+            shared(self._options.connection),
+            self._options,
+            self._columns,
+            task,
+            iterator,
+            is_private=self._is_private,
+        )
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Delete the markers of this write; they are not read again."""
@@ -132,7 +141,8 @@ class NatsWriter(DataSourceArrowWriter):
         """No action: published rows can't be withdrawn."""
 
 
-def _write(
+def write_rows(
+    connection: Connection,
     options: SinkOptions,
     what: ColumnRoles,
     task: Task,
@@ -140,7 +150,7 @@ def _write(
     *,
     is_private: bool = False,
 ) -> WriterCommitMessage:
-    connection = shared(options.connection)
+    """Publish the rows of one task over a connection; those that are published are skipped."""
     is_counted = not what.has_positions
     publisher = RowPublisher(
         connection,

@@ -31,6 +31,8 @@ class Arrivals(Generic[T]):
         #: Size of each message that is not stored, in the order of arrival, and their sum.
         self._sizes: deque[int] = deque()
         self.unstored_bytes = 0
+        #: Most of these bytes.
+        self.bytes_max = BYTES_MAX
         self._freed = asyncio.Event()
 
     def put(self, message: T, size: int = 0) -> None:
@@ -39,10 +41,10 @@ class Arrivals(Generic[T]):
         No broker is asked to wait by a client that has taken its messages, so the connection is
         given up before the host's memory is full: other sources and sinks share it.
         """
-        if self.unstored_bytes + size > BYTES_MAX:
+        if self.unstored_bytes + size > self.bytes_max:
             self.fail(
-                f"more than {BYTES_MAX >> 20} MB have come that are not stored: the broker sends "
-                "again what it keeps, and loses messages of quality 0"
+                f"more than {self.bytes_max >> 20} MB have come that are not stored: the broker "
+                "sends again what it keeps, and loses messages of quality 0"
             )
             return
         self._waiting.append(message)
@@ -52,7 +54,7 @@ class Arrivals(Generic[T]):
 
     async def room(self) -> None:
         """Wait until a quarter of the bytes at most is not stored: for clients that can pause."""
-        while self.unstored_bytes > BYTES_MAX // 4:
+        while self.unstored_bytes > self.bytes_max // 4:
             self._freed.clear()
             await self._freed.wait()
 
