@@ -27,9 +27,9 @@ _ROOT: Final = Path(__file__).parent.parent
 _MESH: Final = "nats_event_mesh"
 _CONNECTOR: Final = "pyspark_nats"
 #: Files without which a wheel is of no use: in each, and in the mesh's alone.
-_NEEDED: Final = ("pyspark_nats/__init__.py", "pyspark_nats/version.py")
+NEEDED: Final = ("pyspark_nats/__init__.py", "pyspark_nats/version.py")
 #: With the files that `mesh install` writes and `mesh help` shows.
-_NEEDED_OF_MESH: Final = (
+NEEDED_OF_MESH: Final = (
     "mesh/cli/__init__.py",
     "mesh/README.md",
     # The editor's grammar is one of the examples.
@@ -80,7 +80,7 @@ def _of_wheel(path: Path, version: str) -> Iterator[str]:
             if f"{about}/{one}" in names
         }
     is_mesh = path.name.startswith(_MESH)
-    for needed in (*_NEEDED, *(_NEEDED_OF_MESH if is_mesh else ())):
+    for needed in (*NEEDED, *(NEEDED_OF_MESH if is_mesh else ())):
         if needed not in names:
             yield f"{needed} is missing"
     yield from (f"{name} does not belong there" for name in sorted(filter(_UNWANTED.match, names)))

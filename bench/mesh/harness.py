@@ -63,17 +63,17 @@ class Arrangement:
 
 
 PLAIN: Final = Arrangement()
-_arrangement: ContextVar[Arrangement] = ContextVar("_arrangement", default=PLAIN)
+ARRANGEMENT: ContextVar[Arrangement] = ContextVar("ARRANGEMENT", default=PLAIN)
 
 
 @contextmanager
 def arranged(arrangement: Arrangement) -> Iterator[None]:
     """Measure with these servers meanwhile."""
-    token = _arrangement.set(arrangement)
+    token = ARRANGEMENT.set(arrangement)
     try:
         yield
     finally:
-        _arrangement.reset(token)
+        ARRANGEMENT.reset(token)
 
 
 #: Held by the one of several measurements whose turn it is; None without others.
@@ -99,7 +99,7 @@ async def in_turns(
 
     async def one(arrangement: Arrangement) -> T:
         # Each task has a context of its own.
-        _arrangement.set(arrangement)
+        ARRANGEMENT.set(arrangement)
         _turns.set(lock)
         return await measure()
 
@@ -108,7 +108,7 @@ async def in_turns(
 
 def servers(directory: Path, count: int = 0) -> Servers:
     """The servers of the present arrangement, or so many of its kind."""
-    wanted = _arrangement.get()
+    wanted = ARRANGEMENT.get()
     return Servers(directory, count or wanted.servers, is_secured=wanted.is_secured)
 
 

@@ -251,7 +251,7 @@ class Demo:
         with CommandClient(cluster.context) as client:
             # The data is read while the sessions start.
             _, self.events = await asyncio.gather(
-                self._until_ready(client, cluster.plan.workers),
+                self.until_ready(client, cluster.plan.workers),
                 asyncio.to_thread(events_of, self.rows),
             )
             self.view.say(
@@ -271,7 +271,7 @@ class Demo:
                     asyncio.to_thread(expected_rows, text, self.rows),
                 )
         self.view.close()
-        self._sum_up(status, expected, cluster.context.server)
+        self.sum_up(status, expected, cluster.context.server)
 
     async def _play(
         self, cluster: LocalCluster, client: CommandClient, js: JetStreamContext
@@ -318,7 +318,7 @@ class Demo:
         if not is_running:
             raise MeshError("MESH-U150", "the demo's app does not run", hint="See the logs.")
 
-    async def _until_ready(self, client: CommandClient, workers: int) -> None:
+    async def until_ready(self, client: CommandClient, workers: int) -> None:
         """Wait for all workers, so that the instances are spread at once."""
         began_s = time.monotonic()
         deadline_s = began_s + _READY_S
@@ -423,9 +423,8 @@ class Demo:
                     )
             await asyncio.sleep(0.1)
 
-    def _sum_up(
-        self, status: JsonMapping, expected: dict[str, Counter[bytes]], server: str
-    ) -> None:
+    def sum_up(self, status: JsonMapping, expected: dict[str, Counter[bytes]], server: str) -> None:
+        """Print what came, what was lost, and what to try next."""
         lost, doubled = 0, 0
         rows = []
         for stream, tally in self.tallies.items():

@@ -163,10 +163,10 @@ def start(plan: LocalPlan) -> LocalCluster:
 
     directory = plan.directory.absolute()
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = _lock(directory)
+    lock = lock_directory(directory)
     mine = read(directory)
-    nats_port, nats_note = _port("NATS", plan.nats_port, mine.nats_port, NATS_PORT)
-    api_port, api_note = _port("the REST API", plan.api_port, mine.api_port, API_PORT)
+    nats_port, nats_note = choose_port("NATS", plan.nats_port, mine.nats_port, NATS_PORT)
+    api_port, api_note = choose_port("the REST API", plan.api_port, mine.api_port, API_PORT)
     keys = make(directory / "nats", mine)
     nats = server.start(
         directory / "nats", port=nats_port, arguments=["-c", str(keys.configuration)]
@@ -220,7 +220,7 @@ def start(plan: LocalPlan) -> LocalCluster:
     return LocalCluster(plan, nats, access, started, lock, keys, notes)
 
 
-def _port(name: str, requested: int | None, last: int, default: int) -> tuple[int, str]:
+def choose_port(name: str, requested: int | None, last: int, default: int) -> tuple[int, str]:
     """The port of a start, 0 for a free one; and a remark if it is not that of the last start."""
     if requested is not None:
         return requested, ""
@@ -334,7 +334,12 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
             process.wait()
 
 
-def _lock(directory: Path) -> BinaryIO:
+def lock_directory(directory: Path) -> BinaryIO:
+    """Keep other clusters from a directory until the file is closed.
+
+    Raises:
+        MeshError: MESH-U141, another one runs there.
+    """
     lock = (directory / "lock").open("wb")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -351,7 +356,7 @@ def _lock(directory: Path) -> BinaryIO:
 def in_use(directory: Path) -> bool:
     """Whether a cluster runs in ``directory``."""
     try:
-        _lock(directory).close()
+        lock_directory(directory).close()
     except MeshError:
         return True
     return False

@@ -104,7 +104,7 @@ def trace(
         orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise MeshError("MESH-D110", "the event is not JSON", detail=f"{error}.") from error
-    hops, missing = asyncio.run(_traced(at, app, stream, data, wait))
+    hops, missing = asyncio.run(trace_event(at, app, stream, data, wait))
     if output is Output.JSON:
         values = [{"after_ms": h.after_ms, "where": h.where, "what": h.what} for h in hops]
         show_json({"app": app, "stream": stream, "hops": values, "missing": missing})
@@ -177,9 +177,10 @@ def _time_s(text: str) -> float:
     return datetime.fromisoformat(f"{whole}.{(rest + '000000')[:6]}+00:00").timestamp()
 
 
-async def _traced(
+async def trace_event(
     at: ClientContext, app: str, stream: str, data: bytes, wait_s: float
 ) -> tuple[list[Hop], list[str]]:
+    """Publish an event, and follow it for ``wait_s``: its hops, and the outputs not reached."""
     from nats.js.errors import Error as JetStreamError
     from nats.js.errors import NoStreamResponseError
 

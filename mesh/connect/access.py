@@ -52,7 +52,8 @@ _CACHE_MAX: Final = 10_000
 
 _Address = IPv4Address | IPv6Address
 _resolver: Final = ThreadPoolExecutor(4, "mesh-names")
-_cache: dict[str, tuple[float, Future[tuple[_Address, ...]]]] = {}
+#: By name: when it was last looked up, monotonic, seconds, and the answer.
+LOOKUPS: dict[str, tuple[float, Future[tuple[_Address, ...]]]] = {}
 
 
 def access_of(settings: Settings) -> NodeAccess:
@@ -175,7 +176,7 @@ def _is_near(host: str) -> bool:
         return True
     try:
         # Also forms such as 127.1 and 0x7f000001, which libraries connect to.
-        addresses = _resolved(name, socket.AI_NUMERICHOST)
+        addresses = resolve(name, socket.AI_NUMERICHOST)
     except OSError:
         addresses = _addresses_of(name)
     return any(map(_is_near_address, addresses))
@@ -195,7 +196,8 @@ def _is_near_address(address: _Address) -> bool:
     return is_special or is_this or address in _METADATA
 
 
-def _resolved(name: str, flags: int = 0) -> tuple[_Address, ...]:
+def resolve(name: str, flags: int = 0) -> tuple[_Address, ...]:
+    """The addresses of a name, by the system; ``OSError`` without any."""
     entries = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, flags=flags)
     return tuple({ip_address(str(one[4][0]).partition("%")[0]) for one in entries})
 
@@ -203,12 +205,12 @@ def _resolved(name: str, flags: int = 0) -> tuple[_Address, ...]:
 def _addresses_of(name: str) -> tuple[_Address, ...]:
     """The addresses of a name; none for one that does not exist."""
     now_s = time.monotonic()
-    at_s, lookup = _cache.get(name, (0.0, None))
+    at_s, lookup = LOOKUPS.get(name, (0.0, None))
     if lookup is None or (lookup.done() and now_s - at_s > _CACHE_S):
-        if len(_cache) >= _CACHE_MAX:
-            _cache.clear()
-        lookup = _resolver.submit(_resolved, name)
-        _cache[name] = now_s, lookup
+        if len(LOOKUPS) >= _CACHE_MAX:
+            LOOKUPS.clear()
+        lookup = _resolver.submit(resolve, name)
+        LOOKUPS[name] = now_s, lookup
     try:
         return lookup.result(_WAIT_S)
     except NotYetError as error:

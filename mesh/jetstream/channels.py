@@ -283,11 +283,11 @@ async def _create(client: Client, config: JsonObject) -> None:
                 "MESH-N120",
                 f"JetStream stream {config['name']} can't be made",
                 detail=f"The server says: {error.get('description')}.",
-                hint=_hint(error.get("err_code")),
+                hint=hint_of(error.get("err_code")),
             )
 
 
-def _hint(err_code: int | None) -> str | None:
+def hint_of(err_code: int | None) -> str | None:
     """The remedy for a stream that can't be made."""
     if err_code == _OVERLAP:
         return "Another stream holds the subject mesh.>, or a part of it: 'nats stream ls'."

@@ -61,7 +61,7 @@ async def apply(
         RevisionConflict: the lease, or what the action is about, has changed.
     """
     js = client.jetstream()
-    writer = _LeaderWriter(js, view, lease_revision)
+    writer = LeaderWriter(js, view, lease_revision)
     match action:
         case PlaceInstance(assignment, cause):
             await writer.write(names.assignment_key(assignment.instance), assignment)
@@ -100,7 +100,7 @@ async def apply(
 
 
 @dataclass(frozen=True, slots=True)
-class _LeaderWriter:
+class LeaderWriter:
     """Writes keys of the control bucket; the server refuses them once the lease has moved."""
 
     js: JetStreamContext

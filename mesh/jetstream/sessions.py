@@ -145,7 +145,7 @@ class UserSessions:
             session = _confirmed(session, name, by, now_ms)
         try:
             await self._make_room(user)
-            await kv.put(self._js, names.SESSIONS_BUCKET, _digest(name), _encode(session))
+            await kv.put(self._js, names.SESSIONS_BUCKET, digest(name), _encode(session))
         except UNREACHABLE as error:
             raise unreachable(error) from error
         return name
@@ -158,7 +158,7 @@ class UserSessions:
         Raises:
             MeshError: MESH-A503 while NATS can't be reached and the session was not read lately.
         """
-        key = _digest(name)
+        key = digest(name)
         cached = await self._look(key)
         now_ms = self._clock.wall_ms()
         if cached.session is None or cached.session.is_over(now_ms):
@@ -175,7 +175,7 @@ class UserSessions:
 
         A refresh token often holds once, so two managers must not use it.
         """
-        key = _digest(name)
+        key = digest(name)
         cached, now_ms = await self._look(key), self._clock.wall_ms()
         if cached.session is None or cached.session.renewal is None:
             return False
@@ -184,7 +184,7 @@ class UserSessions:
 
     async def renew(self, name: str, by: SignedIn) -> UserSession | None:
         """Note the provider's confirmation; the session, None if it was ended meanwhile."""
-        key = _digest(name)
+        key = digest(name)
         cached = await self._look(key)
         if cached.session is None:
             return None
@@ -201,7 +201,7 @@ class UserSessions:
 
     async def end(self, name: str) -> None:
         """End the session of a cookie."""
-        await self.end_ids([_digest(name)])
+        await self.end_ids([digest(name)])
 
     async def end_all(self, user: str) -> int:
         """End each session of a user; returns how many there were."""
@@ -295,7 +295,8 @@ def is_same(token: str, expected: str) -> bool:
     return hmac.compare_digest(token.encode(), expected.encode())
 
 
-def _digest(name: str) -> str:
+def digest(name: str) -> str:
+    """The key of a session, from which nobody learns its name."""
     return hashlib.sha256(name.encode()).hexdigest()
 
 

@@ -113,8 +113,8 @@ class Queries:
     ) -> None:
         """Answer no NATS clients yet; ``process`` computes, tests give one of their own."""
         self._client, self._view, self._desired = client, view, desired
-        self._limits, self._clock = settings.queries, clock
-        self._bound = Bound(self._limits.waiting_max, "queries wait for their answers")
+        self.limits, self._clock = settings.queries, clock
+        self._bound = Bound(self.limits.waiting_max, "queries wait for their answers")
         self._turn = asyncio.Lock()
         self._limiter = CapacityLimiter(1)
         self._process = process or BoundedProcess(_PARTS, _exceeded, OF_MANAGERS)
@@ -152,7 +152,7 @@ class Queries:
             raise MeshError("MESH-A400", f"a query has 1 to {TEXT_MAX} characters")
         with self._bound.turn():
             record = self._desired.get(app).value
-            deadline_s = self._clock.monotonic_s() + self._limits.timeout_s
+            deadline_s = self._clock.monotonic_s() + self.limits.timeout_s
             groups = tuple((group.name, group.text) for group in record.spec.groups)
             plan: QueryPlan = await self._compute(
                 deadline_s, "plan_query", record.spec.text, groups, query
@@ -188,7 +188,7 @@ class Queries:
                 is_divided=is_divided, waits=not partial,
             )  # fmt: skip
             if missing and not partial:
-                raise _missing(missing, self._limits.timeout_s)
+                raise _missing(missing, self.limits.timeout_s)
             if answers and answers[0].is_json:
                 records = answers[0].data
             else:
@@ -205,13 +205,13 @@ class Queries:
         if divided is None:
             records: bytes = await self._compute(deadline_s, "records_of", data)
         else:
-            rows_max = self._limits.rows_max
+            rows_max = self.limits.rows_max
             records = await self._compute(deadline_s, "merged_records", *divided, data, rows_max)
         return records
 
     async def check_aggregation(self, app: str, aggregation: str) -> None:
         """Check that an app has an aggregation; MESH-A404."""
-        deadline_s = self._clock.monotonic_s() + self._limits.timeout_s
+        deadline_s = self._clock.monotonic_s() + self.limits.timeout_s
         text = self._desired.get(app).value.spec.text
         with self._bound.turn():
             await self._compute(deadline_s, "check_aggregation", text, aggregation)
@@ -359,8 +359,8 @@ class Queries:
                     raise error_of(head.error)
                 parts.append(part)
                 size += len(part)
-                if size > self._limits.bytes_max:
-                    raise _exceeded(f"The answer has more than {self._limits.bytes_max} bytes.")
+                if size > self.limits.bytes_max:
+                    raise _exceeded(f"The answer has more than {self.limits.bytes_max} bytes.")
                 if len(parts) == head.count:
                     return Answer(b"".join(parts), head.positions, head.is_json)
         finally:

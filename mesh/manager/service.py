@@ -103,43 +103,43 @@ class ManagerService:
         self.custody: evidence.Custody | None = None
         #: Why JetStream refuses what the manager writes; empty if it does not.
         self.refusal_of_lease: Callable[[], str] = str
-        self._desired = DesiredState(client, view, clock)
+        self.desired = DesiredState(client, view, clock)
         self._waits = Bound(WAITS_MAX, "requests wait for an app to run")
         self._stories = Bound(STORIES_MAX, "requests wait for a story")
         self._story_turn = asyncio.Lock()
         self._survey: tuple[int, ClusterState] | None = None
         self._planner = planner = Planner(settings)
-        context = client, view, self._desired
-        self._deployments = Deployments(*context, settings, clock, self._note, planner)
-        self.guarantees = self._deployments.guarantees
+        context = client, view, self.desired
+        self.deployments = Deployments(*context, settings, clock, self._note, planner)
+        self.guarantees = self.deployments.guarantees
         self.language = LanguageDesk(settings.receiver.refs_file)
-        self.streams = Streams(client, self._desired.spec)
+        self.streams = Streams(client, self.desired.spec)
         self.tracer = Tracer()
         #: By app and group: the instances that the load needs; the autoscaler's, while it leads.
         self.targets: Mapping[tuple[str, str], int] = {}
         self.telemetry = Telemetry(view, clock, settings.manager)
-        self.queries = Queries(client, view, self._desired, settings, clock)
-        self.events = AppEvents(client, self._desired.spec, self._take, clock.wall_ms)
+        self.queries = Queries(client, view, self.desired, settings, clock)
+        self.events = AppEvents(client, self.desired.spec, self._take, clock.wall_ms)
         pieces = open_blob_store(self._js, settings.state.store, connector_options(settings.nats))
         store = FeedStore(self._js, pieces, settings.channels.replicas)
-        self.feeds = Feeds(store, self.events, self._desired.spec, self._take, clock.wall_ms)
+        self.feeds = Feeds(store, self.events, self.desired.spec, self._take, clock.wall_ms)
         self.backups = Backups(*context, pieces, settings, clock, self._take, planner)
-        self.verification = Verification(client, view, self._desired, pieces, settings, clock)
-        self.past = PastQuestions(self._desired, settings)
+        self.verification = Verification(client, view, self.desired, pieces, settings, clock)
+        self.past = PastQuestions(self.desired, settings)
         adoptions = Adoptions(*context, self.past, pieces, settings, clock)
-        calls = self._deployments, planner, self.undeploy, self._take
-        self.promotions = Promotions(self._desired, *calls, adoptions)
+        calls = self.deployments, planner, self.undeploy, self._take
+        self.promotions = Promotions(self.desired, *calls, adoptions)
         self.forks = Forks(
-            client, self._desired, self._deployments, pieces, settings, clock, self._take, planner
+            client, self.desired, self.deployments, pieces, settings, clock, self._take, planner
         )
         self.what_ifs = WhatIfs(planner, view)
-        self.previews = Previews(planner, self._desired, self.past)
-        self.backfills = Backfills(client, self._deployments, planner, pieces, settings, clock)
-        self._deployments.history_of = self.backfills.history_of
+        self.previews = Previews(planner, self.desired, self.past)
+        self.backfills = Backfills(client, self.deployments, planner, pieces, settings, clock)
+        self.deployments.history_of = self.backfills.history_of
 
     async def deploy(self, text: str, *, by: str = "", begin: StartPosition = EARLIEST) -> Deployed:
         """See ``Deployments.deploy``."""
-        return await self._deployments.deploy(text, by=by, begin=begin)
+        return await self.deployments.deploy(text, by=by, begin=begin)
 
     async def update(
         self,
@@ -151,13 +151,13 @@ class ManagerService:
         begin: StartPosition = EARLIEST,
     ) -> Deployed:
         """See ``Deployments.update``."""
-        return await self._deployments.update(
+        return await self.deployments.update(
             text, undeploy=self.undeploy, by=by, replace=replace, reset=reset, begin=begin
         )
 
     async def preview(self, text: str, *, reset: Collection[str] = ()) -> Preview:
         """See ``Deployments.preview``."""
-        return await self._deployments.preview(text, reset)
+        return await self.deployments.preview(text, reset)
 
     async def check(self, text: str) -> list[JsonObject]:
         """See ``mesh.manager.connector_checks``."""
@@ -177,10 +177,10 @@ class ManagerService:
         """Switch the metrics of an app; MESH-A404."""
 
         def next_record() -> AppRecord | None:
-            record = self._desired.get(app).value
+            record = self.desired.get(app).value
             return None if record.statistics is level else replace(record, statistics=level)
 
-        if at_ms := await self._desired.change(names.app_key(app), next_record, RETRY_S):
+        if at_ms := await self.desired.change(names.app_key(app), next_record, RETRY_S):
             self._note(f"set statistics of app {app} to {level}", at_ms, by, app=app)
 
     async def resume(self, app: str, *, by: str = "") -> AppStatus:
@@ -190,7 +190,7 @@ class ManagerService:
 
     async def _set_paused(self, app: str, paused: bool, by: str) -> None:
         def next_record() -> AppRecord | None:
-            record = self._desired.get(app).value
+            record = self.desired.get(app).value
             if record.deleting:
                 raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
             if record.held:
@@ -204,7 +204,7 @@ class ManagerService:
                 )
             return None if record.paused == paused else replace(record, paused=paused)
 
-        if at_ms := await self._desired.change(names.app_key(app), next_record, RETRY_S):
+        if at_ms := await self.desired.change(names.app_key(app), next_record, RETRY_S):
             self._note(f"{'paused' if paused else 'resumed'} app {app}", at_ms, by, app=app)
 
     def unready_reasons(self) -> tuple[str, ...]:
@@ -227,12 +227,12 @@ class ManagerService:
         """Mark ``app`` for removal; the leader stops it and deletes its channels and state."""
 
         def removed() -> AppRecord | None:
-            current = self._desired.get(app).value
+            current = self.desired.get(app).value
             if not current.deleting:
-                self._desired.refuse_while_read(app)
+                self.desired.refuse_while_read(app)
             return None if current.deleting else replace(current, deleting=True)
 
-        if at_ms := await self._desired.change(names.app_key(app), removed, UNDEPLOY_S):
+        if at_ms := await self.desired.change(names.app_key(app), removed, UNDEPLOY_S):
             self._note(f"asked for app {app} to be undeployed", at_ms, by, app=app)
 
     async def scale(self, app: str, group: str, parallel: int, *, by: str = "") -> AppStatus:
@@ -247,7 +247,7 @@ class ManagerService:
         """
 
         def next_record() -> AppRecord | None:
-            record = self._desired.get(app).value
+            record = self.desired.get(app).value
             if record.deleting:
                 raise MeshError("MESH-A409", f'app "{app}" is still being undeployed')
             if record.held:
@@ -258,7 +258,7 @@ class ManagerService:
             new_record = replace(record, spec=spec, scaled={**record.scaled, group: parallel})
             return None if new_record == record else new_record
 
-        if at_ms := await self._desired.change(names.app_key(app), next_record, RETRY_S):
+        if at_ms := await self.desired.change(names.app_key(app), next_record, RETRY_S):
             count = f"{parallel} instance{'s' if parallel > 1 else ''}"
             self._note(f"asked for {count} of group {group}", at_ms, by, app=app)
         return await self.status(app)
@@ -311,16 +311,16 @@ class ManagerService:
 
     async def app(self, app: str) -> AppSpec:
         """The plan of an app; MESH-A404 if it is not deployed."""
-        return self._desired.spec(app)
+        return self.desired.spec(app)
 
     async def plan_view(self, app: str, form: str) -> Any:
         """The plan of an app as ``json`` values, as ``elements``, in ``svg`` or ``dot``."""
-        return await self._planner.view(self._desired.spec(app), form)
+        return await self._planner.view(self.desired.spec(app), form)
 
     async def drawing(self, text: str) -> Drawing:
         """The places of a text's groups and channels, with the instances of its app now."""
         spec = await self._planner.plan(text)
-        record = self._desired.record(spec.name)
+        record = self.desired.record(spec.name)
         spec = as_scaled(spec, record.scaled if record is not None else {})
         layout: Drawing = await self._planner.view(spec, "drawing")
         return layout
@@ -335,7 +335,7 @@ class ManagerService:
 
     def record(self, app: str) -> AppRecord | None:
         """The desired state of an app; None if it is not deployed."""
-        return self._desired.record(app)
+        return self.desired.record(app)
 
     async def status(self, app: str) -> AppStatus:
         """The app's state, its reason and its instances; MESH-A404."""
@@ -345,7 +345,7 @@ class ManagerService:
         """The status as soon as the app runs, or after ``timeout_s``."""
 
         def is_running() -> bool:
-            record = self._desired.get(app).value
+            record = self.desired.get(app).value
             return app_status(self._surveyed(), record).state is AppState.RUNNING
 
         with self._waits.turn():
@@ -371,7 +371,7 @@ class ManagerService:
             worker_view(self._view.snapshot(), self._settings, node)
             return NodeOrder(node, target, by, self._clock.wall_ms())
 
-        if at_ms := await self._desired.change(names.order_key(node), order, RETRY_S):
+        if at_ms := await self.desired.change(names.order_key(node), order, RETRY_S):
             self._note(f"made worker {node} {target.value}", at_ms, by, worker=node)
         return worker_view(self._view.snapshot(), self._settings, node)
 
@@ -381,7 +381,7 @@ class ManagerService:
             async with self._story_turn:
                 entries = story(await journal.read(self._js, app), app)
         if not entries:
-            self._desired.get(app)
+            self.desired.get(app)
         return entries
 
     def _note(
@@ -410,7 +410,7 @@ class ManagerService:
         return self._survey[1]
 
     def _status(self, app: str) -> AppStatus:
-        record = self._desired.get(app).value
+        record = self.desired.get(app).value
         return app_status(cluster_state_of(self._view.snapshot(), self._settings), record)
 
 

@@ -151,9 +151,9 @@ class Executor:
         has_playback = find(app.annotations, "app:playback") is not None
         self.plays_back = has_playback if playback is None else playback
         self._schemas = {stream.name: stream.arrow for stream in app.streams}
-        self._outputs = [stream.name for stream in app.streams if stream.name in outputs]
-        self._outputs += [FAILED] if FAILED in outputs else []
-        self._outputs += [*channels_in(app.aggregations), *change_channels(app)]
+        self.outputs = [stream.name for stream in app.streams if stream.name in outputs]
+        self.outputs += [FAILED] if FAILED in outputs else []
+        self.outputs += [*channels_in(app.aggregations), *change_channels(app)]
         tables = Tables()
         windows: dict[str, NamedWindowNode] = {}
         scripts = compile_scripts(app.scripts)
@@ -164,14 +164,14 @@ class Executor:
         with using(environment):
             tables.define(app.tables)
             self._prefetch = Prefetch(app, tables)
-            nodes = DataflowBuilder(app, tables, windows, self._outputs, aggregations)
-            self._nodes, self._flow = make_dataflow(
-                nodes, self._outputs, in_bulk=mode is not ExecutionMode.STEP
+            nodes = DataflowBuilder(app, tables, windows, self.outputs, aggregations)
+            self.nodes, self._flow = make_dataflow(
+                nodes, self.outputs, in_bulk=mode is not ExecutionMode.STEP
             )
-            for number, node in enumerate(self._nodes):
+            for number, node in enumerate(self.nodes):
                 node.work = node.make(self._flow.timers[number])
         self._takes_few = not app.tables and self._flow.takes_few
-        self._tables = tables
+        self.tables = tables
         self._environment = environment
         self._changes = TableChanges(app, environment)
         #: Earlier reads of tables in databases.
@@ -189,7 +189,7 @@ class Executor:
         self._calls = [n.work.calls for n in outside if isinstance(n.work, QueryNode)]
         for calls in self._calls:
             calls.is_enabled = calls.query in callbacks
-        mentioned = (channel for node in self._nodes for channel in node.reads)
+        mentioned = (channel for node in self.nodes for channel in node.reads)
         streams = [name for name in dict.fromkeys(mentioned) if name in self._schemas]
         self._inputs = InputMerger(tuple(streams), self._schemas)
         #: External events processed so far; those sent at once count as one.
@@ -266,7 +266,7 @@ class Executor:
         """Changes of tables in stores by an on-demand change, also by one that failed later."""
         changes: list[Emitted] = []
         count = 0
-        for table in self._tables.values():
+        for table in self.tables.values():
             taken = table.take_changes() if isinstance(table, WrittenTable) else None
             if taken is not None:
                 assert isinstance(table, WrittenTable), "asked above"
@@ -354,7 +354,7 @@ class Executor:
             return False
         if is_by_events and self._periodic:
             return False
-        times = (node.work.next_time() for node in self._nodes)
+        times = (node.work.next_time() for node in self.nodes)
         return all(time is None or time > until_ms for time in times)
 
     def is_settled(self, clocks: Mapping[str, int]) -> bool:
@@ -437,7 +437,7 @@ class Executor:
         none = np.empty(0, dtype=np.int64)
         fired_ms = BEFORE_ALL
         while True:
-            due = [due for n in self._nodes if (due := n.work.next_time()) is not None]
+            due = [due for n in self.nodes if (due := n.work.next_time()) is not None]
             next_ms = min(due, default=now_ms)
             if next_ms >= now_ms or from_ms >= now_ms:
                 break
@@ -480,7 +480,7 @@ class Executor:
         parts: dict[str, list[Emitted]] = {}
         for one in leaving:
             parts.setdefault(one.channel, []).append(one)
-        runs = [self._output(stream, parts[stream]) for stream in self._outputs if stream in parts]
+        runs = [self._output(stream, parts[stream]) for stream in self.outputs if stream in parts]
         self.outputs_count += sum(len(one.rank) for one in leaving)
         self._has_written |= any(map(is_stored, parts))
         return runs
@@ -527,7 +527,7 @@ class Executor:
 
     def next_time(self) -> int | None:
         """The earliest time at which the passing of time alone changes anything; None without."""
-        times = [node.work.next_time() for node in self._nodes]
+        times = [node.work.next_time() for node in self.nodes]
         times.append(self._inputs.next_time())
         return min((time for time in times if time is not None), default=None)
 
@@ -551,8 +551,8 @@ class Executor:
         scalars |= {"changes": dict(outcomes)} if (outcomes := self._changes.outcomes) else {}
         if self._periodic:
             scalars["gap"] = [self._gap.since_ms, self._gap.rows, self._gap.is_over]
-        parts = {node.name: node.work.snapshot() for node in self._nodes}
-        parts |= {"inputs": self._inputs.snapshot(), "tables": self._tables.snapshot()}
+        parts = {node.name: node.work.snapshot() for node in self.nodes}
+        parts |= {"inputs": self._inputs.snapshot(), "tables": self.tables.snapshot()}
         return namespaced({"own": State({}, scalars), **parts})
 
     def count_from(self, outputs: int) -> None:
@@ -584,8 +584,8 @@ class Executor:
         self.replay.taken, self.replay.number = scalars.get("reads", (0, 0))
         self._gap = Gap(*scalars.get("gap", (self._now_ms, self.outputs_count, False)))
         self._inputs.restore(subset(state, "inputs"))
-        self._tables.restore(subset(state, "tables"))
-        for node in self._nodes:
+        self.tables.restore(subset(state, "tables"))
+        for node in self.nodes:
             restore_subset(node.work, state, node.name)
 
     def ask(self, query: BoundOnDemandQuery, now_ms: int) -> pa.RecordBatch:
@@ -599,7 +599,7 @@ class Executor:
             (kind, name, events_in, events_out, None)
             for (kind, name), (events_in, events_out) in counts.items()
         ]
-        return [*entries, *(("table", name, 0, 0, len(t)) for name, t in self._tables.items())]
+        return [*entries, *(("table", name, 0, 0, len(t)) for name, t in self.tables.items())]
 
     @property
     def producer(self) -> str:
@@ -609,25 +609,25 @@ class Executor:
     @property
     def stores(self) -> list[StoreTarget]:
         """The tables in databases that rows are returned for."""
-        nodes = (node.work for node in self._nodes if isinstance(node.work, AggregationNode))
+        nodes = (node.work for node in self.nodes if isinstance(node.work, AggregationNode))
         targets = [
             replace(work.cells.tables.target, is_repeated=bool(work.cells.reads))
             for work in nodes
             if work.cells.tables is not None
         ]
-        written = (one for one in self._tables.values() if isinstance(one, WrittenTable))
+        written = (one for one in self.tables.values() if isinstance(one, WrittenTable))
         return targets + [table.target for table in written]
 
     def describe(self, tables: Mapping[str, StoredTable]) -> None:
         """Let tables know the types of their columns, by the names that databases have."""
-        for one in self._tables.values():
+        for one in self.tables.values():
             if isinstance(one, WrittenTable) and one.stored.name in tables:
                 one.stored = tables[one.stored.name]
 
     @property
     def lookup_tables(self) -> list[LookupTable]:
         """Tables that are read from their databases; their reader has to be set."""
-        return [one for one in self._tables.values() if isinstance(one, LookupTable)]
+        return [one for one in self.tables.values() if isinstance(one, LookupTable)]
 
     @property
     def bucket_reads(self) -> list[BucketReads]:
@@ -637,18 +637,18 @@ class Executor:
     @property
     def begun_tables(self) -> frozenset[str]:
         """The tables in databases that had no part in a restored state."""
-        begun = (self._tables[name] for name in self._tables.begun)
+        begun = (self.tables[name] for name in self.tables.begun)
         return frozenset(one.stored.name for one in begun if isinstance(one, WrittenTable))
 
     def fill(self, table: str, rows: pa.RecordBatch) -> None:
         """Give a table in a store the rows of its database, before any event."""
-        for one in self._tables.values():
+        for one in self.tables.values():
             if isinstance(one, WrittenTable) and one.stored.name == table:
                 one.fill(rows)
 
     def written_again(self, table: str) -> pa.RecordBatch:
         """The rows of a table in a store, as changes that make all of them."""
-        tables = self._tables.values()
+        tables = self.tables.values()
         (one,) = (t for t in tables if isinstance(t, WrittenTable) and t.stored.name == table)
         return one.written_again()
 
@@ -656,7 +656,7 @@ class Executor:
     def places(self) -> dict[str, str]:
         """By name of a query, a window or a key router, the place of its state in a snapshot."""
         by_name: dict[str, str] = {}
-        for node in self._nodes:
+        for node in self.nodes:
             if isinstance(node.work, NodeGroup):
                 inside = node.work.places.items()
                 by_name |= {name: f"{node.name}/{place}" for name, place in inside}

@@ -69,7 +69,7 @@ def _digest() -> str:
     return digest.hexdigest()
 
 
-def _cache() -> Path:
+def find_cache() -> Path:
     """The directory of this version's compiled code, to which no other user can write.
 
     Numba unpickles and runs what it finds there.  It is in the directory that the user named,
@@ -108,7 +108,7 @@ def _beside() -> Path:
 
 
 #: Directory of this version's compiled code.
-CACHE: Final = _cache()
+CACHE: Final = find_cache()
 
 
 def is_compiled() -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mesh.mapping.events import SinkMapper
 
 #: Bytes of messages whose events are in memory together as records.
-_BYTES_MAX: Final = 512 << 10
+BYTES_MAX: Final = 512 << 10
 #: Options of a record without dynamic ones.
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -261,7 +261,7 @@ def portions(messages: Sequence[ChannelMessage]) -> Iterator[Sequence[ChannelMes
     """Successive messages of some bytes together; a larger one stands alone."""
     first = size = 0
     for at, message in enumerate(messages):
-        if at > first and size + len(message.data) > _BYTES_MAX:
+        if at > first and size + len(message.data) > BYTES_MAX:
             yield messages[first:at]
             first, size = at, 0
         size += len(message.data)

@@ -66,7 +66,7 @@ class StoreOutput:
         self._rows: dict[Writer, list[StoredRows]] = {}
         self._state_tables: dict[Writer, list[StoredTable]] = {}
         self._tables: dict[str, StoredTable] = {}
-        self._writer_of: dict[str, Writer] = {}
+        self.writer_of: dict[str, Writer] = {}
         self._lookup_tables: Sequence[LookupTable] = ()
         self._buckets: Sequence[BucketReads] = ()
         #: Of writers whose database may refuse rows: the positions up to which the last two calls
@@ -111,7 +111,7 @@ class StoreOutput:
             for table in tables:
                 self._tables[rows_channel(table.name)] = table
                 self._tables[changes_channel(table.name)] = table
-                self._writer_of[table.name] = writer
+                self.writer_of[table.name] = writer
 
     @classmethod
     def of(cls, executor: Executor, epoch: int, app: str = "") -> StoreOutput | None:
@@ -127,11 +127,11 @@ class StoreOutput:
         output._describe(executor)
         output._lookup_tables = executor.lookup_tables
         for table in output._lookup_tables:
-            writer = output._writer_of[table.stored.name]
+            writer = output.writer_of[table.stored.name]
             table.find_rows = partial(writer.find, table.stored)
         output._buckets = executor.bucket_reads
         for reads in output._buckets:
-            writer = output._writer_of[reads.table.name]
+            writer = output.writer_of[reads.table.name]
             reads.find_rows = partial(writer.find, reads.table)
             reads.marker = partial(getattr, writer, "position")
         return output
@@ -242,7 +242,7 @@ class StoreOutput:
                 failed.append(_failed(run, table, reasons))
                 indexes = np.setdiff1d(np.arange(rows.num_rows), list(reasons))
                 position, rows = position[indexes], rows.take(pa.array(indexes))
-            writer = self._writer_of[run.stream.split(" ", 1)[1]]
+            writer = self.writer_of[run.stream.split(" ", 1)[1]]
             if rows.num_rows:
                 self._rows[writer].append(StoredRows(run.stream, position, rows))
         return _with_failed(others, failed)

@@ -65,7 +65,8 @@ class _CachedStores:
     size: int
 
 
-_cache: OrderedDict[object, _CachedStores] = OrderedDict()
+#: Stores by the place of their state, the one used last at the end.
+CACHE: OrderedDict[object, _CachedStores] = OrderedDict()
 
 
 def answer_task(task: AnswerTask) -> Answer | None:
@@ -191,15 +192,15 @@ def _stores(
     # Names of pieces are those of their contents, as long as the state grows from one origin.
     version = pieces, is_node and manifest.position
     place = str(local.directory), task.app_text, names
-    entry = _cache.get(place)
+    entry = CACHE.get(place)
     if entry is None or entry.version != version:
         state = local.load(replace(manifest, pieces=pieces))
         stores = _with_tables(stores_of(app, state, places, names, shard()), task, state)
         size = sum(piece.nbytes for piece in state.pieces.values())
-        entry = _cache[place] = _CachedStores(version, stores, size)
-    _cache.move_to_end(place)
-    while len(_cache) > 1 and sum(one.size for one in _cache.values()) > CACHE_BYTES:
-        _cache.popitem(last=False)
+        entry = CACHE[place] = _CachedStores(version, stores, size)
+    CACHE.move_to_end(place)
+    while len(CACHE) > 1 and sum(one.size for one in CACHE.values()) > CACHE_BYTES:
+        CACHE.popitem(last=False)
     return entry.stores
 
 

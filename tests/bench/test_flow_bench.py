@@ -29,7 +29,7 @@ def test_the_best_of_plain_and_of_secured_are_compared() -> None:
 
     def measure() -> list[Figure]:
         value = next(values)
-        seen.append(harness._arrangement.get())
+        seen.append(harness.ARRANGEMENT.get())
         return [
             Figure("app, p99", value, "ms", 25.0, at_least=False),
             Figure("W1", 100 / value, "k/s", 0.6, limit=200.0),
@@ -59,7 +59,7 @@ async def test_what_is_timed_alternates_between_the_arrangements() -> None:
     async def measure() -> list[Figure]:
         for _ in range(2):
             async with harness.turn():
-                is_secured = harness._arrangement.get().is_secured
+                is_secured = harness.ARRANGEMENT.get().is_secured
                 seen.append((is_secured, "begins"))
                 await asyncio.sleep(0)
                 seen.append((is_secured, "ends"))

@@ -59,7 +59,7 @@ def test_the_last_screen_names_each_row_that_is_lost_or_doubled(
 ) -> None:
     assert all(expected[stream] for stream in OUTPUTS)
     demo.tallies[OUTPUTS[0]].latency_ms = [10.0, 20.0, 30.0]
-    demo._sum_up({"instances": []}, expected, "http://127.0.0.1:9543")
+    demo.sum_up({"instances": []}, expected, "http://127.0.0.1:9543")
     said = capsys.readouterr().out
     assert "steady  300 events at 200/s: output 20 ms after its event (median), 30 ms" in said
     assert "worker-1: its group emitted nothing for 2.2 s; 0 rows lost, 0 doubled\n" in said
@@ -70,7 +70,7 @@ def test_the_last_screen_names_each_row_that_is_lost_or_doubled(
     first, second = list(rows)[:2]
     rows[first] -= 1
     rows[second] += 1
-    demo._sum_up({"instances": []}, expected, "http://127.0.0.1:9543")
+    demo.sum_up({"instances": []}, expected, "http://127.0.0.1:9543")
     assert "; 1 rows lost, 1 doubled\n" in capsys.readouterr().out
     assert not demo.is_exact
 
@@ -114,10 +114,10 @@ async def test_time_to_compile_is_no_time_to_start(
     monkeypatch.setattr(demo_run, "_READY_S", 0.0)
     workers = Workers()
     monkeypatch.setattr(loop_cache, "has_usual", lambda: workers.asked > 2)
-    await demo._until_ready(cast("Any", workers), 1)
+    await demo.until_ready(cast("Any", workers), 1)
     monkeypatch.setattr(loop_cache, "has_usual", lambda: True)
     with pytest.raises(MeshError, match="workers are not ready"):
-        await demo._until_ready(cast("Any", Workers()), 1)
+        await demo.until_ready(cast("Any", Workers()), 1)
 
 
 def test_quantiles_are_values_that_were_there() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_two_clusters_do_not_share_a_directory(tmp_path: Path) -> None:
-    held = local._lock(tmp_path)
+    held = local.lock_directory(tmp_path)
     assert local.in_use(tmp_path)
     with pytest.raises(MeshError, match="in use"):
         local.start(local.LocalPlan(tmp_path, 1, Settings()))
@@ -38,13 +38,13 @@ def test_a_first_start_has_the_ports_of_the_readme_and_later_ones_those_of_the_l
 ) -> None:
     taken: set[int] = set()
     monkeypatch.setattr(local, "is_free", lambda port: port not in taken)
-    assert local._port("NATS", None, 0, local.NATS_PORT) == (4222, "")
-    assert local._port("NATS", None, 12_345, local.NATS_PORT) == (12_345, "")
-    assert local._port("NATS", 0, 12_345, local.NATS_PORT) == (0, "")
+    assert local.choose_port("NATS", None, 0, local.NATS_PORT) == (4222, "")
+    assert local.choose_port("NATS", None, 12_345, local.NATS_PORT) == (12_345, "")
+    assert local.choose_port("NATS", 0, 12_345, local.NATS_PORT) == (0, "")
     taken |= {4222, 12_345}
-    assert local._port("NATS", None, 0, local.NATS_PORT) == (0, "")
+    assert local.choose_port("NATS", None, 0, local.NATS_PORT) == (0, "")
     note = "port 12345 of NATS is in use; this start has another one"
-    assert local._port("NATS", None, 12_345, local.NATS_PORT) == (0, note)
+    assert local.choose_port("NATS", None, 12_345, local.NATS_PORT) == (0, note)
     readme = (ROOT / "README.md").read_text("utf-8")
     assert f"publisher:PASSWORD@127.0.0.1:{local.NATS_PORT} " in readme
     assert f"https://localhost:{local.API_PORT}/siddhi-apps" in readme

@@ -116,7 +116,9 @@ def test_an_event_is_followed_from_its_publisher_to_the_sink(
                 at = ClientContext(
                     server="http://127.0.0.1:1", nats=values.pop("nats_url"), **values
                 )
-                return await trace._traced(at, "Shop", "Orders", b'{"item":"tea","count":2}', 60.0)
+                return await trace.trace_event(
+                    at, "Shop", "Orders", b'{"item":"tea","count":2}', 60.0
+                )
             finally:
                 await close(groups)
 
@@ -140,7 +142,7 @@ def test_what_is_not_reached_is_named_and_an_error(monkeypatch: pytest.MonkeyPat
     async def traced(*_: Any) -> tuple[list[trace.Hop], list[str]]:
         return [trace.Hop(1.5, "publisher", "acknowledged")], ["stream Big"]
 
-    monkeypatch.setattr(trace, "_traced", traced)
+    monkeypatch.setattr(trace, "trace_event", traced)
     arguments = ["trace", "Shop", "Orders", "--event", '{"a": 1}', "--nats", "nats://x"]
     said = CliRunner().invoke(commands.app, [*arguments, "--server", "http://127.0.0.1:1"])
     assert said.exit_code == 1

@@ -105,7 +105,7 @@ async def test_a_publisher_and_a_trace_name_the_nearest_ones_too(guarded: NatsSe
         with pytest.raises(client.MeshError) as published:
             await taps.publish(at, app, stream, [{"n": 1}], "")
         with pytest.raises(client.MeshError) as traced:
-            await trace._traced(at, app, stream, b'{"n": 1}', 5.0)
+            await trace.trace_event(at, app, stream, b'{"n": 1}', 5.0)
         for raised in (published, traced):
             assert (raised.value.code, raised.value.hint) == (code, f'Did you mean "{near}"?')
 

@@ -71,7 +71,7 @@ def test_a_name_counts_by_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None
         return real(host if more["flags"] else known.get(host, host), port, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    node_access._cache.clear()
+    node_access.LOOKUPS.clear()
     for name in ("inside.example", "META.example."):
         for egress in ("", "*.example:80,*.example.:80"):
             with pytest.raises(MeshError, match="MESH-C132"):
@@ -86,7 +86,7 @@ def test_a_slow_look_up_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     from threading import Event
 
     go_on = Event()
-    real = node_access._resolved
+    real = node_access.resolve
 
     def look_up(name: str, flags: int = 0) -> Any:
         if flags:
@@ -94,13 +94,13 @@ def test_a_slow_look_up_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
         go_on.wait(20)
         return real("10.0.0.1", socket.AI_NUMERICHOST)
 
-    monkeypatch.setattr(node_access, "_resolved", look_up)
+    monkeypatch.setattr(node_access, "resolve", look_up)
     monkeypatch.setattr(node_access, "_WAIT_S", 0.01)
-    node_access._cache.clear()
+    node_access.LOOKUPS.clear()
     with pytest.raises(UnavailableError, match="looked up"):
         check_egress(open_to(""), "slow.example", 80)
     go_on.set()
-    node_access._cache["slow.example"][1].result(20)
+    node_access.LOOKUPS["slow.example"][1].result(20)
     check_egress(open_to(""), "slow.example", 80)
 
 

@@ -43,7 +43,7 @@ async def test_an_app_is_placed_runs_and_is_taken_apart(cluster: Cluster) -> Non
 
         await eye.service.undeploy("Two")
         await eye.until("app gone", lambda: not eye.view.snapshot().apps)
-        js = eye.service._js
+        js = eye.client.jetstream()
         left = [info.config.name for info in await js.streams_info()]
         assert not [name for name in left if name and name.startswith("mesh-Two")]
         assert not eye.placed()
@@ -275,7 +275,7 @@ async def test_a_heartbeat_that_can_not_be_read_is_replaced_and_ends_no_process(
     async with looking(cluster) as eye:
         await eye.until("worker", lambda: "w1" in eye.ready())
         await eye.until("leader", lambda: eye.leader() == "m1")
-        js = eye.service._js
+        js = eye.client.jetstream()
         keys = names.node_key(NodeRole.MANAGER, "m1"), names.node_key(NodeRole.WORKER, "w1")
         for key in keys:
             subject = f"$KV.{names.CONTROL_BUCKET}.{key}"

@@ -141,7 +141,7 @@ async def test_a_paused_leader_that_wakes_up_is_refused(cluster: Cluster) -> Non
         await eye.until("another leader", lambda: eye.leader() == "m2")
         with pytest.raises(kv.RevisionConflict):
             await kv.write(
-                eye.service._js,
+                eye.client.jetstream(),
                 names.CONTROL_BUCKET,
                 "assignment.late",
                 b"{}",
@@ -192,7 +192,9 @@ async def test_the_view_goes_on_after_the_server_was_restarted(
     cluster = Cluster(nats_server, tmp_path)
 
     async with looking(cluster) as eye:
-        await kv.put(eye.service._js, names.CONTROL_BUCKET, "lease", b'{"holder":"a","term":1}')
+        await kv.put(
+            eye.client.jetstream(), names.CONTROL_BUCKET, "lease", b'{"holder":"a","term":1}'
+        )
         await eye.until("first", lambda: eye.leader() == "a")
         nats_server.stop()
         again = server.start(nats_server.directory, port=nats_server.port)
@@ -202,7 +204,7 @@ async def test_the_view_goes_on_after_the_server_was_restarted(
         while not stored:
             # Until the connection is back, a write may be lost in the old one.
             with contextlib.suppress(TimeoutError, nats.errors.Error):
-                stored = await kv.put(eye.service._js, names.CONTROL_BUCKET, "lease", value)
+                stored = await kv.put(eye.client.jetstream(), names.CONTROL_BUCKET, "lease", value)
         await eye.until("second", lambda: eye.leader() == "b", 30)
 
 

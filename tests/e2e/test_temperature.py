@@ -199,44 +199,44 @@ class PlainClient:
     """The NATS protocol by hand: a client without knowledge of mesh or JetStream."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
+        self.reader = reader
+        self.writer = writer
 
     @classmethod
     async def connect(cls, settings: NatsSettings) -> PlainClient:
         address = urlsplit(settings.url.partition(",")[0])
         client = cls(*await asyncio.open_connection(address.hostname, address.port))
-        said = json.loads((await client._reader.readline()).removeprefix(b"INFO "))
+        said = json.loads((await client.reader.readline()).removeprefix(b"INFO "))
         given: dict[str, Any] = {"verbose": False, "headers": True}
         options = login(settings)
         if "tls" in options:
-            await client._writer.start_tls(options["tls"], server_hostname=address.hostname)
+            await client.writer.start_tls(options["tls"], server_hostname=address.hostname)
         if "nkeys_seed_str" in options:
             key = nkeys.from_seed(options["nkeys_seed_str"].encode())
             signed = base64.b64encode(key.sign(said["nonce"].encode())).decode()
             given |= {"nkey": key.public_key.decode(), "sig": signed}
-        client._writer.write(b"CONNECT " + json.dumps(given).encode() + b"\r\nPING\r\n")
-        assert await client._reader.readline() == b"PONG\r\n"
+        client.writer.write(b"CONNECT " + json.dumps(given).encode() + b"\r\nPING\r\n")
+        assert await client.reader.readline() == b"PONG\r\n"
         return client
 
     async def close(self) -> None:
-        self._writer.close()
-        await self._writer.wait_closed()
+        self.writer.close()
+        await self.writer.wait_closed()
 
     async def subscribe(self, subject: str) -> None:
-        self._writer.write(f"SUB {subject} 1\r\nPING\r\n".encode())
-        assert await self._reader.readline() == b"PONG\r\n"
+        self.writer.write(f"SUB {subject} 1\r\nPING\r\n".encode())
+        assert await self.reader.readline() == b"PONG\r\n"
 
     def publish(self, subject: str, payload: bytes) -> None:
-        self._writer.write(f"PUB {subject} {len(payload)}\r\n".encode() + payload + b"\r\n")
+        self.writer.write(f"PUB {subject} {len(payload)}\r\n".encode() + payload + b"\r\n")
 
     async def next_payload(self) -> bytes:
         while True:
-            words = (await self._reader.readline()).split()
+            words = (await self.reader.readline()).split()
             if words[0] == b"PING":
-                self._writer.write(b"PONG\r\n")
+                self.writer.write(b"PONG\r\n")
             elif words[0] in (b"MSG", b"HMSG"):
-                data = await self._reader.readexactly(int(words[-1]) + 2)
+                data = await self.reader.readexactly(int(words[-1]) + 2)
                 header = int(words[-2]) if words[0] == b"HMSG" else 0
                 return data[header:-2]
 

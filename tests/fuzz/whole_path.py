@@ -118,17 +118,17 @@ def check(hand: Hand, batches: Sequence[Sequence[Sent]]) -> None:
 
 def _step(hand: Hand, wait_s: float) -> None:
     failed: list[str] = []
-    tell = hand.serving._tell
+    tell = hand.serving.tell
 
     def noted(outcomes: tuple[Outcome, ...]) -> None:
         failed.extend(f"{one.instance}: {one.failure}" for one in outcomes if one.kind == FAILED)
         tell(outcomes)
 
-    hand.serving._tell = noted
+    hand.serving.tell = noted
     try:
         hand.step(wait_s)
     finally:
-        hand.serving._tell = tell
+        hand.serving.tell = tell
     assert not failed, failed
 
 

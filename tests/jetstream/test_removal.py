@@ -172,14 +172,14 @@ async def test_orphans_go_when_they_are_old_and_nothing_else_does(
 async def test_a_write_that_fails_keeps_no_other_from_being_done(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = removal._LeaderWriter.write
+    real = removal.LeaderWriter.write
 
     async def write(self: Any, key: str, record: Any) -> None:
         if key.startswith(names.form_key("First", "")):
             raise ValueError("not this one")
         await real(self, key, record)
 
-    monkeypatch.setattr(removal._LeaderWriter, "write", write)
+    monkeypatch.setattr(removal.LeaderWriter, "write", write)
 
     async with running(settings_of(nats_server)) as (manager, service):
         await service.deploy(text("First"))

@@ -110,10 +110,10 @@ async def test_a_user_is_signed_out_everywhere_and_a_late_use_revives_nothing(
         assert [s.user for s in await other.listed()].count("ada") == 2
         clock.wait(100)
         # The other manager has read it before it is ended, and would note its use after.
-        known = await other._look(sessions._digest(names_[0]))
+        known = await other._look(sessions.digest(names_[0]))
         assert await one.end_all("ada") == 2
         assert known.session is not None
-        await other._write(sessions._digest(names_[0]), known.session, known)
+        await other._write(sessions.digest(names_[0]), known.session, known)
         clock.wait(FRESH_S)
         assert [await other.find(name) for name in names_[:2]] == [None, None]
         assert await other.find(names_[2]) is not None

@@ -54,13 +54,13 @@ async def streams_of_a(manager: Manager) -> list[str]:
 
 def records_of(service: ManagerService, monkeypatch: pytest.MonkeyPatch) -> list[AppRecord]:
     """The records that it writes from now on; the leader changes them as soon as they are there."""
-    real, written = service._desired.write, []
+    real, written = service.desired.write, []
 
     async def write(key: str, record: Any, revision: int | None = None) -> int:
         written.append(record)
         return await real(key, record, revision)
 
-    monkeypatch.setattr(service._desired, "write", write)
+    monkeypatch.setattr(service.desired, "write", write)
     return written
 
 
@@ -125,9 +125,9 @@ async def test_a_record_that_can_not_be_read_says_so_and_a_deleted_one_frees_its
 
 
 def test_a_stream_that_can_not_be_made_has_the_hint_of_its_reason() -> None:
-    assert "reserves" in (channels._hint(10047) or "")
-    assert "nats stream ls" in (channels._hint(10065) or "")
-    assert channels._hint(10025) is None
+    assert "reserves" in (channels.hint_of(10047) or "")
+    assert "nats stream ls" in (channels.hint_of(10065) or "")
+    assert channels.hint_of(10025) is None
 
 
 async def test_a_deploy_that_waits_overtakes_no_other(nats_server: NatsServer) -> None:
@@ -141,7 +141,7 @@ async def test_a_deploy_that_waits_overtakes_no_other(nats_server: NatsServer) -
             while two.record("A") is None:
                 await slow.view.changed(slow.view.version, 5.0)
 
-        two._deployments.history_of = other_is_deployed
+        two.deployments.history_of = other_is_deployed
         with pytest.raises(MeshError, match="MESH-A409"):
             await two.deploy(text("U"))
         assert await streams_of_a(manager) == ["S", "T", "errors-"]
@@ -208,7 +208,7 @@ async def test_a_deploy_completes_one_whose_manager_died(
 
     async with manager_on(nats_server) as (_, service):
         left = AppRecord(plan(text("T")).spec, "i1", 0, held="made", making=True)
-        await service._desired.write_app(left)
+        await service.desired.write_app(left)
         written = records_of(service, monkeypatch)
         assert (await service.update(text("U"))).is_new
         record = written[-1]

@@ -151,7 +151,7 @@ async def test_a_change_that_is_not_made_in_time_is_kept(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
     async with _working(nats_server, tmp_path) as (at, worker):
-        usual_s = at.queries._limits.timeout_s
+        usual_s = at.queries.limits.timeout_s
         at.limit(1.0)
         late = await at.refused(INSERT, may_change=True, id_="late")
         at.limit(usual_s)
@@ -382,7 +382,7 @@ async def test_an_instance_that_is_not_there_is_named_and_never_left_out(
     worker = Inline()
     async with asking(nats_server, tmp_path, worker=worker) as at:
         # Nothing is stored, and the instance has not begun without a state.
-        usual_s = at.queries._limits.timeout_s
+        usual_s = at.queries.limits.timeout_s
         at.limit(0.4)
         starting = await at.refused("from Prices")
         assert (starting.code, "asked for 0.4 s" in f"{starting.detail}") == ("MESH-A503", True)

@@ -26,16 +26,16 @@ def test_native_code_is_kept_in_the_users_cache_or_goes_with_the_process(
     home = tmp_path_factory.mktemp("home")
     _install_for_all(home, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    assert loop_cache._cache().parent == home / "mesh"
+    assert loop_cache.find_cache().parent == home / "mesh"
     monkeypatch.setenv("CACHE_DIRECTORY", f"{home / 'unit'}:{home / 'other'}")
-    assert loop_cache._cache().parent == home / "unit"
+    assert loop_cache.find_cache().parent == home / "unit"
     assert list(system.iterdir()) == []
     monkeypatch.setenv("CACHE_DIRECTORY", str(home / "file"))
-    made = loop_cache._cache()
+    made = loop_cache.find_cache()
     assert made.parent.parent == system
     assert os.environ[loop_cache.DIRECTORY_VARIABLE] == str(made.parent)
     # A process that this one starts uses it too.
-    assert loop_cache._cache() == made
+    assert loop_cache.find_cache() == made
 
 
 @pytest.mark.parametrize("place", ["home", "cache"])
@@ -51,7 +51,7 @@ def test_native_code_is_not_loaded_from_a_directory_that_others_may_write_to(
     _install_for_all(home, monkeypatch)
     monkeypatch.setenv(loop_cache.DIRECTORY_VARIABLE, str(home / "named"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(home))
-    cache = loop_cache._cache()
+    cache = loop_cache.find_cache()
     planted = cache if place == "cache" else cache.parent
     if owner == "this user":
         planted.chmod(0o777)
@@ -65,7 +65,7 @@ def test_native_code_is_not_loaded_from_a_directory_that_others_may_write_to(
             return of_others if path == planted else found
 
         monkeypatch.setattr(Path, "stat", stat_of)
-    assert loop_cache._cache().parent == home / "mesh"
+    assert loop_cache.find_cache().parent == home / "mesh"
 
 
 def _install_for_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

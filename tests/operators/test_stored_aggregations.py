@@ -94,7 +94,7 @@ class StoredRecorder(Recorder):
 
     def cells(self) -> Aggregation:
         """The aggregation, with the rows of its tables."""
-        (node,) = (n.work for n in self.executor._nodes if isinstance(n.work, AggregationNode))
+        (node,) = (n.work for n in self.executor.nodes if isinstance(n.work, AggregationNode))
         cells = node.cells
         tables = cells.tables
         if tables is not None:
@@ -102,7 +102,7 @@ class StoredRecorder(Recorder):
         return cells
 
     def _found(self, per: TimeUnit, start: int, end: int) -> list[pa.RecordBatch]:
-        (node,) = (n.work for n in self.executor._nodes if isinstance(n.work, AggregationNode))
+        (node,) = (n.work for n in self.executor.nodes if isinstance(n.work, AggregationNode))
         assert node.cells.tables is not None
         return [self._rows_of(table, start, end) for table in node.cells.tables.of(per)]
 

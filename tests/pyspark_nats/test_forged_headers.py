@@ -92,9 +92,9 @@ def test_octets_that_are_no_text_stop_no_read(broker: Any, name: bytes, layout: 
     given = {**broker.given, "stream": "S", "eventTimeHeader": "Mesh-Timestamp"}
     if layout == "rangeMarkers":
         options = source_options({**given, "rangeMarkers": "true"})
-        to_batch = batches._WithRangeMarkers(options.event_time_header)
+        to_batch = batches.WithRangeMarkers(options.event_time_header)
         assert [one.num_rows for one in to_batch(read(broker, Blocks(), 3))] == [3]
-        with_headers = batches._WithRangeMarkers("", include_headers=True)
+        with_headers = batches.WithRangeMarkers("", include_headers=True)
         (found,) = with_headers(read(broker, Blocks(), 3))
         assert found.column("headers").to_pylist()[1] == [(name.decode(), ["a\ufffdb"])]
         return

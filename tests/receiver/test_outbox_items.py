@@ -95,7 +95,7 @@ SIZES = st.lists(st.integers(0, 12), max_size=12)
 
 @given(sizes=SIZES)
 def test_portions_are_as_large_as_they_may_be(sizes: list[int]) -> None:
-    most, unit = outbox_items._BYTES_MAX, outbox_items._BYTES_MAX // 8
+    most, unit = outbox_items.BYTES_MAX, outbox_items.BYTES_MAX // 8
     messages: list[Any] = [message(at, size * unit) for at, size in enumerate(sizes)]
     found = [list(part) for part in portions(messages)]
     assert [one for part in found for one in part] == messages

@@ -335,7 +335,7 @@ def test_a_marker_alone_is_no_run_of_a_group_with_state(hand: Hand) -> None:
     (part,) = parts.values()
     runs, read = part.runs, part.place.read if part.place is not None else {}
     hand.broker.requests([("mesh._marker.mesh-C-Numbers.other", b"{}")])
-    hand._receive("mesh-C-Numbers", 2)
+    hand.receive("mesh-C-Numbers", 2)
     hand.step(0.5)
     assert part.runs == runs
     assert part.place is not None

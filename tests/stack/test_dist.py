@@ -30,7 +30,7 @@ def dist(tmp_path: Path) -> Path:
         stem = f"{name}-{VERSION}"
         (folder / f"{stem}.tar.gz").touch()
         with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as archive:
-            for needed in (*dist_check._NEEDED, *dist_check._NEEDED_OF_MESH):
+            for needed in (*dist_check.NEEDED, *dist_check.NEEDED_OF_MESH):
                 archive.writestr(needed, "")
             archive.writestr(f"{stem}.dist-info/METADATA", f"Name: {name}\nVersion: {VERSION}\n")
             points = "[console_scripts]\nmesh = mesh.cli:main\n"
@@ -86,7 +86,7 @@ def test_a_wheel_without_a_part_or_with_tests_is_named(dist: Path) -> None:
         archive.writestr(f"pyspark_nats-{VERSION}.dist-info/METADATA", f"Version: {VERSION}\n")
     assert dist_check.problems(dist) == [
         f"{path.name}: tests/test_x.py does not belong there",
-        *(f"{left.name}: {needed} is missing" for needed in dist_check._NEEDED),
+        *(f"{left.name}: {needed} is missing" for needed in dist_check.NEEDED),
     ]
 
 

@@ -74,6 +74,6 @@ def test_a_table_that_an_edit_adds_has_the_rows_of_its_database(tmp_path: Path) 
         after.output.continue_from(after.executor)
         assert after.send(2) == [{"k": "a", "n": 7}]
         # The other table has the rows of its state, not each twice.
-        assert after.executor._tables["Kept"].rows().to_pylist() == [{"k": "a", "n": 2}]
+        assert after.executor.tables["Kept"].rows().to_pylist() == [{"k": "a", "n": 2}]
     finally:
         after.output.close()

@@ -100,7 +100,7 @@ class Life:
             self.output.prepare()
         # A cache has at most three rows.
         assert all(len(table) <= 3 for table in self.executor.lookup_tables)
-        tables = self.executor._tables.values()
+        tables = self.executor.tables.values()
         return [sorted(map(str, table.rows().to_pylist())) for table in tables]
 
     def close(self) -> None:

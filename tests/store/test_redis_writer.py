@@ -91,7 +91,7 @@ def test_a_row_is_a_hash_of_texts(in_redis: TestDatabase, client: Any) -> None:
     assert found["Pairs:dé%3A':1"]["n"] == "1"
     assert found["Log:0"] == {"MESH_ROW": "0", "k": "dé:'", "n": "1", "v": "0.5"}
     (marker,) = client.keys("mesh_*")
-    assert client.hget(marker, "position") == str(life.output._writer_of["T"].position).encode()
+    assert client.hget(marker, "position") == str(life.output.writer_of["T"].position).encode()
 
 
 def test_rows_of_other_programs_are_found(small: Small, client: Any) -> None:

@@ -104,14 +104,14 @@ class Life:
         self.begin()
 
     def in_state(self) -> list[list[Any]]:
-        tables = self.executor._tables.values()
+        tables = self.executor.tables.values()
         return [sorted(map(str, table.rows().to_pylist())) for table in tables]
 
     def in_database(self) -> list[list[Any]]:
         found = []
         for target in self.executor.stores:
             (table,) = target.tables
-            writer = self.output._writer_of[table.name]
+            writer = self.output.writer_of[table.name]
             attributes = [name for name in table.arrow.names if name != ROW_NUMBER]
             rows = writer.rows(table).select(attributes).to_pylist()
             found.append(sorted(map(str, rows)))
@@ -213,7 +213,7 @@ def test_rows_that_were_there_before_are_found(any_store: TestDatabase, lives: l
 def test_a_key_that_is_null_is_a_failed_event(store: TestDatabase, lives: list[Life]) -> None:
     life = Life(store, [("insert", None, 1, 0.5, True), ("insert", "a" * 300, 1, 0.5, True)])  # type: ignore[list-item]
     lives.append(life)
-    life.executor._outputs.append("!")
+    life.executor.outputs.append("!")
     life.run(2, keeps=False)
     assert life.in_database() == life.in_state()
     *keyed, without_key = life.in_state()

@@ -79,7 +79,7 @@ def backfills(have: Mesh, root: Path, command: Sequence[str] | None = None) -> B
     settings = replace(Settings(), nats=NatsSettings(url=url.geturl()), manager=manager)
     more = {} if command is None else {"command": command}
     return Backfills(
-        have.client, have.service._deployments, Planner(settings), have.pieces, settings,
+        have.client, have.service.deployments, Planner(settings), have.pieces, settings,
         SystemClock(), **more,
     )  # fmt: skip
 

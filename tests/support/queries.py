@@ -69,7 +69,7 @@ class Scene:
 
     def limit(self, timeout_s: float) -> None:
         """Change the time of queries: a short one where one is to pass, else a long one."""
-        self.queries._limits = replace(self.queries._limits, timeout_s=timeout_s)
+        self.queries.limits = replace(self.queries.limits, timeout_s=timeout_s)
 
     async def rows(self, query: str, **more: Any) -> Any:
         return orjson.loads((await self.queries.ask("Shop", query, **more)).records)

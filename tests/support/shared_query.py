@@ -207,9 +207,9 @@ class Hand:
         acks = self.broker.retry_while_unavailable(
             "publishing", lambda: self.broker.requests(calls)
         )
-        self._receive(f"mesh-{app}-Numbers", int(acks[-1].json()["seq"]))
+        self.receive(f"mesh-{app}-Numbers", int(acks[-1].json()["seq"]))
 
-    def _receive(self, stream: str, last: int) -> None:
+    def receive(self, stream: str, last: int) -> None:
         """Return when all that follow a stream have received its message ``last``."""
         tails = self.serving.planner.tails
         deadline_s = time.monotonic() + _ARRIVAL_S
@@ -237,7 +237,7 @@ class Hand:
             return int(self.broker.replies([reply])[0].json()["seq"])
 
         last = self.broker.retry_while_unavailable("publishing", send)
-        self._receive(f"mesh-{app}-Numbers", last)
+        self.receive(f"mesh-{app}-Numbers", last)
 
     def make(self, spec: AppSpec) -> None:
         """Make the channels of an app."""

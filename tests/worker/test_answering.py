@@ -27,7 +27,7 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return stores_of(*given)
 
     monkeypatch.setattr(answering, "stores_of", counted)
-    answering._cache.clear()
+    answering.CACHE.clear()
     return found
 
 
@@ -62,7 +62,7 @@ def test_each_of_many_parts_is_loaded_once_until_its_state_changes(
     for shop in parts:
         ask(shop)
     assert len(loads) == PARTS + 1
-    assert len(answering._cache) == PARTS
+    assert len(answering.CACHE) == PARTS
 
 
 def test_stores_beyond_the_bytes_leave_those_asked_longest_ago_first(
@@ -70,10 +70,10 @@ def test_stores_beyond_the_bytes_leave_those_asked_longest_ago_first(
 ) -> None:
     parts = shops(tmp_path)
     ask(parts[0])
-    (kept,) = answering._cache.values()
+    (kept,) = answering.CACHE.values()
     monkeypatch.setattr(answering, "CACHE_BYTES", int(2.5 * kept.size))
     for number in (1, 0, 2, 0, 1):
         ask(parts[number])
     # 0 and 1 are loaded, 2 takes the place of 1, and 1 that of 2.
     assert len(loads) == 4
-    assert len(answering._cache) == 2
+    assert len(answering.CACHE) == 2

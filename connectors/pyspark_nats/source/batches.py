@@ -50,11 +50,14 @@ class RowLayout:
 
 
 @dataclass(frozen=True, slots=True)
-class _WithRangeMarkers:
+class WithRangeMarkers:
+    """Makes rows of messages as the source has them where range markers are among them."""
+
     event_time_header: str
     include_headers: bool = False
 
     def __call__(self, part: Messages) -> Iterator[pa.RecordBatch]:
+        """The rows of messages."""
         yield rows.marked(part, self.event_time_header, include_headers=self.include_headers)
 
 
@@ -83,7 +86,7 @@ def row_layout(options: SourceOptions, schema: StructType) -> RowLayout:
             hint='Leave ".schema(...)" out, or set option "format" to "json" or "auto".',
         )
     if is_marked:
-        to_batches = _WithRangeMarkers(options.event_time_header, has_headers)
+        to_batches = WithRangeMarkers(options.event_time_header, has_headers)
         return RowLayout(to_batches, True, include_headers=has_headers)
     return RowLayout(_Raw(options.include_headers), False, tuple(expected.names))
 

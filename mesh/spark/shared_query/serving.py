@@ -192,7 +192,7 @@ class Serving:
         """
         #: The parts, where they read, and what comes to them.
         self.planner = RoundPlanner(options)
-        self._tell = tell
+        self.tell = tell
         self._at_work = at_work
         self.report_s = report_s
         #: See the constants.
@@ -235,7 +235,7 @@ class Serving:
             reports = Outcome(
                 ADMITTED, member.name, member.generation, item.part.key, item.ends, read=place.read
             )
-            self._tell((reports,))
+            self.tell((reports,))
 
     def remove(self, name: str) -> None:
         """Serve a member no longer; no effect if it has failed."""
@@ -413,7 +413,7 @@ class Serving:
             if self.planner.has(one.member.file_name) and one.is_unreported:
                 self._stored(one, now_s, reports)
         if reports:
-            self._tell(tuple(reports))
+            self.tell(tuple(reports))
 
     def _stored(self, one: _Served, now_s: float, reports: list[Outcome]) -> bool:
         """Add the report on a part to ``told``; False if its member has failed by that."""
@@ -422,7 +422,7 @@ class Serving:
             reports.append(one.report())
         except Exception as error:
             if reports:
-                self._tell(tuple(reports))
+                self.tell(tuple(reports))
                 reports.clear()
             self._fail(one.member, f"{type(error).__name__}: {error}")
             return False
@@ -447,7 +447,7 @@ class Serving:
                 return
         resting.end_of(producers.of_parts(member.io, self.served[member.file_name]))
         self._drop(member)
-        self._tell((*reports, Outcome(REMOVED, member.name, member.generation)))
+        self.tell((*reports, Outcome(REMOVED, member.name, member.generation)))
 
     def _fail(self, member: Member, failure: str) -> None:
         self.background.drop(member.file_name)
@@ -455,7 +455,7 @@ class Serving:
         reports = [one.report(stored=False) for one in served if one.ends is not None]
         self._drop(member)
         outcome = Outcome(FAILED, member.name, member.generation, failure=failure)
-        self._tell((*reports, outcome))
+        self.tell((*reports, outcome))
 
     def _drop(self, member: Member) -> None:
         self.planner.remove(member.file_name)
