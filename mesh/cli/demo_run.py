@@ -424,7 +424,7 @@ class Demo:
             await asyncio.sleep(0.1)
 
     def sum_up(self, status: JsonMapping, expected: dict[str, Counter[bytes]], server: str) -> None:
-        """Print what came, what was lost, and what to try next."""
+        """Print the counts of the outputs, lost rows, and commands to try."""
         lost, doubled = 0, 0
         rows = []
         for stream, tally in self.tallies.items():

@@ -137,8 +137,8 @@ class MeshServer(LanguageServer):
         self._variables = variables
         self._cluster = _Cluster(streams)
         self._opened: dict[str, _Opened] = {}
-        self._analyst = ThreadPoolExecutor(1, "analysis")
-        self._turn = asyncio.Lock()
+        self.analyst = ThreadPoolExecutor(1, "analysis")
+        self.turn = asyncio.Lock()
 
     # Documents
 
@@ -184,11 +184,11 @@ class MeshServer(LanguageServer):
 
     async def _analyse(self, opened: _Opened) -> Document:
         document = opened.document
-        async with self._turn:
+        async with self.turn:
             # Versions that were typed over meanwhile would only delay the last one.
             if opened not in self._opened.values():
                 raise JsonRpcContentModified
-            await asyncio.get_running_loop().run_in_executor(self._analyst, document.analyse)
+            await asyncio.get_running_loop().run_in_executor(self.analyst, document.analyse)
         opened.analysed = document
         return document
 

@@ -296,7 +296,7 @@ def is_same(token: str, expected: str) -> bool:
 
 
 def digest(name: str) -> str:
-    """The key of a session, from which nobody learns its name."""
+    """The key of a session, which does not give its name away."""
     return hashlib.sha256(name.encode()).hexdigest()
 
 

@@ -109,7 +109,7 @@ def _secrets(names: frozenset[str], app: str) -> Mapping[str, str]:
 
 def _named(options: StoreOptions, app: str) -> Database:
     file = os.environ.get(SOURCES_VARIABLE, "")
-    every = _sources(file) if file else {}
+    every = read_sources(file) if file else {}
     open_sources = {
         name: one
         for name, one in every.items()
@@ -139,7 +139,12 @@ def _named(options: StoreOptions, app: str) -> Database:
 
 
 @lru_cache(maxsize=4)
-def _sources(file: str) -> dict[str, object]:
+def read_sources(file: str) -> dict[str, object]:
+    """The data sources of a file by name.
+
+    Raises:
+        MeshError: MESH-S145, it can't be read.
+    """
     import yaml
 
     try:

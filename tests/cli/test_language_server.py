@@ -155,7 +155,7 @@ async def test_an_answer_about_a_version_that_was_typed_over_is_given_up() -> No
     server = make_server({}, list, lambda *_: {})
     try:
         # Another text is analysed meanwhile.
-        async with server._turn:
+        async with server.turn:
             server.put(URI, TEXT, 1)
             first = asyncio.create_task(server.analysed(URI))
             await asyncio.sleep(0)
@@ -171,7 +171,7 @@ async def test_an_answer_about_a_version_that_was_typed_over_is_given_up() -> No
         pause = server.present(URI).pause
         assert pause is not None
         pause.cancel()
-        server._analyst.shutdown()
+        server.analyst.shutdown()
 
 
 async def test_lines_end_where_those_of_the_protocol_end(tmp_path: Path) -> None:
@@ -275,4 +275,4 @@ async def test_a_lens_has_the_rate_of_an_app_that_runs() -> None:
         server._end_rates(URI)
         await asyncio.wait([task])
         assert task.cancelled()
-        server._analyst.shutdown()
+        server.analyst.shutdown()

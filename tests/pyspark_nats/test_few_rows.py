@@ -103,7 +103,7 @@ def test_frames_of_a_batch(
 def test_places_in_reply_subjects(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = [b"$JS.ACK.S.c.1.41.1.17.0", b"$JS.ACK.hub.acc.S.c.1.42.2.18.0.x"]
     received = frames.split(b"".join(b"MSG a 1 %s 0\r\n\r\n" % reply for reply in replies))
-    few, many = both(monkeypatch, messages, lambda: messages._reply_numbers(received, 2).tolist())
+    few, many = both(monkeypatch, messages, lambda: messages.reply_numbers(received, 2).tolist())
     assert few == many == [17, 18]
 
 

@@ -42,7 +42,7 @@ def electing(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 def places(hand: Hand) -> list[PartPosition]:
     """All parts that are served."""
-    return list(hand.serving.planner._all())
+    return list(hand.serving.planner.all_places())
 
 
 def test_messages_are_read_without_consumers_until_these_can_be_made(

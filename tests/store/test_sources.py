@@ -52,7 +52,7 @@ def test_a_file_that_can_not_be_read_shows_none_of_its_lines(file: Path) -> None
     with pytest.raises(MeshError, match="S145"):
         database("datasource='a'")
     file.write_text("a: {password: 'deep-secret\n")
-    sources._sources.cache_clear()
+    sources.read_sources.cache_clear()
     with pytest.raises(MeshError, match="S145") as error:
         database("datasource='a'")
     assert "deep-secret" not in str(error.value.to_dict())
@@ -115,7 +115,7 @@ def test_a_store_in_redis_is_at_servers_that_are_open(roots: Path, nodes: str) -
 
 def test_a_data_source_is_of_the_type_of_its_store(file: Path) -> None:
     file.write_text("r: {url: 'redis://u@h:1/2', password: q}\ns: {url: 'jdbc:sqlite:/tmp/a.db'}\n")
-    sources._sources.cache_clear()
+    sources.read_sources.cache_clear()
     found = redis("datasource='r'")
     assert (found.host, found.port, found.database, found.username) == ("h", 1, "2", "u")
     assert found.password == "q"
@@ -147,7 +147,7 @@ def test_a_database_of_the_file_is_for_apps_that_it_names(
     file: Path, apps: str, open_to: tuple[str, ...], closed_to: tuple[str, ...]
 ) -> None:
     file.write_text(f"x: {{url: 'jdbc:sqlite:/tmp/a.db', apps: {apps}}}\n")
-    sources._sources.cache_clear()
+    sources.read_sources.cache_clear()
     for app in open_to:
         assert database("datasource='x'", app).database == "/tmp/a.db"
     for app in closed_to:

@@ -328,7 +328,7 @@ def _sequences(batch: frames.Frames, stream: str, consumer: str, first: int, las
             sequences[low], sequences[high] = low_sequence, high_sequence
             continue
         if budget <= 0:
-            return _reply_numbers(batch, 0)
+            return reply_numbers(batch, 0)
         budget -= 1
         middle = (low + high) // 2
         sequence = _place(stream, consumer, batch.reply_at(middle)).sequence
@@ -340,10 +340,10 @@ def _sequences(batch: frames.Frames, stream: str, consumer: str, first: int, las
 def _times_ns(batch: frames.Frames) -> Ints:
     """Broker times of a consumer's messages."""
     times = batch.reply_times_ns() if len(batch) > FEW else None
-    return _reply_numbers(batch, 2) if times is None else times
+    return reply_numbers(batch, 2) if times is None else times
 
 
-def _reply_numbers(batch: frames.Frames, which: int) -> Ints:
+def reply_numbers(batch: frames.Frames, which: int) -> Ints:
     """Number ``which`` of every reply subject, counted from the stream sequence, which is 0."""
     if len(batch) <= FEW:
         return np.array([_word(batch.reply_at(at), which) for at in range(len(batch))], np.int64)

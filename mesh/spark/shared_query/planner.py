@@ -494,7 +494,8 @@ class RoundPlanner:
             return []
         return [place for place in self._following if place not in self.tails]
 
-    def _all(self) -> Iterator[PartPosition]:
+    def all_places(self) -> Iterator[PartPosition]:
+        """The parts of all members."""
         for places in self.places.values():
             yield from places
 

@@ -190,7 +190,7 @@ class Serving:
             at_work: shows the present work.
             report_s: interval of the reports on a busy part.
         """
-        #: The parts, where they read, and what comes to them.
+        #: The parts, where they read, and their messages.
         self.planner = RoundPlanner(options)
         self.tell = tell
         self._at_work = at_work
