@@ -187,6 +187,8 @@ class Copies:
     _elected: asyncio.Event = field(default_factory=asyncio.Event)
     _pending: dict[str, _Pending] = field(default_factory=dict)
     _limit: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    #: Pause between attempts, seconds.
+    attempt_s: float = field(default=ATTEMPT_S, kw_only=True)
 
     def note(self, stream: str, app: str, elected_ms: int) -> None:
         """Compare a stream of an app (of all, if empty) soon; it has elected a leader then."""
@@ -202,7 +204,7 @@ class Copies:
         """Compare streams as they elect leaders, without end."""
         while True:
             await self._elected.wait()
-            await asyncio.sleep(ATTEMPT_S)
+            await asyncio.sleep(self.attempt_s)
             async with asyncio.TaskGroup() as attempts:
                 for stream in self._pending:
                     attempts.create_task(self._attempt(stream))

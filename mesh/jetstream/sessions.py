@@ -113,6 +113,8 @@ class UserSessions:
         self._js = js
         self._clock = clock
         self._replicas = replicas
+        #: Most sessions, of all users.
+        self.count_max = COUNT_MAX
         self._cache: OrderedDict[str, _CachedSession] = OrderedDict()
 
     async def begin(
@@ -257,7 +259,7 @@ class UserSessions:
     def _keep(self, key: str, read: _CachedSession) -> None:
         self._cache[key] = read
         self._cache.move_to_end(key)
-        while len(self._cache) > COUNT_MAX:
+        while len(self._cache) > self.count_max:
             self._cache.popitem(last=False)
 
     async def _write(self, key: str, used: UserSession, cached: _CachedSession) -> bool:
@@ -283,11 +285,11 @@ class UserSessions:
             age_s = AGE_MS / 1000
             await kv.ensure_bucket(self._js, names.SESSIONS_BUCKET, self._replicas, age_s)
             return
-        if info.state.messages >= min(OF_USER_MAX, COUNT_MAX):
+        if info.state.messages >= min(OF_USER_MAX, self.count_max):
             listed = await self.listed()
             excess = [one.id for one in listed if one.user == user][OF_USER_MAX - 1 :]
             others = [one.id for one in listed if one.id not in excess]
-            await self.end_ids([*excess, *others[COUNT_MAX - 1 :]])
+            await self.end_ids([*excess, *others[self.count_max - 1 :]])
 
 
 def is_same(token: str, expected: str) -> bool:

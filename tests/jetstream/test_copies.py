@@ -168,7 +168,7 @@ async def first_told(client: Client, leads: Callable[[], bool]) -> str:
     """The first entry of a manager that heard of one election."""
     entries: asyncio.Queue[JournalEntry] = asyncio.Queue()
     journal = cast("Journal", SimpleNamespace(note=entries.put_nowait))
-    seen = Copies(client, journal, leads)
+    seen = Copies(client, journal, leads, attempt_s=0.0)
     seen.note(STREAM, "A", FAILED_MS)
     watching = asyncio.create_task(seen.watch())
     try:
@@ -182,10 +182,7 @@ async def first_told(client: Client, leads: Callable[[], bool]) -> str:
     [(False, 0, 0), (True, 40, 0), (True, 0, copies.FOLLOWING_MAX)],
     ids=["never catches up", "answers no reads at first", "no manager led at first"],
 )
-def test_copies_are_compared_until_they_can_be(
-    monkeypatch: pytest.MonkeyPatch, current: bool, silent: int, following: int
-) -> None:
-    monkeypatch.setattr(copies, "ATTEMPT_S", 0.0)
+def test_copies_are_compared_until_they_can_be(current: bool, silent: int, following: int) -> None:
     led, third = of_two_that_failed(200)
     client = cast("Client", Servers(led, led, third, current=current, silent=silent))
     leads = itertools.chain([False] * following, itertools.repeat(True))
@@ -193,10 +190,7 @@ def test_copies_are_compared_until_they_can_be(
     assert asyncio.run(first_told(client, lambda: next(leads))) == text
 
 
-def test_it_waits_for_the_servers_and_only_the_leader_tells(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(copies, "ATTEMPT_S", 0.0)
+def test_it_waits_for_the_servers_and_only_the_leader_tells() -> None:
     led, third = of_two_that_failed(200)
     servers = Servers(led, led, third, offline=True)
     told: list[str] = []
@@ -206,7 +200,9 @@ def test_it_waits_for_the_servers_and_only_the_leader_tells(
             told.append(f"{entry.app}: {entry.text}")
 
     async def play(*, leads: bool) -> None:
-        seen = Copies(cast("Client", servers), cast("Journal", Told()), lambda: leads)
+        seen = Copies(
+            cast("Client", servers), cast("Journal", Told()), lambda: leads, attempt_s=0.0
+        )
         for app in ("A", "B"):
             seen.note(STREAM, app, FAILED_MS)
         watching = asyncio.create_task(seen.watch())

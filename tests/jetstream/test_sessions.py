@@ -143,12 +143,9 @@ async def test_the_bucket_opens_no_session_and_keeps_grants_of_a_provider(
         assert await one.find(key) is None
 
 
-async def test_the_number_of_sessions_is_bounded(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sessions, "COUNT_MAX", 3)
-
+async def test_the_number_of_sessions_is_bounded(nats_server: NatsServer) -> None:
     async with stores(nats_server, 1) as (clock, (one,)):
+        one.count_max = 3
         made = []
         for _ in range(5):
             made.append(await one.begin("ada"))

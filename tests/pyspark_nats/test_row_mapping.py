@@ -104,17 +104,16 @@ def test_messages_do_not_depend_on_batches_and_hold_all_events(
     assert len(table) == 3 * -(-20 // size)
 
 
-def test_blocks_end_by_the_rows_and_not_by_their_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_mapping, "_BLOCK_ROWS", 64)
-    monkeypatch.setattr(row_mapping, "_BLOCK_BYTES", 400)
+def test_blocks_end_by_the_rows_and_not_by_their_batches() -> None:
     rows = arrow.record_batch(
         {"id": pa.array(range(500), pa.int64()), "d": ["x" * (n * 7 % 40) for n in range(500)]}
     )
     given: dict[str, Any] = {"format": "json", "rowsPerMessage": "5", "subject": "ev"}
-    tables = [
-        made(shaper("id long, d string", **given), rows, cuts)
-        for cuts in ([], [1, 2, 3, 250], list(range(0, 500, 9)), [499])
-    ]
+    tables = []
+    for cuts in ([], [1, 2, 3, 250], list(range(0, 500, 9)), [499]):
+        mapper = shaper("id long, d string", **given)
+        mapper.block_rows, mapper.block_bytes = 64, 400
+        tables.append(made(mapper, rows, cuts))
     assert all(table.equals(tables[0]) for table in tables[1:])
 
 

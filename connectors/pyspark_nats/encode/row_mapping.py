@@ -91,6 +91,9 @@ class RowMapper:
     stream_of: Callable[[str], str]
     #: The position up to which a (stream, producer) is published, given that of its next row.
     out: Callable[[tuple[str, str], int], int]
+    #: Most rows and bytes that are mapped together.
+    block_rows: int = field(default=_BLOCK_ROWS, kw_only=True)
+    block_bytes: int = field(default=_BLOCK_BYTES, kw_only=True)
     _count: int = 0
     _stream: str = ""
     _waiting: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
@@ -215,11 +218,11 @@ class RowMapper:
             return
         waiting = self._waiting.setdefault(source, [])
         waiting.append(rows)
-        rows_max = max(self.options.rows_per_message, _BLOCK_ROWS)
+        rows_max = max(self.options.rows_per_message, self.block_rows)
         while waiting:
             # The rows define the end of a block, in whatever batches they arrived.
             whole = concat_batches(waiting)
-            size = _block_rows(whole, rows_max, _BLOCK_BYTES)
+            size = _block_rows(whole, rows_max, self.block_bytes)
             if size is None:
                 waiting[:] = [whole]
                 return
