@@ -78,6 +78,8 @@ class Deployments:
     _planner: Planner
     #: The history that the text of a new app names.
     history_of: Callable[[AppSpec], Awaitable[AppPast | None]] = _no_history
+    #: Longest wait for an app that is being undeployed, seconds.
+    undeploy_s: float = UNDEPLOY_S
 
     def __post_init__(self) -> None:
         self.guarantees = GuaranteeAudit(self._client, self._desired, self._planner, self._settings)
@@ -135,7 +137,7 @@ class Deployments:
     ) -> Deployed:
         current = await self._current(spec.name)
         if current is not None and current.value.deleting:
-            await self._desired.wait_gone(spec.name, UNDEPLOY_S)
+            await self._desired.wait_gone(spec.name, self.undeploy_s)
             current = await self._current(spec.name)
         # The revision of what was just looked at: another deploy may be written meanwhile.
         revision = self._desired.revision(spec.name)
@@ -198,7 +200,7 @@ class Deployments:
             record = self._desired.record(app)
             return record is None or not record.making
 
-        await until(self._view, self._clock, UNDEPLOY_S, is_settled)
+        await until(self._view, self._clock, self.undeploy_s, is_settled)
         return self._desired.find(app)
 
     async def make(
@@ -310,7 +312,7 @@ class Deployments:
             await self.guarantees.check(spec, as_new=True)
             await _check_stores(self._client, spec, self._view.snapshot())
             await undeploy(spec.name, by=by)
-            await self._desired.wait_gone(spec.name, UNDEPLOY_S)
+            await self._desired.wait_gone(spec.name, self.undeploy_s)
         done = await self._deploy(spec, by, begin, history)
         is_new = current is None and done.is_new
         return dataclasses.replace(done, is_new=is_new, replaced=current is not None)
@@ -321,7 +323,7 @@ class Deployments:
         """Give a running app another plan."""
         name = spec.name
         hint = "Deploy it again in a moment."
-        await until_removed(self._view, self._clock, name, UNDEPLOY_S, hint)
+        await until_removed(self._view, self._clock, name, self.undeploy_s, hint)
         current = self._desired.get(name)
         before = current.value
         refuse_edit(before)

@@ -133,15 +133,20 @@ def answer(
     return result
 
 
-def play(app: App, events: Sequence[TimedEvent]) -> Played:
+def play(app: App, events: Sequence[TimedEvent], *, chunk_events: int = _CHUNK) -> Played:
     """The outputs of a parsed text, in the order in which they were emitted.
+
+    Args:
+        app: the text.
+        events: in the order of their arrival.
+        chunk_events: number of events that are processed at once.
 
     Raises:
         MeshError: as ``answer``.
     """
     bound = bind(as_planned(without_stores(app)))
     check_supported(bound)
-    run = _Run(bound, events)
+    run = _Run(bound, events, chunk_events)
     try:
         run.all_events()
     except (MeshError, MemoryError, RecursionError):
@@ -168,8 +173,8 @@ class _Run:
     They are processed in the order of the list; a number is a place in it, from 1.
     """
 
-    def __init__(self, app: BoundApp, events: Sequence[TimedEvent]) -> None:
-        self._app, self._events = app, events
+    def __init__(self, app: BoundApp, events: Sequence[TimedEvent], chunk_events: int) -> None:
+        self._app, self._events, self._chunk_events = app, events, chunk_events
         fed = dict.fromkeys(one.stream for one in events if one.stream)
         outputs = [stream.name for stream in app.streams if stream.name not in fed]
         self.executor = Executor(app, [*outputs, FAILED], salt="preview")
@@ -215,7 +220,7 @@ class _Run:
             place = time_ms, self._rank[one.stream]
             last = (chunk[-1][0], self._rank[chunk[-1][2].stream]) if chunk else place
             # The executor merges those of a chunk by this place; their order is that of the list.
-            if place < last or (len(chunk) >= _CHUNK and time_ms > last[0]):
+            if place < last or (len(chunk) >= self._chunk_events and time_ms > last[0]):
                 self._run(chunk)
                 chunk = []
             chunk.append((time_ms, number, one))

@@ -36,18 +36,23 @@ def known(tmp_path: Path) -> Users:
     return Users(tmp_path / "users")
 
 
-class SlowChecks:
-    """Checks of passwords end when the test says so."""
+class SlowUsers(Users):
+    """Users whose passwords are checked when the test says so."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
         self.may_end = threading.Event()
-        real = Users.check
 
-        def check(these: Users, given: LoginCredentials) -> bool:
-            self.may_end.wait(30.0)
-            return real(these, given)
+    def check(self, credentials: LoginCredentials) -> bool:
+        self.may_end.wait(30.0)
+        return super().check(credentials)
 
-        monkeypatch.setattr(Users, "check", check)
+
+@pytest.fixture
+def slow(tmp_path: Path) -> SlowUsers:
+    """The same users, with slow checks."""
+    users.add(tmp_path / "users", *ADA)
+    return SlowUsers(tmp_path / "users")
 
 
 def _client(access: Access, address: str = "192.0.2.1") -> httpx.AsyncClient:
@@ -61,13 +66,12 @@ async def _until_pending(access: Access, count: int) -> None:
             await anyio.lowlevel.checkpoint()
 
 
-async def test_a_known_user_does_not_wait_for_the_checks_of_others(
-    known: Users, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    access = Access(known)
+async def test_a_known_user_does_not_wait_for_the_checks_of_others(slow: SlowUsers) -> None:
+    access = Access(slow)
     async with _client(access) as client, anyio.create_task_group() as tasks:
+        slow.may_end.set()
         assert (await client.get("/siddhi-apps", auth=ADA)).status_code == 200
-        slow = SlowChecks(monkeypatch)
+        slow.may_end.clear()
         for number in range(5):
             tasks.start_soon(_get, client, ("ada", f"wrong {number}"))
         await _until_pending(access, 5)
@@ -81,15 +85,14 @@ async def _get(client: httpx.AsyncClient, credentials: tuple[str, str]) -> int:
 
 
 async def test_only_so_many_checks_wait_and_one_address_leaves_room_for_others(
-    known: Users, monkeypatch: pytest.MonkeyPatch
+    slow: SlowUsers,
 ) -> None:
-    slow = SlowChecks(monkeypatch)
     found: list[Any] = []
 
     async def get(client: httpx.AsyncClient, credentials: tuple[str, str]) -> None:
         found.append(await _get(client, credentials))
 
-    access = Access(known)
+    access = Access(slow)
     one, other = _client(access), _client(access, "192.0.2.2")
     async with one, other, anyio.create_task_group() as tasks:
         most = auth._PENDING_OF_ADDRESS_MAX

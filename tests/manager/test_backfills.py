@@ -11,7 +11,6 @@ import pytest
 
 from mesh.clock import SystemClock
 from mesh.errors import MeshError
-from mesh.manager import deployments
 from mesh.manager.desired_state import until
 from mesh.model.history import HistoryInput
 from tests.support.history import CHAIN, FOREIGN, METER, backfills, events, parquet, publish
@@ -181,12 +180,11 @@ asyncio.run(main())
 
 @pytest.mark.extended
 async def test_a_history_whose_manager_is_killed_starts_again_with_the_next_deploy(
-    hand: Hand, nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
     parquet(tmp_path / "files" / "old", ROWS[:PAST])
-    monkeypatch.setattr(deployments, "UNDEPLOY_S", 0.0)
-
     async with playing(nats_server, tmp_path) as (have, runner):
+        have.service.deployments.undeploy_s = 0.0
         manager = await asyncio.create_subprocess_exec(
             sys.executable, "-c", MANAGER, nats_server.url, str(tmp_path / "files"),
             stderr=asyncio.subprocess.PIPE,

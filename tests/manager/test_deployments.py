@@ -52,7 +52,7 @@ async def streams_of_a(manager: Manager) -> list[str]:
     return sorted(name.removeprefix("mesh-A-") for name in names if name.startswith("mesh-A-"))
 
 
-def records_of(service: ManagerService, monkeypatch: pytest.MonkeyPatch) -> list[AppRecord]:
+def records_of(service: ManagerService) -> list[AppRecord]:
     """The records that it writes from now on; the leader changes them as soon as they are there."""
     real, written = service.desired.write, []
 
@@ -60,7 +60,7 @@ def records_of(service: ManagerService, monkeypatch: pytest.MonkeyPatch) -> list
         written.append(record)
         return await real(key, record, revision)
 
-    monkeypatch.setattr(service.desired, "write", write)
+    service.desired.write = write  # type: ignore[method-assign]
     return written
 
 
@@ -192,7 +192,7 @@ async def test_an_edit_that_is_overtaken_retires_the_channels_it_has_made(
                 await service.update(text("T", "V"))
 
         monkeypatch.setattr(channels, "ensure_channels", overtaken)
-        written = records_of(service, monkeypatch)
+        written = records_of(service)
         with pytest.raises(MeshError, match="MESH-A409"):
             await service.update(text("T", "U"))
         record = written[-1]
@@ -201,15 +201,12 @@ async def test_an_edit_that_is_overtaken_retires_the_channels_it_has_made(
         assert [c.stream.name for c in record.retired.channels] == ["U"]
 
 
-async def test_a_deploy_completes_one_whose_manager_died(
-    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deployments, "UNDEPLOY_S", 0.0)
-
+async def test_a_deploy_completes_one_whose_manager_died(nats_server: NatsServer) -> None:
     async with manager_on(nats_server) as (_, service):
+        service.deployments.undeploy_s = 0.0
         left = AppRecord(plan(text("T")).spec, "i1", 0, held="made", making=True)
         await service.desired.write_app(left)
-        written = records_of(service, monkeypatch)
+        written = records_of(service)
         assert (await service.update(text("U"))).is_new
         record = written[-1]
         assert (record.making, record.held) == (False, "")

@@ -17,7 +17,6 @@ from nats.js.errors import KeyNotFoundError
 
 from mesh.clock import SystemClock
 from mesh.jetstream.history_checkpoints import AGE_MS, HistoryCheckpoints, drop_old
-from mesh.manager import deployments
 from mesh.model import names
 from mesh.model.history import HistoryInput
 from tests.support.history import CHAIN, METER, backfills, events, parquet, publish
@@ -202,12 +201,10 @@ async def test_another_manager_goes_on_where_a_killed_one_was(
     hand: Hand,
     nats_server: NatsServer,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     is_changed: bool,
 ) -> None:
-    monkeypatch.setattr(deployments, "UNDEPLOY_S", 0.0)
-
     async with interrupted(nats_server, tmp_path) as (have, runner):
+        have.service.deployments.undeploy_s = 0.0
         if is_changed:
             # Another file is another history, from the beginning.
             os.utime(next((tmp_path / "files" / "old").iterdir()), ns=(1, 1))

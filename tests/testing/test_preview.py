@@ -101,21 +101,19 @@ def some_events(seed: int, count: int) -> list[TimedEvent]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_output_is_caused_by_the_event_without_which_it_is_not_there(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_is_caused_by_the_event_without_which_it_is_not_there(seed: int) -> None:
     events = some_events(seed, 40)
     whole = preview.play(parse_app(SHOP), events).outputs
     assert {one["timer"] for one in whole} == {True, False}
-    monkeypatch.setattr(preview, "_CHUNK", 3)
-    assert preview.play(parse_app(SHOP), events).outputs == whole
+    chunked = preview.play(parse_app(SHOP), events, chunk_events=3)
+    assert chunked.outputs == whole
     fed = {one.stream for one in events}
     for count in range(5, len(events)):
         some = events[:count]
         # Time is known up to a millisecond after the last event.
         is_later = events[count].time_ms > max(one.time_ms for one in some) + 1
         if is_later and {one.stream for one in some} == fed:
-            found = preview.play(parse_app(SHOP), some).outputs
+            found = preview.play(parse_app(SHOP), some, chunk_events=3).outputs
             assert found == [one for one in whole if one["input"] <= count]
 
 
