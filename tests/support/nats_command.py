@@ -8,7 +8,7 @@ import os
 
 from mesh.jetstream.connection import TlsClient
 
-_WAIT_S = 30.0
+_WAIT_S = 30
 
 
 async def run(arguments: argparse.Namespace) -> None:
