@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from mesh.jetstream import server
 from pyspark_nats.errors import (
     RefusedError,
     StaleWriterError,
@@ -24,7 +23,9 @@ from tests.support.exactly_once import Cutter, numbers
 from tests.support.ingest import Writer, expected, rows, writer
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
+
+    from mesh.jetstream import server
 
 __all__ = ("writer",)
 
@@ -453,13 +454,13 @@ def test_a_row_that_is_too_large_ends_the_batch(broker: Any, writer: Any) -> Non
 
 
 def test_rows_after_those_that_a_full_server_refuses_are_not_stored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    serve: Callable[[str], server.NatsServer],
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """There is space again when the server has the later ones."""
-    config = tmp_path / "small.conf"
-    config.write_text("jetstream: {max_file_store: 4MB}")
-    running = server.start(tmp_path / "nats", arguments=("-c", str(config)))
-    broker = connect(running, timeout_s=1)
+    broker = connect(serve("jetstream: {max_file_store: 4MB}"), timeout_s=1)
+    request.addfinalizer(broker.connection.close)
     broker.create("S", "ev.>", allow_batched=True)
     broker.create("JUNK", "junk")
     one, two = Writer(broker.url, 1, 20), Writer(broker.url, 1, 20)
@@ -494,9 +495,8 @@ def test_rows_after_those_that_a_full_server_refuses_are_not_stored(
     assert stored == expected(len(stored))
     two.write(rows(at - 10, 400), rows(at + 390, 520), rows(at + 910, 5), rows(at + 915, 5))
     assert numbers(broker, "ev.S") == expected(at + 920)
-    for connection in (one.connection, two.connection, broker.connection):
+    for connection in (one.connection, two.connection):
         connection.close()
-    running.stop()
 
 
 @pytest.mark.parametrize(
