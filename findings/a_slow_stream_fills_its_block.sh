@@ -7,8 +7,8 @@
 # whether anybody reads it, and a minute without a message does not let go of them.  A bound in bytes halves that,
 # and so does encryption on disk, which one would take for dearer: both have smaller blocks.
 #
-# Why it matters here: a thousand apps with an event a second each need 0.6 MB of NATS for an app in the first minutes,
-# and 16 MB and the garbage collector's room after some days.  docs/operations.md counts it.
+# Why it matters here: an app with an event a second needs 0.6 MB of NATS in its first minutes, and 16 MB and the
+# garbage collector's room once its two streams have filled a block.  docs/operations.md counts it.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
