@@ -368,28 +368,32 @@ class TimedByAnother(Frame):
     """
 
     def __init__(
-        self, length: int, arrays: Mapping[Key, ArrowArray | list[object]], by: Frame, rows: Indices
+        self,
+        length: int,
+        arrays: Mapping[Key, ArrowArray | list[object]],
+        outer: Frame,
+        rows: Indices,
     ) -> None:
         super().__init__(length, arrays)
-        self._by, self._by_rows = by, rows
+        self._outer, self._outer_rows = outer, rows
 
     @property
     def time_ms(self) -> Indices:
         """int64[n], the times of the other's rows."""
-        return self._broadcast(self._by.time_ms)
+        return self._broadcast(self._outer.time_ms)
 
     @property
     def clock_ms(self) -> Indices:
         """int64[n], the clock at the arrival of the other's rows."""
-        return self._broadcast(self._by.clock_ms)
+        return self._broadcast(self._outer.clock_ms)
 
     @property
     def numbers(self) -> Indices:
         """int64[n], hashes of the positions of the other's rows; rows beside one are counted."""
-        return mixed_hash((self._broadcast(self._by.numbers),))
+        return mixed_hash((self._broadcast(self._outer.numbers),))
 
     def _broadcast(self, values: Indices) -> Indices:
-        values = values[self._by_rows]
+        values = values[self._outer_rows]
         return values if len(values) == self.length else np.repeat(values, self.length)
 
 

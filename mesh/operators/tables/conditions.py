@@ -258,14 +258,13 @@ class TableFrame(TimedByAnother):
         length = len(table.alive()) if slots is None else len(slots)
         super().__init__(length, {}, outer, rows)
         self._table, self._slots = table, slots
-        self._outer, self._rows = outer, rows
 
     def column(self, column: Column) -> Vector:
         """A column of the table, or of the other frame."""
         if column.step == TABLE_STEP:
             return self._table.vector(column.name, self._slots)
         vector = self._outer.column(column)
-        return vector if len(vector) == 1 else vector.take(self._rows)
+        return vector if len(vector) == 1 else vector.take(self._outer_rows)
 
     def has(self, key: Key) -> bool:
         """Whether there is a column ``key``."""
