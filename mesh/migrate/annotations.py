@@ -145,8 +145,10 @@ def _connector(draft: Draft, annotation: WrittenAnnotation, stream: str, subject
         _mapper(
             draft, mapper, ExtensionRole.SOURCE_MAPPER if is_source else ExtensionRole.SINK_MAPPER
         )
-    _options(draft, annotation, role, kind)
-    _tls(draft, annotation, role, kind)
+    spec = registry.find(Connector(str(role)), kind)
+    if spec is not None:
+        _options(draft, annotation, spec, f'{role} "{kind}"')
+        _tls(draft, annotation, spec)
     if is_source:
         _login(draft, annotation)
     elif kind in _ANSWERS:
@@ -185,11 +187,8 @@ def _login(draft: Draft, annotation: WrittenAnnotation) -> None:
     draft.change(switch.stop, switch.stop, login, _LOGIN_OF_ALL)
 
 
-def _tls(draft: Draft, annotation: WrittenAnnotation, role: ExtensionRole, kind: str) -> None:
+def _tls(draft: Draft, annotation: WrittenAnnotation, spec: Spec) -> None:
     """The certificate of a server by https, and key stores of Java."""
-    spec = registry.find(Connector(str(role)), kind)
-    if spec is None:
-        return
     has_certificate = annotation.get("ref") is not None
     for element in annotation.elements:
         option = spec.option(element.key or "")
@@ -249,17 +248,14 @@ def _unknown(annotation: WrittenAnnotation, spec: Spec) -> list[WrittenElement]:
     return [e for key, e in keyed if key not in _OF_ALL and spec.option(key) is None]
 
 
-def _options(draft: Draft, annotation: WrittenAnnotation, role: ExtensionRole, kind: str) -> None:
+def _options(draft: Draft, annotation: WrittenAnnotation, spec: Spec, of: str) -> None:
     """Notes of options that are accepted without effect, and of those that are unknown."""
-    spec = registry.find(Connector(str(role)), kind)
-    if spec is None:
-        return
     ignored: list[str] = []
     for one in nested([annotation]):
         if one is not annotation and one.name.lower() != "destination":
             continue
         if not spec.is_open:
-            _leave_out(draft, _unknown(one, spec), f'{role} "{kind}"')
+            _leave_out(draft, _unknown(one, spec), of)
         for element in one.elements:
             option = spec.option(element.key or "")
             if option is None or not option.is_ignored:
