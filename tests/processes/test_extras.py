@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: What a process has loaded before it gets work, and those that an app's plan adds.
+#: Modules of each process before it gets work, and those that an app's plan adds.
 PROCESSES = {
     "command line": "import mesh.cli.dev, mesh.cli.commands",
     "manager": "import mesh.manager.manager, mesh.api.server",

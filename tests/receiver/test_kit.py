@@ -55,7 +55,7 @@ KEYED: Final = {
     "source rdbms-call-response": "test_rdbms_call.py::test_a_call_is_whole_whenever_its_host_ends",
     "source http-call-response": "test_repeats.py::test_answers_of_repeated_calls_are_stored_once",
 }
-#: What promises less: what is sure nevertheless.
+#: Tests of what those that promise less guarantee nevertheless.
 WEAK: Final = {
     "source tcp": "test_unacknowledged.py::test_events_over_tcp_are_stored_at_most_once",
     "source prometheus": "test_unacknowledged.py::test_each_scrape_is_stored_at_most_once",
