@@ -56,8 +56,8 @@ up logs images: export COMPOSE_PROFILES := $(PROFILES)
 help:
 	@echo 'make demo    start a small cluster, run examples/temperature.siddhi on real data, show what comes out'
 	@echo 'make check   lint, types, import rules and the tests that start no process, in less than a minute after the first time'
-	@echo 'make test    lint, types, import rules and the default tests, in 8 to 15 minutes on two cores, by their speed; JOBS=6 on more'
-	@echo 'make test-ci           the same with the thorough tests (tests/TIERS.md); make test-thorough runs those alone'
+	@echo 'make test    lint, types, import rules and the default tests, in 5 to 8 minutes on two cores, by their speed; JOBS=6 on more'
+	@echo 'make test-ci           the same with the slow and the thorough tests (tests/TIERS.md); make test-thorough runs those alone'
 	@echo 'make test-all          the same with the extended tests as well'
 	@echo 'make test ARGS="-m long"   the tests that put load on a cluster for minutes, which neither of them runs'
 	@echo 'make test ARGS="-m docker" the development stack in containers; needs an engine and make images'
@@ -105,7 +105,7 @@ test: $(STAMP)
 
 # Tests of decisions, which start no process.
 PURE = $(addprefix tests/,control functions language model operators/joins operators/patterns operators/windows plan tools)
-check: TIER = $(PURE) -m 'not thorough and not (docker or extended or long or nats or slow or spark)'
+check: TIER = $(PURE) -m 'not thorough and not (docker or extended or long or nats or spark)'
 check: test
 
 test-ci: TIER = -m 'not long and not extended and not docker'
@@ -113,7 +113,7 @@ test-ci: test
 
 # What `make test-ci` adds to `make test`; the latter draws an eighth of Hypothesis's examples.
 test-thorough: $(STAMP)
-	$(PYTEST) -m '(thorough or hypothesis) and not long and not extended and not docker' $(ARGS)
+	$(PYTEST) -m '(slow or thorough or hypothesis) and not long and not extended and not docker' $(ARGS)
 
 test-all: TIER = -m 'not long and not docker'
 test-all: test

@@ -27,6 +27,7 @@ PARAMETERS: Final = {
 HASH: Final = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$mZbVHJtcPJ7vv7gOZCpbFg"
 
 
+@pytest.mark.slow
 def test_every_route_with_every_role() -> None:
     """A role reaches a route exactly if it has the permission of the table."""
     who: dict[str, tuple[Grant, ...]] = {role: (Grant(may),) for role, may in ROLES.items()}

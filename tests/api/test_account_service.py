@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_token_is_shown_once_has_no_more_than_its_owners_rights_and_ends(
     nats_server: NatsServer,

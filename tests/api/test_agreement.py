@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 LATENCIES = (*(0,) * 9, 100, 20, *(0,) * 6)
 
 
+@pytest.mark.slow
 async def test_the_same_cluster_is_the_same_everywhere(cluster: Cluster) -> None:
     async with looking(cluster) as eye:
         cluster.manager("m1")

@@ -52,6 +52,7 @@ async def test_sign_ins_of_one_user_end_no_session_of_another(nats_server: NatsS
         await close(client)
 
 
+@pytest.mark.slow
 def test_a_change_of_one_user_keeps_the_passwords_that_were_verified(tmp_path: Path) -> None:
     path = tmp_path / "users"
     users.add(path, "ada", "pw")
@@ -113,6 +114,7 @@ async def test_a_login_ends_with_the_password_of_the_users_file(
         await close(client)
 
 
+@pytest.mark.slow
 async def test_guesses_of_one_user_are_delayed_and_the_others_are_not(tmp_path: Path) -> None:
     path = tmp_path / "users"
     users.add(path, "ada", "pw")

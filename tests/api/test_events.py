@@ -70,6 +70,7 @@ def test_events_are_replayed_discarded_and_sent(
         assert service.events.done == [done]
 
 
+@pytest.mark.slow
 def test_failed_events_are_listed() -> None:
     service = FakeService(texts={"Shop": TEXT})
     assert ask(service, "GET", "/error-handler").json() == [{"app": "Shop", "count": 5}]

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import anyio
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mesh.manager.nodes import Leadership
@@ -52,6 +53,7 @@ def test_an_apps_elements_are_a_graph() -> None:
     assert groups["partition-Orders-item"] == []
 
 
+@pytest.mark.slow
 def test_a_plan_is_told_and_drawn() -> None:
     assert [g["name"] for g in ask("/siddhi-apps/Shop/plan").json()["groups"]] == [
         "partition-Orders-item", "sums", "rest",
@@ -64,6 +66,7 @@ def test_a_plan_is_told_and_drawn() -> None:
     assert ask("/siddhi-apps/Nothing/plan").status_code == 404
 
 
+@pytest.mark.slow
 def test_apps_that_are_active_are_those_that_run() -> None:
     assert ask("/siddhi-apps?isActive=true").json() == []
     assert ask("/siddhi-apps?isActive=false").json() == ["Shop", "Idle"]
@@ -75,6 +78,7 @@ def test_apps_that_are_active_are_those_that_run() -> None:
     assert ask("/siddhi-apps/Idle/status").json()["status"] == "waiting"
 
 
+@pytest.mark.slow
 def test_managers_tell_who_leads_and_what_runs_where() -> None:
     assert [m["leads"] for m in ask("/managers").json()] == [True, False]
     follower = ask("/managers/isActive")
@@ -101,6 +105,7 @@ def test_workers_are_counted_that_are_there() -> None:
     assert (worker["id"], worker["labels"]) == ("w1", ["gpu=true"])
 
 
+@pytest.mark.slow
 def test_the_overview_has_flows_and_the_history_a_key() -> None:
     found = ask("/overview", service=FakeService(texts={"Shop": TEXT})).json()
     assert (found["leader"], found["flows"]["Shop"]["events_in"]) == ("m1", 2.5)

@@ -177,6 +177,7 @@ def test_roles_are_read() -> None:
     }
 
 
+@pytest.mark.slow
 def test_users_of_a_real_provider_reach_what_their_roles_allow(tmp_path: Path) -> None:
     with identity_provider(tmp_path / "idp") as idp:
         settings = OidcSettings(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 from mesh.api.server import ApiServer, listen
 from mesh.client import Client, ClientContext
@@ -52,6 +53,7 @@ async def _play(ask: Callable[[str], Any], *, is_back: bool) -> Any:
     return answer
 
 
+@pytest.mark.slow
 def test_a_request_that_a_stop_cuts_short_gets_an_answer() -> None:
     def ask(url: str) -> httpx.Response:
         return httpx.get(url + STATUS, timeout=60)
@@ -62,6 +64,7 @@ def test_a_request_that_a_stop_cuts_short_gets_an_answer() -> None:
     assert answer.headers["retry-after"] == "1"
 
 
+@pytest.mark.slow
 def test_a_command_that_waits_for_an_app_asks_the_manager_again() -> None:
     def ask(url: str) -> Any:
         with Client(ClientContext(url)) as client:

@@ -167,6 +167,7 @@ def test_managers_are_the_nodes_that_manage() -> None:
     assert len(ask(FakeService(), "GET", "/nodes").json()) == 2
 
 
+@pytest.mark.slow
 async def test_a_user_is_needed_for_all_but_health(secured: ManagerSettings) -> None:
     service = FakeService()
     context = ssl.create_default_context(cafile=secured.tls_cert)
@@ -267,6 +268,7 @@ def test_the_needs_of_a_text_at_a_rate_are_asked_for() -> None:
     assert (refused.status_code, refused.json()["code"]) == (422, "MESH-C170")
 
 
+@pytest.mark.slow
 def test_the_outputs_of_a_text_are_asked_for_with_its_events() -> None:
     path = "/siddhi-apps/preview"
     asked = {

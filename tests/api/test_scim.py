@@ -110,6 +110,7 @@ async def _set_active(api: httpx.AsyncClient, id_: str, active: bool) -> None:
     assert done.status_code == 200, done.text
 
 
+@pytest.mark.slow
 async def test_a_user_has_the_grants_of_its_groups_until_it_is_deactivated(
     nats_server: NatsServer,
 ) -> None:

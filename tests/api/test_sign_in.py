@@ -236,6 +236,7 @@ async def _signed_in(made: SignIn, idp: IdentityProvider, user: str) -> SignedIn
     return found
 
 
+@pytest.mark.slow
 async def test_a_person_signs_in_and_is_renewed_until_the_provider_refuses(
     idp: IdentityProvider,
 ) -> None:
@@ -276,6 +277,7 @@ def test_a_refresh_token_is_no_access_token(idp: IdentityProvider) -> None:
         anyio.run(made.provider.identity, token)
 
 
+@pytest.mark.slow
 def test_a_real_token_is_refused_once_it_is_changed_or_of_another_time(
     idp: IdentityProvider,
 ) -> None:

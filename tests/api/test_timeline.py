@@ -31,6 +31,7 @@ def test_what_can_not_be_forked_says_so(path: str, status: int) -> None:
     assert ask(FakeService(), "POST", f"/siddhi-apps/{path}").status_code == status
 
 
+@pytest.mark.slow
 def test_an_app_is_deployed_after_its_history() -> None:
     service = FakeService()
     path = "/siddhi-apps/backfill?path=old&stream=Orders&time=at"
@@ -78,6 +79,7 @@ def test_a_fork_is_promoted() -> None:
     assert ask(FakeService(), "POST", "/siddhi-apps/Gone/promote").status_code == 404
 
 
+@pytest.mark.slow
 def test_an_app_is_backed_up_and_restored() -> None:
     service = FakeService({"Shop": TEXT})
     made = ask(service, "POST", "/siddhi-apps/Shop/backup")

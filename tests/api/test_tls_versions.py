@@ -74,7 +74,6 @@ async def test_the_api_takes_no_tls_before_1_2(tmp_path: Path) -> None:
 
 
 @pytest.mark.nats
-@pytest.mark.slow
 def test_a_server_of_nats_config_takes_no_tls_before_1_2(tmp_path: Path) -> None:
     servers = SecuredServers(tmp_path / "nats")
     try:

@@ -66,6 +66,7 @@ async def _until_pending(access: Access, count: int) -> None:
             await anyio.lowlevel.checkpoint()
 
 
+@pytest.mark.slow
 async def test_a_known_user_does_not_wait_for_the_checks_of_others(slow: SlowUsers) -> None:
     access = Access(slow)
     async with _client(access) as client, anyio.create_task_group() as tasks:
@@ -84,6 +85,7 @@ async def _get(client: httpx.AsyncClient, credentials: tuple[str, str]) -> int:
     return (await client.get("/siddhi-apps", auth=credentials)).status_code
 
 
+@pytest.mark.slow
 async def test_only_so_many_checks_wait_and_one_address_leaves_room_for_others(
     slow: SlowUsers,
 ) -> None:
@@ -163,6 +165,7 @@ def test_a_users_file_holds_no_password_and_is_its_owners(tmp_path: Path) -> Non
         assert error.value.code == "MESH-A101"
 
 
+@pytest.mark.slow
 def test_users_may_do_what_their_line_says(tmp_path: Path) -> None:
     path = tmp_path / "users"
     users.add(path, "ada", "a")

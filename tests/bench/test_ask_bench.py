@@ -8,6 +8,7 @@ import pytest
 from bench.ask import publisher, reads, rows
 
 
+@pytest.mark.slow
 def test_on_demand_reads_are_measured() -> None:
     point, span, merge = reads.measure(quick=True)
     assert "2,000" in point.name

@@ -43,6 +43,7 @@ def test_a_sum_by_key_has_bytes_for_each_key() -> None:
     assert 8 < of_keys[0] < 200
 
 
+@pytest.mark.slow
 def test_a_long_window_has_bytes_for_each_event() -> None:
     query = "from S#window.time(1 hour) select k, sum(v) as total group by k insert into T;"
     found = cost(query, 50_000.0, 1000)

@@ -35,6 +35,7 @@ define stream S (a int); from S select a insert into K;"""
 EVENTS = 4000
 
 
+@pytest.mark.slow
 def test_groups_are_measured_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     # All messages rather than the first ones: their sizes depend on the runs.
     monkeypatch.setattr(groups, "_LOOKS", EVENTS)

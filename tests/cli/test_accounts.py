@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_users_and_tokens_are_made_used_and_removed(nats_server: NatsServer, alone: Path) -> None:
     with manager_api(nats_server, alone) as url:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
 
+@pytest.mark.slow
 def test_an_app_is_deployed_after_its_history(nats_server: NatsServer, alone: Path) -> None:
     (alone / "late.siddhi").write_text(CHAIN.format(name="Late", source=""))
     parquet(alone / "history" / "old", events(20))

@@ -41,7 +41,7 @@ from mesh.settings import NatsSettings, Settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.nats, pytest.mark.spark, pytest.mark.timeout(500)]
 
 #: A session takes more than a minute to start on a busy machine.
 DEADLINE_S = 240.0

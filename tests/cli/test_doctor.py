@@ -18,6 +18,7 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
 
 
+@pytest.mark.slow
 def test_a_machine_that_has_all_is_well() -> None:
     done = run("doctor", "--output", "json")
     found = {one["what"]: one for one in json.loads(done.stdout)}
@@ -28,6 +29,7 @@ def test_a_machine_that_has_all_is_well() -> None:
     assert done.returncode == (not all(one["is_well"] for one in found.values()))
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_start_and_a_manager_that_is_away_have_their_remedies() -> None:
     done = run(
         "doctor", "--output", "json", "--server", "https://localhost:1", NATS_SERVER="/nowhere"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nats
 
 
+@pytest.mark.slow
 def test_the_token_of_the_log_makes_the_first_user(tmp_path: Path) -> None:
     folder = tmp_path / "nats"
     assert CliRunner().invoke(app, ["nats-config", str(folder)]).exit_code == 0

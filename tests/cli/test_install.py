@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from mesh.cli.install import texts_of
 from mesh.files import shipped
 from tests.support.mesh_command import mesh
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 def test_every_part_is_listed_and_written(tmp_path: Path) -> None:
     listed = mesh("install").output
     for part in shipped.PARTS:

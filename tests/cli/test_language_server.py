@@ -174,6 +174,7 @@ async def test_an_answer_about_a_version_that_was_typed_over_is_given_up() -> No
         server.analyst.shutdown()
 
 
+@pytest.mark.slow
 async def test_lines_end_where_those_of_the_protocol_end(tmp_path: Path) -> None:
     document = lsp.TextDocumentIdentifier(URI)
     text = "define stream S (a int);\r-- \u2028 \x0c \x85 \x1e\r\nfrom S select b insert into T;\n"
@@ -192,6 +193,7 @@ async def test_lines_end_where_those_of_the_protocol_end(tmp_path: Path) -> None
         assert shown.range == place
 
 
+@pytest.mark.slow
 async def test_a_document_that_is_not_open_has_no_answer(tmp_path: Path) -> None:
     async with _started(tmp_path) as session:
         with pytest.raises(JsonRpcInvalidParams, match=f"{URI} is not open"):
@@ -200,6 +202,7 @@ async def test_a_document_that_is_not_open_has_no_answer(tmp_path: Path) -> None
             )
 
 
+@pytest.mark.slow
 async def test_a_client_has_every_feature(tmp_path: Path, rewrite: bool) -> None:
     async with _started(tmp_path) as session:
         await _play(session)
@@ -209,6 +212,7 @@ async def test_a_client_has_every_feature(tmp_path: Path, rewrite: bool) -> None
     assert recorded == RECORDED.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 async def test_an_empty_last_line_is_a_line(tmp_path: Path) -> None:
     document = lsp.TextDocumentIdentifier(URI)
     text = "define stream S (a int);\n"

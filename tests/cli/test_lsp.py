@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_streams_of_the_cluster_are_found(nats_server: NatsServer, tmp_path: Path) -> None:
     text = "@App:name('Shop') define stream Orders (item string, price double);"

@@ -39,6 +39,7 @@ def write(directory: Path, text: str = TEXT) -> tuple[str, str]:
     return str(file), str(events)
 
 
+@pytest.mark.slow
 def test_outputs_are_shown_with_their_causes_and_kept_as_a_test(tmp_path: Path) -> None:
     file, events = write(tmp_path)
     kept = tmp_path / "kept.yaml"
@@ -72,6 +73,7 @@ def test_outputs_are_shown_with_their_causes_and_kept_as_a_test(tmp_path: Path) 
     assert (refused.exit_code, "MESH-L202" in refused.stderr) == (1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 @pytest.mark.timeout(120)
 def test_stored_events_are_compared_with_the_running_text(

@@ -105,6 +105,7 @@ def _shown(*arguments: str) -> str:
     return done.output
 
 
+@pytest.mark.slow
 def test_a_code_is_confirmed_and_commands_use_the_token_until_logout(
     idp: IdentityProvider, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +130,7 @@ def test_a_code_is_confirmed_and_commands_use_the_token_until_logout(
         client.me()
 
 
+@pytest.mark.slow
 def test_the_browser_of_this_machine_is_sent_there_and_back(
     idp: IdentityProvider, server: str
 ) -> None:
@@ -142,6 +144,7 @@ def test_the_browser_of_this_machine_is_sent_there_and_back(
         assert client.me()["user"] == "oidc:ada"
 
 
+@pytest.mark.slow
 def test_an_expired_token_is_renewed_and_a_withdrawn_one_says_so(
     idp: IdentityProvider, server: str
 ) -> None:

@@ -176,6 +176,7 @@ def test_what_is_no_text_is_told_and_never_a_traceback(write: Path, command: str
     assert "It is not UTF-8: byte 0xff at 0." in said.stderr
 
 
+@pytest.mark.slow
 def test_a_file_whose_name_is_no_text_is_shown_all_the_same(write: Path) -> None:
     file = str(write).encode() + b"/\xff.siddhi"
     Path(file.decode("utf-8", "surrogateescape")).write_text(VALID)

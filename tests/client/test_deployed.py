@@ -126,6 +126,7 @@ async def test_events_of_an_app_that_was_removed_are_still_read(guarded: NatsSer
     assert [one.event for one in found] == [{"n": 1}]
 
 
+@pytest.mark.slow
 async def test_a_login_that_may_not_read_a_stream_is_told_so(guarded: NatsServer) -> None:
     # It may read DearOrders alone, and knows of no app.
     error = await refusal(context(guarded, "board"), "Shop", "Orders")

@@ -66,6 +66,7 @@ def test_the_example_passes_on_a_cluster(dev: Dev) -> None:
     assert "6 passed" in said
 
 
+@pytest.mark.slow
 def test_the_example_passes_without_a_cluster(tmp_path: Path) -> None:
     import os
 

@@ -51,6 +51,7 @@ async def test_an_app_is_placed_runs_and_is_taken_apart(cluster: Cluster) -> Non
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_worker_that_leaves_in_order_is_replaced_at_once_and_a_new_one_takes_its_share(
     cluster: Cluster,
@@ -68,6 +69,7 @@ async def test_a_worker_that_leaves_in_order_is_replaced_at_once_and_a_new_one_t
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_moved_instance_is_placed_only_when_its_worker_has_stopped_it(
     cluster: Cluster,
@@ -143,6 +145,7 @@ async def test_labels_and_capacity_decide_and_what_waits_says_what_would_help(
         assert eye.placed()["Two-two-1"] == "w2"
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_drained_worker_is_emptied_and_takes_its_share_again_later(
     cluster: Cluster,
@@ -204,6 +207,7 @@ def _pid(eye: Eye) -> int:
     return record.value.pid if record is not None else 0
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_second_manager_of_the_same_id_is_turned_away(cluster: Cluster) -> None:
     cluster.manager("m1")
@@ -266,6 +270,7 @@ async def test_of_two_deploys_of_one_name_at_once_one_is_taken(cluster: Cluster)
             assert [error.code for error in refused] == ["MESH-A409"]
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_heartbeat_that_can_not_be_read_is_replaced_and_ends_no_process(
     cluster: Cluster,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_instances_of_a_killed_worker_move(cluster: Cluster) -> None:
     for name in ("w1", "w2"):
@@ -38,6 +39,7 @@ async def test_instances_of_a_killed_worker_move(cluster: Cluster) -> None:
             assert (eye.epochs()[name] > epochs[name]) == (worker == "w1")
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_worker_started_again_within_its_term_has_its_own_instances_again(
     cluster: Cluster,
@@ -112,6 +114,7 @@ async def test_a_killed_session_is_started_again_with_its_instances(cluster: Clu
         assert eye.epochs() == epochs
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_another_manager_leads_when_the_leader_dies(cluster: Cluster) -> None:
     cluster.manager("m1")
@@ -129,6 +132,7 @@ async def test_another_manager_leads_when_the_leader_dies(cluster: Cluster) -> N
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_paused_leader_that_wakes_up_is_refused(cluster: Cluster) -> None:
     cluster.manager("m1")
@@ -184,6 +188,7 @@ async def test_the_journal_tells_an_apps_story_from_start_to_end(cluster: Cluste
         assert caught.value.code == "MESH-A404"
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 @pytest.mark.restarts
 async def test_the_view_goes_on_after_the_server_was_restarted(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
 
+@pytest.mark.slow
 async def test_a_paused_app_stops_stays_and_continues(cluster: Cluster) -> None:
     async with looking(cluster) as eye:
         cluster.manager("m1")

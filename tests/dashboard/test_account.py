@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nats
 
 
+@pytest.mark.slow
 async def test_a_token_is_shown_once_and_obeys_its_owners_state(nats_server: NatsServer) -> None:
     async with site(nats_server, anonymous=False, requests_per_s=0.0) as at:
         await user(at, "ada", "admin")

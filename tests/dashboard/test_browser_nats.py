@@ -108,6 +108,7 @@ async def test_nats_and_a_worker_in_a_browser(nats_server: NatsServer) -> None:
         assert told == [], "\n".join(told)
 
 
+@pytest.mark.slow
 async def test_a_user_of_some_apps_finds_no_trace_of_others(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

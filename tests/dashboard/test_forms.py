@@ -49,6 +49,7 @@ class Browser:
         return await self.client.post(to or page.partition("?")[0], data={"token": token, **values})
 
 
+@pytest.mark.slow
 async def test_forms_do_what_rest_does(nats_server: NatsServer) -> None:
     async with (
         site(nats_server) as at,
@@ -144,6 +145,7 @@ async def test_a_new_text_has_a_name_that_is_free(nats_server: NatsServer) -> No
         assert "@App:name(&#39;Shop3&#39;)" in text
 
 
+@pytest.mark.slow
 async def test_a_user_sees_and_does_what_the_permissions_allow(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -171,6 +173,7 @@ async def test_a_user_sees_and_does_what_the_permissions_allow(
         assert (await at.service.status("Shop")).state != "undeploying"
 
 
+@pytest.mark.slow
 async def test_a_dashboard_alone_shows_the_cluster(nats_server: NatsServer) -> None:
     async with site(nats_server) as at:
         await at.service.deploy(APP)

@@ -52,6 +52,7 @@ def test_each_group_has_its_streams_and_the_effect_on_it() -> None:
     assert {one.tone for one in planned_cells(drawing_of(after), None)} == {""}
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_the_pages_of_a_plan_and_of_its_app_have_the_same_graph(
     nats_server: NatsServer,

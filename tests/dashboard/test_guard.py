@@ -52,6 +52,7 @@ def test_requests_of_clients_of_the_api_stay_with_the_api(
     assert is_for_page(scope) is is_page
 
 
+@pytest.mark.slow
 async def test_users_sign_in_and_forms_are_of_their_session(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ async def fill(at: Site) -> None:
         await at.js.publish(names.error_subject("Shop"), junk)
 
 
+@pytest.mark.slow
 async def test_nothing_that_a_publisher_sends_runs_hides_or_floods(nats_server: NatsServer) -> None:
     async with (
         site(nats_server) as at,

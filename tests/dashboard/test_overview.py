@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
@@ -88,6 +89,7 @@ async def _parts(client: httpx.AsyncClient, path: str, until: str) -> dict[str, 
     raise AssertionError(found)
 
 
+@pytest.mark.slow
 async def test_an_app_has_its_own_name_on_the_pages(nats_server: NatsServer) -> None:
     text = "define stream S (a int); define table K (a int); from S insert into K;"
     async with site(nats_server) as at, httpx.AsyncClient(base_url=at.url) as client:
@@ -98,6 +100,7 @@ async def test_an_app_has_its_own_name_on_the_pages(nats_server: NatsServer) -> 
         assert '<option value="Shop--2ENorth" selected>Shop.North</option>' in asked
 
 
+@pytest.mark.slow
 async def test_a_lost_worker_and_a_failing_app_are_on_the_open_page(
     nats_server: NatsServer,
 ) -> None:

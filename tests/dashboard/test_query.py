@@ -40,6 +40,7 @@ def answering(at: Site, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]
     return asked
 
 
+@pytest.mark.slow
 async def test_an_answer_is_renewed_while_its_page_is_open(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

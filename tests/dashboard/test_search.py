@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import orjson
+import pytest
 
 from mesh.api.users import hash_of
 from mesh.jetstream.directory import DirectoryUser
@@ -44,6 +45,7 @@ async def _fill(at: Site) -> None:
         await at.directory.put_user(DirectoryUser(name, hashed, grants, "root", 1, True))
 
 
+@pytest.mark.slow
 async def test_what_a_user_may_not_see_is_not_found(nats_server: NatsServer) -> None:
     async with (
         site(nats_server, anonymous=False) as at,

@@ -45,6 +45,7 @@ async def arrive(client: httpx.AsyncClient, idp: IdentityProvider, user: str) ->
     return await client.get(f"{parts.path}?{parts.query}")
 
 
+@pytest.mark.slow
 async def test_a_person_signs_in_sees_what_the_roles_allow_and_signs_out_everywhere(
     nats_server: NatsServer, idp: IdentityProvider
 ) -> None:
@@ -101,6 +102,7 @@ async def test_an_answer_to_another_browser_is_refused_and_noted(
         assert (await one.get(f"/login/oidc/callback?{query}")).status_code == 401
 
 
+@pytest.mark.slow
 async def test_a_user_whom_the_provider_refuses_loses_the_session(
     nats_server: NatsServer, idp: IdentityProvider
 ) -> None:
@@ -123,6 +125,7 @@ async def test_a_user_whom_the_provider_refuses_loses_the_session(
         assert await at.sessions.find(name) is None
 
 
+@pytest.mark.slow
 async def test_a_sign_in_holds_at_every_manager_and_a_disabled_user_has_none(
     nats_server: NatsServer, idp: IdentityProvider
 ) -> None:

@@ -118,6 +118,7 @@ async def test_a_stream_is_followed_in_a_browser(nats_server: NatsServer) -> Non
         assert told == [], "\n".join(told)
 
 
+@pytest.mark.slow
 async def test_a_replay_is_of_a_stored_event_of_the_stream(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ define stream Orders (item string, price double);
 """
 
 
+@pytest.mark.slow
 async def test_users_are_added_changed_disabled_and_signed_out(nats_server: NatsServer) -> None:
     async with site(nats_server, anonymous=False, requests_per_s=0.0) as at:
         await user(at, "ada", "admin")
@@ -119,6 +120,7 @@ async def _audited(ada: httpx.AsyncClient) -> None:
     assert api.status_code == 401
 
 
+@pytest.mark.slow
 async def test_a_user_with_a_grant_for_some_apps_sees_nothing_of_the_others(
     nats_server: NatsServer,
 ) -> None:

@@ -23,6 +23,7 @@ _LOADS: Final = re.compile(r"""@import|url\((?!["']?(?:data:|#))""")
 _HEADERS: Final = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 
 
+@pytest.mark.slow
 async def test_a_page_with_its_files_is_small_and_of_this_host(nats_server: NatsServer) -> None:
     async with (
         site(nats_server) as at,

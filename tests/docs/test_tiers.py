@@ -1,4 +1,4 @@
-"""tests/TIERS.md: every extended or thorough test has a row, and a twin in the default tier."""
+"""tests/TIERS.md: an extended or thorough test has a row and a twin, a slow one its reason."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tests.support.paths import ROOT
 TABLE: Final = ROOT / "tests" / "TIERS.md"
 #: Marks of tests that have a row each.
 ROWS: Final = ("extended", "thorough")
-#: Marks of tests that are not in the default tier.
+#: Marks of tests that can't be a twin.
 LEFT_OUT: Final = (*ROWS, "long")
 
 
 @dataclass(frozen=True)
 class Marked:
-    """The markers of a test that keep it, or some of its parameters, out of the default tier."""
+    """What the markers of a test say of its tier."""
 
     has_row: bool
-    #: No parameter of it is in the default tier.
+    #: None of its cases can be a twin.
     is_left_out: bool
+    is_slow: bool
 
 
 def is_mark(node: ast.AST, *names: str) -> bool:
@@ -68,7 +69,8 @@ def marked_tests() -> dict[str, Marked]:
             )
             has_row = any(uses(one, *ROWS) for one in [of_module, *decorators])
             name = f"{path.relative_to(ROOT).as_posix()}::{node.name}"
-            found[name] = Marked(has_row, is_whole)
+            is_slow = any(uses(one, "slow") for one in [of_module, *decorators])
+            found[name] = Marked(has_row, is_whole, is_slow)
     return found
 
 
@@ -84,7 +86,7 @@ def test_every_test_left_out_has_one_row() -> None:
     assert sorted(test for test, _, _ in rows()) == sorted(left_out)
 
 
-def test_every_twin_is_in_the_default_tier() -> None:
+def test_every_twin_runs_at_each_change() -> None:
     tests = marked_tests()
     twins = [twin for _, _, twin in rows()]
     assert [twin for twin in twins if twin not in tests] == []
@@ -95,13 +97,9 @@ def test_every_row_says_what_its_test_adds() -> None:
     assert [test for test, adds, _ in rows() if not adds] == []
 
 
-def test_what_is_slow_exists_and_is_in_the_default_tier() -> None:
-    section = TABLE.read_text(encoding="utf-8").split("## What is slow")[1].split("\n## ")[0]
-    named = re.findall(r"`(tests/[^`]+)`", section)
-    in_tier = [test for test, marked in marked_tests().items() if not marked.is_left_out]
-    assert [one for one in named if not (ROOT / one).exists()] == []
-    assert [
-        one
-        for one in named
-        if not one.startswith("tests/support/") and not any(t.startswith(one) for t in in_tier)
-    ] == []
+def test_what_is_slow_has_its_reason() -> None:
+    section = TABLE.read_text(encoding="utf-8").split("## Slow tests")[1].split("\n## ")[0]
+    named = tuple(re.findall(r"`(tests/[^`]+)`", section))
+    slow = [name for name, marked in marked_tests().items() if marked.is_slow]
+    assert [name for name in slow if not name.startswith(named)] == []
+    assert [one for one in named if not any(name.startswith(one) for name in slow)] == []

@@ -226,6 +226,7 @@ async def test_a_client_above_the_number_waits_until_another_leaves() -> None:
             await one.close()
 
 
+@pytest.mark.slow
 async def test_a_tls_handshake_that_does_not_begin_is_ended(tmp_path: Path) -> None:
     certificate, key = certificates.self_signed(tmp_path, SystemClock().wall_ms())
     settings = ManagerSettings(

@@ -114,6 +114,7 @@ def manager_of(nats_server: NatsServer) -> Settings:
     )
 
 
+@pytest.mark.slow
 async def test_clients_may_publish_subscribe_and_read_what_they_are_for(
     guarded: NatsServer,
 ) -> None:

@@ -28,6 +28,7 @@ NOBODY: Final = AuditEntry(1000, "eve", "", "192.0.2.1", "GET", "/nodes", 401)
 ADA: Final = replace(NOBODY, user="ada", how="password", status=403)
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_requests_of_nobody_fill_neither_the_audit_nor_the_log(
     nats_server: NatsServer, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -267,6 +267,7 @@ async def until_made(manager: Manager) -> None:
             await manager.view.changed(manager.view.version, 0.1)
 
 
+@pytest.mark.slow
 async def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(
     tmp_path: Path,
 ) -> None:
@@ -315,6 +316,7 @@ async def test_an_app_is_told_of_its_streams_new_leaders_and_not_of_its_first(
         cluster.stop()
 
 
+@pytest.mark.slow
 async def test_the_first_election_of_a_stream_is_no_news_though_it_is_heard_of_late(
     nats_server: NatsServer,
 ) -> None:

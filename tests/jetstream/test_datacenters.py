@@ -131,6 +131,7 @@ async def _promoted(east: server.NatsServer, west: server.NatsServer) -> None:
         again.stop()
 
 
+@pytest.mark.slow
 def test_an_input_that_was_made_again_is_told(
     sites: tuple[server.NatsServer, server.NatsServer],
 ) -> None:

@@ -197,6 +197,7 @@ async def found(app: App, view: Any, replicas: int = 1) -> set[str]:
     return {one.kind for one in findings(made)}
 
 
+@pytest.mark.slow
 def test_each_planted_fault_is_found_and_nothing_else(nats_server: NatsServer) -> None:
     settings = Settings(
         nats=NatsSettings(url=nats_server.url),
@@ -234,6 +235,7 @@ def test_kinds_without_a_plant_are_compared_with_made_evidence() -> None:
     }
 
 
+@pytest.mark.slow
 async def test_the_background_believes_what_it_sees_twice(nats_server: NatsServer) -> None:
     noted: list[Any] = []
 
@@ -292,6 +294,7 @@ class _Later(SystemClock):
         return super().wall_ms() + 4 * 86_400_000
 
 
+@pytest.mark.slow
 async def test_a_stream_keeps_its_messages_until_their_reader_has_them(
     nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,6 +379,7 @@ async def test_a_deleted_bucket_is_named_and_made_again(
         assert (await _named(service))[0] == set()
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_apps_and_reports_come_back_while_their_buckets_are_made_again(
     cluster: Cluster,

@@ -98,7 +98,6 @@ def test_queries_and_expressions_are_refused_as_politely(text: str) -> None:
 
 
 @pytest.mark.sampled(5)
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nothing", "letters", "digits", "comments", "lines"])
 def test_five_megabytes_are_read_or_refused(name: str) -> None:
     start, repeated = _ENDLESS[name]

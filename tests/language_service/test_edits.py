@@ -151,6 +151,7 @@ def _assert_reuse_changes_nothing(versions: list[str]) -> None:
         assert result == _results(version)
 
 
+@pytest.mark.slow
 @given(_EDITS)
 def test_an_edited_text_has_the_results_of_a_whole_analysis(
     edits: list[tuple[float, int, str]],
@@ -183,6 +184,7 @@ def _read_once(text: str) -> list[dict[str, Any]]:
     return [one.to_dict() for one in sorted(errors, key=place_of)]
 
 
+@pytest.mark.slow
 @given(siddhiql.apps.map(print_app), _EDITS)
 def test_so_has_any_other_text(text: str, edits: list[tuple[float, int, str]]) -> None:
     _assert_reuse_changes_nothing(_edited(text, edits))
@@ -278,6 +280,7 @@ def test_no_more_is_kept_than_some_statements_of_some_length() -> None:
     assert parser._slot.cache_info().currsize == 1
 
 
+@pytest.mark.slow
 def test_what_is_known_of_a_tree_goes_with_it() -> None:
     text = named("define stream S (a int); from S select a insert into T;")
     (query,) = read_app(text).app.queries

@@ -229,6 +229,7 @@ def check(category: str, wanted: int) -> int:
     return compared
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("category", ["absences", "filters", "output_rates", "tables"])
 def test_inputs_of_rows_are_those_of_a_brute_force_search(category: str) -> None:

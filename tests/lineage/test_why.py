@@ -62,6 +62,7 @@ def leaves(cause: Cause) -> set[int]:
     return {n for one in cause.inputs for n in leaves(one)}
 
 
+@pytest.mark.slow
 async def test_an_event_is_traced_through_filters_windows_and_patterns(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ define stream Numbers (n long);
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_long", [False, True])
 async def test_an_event_whose_first_inputs_are_gone_is_traced_from_a_backup(
     hand: Hand,
@@ -157,6 +159,7 @@ define stream Numbers (n long);
 """
 
 
+@pytest.mark.slow
 async def test_rows_of_ingest_batches_are_traced(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -198,6 +201,7 @@ end;
 """
 
 
+@pytest.mark.slow
 async def test_an_event_of_a_group_that_is_divided_by_key_is_traced_to_events_with_its_key(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -240,6 +244,7 @@ async def sequence_of(have: Mesh, stream: str, number: int) -> int:
     raise AssertionError(number)
 
 
+@pytest.mark.slow
 async def test_an_early_event_of_a_long_log_is_traced_and_a_late_one_is_refused_or_noted(
     hand: Hand, nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def by_device(rows: list[list[object]]) -> list[list[object]]:
     return sorted(rows, key=lambda row: str(row[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("order", [1, -1])
 async def test_streams_of_a_group_are_merged_by_time_up_to_the_cut(
@@ -184,6 +185,7 @@ async def test_a_stage_merges_what_another_one_makes_of_the_same_stream(
         assert found == expected
 
 
+@pytest.mark.slow
 async def test_a_table_of_a_database_is_a_history(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ async def old(have: Mesh) -> None:
     await have.client.jetstream().add_stream(name="OLD", subjects=["old.>"])
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", [METER, CHAIN], ids=["by key", "chain"])
 async def test_outputs_are_those_of_an_app_that_has_read_the_same_messages_live(
@@ -196,6 +197,7 @@ async def test_of_the_stream_that_the_app_reads_the_past_ends_at_the_cut(
         assert found[-1][1] == sum(recent)
 
 
+@pytest.mark.slow
 async def test_what_may_be_read_is_what_a_source_of_an_app_may_read(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -260,6 +262,7 @@ from Readings#window.length(7) select n, sum(n) as total insert into All;
 """
 
 
+@pytest.mark.slow
 async def test_a_killed_process_continues_after_the_sequence_of_its_checkpoint(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:

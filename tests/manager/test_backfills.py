@@ -63,6 +63,7 @@ async def both(
     return whole, after
 
 
+@pytest.mark.slow
 async def test_outputs_after_a_history_are_those_of_an_app_that_has_read_it_live(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:

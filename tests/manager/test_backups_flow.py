@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.nats, pytest.mark.timeout(120)]
 
 
+@pytest.mark.slow
 async def test_after_a_restore_each_group_reads_what_it_has_not_and_puts_out_what_is_not_out(
     hand: Hand,
     nats_server: NatsServer,

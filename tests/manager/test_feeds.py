@@ -100,6 +100,7 @@ async def test_a_simulation_runs_to_its_end_and_again(nats_server: NatsServer) -
         assert ("user ada", "started simulation f") in story
 
 
+@pytest.mark.slow
 async def test_a_pause_ends_the_events_and_a_resume_continues_them(nats_server: NatsServer) -> None:
     async with managed(nats_server) as (_, service, js):
         feeds = service.feeds
@@ -126,6 +127,7 @@ async def test_a_pause_ends_the_events_and_a_resume_continues_them(nats_server: 
         assert [id_.rsplit("-", 1)[1] for *_, id_ in found] == [str(n) for n in range(400)]
 
 
+@pytest.mark.slow
 async def test_the_next_leader_continues_without_loss_or_repeat(nats_server: NatsServer) -> None:
     leads, ends = asyncio.Event(), asyncio.Event()
 

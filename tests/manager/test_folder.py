@@ -106,6 +106,7 @@ def test_only_files_of_apps_are_looked_at(tmp_path: Path) -> None:
     assert list(found.unreadable) == ["D"]
 
 
+@pytest.mark.slow
 async def test_a_manager_follows_its_folder(nats_server: NatsServer, tmp_path: Path) -> None:
     folder = tmp_path / "apps"
     folder.mkdir()

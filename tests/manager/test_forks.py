@@ -28,6 +28,7 @@ def refused(code: str, error: pytest.ExceptionInfo[MeshError]) -> None:
     assert error.value.code == code, error.value.render()
 
 
+@pytest.mark.slow
 async def test_a_fork_reads_the_input_from_its_beginning_and_leaves_it_as_it_is(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ async def test_a_fork_reads_the_input_from_its_beginning_and_leaves_it_as_it_is(
         await first.stop()
 
 
+@pytest.mark.slow
 async def test_a_fork_continues_from_the_states_of_a_backup(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -118,6 +120,7 @@ async def test_a_fork_continues_from_the_states_of_a_backup(
         assert done.notes[0].startswith("No state is taken: ")
 
 
+@pytest.mark.slow
 async def test_a_fork_without_state_begins_and_ends_at_any_sequence(
     hand: Hand, nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ async def _until(manager: Manager, holds: Callable[[], bool]) -> None:
             await manager.view.changed(manager.view.version, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_full_store_is_named_as_the_reason_and_managers_lead_again_after_it(
     small_store: NatsServer,

@@ -35,6 +35,7 @@ def _processes() -> list[Process]:
     return [queries._process, past._PROCESS, previews._CALIBRATION, previews._PROCESS]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("at", range(4), ids=["queries", "past", "what-if", "preview"])
 def test_a_process_of_a_manager_runs_no_function(at: int) -> None:

@@ -186,6 +186,7 @@ async def test_a_replacement_is_refused_before_anything_is_removed(nats_server: 
         assert not (await service.update(free)).edited
 
 
+@pytest.mark.slow
 async def test_one_copy_on_a_cluster_of_three_is_refused(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
 
@@ -252,6 +253,7 @@ def test_a_local_cluster_states_that_of_its_own_server(
     assert made.channels.sync_interval_s == told_s
 
 
+@pytest.mark.slow
 def test_guarantees_from_the_command_line(nats_server: NatsServer, alone: Path) -> None:
     (alone / "a.siddhi").write_text(TEXT)
     with manager_api(nats_server, alone) as url:

@@ -28,6 +28,7 @@ QUERY = "from Sold select item insert into Kept;"
 _TO = "/deploy/language"
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_an_editor_gets_the_answers_of_the_service(nats_server: NatsServer) -> None:
     document = Document(TEXT, "Shop")

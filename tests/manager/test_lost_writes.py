@@ -40,6 +40,7 @@ def restart(nats_server: server.NatsServer, restored: Path | None = None) -> Non
     nats_server.process = again.process
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 @pytest.mark.restarts
 async def test_a_manager_leads_again_after_nats_lost_writes(
@@ -111,6 +112,7 @@ async def test_everything_continues_after_the_control_bucket_was_made_again(
         assert (await eye.service.wait_running("Two", 20)).state is AppState.RUNNING
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_an_instance_that_is_refused_by_a_later_epoch_is_placed_above_it(
     cluster: Cluster,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.support.agents import Cluster
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_removal_that_fails_keeps_nothing_else_from_being_done(
     nats_server: NatsServer, tmp_path: Path
@@ -127,6 +128,7 @@ watch.ClusterView._take = fail
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.nats
 @pytest.mark.parametrize(

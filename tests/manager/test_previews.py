@@ -63,6 +63,7 @@ def prices(found: Any) -> list[float]:
     return [one["event"]["price"] for one in found["outputs"] if one["stream"] == "Dear"]
 
 
+@pytest.mark.slow
 async def test_stored_events_are_the_last_ones_of_a_range(nats_server: NatsServer) -> None:
     async with shops(nats_server) as service:
         before = await service.client.jetstream().streams_info()
@@ -206,6 +207,7 @@ async def test_events_of_others_and_their_texts_are_not_shown(nats_server: NatsS
                 current.reset(token)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("text", [METER, CHAIN], ids=["by key", "chain"])
 async def test_outputs_are_those_of_the_deployed_app(

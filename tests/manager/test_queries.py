@@ -96,6 +96,7 @@ async def _working(*given: Any, **more: Any) -> AsyncIterator[tuple[Scene, Worke
         yield at, worker
 
 
+@pytest.mark.slow
 async def test_changes_are_made_among_the_events(nats_server: NatsServer, tmp_path: Path) -> None:
     async with _working(nats_server, tmp_path) as (at, worker):
 
@@ -192,6 +193,7 @@ async def test_an_answer_waits_for_a_change_that_waits_for_other_inputs(
         assert (await worker.until_done(asked)).changed == 1
 
 
+@pytest.mark.slow
 async def test_a_table_in_a_store_is_changed(nats_server: NatsServer, tmp_path: Path) -> None:
     store = new_database(None, tmp_path, "shop")
     text = APP.replace("@PrimaryKey", f"{store.store()} @PrimaryKey")
@@ -361,6 +363,7 @@ async def test_parts_are_merged(nats_server: NatsServer, tmp_path: Path) -> None
         assert (partial.records, partial.missing) == (b"[[6]]", ("Shop-default-2",))
 
 
+@pytest.mark.slow
 async def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path) -> None:
     async with asking(nats_server, tmp_path) as at:
         at.shop.order(("pen", 1.5, 1))
@@ -376,6 +379,7 @@ async def test_a_position_is_waited_for(nats_server: NatsServer, tmp_path: Path)
         assert other.code == "MESH-A400"
 
 
+@pytest.mark.slow
 async def test_an_instance_that_is_not_there_is_named_and_never_left_out(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -509,6 +513,7 @@ async def test_only_so_many_wait(nats_server: NatsServer, tmp_path: Path) -> Non
 SLOW = APP.replace("return data[0] * 2", "while True: pass")
 
 
+@pytest.mark.slow
 async def test_a_query_that_never_ends_ends_its_process_alone(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

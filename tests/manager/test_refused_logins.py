@@ -111,6 +111,7 @@ def cluster(reloaded: Reloaded, tmp_path: Path) -> Iterator[Cluster]:
     made.end()
 
 
+@pytest.mark.slow
 async def test_manager_and_worker_come_back_after_their_login_was_refused(
     reloaded: Reloaded, cluster: Cluster
 ) -> None:
@@ -161,6 +162,7 @@ async def test_a_fault_of_connecting_again_closes_for_good(
     assert refused.value.detail == "no such key."
 
 
+@pytest.mark.slow
 async def test_a_manager_ends_when_a_client_is_closed_for_good(nats_server: NatsServer) -> None:
     settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))
 

@@ -24,6 +24,7 @@ SERVED = WITHOUT + "from mesh.cli import main; sys.argv = ['mesh', 'manager']; m
 APP = "@App:name('Slim') define stream S (a int); from S[a > 1] select sum(a) as b insert into T;"
 
 
+@pytest.mark.slow
 async def test_a_manager_plans_and_places_without_spark(cluster: Cluster) -> None:
     async with looking(cluster) as eye:
         cluster.start("m1", WITHOUT + MANAGER, MESH_MANAGER_ID="m1")

@@ -90,6 +90,7 @@ async def test_a_manager_sends_spans_of_its_decisions_when_it_ends(
     assert "WriteGroupForm" in {span.name for span in collector.spans}
 
 
+@pytest.mark.slow
 def test_without_an_endpoint_nothing_is_imported_and_without_the_extra_it_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -118,6 +118,7 @@ def _steps(count: int, seed: int = 3) -> list[Step]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", APPS)
 def test_a_name_stands_for_one_content_however_the_input_is_cut(name: str) -> None:

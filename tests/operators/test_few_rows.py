@@ -108,6 +108,7 @@ def test_lists_give_what_the_reference_engine_gives(case: cases.Case, taken: lis
     assert cases.differences(case) == []
 
 
+@pytest.mark.slow
 def test_many_cases_take_lists(taken: list[int]) -> None:
     for case in [param.values[0] for param in CASES][::4]:
         assert isinstance(case, cases.Case)

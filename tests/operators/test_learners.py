@@ -17,6 +17,7 @@ from mesh.plan.supported import check_supported
 from tests.support.recorder import DEFINE
 
 
+@pytest.mark.slow
 def test_a_rule_never_takes_the_place_of_another_one() -> None:
     def learner() -> learners.RulesRegressor:
         return learners.RulesRegressor((0.1, 0.9, 10, 2, 2))

@@ -105,6 +105,7 @@ def _file_of(source: str, name: str) -> Path:
     return itself if itself.exists() else place.with_suffix(".py")
 
 
+@pytest.mark.slow
 def test_the_cache_is_named_after_all_files_that_are_compiled_into_loops() -> None:
     looked_at = {str(path) for path in loop_cache.sources()}
     loops = 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def names_outside_loops(tree: ast.Module) -> Iterator[ast.Name | ast.Attribute]:
             found += ast.iter_child_nodes(node)
 
 
+@pytest.mark.slow
 def test_only_loops_call_a_function_without_an_entry() -> None:
     trees = modules()
     without = {

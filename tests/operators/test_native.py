@@ -8,6 +8,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from mesh.operators import native
 
 PROGRAM = """
@@ -47,6 +49,7 @@ except TypeError:
 """
 
 
+@pytest.mark.slow
 def test_an_import_compiles_nothing_and_a_loop_is_compiled_for_its_signature_alone(
     tmp_path: Path,
 ) -> None:

@@ -214,6 +214,7 @@ class Twice(Executor):
         return found
 
 
+@pytest.mark.slow
 def test_they_answer_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(direct, "Executor", Twice)
     asked = [one for one in READS if "UUID" not in one.case["name"]]

@@ -62,6 +62,7 @@ def needed(program: str) -> list[str]:
     return [line for line in said.stdout.splitlines() if line]
 
 
+@pytest.mark.slow
 def test_the_demo_needs_the_usual_loops_alone() -> None:
     assert needed(DEMO) == []
 

@@ -23,6 +23,7 @@ def expected() -> expectations.Expectations:
     return expectations.load(CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("batch_rows", [1000, 26_115])
 def test_the_year_equals_the_reference_engine(
@@ -48,6 +49,7 @@ def test_the_year_equals_the_reference_engine(
     assert sorted(positions) == list(range(1, executor.outputs_count + 1))
 
 
+@pytest.mark.slow
 def test_a_changed_row_and_a_changed_order_are_seen(expected: expectations.Expectations) -> None:
     rows = expected.rows["AlertStream"]
     changed = [{**rows[0], "finalTemp": np.nextafter(rows[0]["finalTemp"], 100).item()}, *rows[1:]]

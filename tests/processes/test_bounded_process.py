@@ -42,6 +42,7 @@ def _never() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_call_is_computed_by_another_process_that_is_kept(process: BoundedProcess) -> None:
     first = process.call(60.0, os.getpid)
     assert first not in (os.getpid(), None)
@@ -56,6 +57,7 @@ def test_the_process_does_not_get_the_settings_of_the_manager(
     assert process.call(60.0, os.getenv, "MESH_NATS_PASSWORD") is None
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("bomb", [_use_memory, _die, _recurse])
 def test_what_needs_too_much_is_an_error_and_the_next_call_works(
@@ -66,6 +68,7 @@ def test_what_needs_too_much_is_an_error_and_the_next_call_works(
     assert process.call(60.0, planning.name_of_text, TEXT) == "A"
 
 
+@pytest.mark.slow
 def test_a_call_that_takes_too_long_is_ended(process: BoundedProcess) -> None:
     first = process.call(60.0, os.getpid)
     with pytest.raises(MeshError, match="MESH-A413"):
@@ -73,6 +76,7 @@ def test_a_call_that_takes_too_long_is_ended(process: BoundedProcess) -> None:
     assert process.call(60.0, os.getpid) != first
 
 
+@pytest.mark.slow
 def test_an_error_of_the_text_keeps_its_place(process: BoundedProcess) -> None:
     with pytest.raises(MeshError) as error:
         process.call(

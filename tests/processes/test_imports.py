@@ -39,6 +39,7 @@ def _imported(code: str) -> set[str]:
     return set(json.loads(done.stdout))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "used"),
     [
@@ -85,6 +86,7 @@ print(json.dumps([before, mapped()]))
 """
 
 
+@pytest.mark.slow
 def test_the_compilers_code_is_in_memory_only_when_it_is_used() -> None:
     code = f"import json\n{TASK}{COMPILED}"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)

@@ -31,6 +31,7 @@ def test_at_least_once_loses_none_when_acks_are_lost(
     assert sorted(set(found)) == list(range(ROWS))
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_a_busy_server_slows_writing_down_and_does_not_fail_it(
     broker: Any, publisher: Any, monkeypatch: pytest.MonkeyPatch

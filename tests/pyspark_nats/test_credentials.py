@@ -70,6 +70,7 @@ def test_a_credentials_file(serve: Serve, tmp_path: Path) -> None:
     assert "which expires at 2023-11-14T22:13:21+00:00" in refused(url, credentials=path)
 
 
+@pytest.mark.slow
 def test_a_jwt_that_expires_while_it_is_used_is_said_so(serve: Serve, tmp_path: Path) -> None:
     operator, user = jwts.Operator(), jwts.key("user")
     url = serve(operator.configuration()).url

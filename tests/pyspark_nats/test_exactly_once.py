@@ -57,6 +57,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 BATCHES = -(-ROWS // exactly_once.ROWS_MAX)
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_rows_are_sent_ahead_and_leave_nothing_but_markers(
     broker: Any, publisher: Any, sent: list[str]
@@ -95,6 +96,7 @@ def test_a_stream_does_not_wait_for_the_acks_of_others(
         assert broker.marker(stream, "p").position == exactly_once.ROWS_MAX
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.nats
 @pytest.mark.parametrize("count", [1, 500, 1000])
@@ -173,6 +175,7 @@ def test_somebody_else_in_the_stream_only_costs_time(broker: Any, publisher: Any
     assert numbers(broker, "ev.else") == list(range(len(sent)))
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_two_attempts_of_a_task_at_once_write_each_row_once(broker: Any, publisher: Any) -> None:
     broker.create("S")
@@ -284,6 +287,7 @@ def test_large_empty_and_binary_payloads_and_a_thousand_subjects(
         assert len(state["subjects"]) == 1000
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_a_hundred_thousand_subjects_are_written_and_read_by_a_wildcard(
     broker: Any, publisher: Any

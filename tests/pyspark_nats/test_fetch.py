@@ -82,6 +82,7 @@ def test_payloads_that_look_like_frames_are_only_payloads(broker: Any) -> None:
     assert [data for _, data in read_all(broker, 0, 105)] == evil * 21
 
 
+@pytest.mark.slow
 @pytest.mark.restarts
 def test_reading_goes_on_where_it_was_when_the_server_restarts(
     broker: Any, nats_server: server.NatsServer

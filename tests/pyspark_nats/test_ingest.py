@@ -231,6 +231,7 @@ def test_two_writers_at_once_write_each_row_once(broker: Any, writer: Any) -> No
     assert numbers(broker, "ev.S") == expected(30_000)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("token", "answers"),

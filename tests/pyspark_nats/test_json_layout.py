@@ -55,6 +55,7 @@ ALIKE: dict[str, st.SearchStrategy[str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=3 * settings().max_examples)
 @given(data=st.data())
 def test_texts_laid_out_alike_and_single_events_agree(data: st.DataObject) -> None:

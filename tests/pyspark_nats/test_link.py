@@ -15,6 +15,7 @@ from pyspark_nats.protocol.transport import DisconnectedError
 from tests.support.fake_servers import MB, Fake, connect, drain
 
 
+@pytest.mark.slow
 def test_a_slow_server_slows_us_down_and_a_stuck_one_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 
 import psutil
+import pytest
 
 from pyspark_nats.source import reader
 
@@ -25,6 +26,7 @@ child.wait()
 """
 
 
+@pytest.mark.slow
 def test_it_ends_soon_after_its_parent_was_killed() -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE, text=True

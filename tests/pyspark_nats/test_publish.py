@@ -366,6 +366,7 @@ def fill(broker: Any, size: int) -> None:
         broker.publish("junk", bytes(size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "limit", ["jetstream: {max_file_store: 4MB}", ACCOUNT], ids=["server", "account"]
 )

@@ -78,6 +78,7 @@ def writer(broker: Any) -> Iterator[Writer]:
     made.connection.close()
 
 
+@pytest.mark.slow
 def test_a_purge_before_each_send_doubles_and_loses_no_row(purges: Purges, writer: Writer) -> None:
     for point in range(1, POINTS):
         writer.cache.paused_s.clear()
@@ -103,6 +104,7 @@ def test_the_same_for_runs_that_are_confirmed_together(purges: Purges, writer: W
     assert purges.doubled() == ([], [])
 
 
+@pytest.mark.slow
 def test_the_same_for_atomic_batches(purges: Purges, broker: Any) -> None:
     options = sink_options.sink_options(broker.given)
     for point in range(1, 6):

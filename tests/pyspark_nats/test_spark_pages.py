@@ -40,7 +40,6 @@ def printed(text: str) -> list[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_the_first_page_is_pasted_whole(spark: SparkSession, alone: Path) -> None:
     # The session is that of the other tests.
     text = program("docs/connector.md", alone).replace("spark.stop()", "")

@@ -116,7 +116,6 @@ def test_every_type_is_read_back_exactly(spark: SparkSession, broker: Any, form:
 @pytest.mark.sampled(3)
 @pytest.mark.spark
 @pytest.mark.nats
-@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMATS)
 def test_inferred_types_are_read_back_exactly(spark: SparkSession, broker: Any, form: str) -> None:
     broker.create("S")

@@ -98,6 +98,7 @@ def test_much_comes_in_order_and_whole(broker: Any, tails: Tails[str]) -> None:
     assert left == 0
 
 
+@pytest.mark.slow
 def test_a_consumer_has_another_request_before_one_ends(broker: Any, tails: Tails[str]) -> None:
     """The server deletes a consumer without one, and a reader may be busy when it ends."""
     tails.options = TailOptions(expires_s=4.0, beat_s=1.0)
@@ -224,6 +225,7 @@ def test_without_readers_nothing_wakes_a_wait(broker: Any, tails: Tails[str]) ->
     assert come(tails, "a", 1)[0] == [(1, b"0")]
 
 
+@pytest.mark.slow
 def test_a_slice_has_all_columns(broker: Any, tails: Tails[str]) -> None:
     broker.create("A")
     broker.publish("ev.A", b"0", b"1", b"2", K="v")

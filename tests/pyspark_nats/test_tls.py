@@ -96,6 +96,7 @@ def test_a_client_certificate_may_say_who_we_are(serve: Serve, authority: Author
     assert "Authorization Violation" in text
 
 
+@pytest.mark.slow
 def test_tls_before_the_first_line(serve: Serve, authority: Authority, tmp_path: Path) -> None:
     pair = authority.issue("server", hosts=("127.0.0.1",))
     # It waits so long for a handshake, which a busy client begins late, before it speaks itself.

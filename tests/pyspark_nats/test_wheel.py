@@ -164,6 +164,7 @@ def test_both_wheels_hold_the_whole_connector(wheels: dict[str, Path]) -> None:
     assert modules(wheels["connector"]) == modules(wheels["project"]) == on_disk
 
 
+@pytest.mark.slow
 def test_the_projects_wheel_holds_its_two_packages_and_no_tooling(wheels: dict[str, Path]) -> None:
     with zipfile.ZipFile(wheels["project"]) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}

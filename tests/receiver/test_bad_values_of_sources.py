@@ -64,6 +64,7 @@ def test_every_type_of_source_has_a_row() -> None:
     assert known == ROWS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "name",

@@ -124,6 +124,7 @@ VERSIONED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", VERSIONED)
 def test_the_history_of_a_versioned_table_is_no_change(
@@ -279,6 +280,7 @@ def test_generated_columns_of_postgresql_are_not_in_the_log(
     assert case.events("twice int", row, mode="polling") == [{"twice": 2}]
 
 
+@pytest.mark.slow
 def test_a_change_without_all_columns_has_no_nulls(mariadb: DatabaseServer, tmp_path: Path) -> None:
     """A session may have another ``binlog_row_image`` than the server."""
     pytest.importorskip("pymysqlreplication")
@@ -383,6 +385,7 @@ def test_mariadb_logs_neither_cascades_nor_truncation(
     assert found == [{"before_id": 2, "before_twice": 4}]
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_an_app_that_is_removed_leaves_no_slot(
     nats_server: NatsServer, postgresql: DatabaseServer, tmp_path: Path

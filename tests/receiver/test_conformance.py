@@ -51,6 +51,7 @@ async def test_a_file_is_written_exactly_once(nats_server: NatsServer, tmp_path:
     assert {"before write", "after write", "after store a position"} <= set(moments)
 
 
+@pytest.mark.slow
 async def test_a_file_is_read_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
     text = APP.replace("SINK", "").replace(
         "SOURCE",
@@ -74,6 +75,7 @@ async def test_a_file_is_read_exactly_once(nats_server: NatsServer, tmp_path: Pa
     assert {f"{when} {step}" for when in ("before", "after") for step in steps} <= set(moments)
 
 
+@pytest.mark.slow
 async def test_requests_with_a_key_are_stored_once(nats_server: NatsServer, tmp_path: Path) -> None:
     text = APP.replace("SINK", "").replace(
         "SOURCE", "@source(type='http', receiver.url='http://127.0.0.1:0/in', @map(type='json'))"

@@ -80,6 +80,7 @@ async def staged(manager: Client, host: Client, text: str, root: Path) -> AsyncI
             await instance.stop()
 
 
+@pytest.mark.slow
 async def test_sources_sinks_and_topics_need_nothing_more(tmp_path: Path) -> None:
     root = tmp_path / "open"
     root.mkdir()
@@ -101,6 +102,7 @@ async def test_sources_sinks_and_topics_need_nothing_more(tmp_path: Path) -> Non
         assert len(await stage.errors()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stream", [f"KV_{names.APPS_BUCKET}", f"KV_{names.SECRETS_BUCKET}", names.JOURNAL_STREAM]
 )

@@ -165,6 +165,7 @@ async def test_only_what_the_term_finds_is_read(
         assert await stage.errors() == []
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_large_header_holds_up_no_other_message(
     nats_server: NatsServer, dovecot: Mailboxes
@@ -201,6 +202,7 @@ async def test_new_numbers_of_a_folder_stop_the_source(
         assert [row["n"] for row in await stage.events("S")] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_folder_is_read_exactly_once(
     nats_server: NatsServer, dovecot: Mailboxes, tmp_path: Path

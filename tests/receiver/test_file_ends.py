@@ -258,6 +258,7 @@ def test_options_that_do_not_go_together(options: str, reason: str) -> None:
         plan(APP.replace("{app}", "A").replace("OPTIONS", options))
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_files_with_payloads_that_can_not_be_read_go_elsewhere(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -63,6 +63,7 @@ class Listener:
         return [(path.removeprefix(f"{self.directory}/"), status) for path, status in found]
 
 
+@pytest.mark.slow
 def test_a_deep_directory_hides_no_other_file(alone: Path) -> None:
     (alone / "a").write_text("1")
     # Deeper than Python calls functions, and than the system has paths.
@@ -150,6 +151,7 @@ def test_a_directory_of_a_server_is_refused_where_it_is_planned() -> None:
         plan(text)
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_differences_are_reported_exactly_once(
     nats_server: NatsServer, tmp_path: Path

@@ -29,6 +29,7 @@ from S select n insert into T;
 MOVED = "move.after.process='URL/done/{app}'"
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.nats
 @pytest.mark.parametrize(
@@ -81,6 +82,7 @@ def write_named(directory: bytes) -> None:
             file.write(text)
 
 
+@pytest.mark.slow
 async def test_a_name_that_is_no_utf8_is_passed_over(
     nats_server: NatsServer, ftp: tuple[str, Path]
 ) -> None:

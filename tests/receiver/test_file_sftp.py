@@ -146,6 +146,7 @@ def test_files_are_read_exactly_once(
     assert asyncio.run(conform(nats_server.url, use, tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_files_are_written_exactly_once(
     nats_server: NatsServer, tmp_path: Path, sftp: tuple[SftpServer, Path]

@@ -61,6 +61,7 @@ def files(directory: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.nats
 @pytest.mark.parametrize(

@@ -375,6 +375,7 @@ def test_options_that_do_not_go_together_are_refused_with_the_app(
     assert reason in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_files_that_are_deleted_are_read_exactly_once(
     nats_server: NatsServer, tmp_path: Path

@@ -140,6 +140,7 @@ async def publish(stage: Stage, *events: dict[str, Any]) -> None:
     await stage.js.publish(names.subject(stage.spec.name, "T"), lines)
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_events_of_a_message_share_a_payload_and_its_fate(nats_server: NatsServer) -> None:
     end = Endpoint()

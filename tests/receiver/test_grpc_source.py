@@ -178,6 +178,7 @@ async def test_a_port_that_is_taken_is_said(nats_server: NatsServer) -> None:
             await stage.until("the reason", said)
 
 
+@pytest.mark.slow
 async def test_hostile_calls_cost_only_themselves(nats_server: NatsServer) -> None:
     text = source(f"{CONSUME}, max.inbound.message.size='1000', @map(type='json'))")
     access = NodeAccess(listen=("127.0.0.1:0-65535",), connections_max=4, body_timeout_s=0.2)

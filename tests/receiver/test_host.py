@@ -83,6 +83,7 @@ def start_command(server: NatsServer, directory: Path, epoch: int = 1) -> StartI
     )
 
 
+@pytest.mark.slow
 async def test_the_host_has_no_spark_and_is_small(nats_server: NatsServer, tmp_path: Path) -> None:
     host = SessionProcess(config_of(nats_server, tmp_path), (sys.executable, "-m", HOST))
     await host.start()
@@ -108,6 +109,7 @@ async def test_the_host_has_no_spark_and_is_small(nats_server: NatsServer, tmp_p
         await host.stop()
 
 
+@pytest.mark.slow
 async def test_an_instance_continues_after_its_host_was_killed(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:
@@ -183,6 +185,7 @@ async def test_a_host_that_can_not_be_started_is_tried_again(
         await children.stop()
 
 
+@pytest.mark.slow
 async def test_a_worker_without_spark_has_the_host_alone(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

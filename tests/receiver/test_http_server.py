@@ -91,6 +91,7 @@ async def sent(url: str, data: bytes, source: str = "127.0.0.1") -> bytes:
             await writer.wait_closed()
 
 
+@pytest.mark.slow
 async def test_requests_of_any_form_fail_alone(nats_server: NatsServer) -> None:
     access = NodeAccess(listen=LISTEN, head_timeout_s=LONG_S)
     async with staged(nats_server, APP, access) as stage, httpx.AsyncClient() as client:

@@ -118,6 +118,7 @@ async def test_headers_without_a_value_say_nothing(nats_server: NatsServer) -> N
         assert [event["n"] for event in await stage.events("S")] == [1, 2, 1]
 
 
+@pytest.mark.slow
 async def test_logins_and_back_pressure(nats_server: NatsServer) -> None:
     options = ", ref='vault', basic.auth.enabled='true', max.concurrent='1'"
     text = APP.format(HTTP.format(options), "")

@@ -26,6 +26,7 @@ from S select k, n insert into T;
 """
 
 
+@pytest.mark.slow
 async def test_events_go_from_one_app_to_the_other(nats_server: NatsServer) -> None:
     async with staged(nats_server.url, OUT) as out, staged(nats_server.url, IN) as into:
         await out.publish("T", {"k": "a", "n": 0})

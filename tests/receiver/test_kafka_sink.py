@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nats
 
 
+@pytest.mark.slow
 def test_a_topic_is_written_exactly_once(
     nats_server: NatsServer, kafka: Kafka, tmp_path: Path
 ) -> None:

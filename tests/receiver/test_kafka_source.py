@@ -25,6 +25,7 @@ async def numbers(stage: Stage) -> list[int]:
     return [event["n"] for event in await stage.events("S")]
 
 
+@pytest.mark.slow
 def test_a_topic_is_read_exactly_once(
     nats_server: NatsServer, kafka: Kafka, tmp_path: Path
 ) -> None:

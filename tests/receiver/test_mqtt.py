@@ -45,6 +45,7 @@ async def numbers(stage: Stage) -> list[int]:
     return [event["n"] for event in await stage.events("S")]
 
 
+@pytest.mark.slow
 async def test_messages_are_kept_while_the_source_is_away_and_acknowledged_once_they_are_stored(
     nats_server: NatsServer, mosquitto: str
 ) -> None:
@@ -124,6 +125,7 @@ async def test_a_message_that_was_not_stored_is_delivered_again(
         assert message.payload == b'{"n":1}'
 
 
+@pytest.mark.slow
 async def test_a_retained_message_is_delivered_once_in_a_session(
     nats_server: NatsServer, mosquitto: str
 ) -> None:
@@ -192,6 +194,7 @@ async def test_payloads_are_published_with_their_key_and_what_can_not_be_is_reco
         assert {name for name, _ in keys} == {"key"}
 
 
+@pytest.mark.slow
 async def test_the_retain_flag_is_an_option_and_a_property(
     nats_server: NatsServer, mosquitto: str
 ) -> None:

@@ -87,6 +87,7 @@ class Reader:
         return asyncio.run(read())
 
 
+@pytest.mark.slow
 def test_changes_have_the_values_of_the_table(database: TestDatabase) -> None:
     execute(
         database,
@@ -120,6 +121,7 @@ def test_changes_have_the_values_of_the_table(database: TestDatabase) -> None:
     assert reader.changes() == []
 
 
+@pytest.mark.slow
 def test_what_a_transaction_has_undone_is_no_change(database: TestDatabase) -> None:
     execute(
         database,
@@ -145,6 +147,7 @@ def test_what_a_transaction_has_undone_is_no_change(database: TestDatabase) -> N
     assert reader.changes() == changes
 
 
+@pytest.mark.slow
 def test_a_table_without_transactions_keeps_what_is_undone(database: TestDatabase) -> None:
     execute(
         database,
@@ -159,6 +162,7 @@ def test_a_table_without_transactions_keeps_what_is_undone(database: TestDatabas
     assert reader.changes() == [("update", {"before_id": 1, "id": 2})]
 
 
+@pytest.mark.slow
 def test_a_position_outlives_new_files_new_columns_and_many_rows(database: TestDatabase) -> None:
     execute(database, "create table Items (id int) engine = myisam")
     execute(database, "create table Other (id int)")
@@ -179,6 +183,7 @@ def test_a_position_outlives_new_files_new_columns_and_many_rows(database: TestD
     assert found[2] == {"id": 3, "k": 4}
 
 
+@pytest.mark.slow
 def test_a_source_that_was_away_refuses_changes_without_names(database: TestDatabase) -> None:
     execute(database, "create table Items (gone int, id int, v text)")
     reader = Reader(context(database, "insert"))
@@ -194,6 +199,7 @@ def test_a_source_that_was_away_refuses_changes_without_names(database: TestData
     assert found[2] == {"id": 3, "v": "c"}
 
 
+@pytest.mark.slow
 def test_a_log_that_can_not_be_read_on_is_named(database: TestDatabase) -> None:
     execute(database, "create table Items (id int)")
     reader = Reader(context(database))

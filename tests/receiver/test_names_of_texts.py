@@ -10,6 +10,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from mesh.clock import SystemClock
 from mesh.connect import registry
 from mesh.connect.access import access_of
@@ -372,6 +374,7 @@ def text_of(one: Row, value: str, root: Path) -> str:
     )
 
 
+@pytest.mark.slow
 @together("one", list(rows()), ids=str)
 def test_what_is_closed_is_refused(one: Row, tmp_path: Path) -> None:
     root = tmp_path / "root"

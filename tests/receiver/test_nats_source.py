@@ -52,6 +52,7 @@ async def count(stage: Any, stream: str, number: int) -> bool:
     return len(await stage.events(stream)) >= number
 
 
+@pytest.mark.slow
 async def test_a_stream_gives_properties_and_continues_after_its_position(
     nats_server: NatsServer,
 ) -> None:
@@ -104,6 +105,7 @@ async def test_a_message_has_one_name_however_reads_are_cut(nats_server: NatsSer
         await close(client)
 
 
+@pytest.mark.slow
 async def test_a_stream_that_was_made_again_is_read_from_its_beginning(
     nats_server: NatsServer,
 ) -> None:
@@ -150,6 +152,7 @@ async def test_a_stream_that_is_made_again_between_two_reads_is_told(
         await close(client)
 
 
+@pytest.mark.slow
 async def test_core_subjects_of_a_server_with_a_login_by_reference(
     nats_server: NatsServer, other: NatsServer
 ) -> None:
@@ -181,6 +184,7 @@ async def test_core_subjects_of_a_server_with_a_login_by_reference(
         await close(client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", ["mesh-Victim-Ein", "KV_mesh_apps", "mesh-Victim-errors-"])
 async def test_a_stream_of_the_mesh_is_read_with_permission_only(
     nats_server: NatsServer, stream: str

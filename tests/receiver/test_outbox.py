@@ -167,6 +167,7 @@ async def test_a_sink_that_was_added_again_skips_what_was_stored_without_it(
         assert numbers(end) == [0, 1, 2, 6, 7]
 
 
+@pytest.mark.slow
 async def test_events_that_cant_be_read_are_recorded_by_a_sink_alone(
     nats_server: NatsServer,
 ) -> None:

@@ -153,6 +153,7 @@ async def test_the_event_is_recorded_and_the_others_are_written_once(
             assert words.written == [*good, 8, 9]
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_lost_connection_is_waited_for_however_long_it_takes(
     nats_server: NatsServer,

@@ -143,6 +143,7 @@ async def test_refused_events_go_to_the_fault_stream_that_is_read(
                 assert orjson.loads(entry["event"]) == {"k": "a", "n": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_error", ["STREAM", "LOG", ""])
 async def test_payloads_that_can_not_be_read(
     nats_server: NatsServer, tmp_path: Path, on_error: str

@@ -80,12 +80,14 @@ def reading(directory: Path) -> ConnectorScenario:
     return ConnectorScenario(APP, "receiver-S", write, stored, lambda found: len(found) >= 3)
 
 
+@pytest.mark.slow
 async def test_its_source_is_exact(
     nats_server: NatsServer, tmp_path: Path, installed: Path
 ) -> None:
     assert await conform(nats_server.url, reading(tmp_path), tmp_path)
 
 
+@pytest.mark.slow
 async def test_the_kit_finds_a_source_that_forgets_its_position(
     nats_server: NatsServer, tmp_path: Path, installed: Path
 ) -> None:

@@ -29,6 +29,7 @@ __all__ = ("database",)
 pytestmark = pytest.mark.nats
 
 
+@pytest.mark.slow
 def test_rows_of_a_table_are_polled_exactly_once(nats_server: NatsServer, tmp_path: Path) -> None:
     database = databases.new_database(None, tmp_path, "polled")
     for number in range(40):

@@ -75,6 +75,7 @@ def send(kafka: Kafka, topic: str, values: range) -> None:
         kafka.send(topic, orjson.dumps({"n": n}), partition=n % PARTITIONS)
 
 
+@pytest.mark.slow
 async def test_partitions_move_with_their_positions_and_earlier_owners_are_fenced(
     nats_server: NatsServer, kafka: Kafka
 ) -> None:
@@ -167,6 +168,7 @@ def test_a_value_that_becomes_null_has_no_patch() -> None:
     assert changes_of({"a": 1}, {"b": {}}) == {"a": None, "b": {}}
 
 
+@pytest.mark.slow
 async def test_a_large_position_costs_its_changes(nats_server: NatsServer) -> None:
     async with staged(nats_server, APP.format(app="Large", servers="none:1")) as stage:
         js_stream, subject = names.js_stream("Large", "S"), names.subject("Large", "S")

@@ -126,6 +126,7 @@ def test_names_types_and_labels_choose_samples() -> None:
         samples_of('{"a", ="b"} 5\n', "a", "gauge", {})
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_totals_are_exact(nats_server: NatsServer, tmp_path: Path) -> None:
     text = app("", sink=METRIC.replace("PORT", str(free_port())))

@@ -186,6 +186,7 @@ async def test_a_check_logs_in_to_the_database_of_a_statement(
     assert "may change a database" in off[0].problem
 
 
+@pytest.mark.slow
 async def test_a_large_answer_comes_in_several_messages(
     nats_server: NatsServer, database: TestDatabase
 ) -> None:

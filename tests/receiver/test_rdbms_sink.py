@@ -59,6 +59,7 @@ async def written(database: TestDatabase, table: str, *payloads: bytes) -> dict[
     return refused
 
 
+@pytest.mark.slow
 async def test_each_type_is_written_by_its_text(database: TestDatabase) -> None:
     is_postgresql = database.database.backend is Backend.POSTGRESQL
     cases = POSTGRESQL if is_postgresql else MARIADB

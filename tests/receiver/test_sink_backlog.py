@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nats
 
 
+@pytest.mark.slow
 async def test_what_a_destination_that_is_away_has_not_got_still_waits(
     nats_server: NatsServer,
 ) -> None:

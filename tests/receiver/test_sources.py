@@ -150,6 +150,7 @@ async def test_a_file_outside_of_the_roots_is_refused_with_a_reason(
         await stage.until("the reasons", refused)
 
 
+@pytest.mark.slow
 async def test_a_file_is_cut_back_to_its_position(nats_server: NatsServer, tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
 

@@ -124,6 +124,7 @@ async def serving(answer: Any) -> AsyncIterator[str]:
         await servers.close("127.0.0.1", port, "/events")
 
 
+@pytest.mark.slow
 async def test_a_stream_with_ids_is_read_exactly_once(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -148,6 +148,7 @@ def test_each_store_has_a_result(environment: Variables, tmp_path: Path) -> None
     assert found[0].endpoint == f"sqlite:{tmp_path}/shop.db"
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_deploy_with_an_unknown_data_source_is_refused(cluster: Cluster) -> None:
     text = APP.format(store="@store(type='rdbms', datasource='SHOP')", type="int", query=WRITE)

@@ -229,6 +229,7 @@ async def test_browsers_listen_over_tls(nats_server: NatsServer, files: dict[str
             assert await other.recv() == '{"n":1}'
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_a_broker_asks_for_the_certificate_of_a_client(
     nats_server: NatsServer, files: dict[str, str], tmp_path: Path

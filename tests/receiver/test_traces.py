@@ -254,6 +254,7 @@ def test_events_of_a_topic_have_the_trace_of_its_first_record_with_one(
         assert set(told) == {None}
 
 
+@pytest.mark.slow
 async def test_events_of_another_stream_have_the_trace_of_their_message(
     nats_server: NatsServer, environment: Variables
 ) -> None:

@@ -155,6 +155,7 @@ from S select n insert into T;
 """
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_source_that_fails_alike_again_and_again_is_named_and_goes_on(
     nats_server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

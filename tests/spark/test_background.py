@@ -71,6 +71,7 @@ def _with_backlog(hand: Hand, text: str) -> Instances:
     return app
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 def test_a_backlog_is_published_once_and_in_order(hand: Hand, published: list[int]) -> None:
     _with_backlog(hand, TWO)
@@ -126,6 +127,7 @@ def test_a_report_waits_for_the_output(hand: Hand, published: list[int]) -> None
     assert len(hand.rows("B", "Large")) >= sum(published)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 def test_what_is_not_published_fails_its_own_instance_and_is_published_later(
     hand: Hand, published: list[int]

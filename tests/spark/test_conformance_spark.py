@@ -17,7 +17,7 @@ from tools import engine_answers
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark]
 
 DIRECTORY = CASES / "conformance"
 #: Each step is a micro-batch of the query.

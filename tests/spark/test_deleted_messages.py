@@ -25,6 +25,7 @@ from Numbers#window.length(1) select n insert into Same;
 """
 
 
+@pytest.mark.slow
 def test_a_backlog_with_deleted_messages_is_read_to_its_end(
     tmp_path: Path, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,7 @@ from Numbers[n > 0] select n insert into Same;
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("parallel", [2, 3])
 def test_an_instance_works_off_its_blocks_without_a_lost_ack(

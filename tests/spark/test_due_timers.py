@@ -35,6 +35,7 @@ def hand(tmp_path: Path, nats_server: NatsServer) -> Iterator[Hand]:
     made.end()
 
 
+@pytest.mark.slow
 def test_a_backlog_with_due_timers_is_read_as_it_comes(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def places(hand: Hand) -> list[PartPosition]:
     return list(hand.serving.planner.all_places())
 
 
+@pytest.mark.slow
 def test_messages_are_read_without_consumers_until_these_can_be_made(
     hand: Hand, electing: set[str]
 ) -> None:

@@ -36,6 +36,7 @@ def worked(hand: Hand) -> None:
         assert {kind for kind, _ in told} == {WORK}
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("again", [1, 6])
 def test_output_is_that_of_the_events_left_and_each_loss_is_told(

@@ -111,6 +111,7 @@ def test_messages_that_no_slot_has_taken_wait(hand: Hand) -> None:
     assert said(app, clock, hand, "first") == 0
 
 
+@pytest.mark.slow
 def test_markers_do_not_wait_once_they_were_read(hand: Hand) -> None:
     clock = HandClock()
     app = begun(hand, clock)

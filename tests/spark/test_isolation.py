@@ -65,6 +65,7 @@ def test_what_goes_wrong_in_the_planner_is_told_of_one(
     assert hand.rows("Bad", "Sums") == [[1]]
 
 
+@pytest.mark.slow
 def test_one_whose_stream_does_not_answer_is_set_apart_at_the_second_time(
     hand: Hand,
     broken: dict[str, Exception],

@@ -99,6 +99,7 @@ class Lives:
         raise AssertionError("it did not become so")
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", GROUPS)
 def test_kills_before_the_confirmation_change_no_output(hand: Hand, group: str) -> None:

@@ -41,6 +41,7 @@ WAIT_S = 0.5
 LATE_S = 0.2
 
 
+@pytest.mark.slow
 def test_signs_of_life_do_not_end_a_wait(tmp_path: Path, nats_server: NatsServer) -> None:
     hand = Hand(tmp_path, nats_server)
     hand.serving.planner.tails.options = TailOptions(beat_s=0.1, silent_beats=300)

@@ -29,6 +29,7 @@ def a_stage() -> Iterator[Hand]:
 QUICK = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.slow
 @QUICK
 @given(batches=BATCHES)
 def test_events_have_their_effect_once_whatever_is_sent_amid_them(

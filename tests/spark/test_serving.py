@@ -74,6 +74,7 @@ def _kept(hand: Hand) -> int:
     return sum(one.publisher is not None for one in parts)
 
 
+@pytest.mark.slow
 def test_runs_are_confirmed_together_before_the_report(hand: Hand, finished: list[int]) -> None:
     hand.serving.confirm_s = 3600.0
     admitted(hand, Instances(hand, "C", app=APP))
@@ -201,6 +202,7 @@ def test_a_part_whose_confirmation_fails_is_confirmed_in_another_way_and_so_are_
             assert hand.rows(name, "Large") == LARGE[:n]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("connected", [True, False])
 def test_what_was_sent_over_a_lost_connection_is_stored_once(hand: Hand, connected: bool) -> None:
@@ -221,6 +223,7 @@ def test_what_was_sent_over_a_lost_connection_is_stored_once(hand: Hand, connect
     assert hand.rows("C", "Large") == LARGE
 
 
+@pytest.mark.slow
 def test_an_instance_that_fails_before_goes_back_to_its_last_report(
     hand: Hand, monkeypatch: pytest.MonkeyPatch
 ) -> None:

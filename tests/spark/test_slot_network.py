@@ -49,6 +49,7 @@ def mesh(tmp_path: Path, hand: Hand, shared: QueryWithoutSpark) -> Mesh:
     return made
 
 
+@pytest.mark.slow
 def test_a_state_is_stored_by_its_slot_and_goes_on_elsewhere(
     mesh: Mesh, shared: QueryWithoutSpark
 ) -> None:
@@ -120,6 +121,7 @@ def test_the_session_sees_what_a_slot_works_for(
         shared.pause()
 
 
+@pytest.mark.slow
 def test_the_pieces_of_a_state_that_is_gone_are_discarded(
     mesh: Mesh, shared: QueryWithoutSpark, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def test_groups_of_an_app_have_slots_of_their_own(mesh: Mesh, shared: QueryWitho
     assert loads == [Fraction(1, 2), 1]
 
 
+@pytest.mark.slow
 def test_what_is_reported_adds_up_and_is_stored(mesh: Mesh, shared: QueryWithoutSpark) -> None:
     one = mesh.start("sums")
     mesh.runs("sums")

@@ -185,6 +185,7 @@ def test_promtool_accepts_rules_and_configuration(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stderr
 
 
+@pytest.mark.slow
 @needs_promtool
 def test_each_alert_fires_once_and_a_healthy_cluster_with_two_managers_is_quiet(
     tmp_path: Path,

@@ -47,6 +47,7 @@ def services() -> dict[str, Any]:
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS, ids=" ".join)
 def test_compose_accepts_the_file(program: list[str], tmp_path: Path) -> None:
     if (
@@ -219,6 +220,7 @@ def test_images_have_labels() -> None:
             assert f"org.opencontainers.image.{label}=" in stage
 
 
+@pytest.mark.slow
 def test_the_first_step_makes_a_nats_with_tls_that_its_context_reaches(
     tmp_path: Path, environment: Variables
 ) -> None:

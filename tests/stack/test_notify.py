@@ -49,6 +49,7 @@ def listener() -> Iterator[Listener]:
     made.socket.close()
 
 
+@pytest.mark.slow
 def test_a_worker_is_ready_with_its_session_and_gives_signs_of_life(
     cluster: Cluster, listener: Listener
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_worker_is_ready_with_its_session_and_gives_signs_of_life(
     assert cluster.processes["w1"].wait(LIMIT_S) == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_reach_nats_is_never_ready(
     cluster: Cluster, listener: Listener
 ) -> None:
@@ -84,6 +86,7 @@ def test_a_worker_that_does_not_reach_nats_is_never_ready(
         listener.until("READY=1")
 
 
+@pytest.mark.slow
 def test_a_manager_is_ready_when_its_probe_says_so(cluster: Cluster, listener: Listener) -> None:
     port = server.free_port()
     cluster.start(

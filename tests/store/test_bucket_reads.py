@@ -163,6 +163,7 @@ def lives() -> Iterator[list[Life]]:
 _numbers = itertools.count(1)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", [ExecutionMode.AUTO, ExecutionMode.STEP])
 def test_events_find_what_they_find_in_the_state(
@@ -212,6 +213,7 @@ def test_runs_that_end_anywhere_find_the_same_again(tmp_path: Path, others_write
             life.close()
 
 
+@pytest.mark.slow
 def test_a_state_of_the_middle_of_a_repeated_run_has_what_left(
     tmp_path: Path, lives: list[Life]
 ) -> None:

@@ -152,6 +152,7 @@ def of_tables(table: Conversions) -> list[Any]:
     return [one for one in cells(table) if one.values[1] != "object"]
 
 
+@pytest.mark.slow
 @together(("kind", "column", "cell"), of_tables(page.POSTGRESQL))
 def test_postgresql_is_as_the_table_says(
     postgresql_cells: TestDatabase,

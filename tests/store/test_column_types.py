@@ -70,6 +70,7 @@ def writers() -> Iterator[list[StoreWriter]]:
         writer.close()
 
 
+@pytest.mark.slow
 def test_each_type_is_its_text_read_written_and_compared(
     database: TestDatabase, writers: list[StoreWriter]
 ) -> None:
@@ -145,6 +146,7 @@ MARIADB_NUMBERS: tuple[tuple[str, str, A, Any], ...] = (
 )
 
 
+@pytest.mark.slow
 def test_numbers_are_those_of_the_column_or_have_a_reason(
     database: TestDatabase, writers: list[StoreWriter]
 ) -> None:

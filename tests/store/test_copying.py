@@ -48,6 +48,7 @@ def rows_of(count: int, *, nulls: bool) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
 
 
+@pytest.mark.slow
 def test_a_server_reads_what_was_written(postgresql: DatabaseServer, tmp_path: Path) -> None:
     database = databases.new_database(postgresql, tmp_path, "binary_copy").database
     typed = ", ".join(f'"{name}" {name}' for name in COLUMNS)

@@ -264,6 +264,7 @@ def test_a_process_that_is_killed_in_commit_changes_nothing(
     assert content(store, kind) == content(calm, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_written", [True, False], ids=["written", "lost"])
 def test_a_connection_that_is_cut_in_commit_on_the_wire_has_either_outcome(

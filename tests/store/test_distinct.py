@@ -60,6 +60,7 @@ def rows(store: TestDatabase, table: str) -> list[tuple[Any, ...]]:
     return sorted(store.rows(f"select * from {quote}{table}{quote}"), key=str)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("copied", [1, 1000], ids=["in bulk", "one by one"])
 def test_what_runs_and_what_is_written_count_together(

@@ -95,6 +95,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return new_database(server, tmp_path, "dividedjoins").store()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 def test_partitions_that_end_anywhere_find_what_one_finds(store: str, parts: list[Life]) -> None:
     events = events_of(80, 5)

@@ -131,6 +131,7 @@ def in_database(store: TestDatabase, cache: str = "") -> str:
     return f"{store.store()[:-1]}, {cache})"
 
 
+@pytest.mark.slow
 def test_queries_find_what_they_find_in_the_state(
     any_store: TestDatabase, lives: list[Life]
 ) -> None:
@@ -247,6 +248,7 @@ def test_rows_of_other_programs_are_found(store: TestDatabase, smalls: list[Smal
     assert (n, round(f, 3), bool(flag)) == (1007, 0.1, True)
 
 
+@pytest.mark.slow
 def test_the_keys_of_a_run_are_one_statement(any_store: TestDatabase, smalls: list[Small]) -> None:
     small = Small(in_database(any_store))
     smalls.append(small)

@@ -113,6 +113,7 @@ class Parts:
         return orjson.loads(merged_records(self.text, QUERY, found, 1000))
 
 
+@pytest.mark.slow
 def test_parts_are_the_whole(postgresql: DatabaseServer, tmp_path: Path) -> None:
     store = new_database(postgresql, tmp_path, "parts")
     dist = "@dist(execGroup='g', parallel='2', partitions='4') "

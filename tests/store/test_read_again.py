@@ -84,6 +84,7 @@ class Failing:
         return [sorted(map(str, rows)) for rows in found]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("others_write", [False, True])
 def test_what_was_read_is_read_again_after_a_failure(tmp_path: Path, others_write: bool) -> None:
@@ -116,6 +117,7 @@ def test_what_was_read_is_read_again_after_a_failure(tmp_path: Path, others_writ
             life.output.close()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(4))
 def test_what_was_read_is_read_again_where_lives_end_while_they_repeat(

@@ -86,6 +86,7 @@ def arm(step: str) -> None:
     partition_task.PartitionTask.end_batch = keep  # type: ignore[assignment, method-assign]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_process_that_is_killed_at_any_step_changes_nothing(
@@ -157,6 +158,7 @@ def test_a_connection_that_is_cut_in_the_script_has_either_outcome(
     assert content(store) == content(in_redis)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_while_rows_are_written_changes_nothing(
     in_redis: TestDatabase, tmp_path: Path
 ) -> None:
@@ -199,6 +201,7 @@ class InRedis(Failing):
         return [content(self.store)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("others_write", [False, True])
 def test_what_was_read_is_read_again_after_a_failure(
     redis: DatabaseServer, tmp_path: Path, others_write: bool

@@ -81,6 +81,7 @@ def test_a_server_that_is_emptied_gets_the_rows_of_the_state(shop: Shop) -> None
     shop.until(tea=11, rum=2)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_away_is_told_and_nothing_is_lost(shop: Shop) -> None:
     shop.publish(tea=1)
     shop.until(tea=1)

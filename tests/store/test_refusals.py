@@ -226,6 +226,7 @@ def test_one_row_of_ten_thousand_is_found_with_few_statements(store: TestDatabas
     one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 def test_all_rows_may_be_refused(store: TestDatabase) -> None:
     run_sql(store, RULES)

@@ -77,6 +77,7 @@ def test_a_timer_writes_the_rows_of_a_second_that_is_over(trades: Trades) -> Non
     assert position > 0
 
 
+@pytest.mark.slow
 def test_a_marker_ahead_of_its_input_is_data_loss(trades: Trades) -> None:
     trades.publish(10)
     trades.until_total(10)
@@ -93,6 +94,7 @@ def test_a_marker_ahead_of_its_input_is_data_loss(trades: Trades) -> None:
     assert any("DATA-LOSS" in error for error in found), found
 
 
+@pytest.mark.slow
 def test_a_database_that_is_away_is_told_and_nothing_is_lost(
     trades: Trades, postgresql: DatabaseServer
 ) -> None:

@@ -257,6 +257,7 @@ ON_DEMAND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 def test_on_demand_changes_are_written_in_their_place(
     store: TestDatabase, lives: list[Life]

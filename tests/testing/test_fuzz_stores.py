@@ -26,6 +26,7 @@ def test_cases_of_state_run_and_their_queries_are_valid(category: str) -> None:
         assert any("result" in one for one in found.get("ondemand", ())) or "@purge(" in case["app"]
 
 
+@pytest.mark.slow
 def test_an_app_in_a_store_answers_as_the_same_app_without(tmp_path: Path) -> None:
     stores = set()
     for seed in range(12):

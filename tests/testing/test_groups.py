@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.groups import group_of, rank_of
 from tests.support.paths import ROOT
 
@@ -19,6 +21,7 @@ def test_tests_of_one_expensive_fixture_are_one_group() -> None:
     assert rank_of("tests/e2e/test_keys.py::test_a") < rank_of("tests/plan/test_build.py::test_a")
 
 
+@pytest.mark.slow
 def test_a_group_runs_in_one_process(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "from tests.conftest import pytest_collection_modifyitems, pytest_xdist_make_scheduler\n"

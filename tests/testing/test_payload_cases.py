@@ -157,6 +157,7 @@ def test_a_file_of_another_form_is_refused(
     assert CliRunner().invoke(app, ["test", str(path)]).exit_code != 0
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_passes(tmp_path: Path) -> None:
     firsts = {
         "alarm.siddhi": "@App:name('Alarm')",

@@ -221,6 +221,7 @@ def test_a_test_at_no_time_of_a_calendar_is_not_kept() -> None:
         preview.answer(SHOP, events, keep=True)
 
 
+@pytest.mark.slow
 def test_a_hostile_text_costs_only_itself() -> None:
     process = BoundedProcess("mesh.testing.preview", preview.exceeded)
 

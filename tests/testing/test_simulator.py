@@ -121,6 +121,7 @@ FAILED_WITH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_invariants_hold_under_faults(seed: int) -> None:
@@ -157,6 +158,7 @@ def test_two_processes_with_one_id_do_not_lead_together(monkeypatch: pytest.Monk
     assert re.search("took a standing lease|leads", run.play(read(TWINS), 0).violation or "")
 
 
+@pytest.mark.slow
 def test_the_command_plays_and_tells(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tools.simulator", "--seed", "5"]
     said = subprocess.run([*command, "--hours", "1"], capture_output=True, text=True)

@@ -26,6 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 LOOPS = "mesh.operators.precompile"
 
 
+@pytest.mark.slow
 def test_loops_are_compiled_without_spark_and_java() -> None:
     names = {package.name for package in image_locks.read(install.compiling(LOCK, PROJECT))}
     assert names >= {"numba", "pyarrow", "hatchling"}

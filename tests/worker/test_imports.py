@@ -15,6 +15,7 @@ sys.exit(", ".join(found) or 0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "others"),
     [

@@ -94,6 +94,7 @@ def _sorted(sample: str) -> str:
     return f"{name}{{{','.join(sorted(rest.rstrip('}').split(',')))}}}"
 
 
+@pytest.mark.slow
 async def test_a_worker_is_ready_when_the_cluster_counts_on_it_and_not_without_nats(
     cluster: Cluster,
 ) -> None:

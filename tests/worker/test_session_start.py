@@ -53,6 +53,7 @@ def test_a_session_says_so_and_waits(
     assert [record.message for record in caplog.records] == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_demo", [True, False])
 async def test_the_first_demo_waits_for_the_usual_loops(
     is_demo: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -59,6 +59,7 @@ def session_of(have: Mesh, by: Hand, said: Said, directory: Path) -> Session:
     )
 
 
+@pytest.mark.slow
 async def test_what_is_held_is_taken_and_not_fetched(
     hand: Hand,
     nats_server: NatsServer,

@@ -138,6 +138,7 @@ if TYPE_CHECKING:
     from tests.support.environment import Variables
 
 
+@pytest.mark.slow
 async def test_a_session_does_not_inherit_logins(tmp_path: Path, environment: Variables) -> None:
     for name in [name for name in os.environ if name.startswith("MESH_")]:
         del environment[name]

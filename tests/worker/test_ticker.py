@@ -257,6 +257,7 @@ async def test_start_fires_once_and_cron_by_the_calendar(nats_server: server.Nat
         assert await stage.times("Clock", 4) == [START_MS, even + 2_000, even + 4_000, even + 6_000]
 
 
+@pytest.mark.slow
 async def test_old_markers_are_purged(nats_server: server.NatsServer) -> None:
     async with stage_of(nats_server) as stage:
         running = stage.ticker("Often", 1, markers_max=3)

@@ -72,6 +72,7 @@ def along(w: PatternMemory, first: int, direction: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TIMES)
 def test_a_list_is_put_in_the_order_of_time(name: str) -> None:

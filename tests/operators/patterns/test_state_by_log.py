@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.patterns import shape
 from tests.support.recorder import END_MS, Log, Recorder
 
 
+@pytest.mark.slow
 def test_a_batch_writes_what_comes_and_goes() -> None:
     text = shape("every e1=S -> e2=T[k == e1.k]", "e1.s, e2.v as b")
     recorder = Recorder(text)

@@ -36,6 +36,7 @@ def test_an_operator_is_a_batch_window_if_its_kind_is(name: str) -> None:
     assert make_window(case.bound, driver.SCHEMA, 0).is_batch == WINDOWS[name].is_batch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: str(package.name))
 def test_only_the_registry_names_windows(package: Path) -> None:
     files = [path for path in package.rglob("*.py") if path.name != "registry.py"]
