@@ -92,6 +92,7 @@ def test_a_session_ends_with_the_password_of_the_users_file(tmp_path: Path) -> N
     assert access.identity(replace(stored, mark="")) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_login_ends_with_the_password_of_the_users_file(
     nats_server: NatsServer, tmp_path: Path

@@ -83,6 +83,7 @@ def test_the_text_of_an_app_is_text_for_who_asks_for_text() -> None:
     assert anyio.run(run).text.lstrip().startswith("@App:name('Shop')")
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_levels_are_of_the_desired_state_and_restart_nothing(nats_server: NatsServer) -> None:
     settings = Settings(nats=NatsSettings(url=nats_server.url), manager=ManagerSettings(id="m1"))

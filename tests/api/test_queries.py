@@ -39,6 +39,7 @@ def test_an_aggregation_needs_no_loading(asked: Any, status: int) -> None:
 CHANGE = {"appName": "Shop", "query": "delete T on true"}
 
 
+@pytest.mark.slow
 def test_a_change_of_a_table_needs_the_permission_to_manage(
     secured: ManagerSettings, tmp_path: Path
 ) -> None:

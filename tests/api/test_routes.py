@@ -210,6 +210,7 @@ async def test_probes_need_no_user_and_say_whether_the_manager_can_serve(
         assert (await client.get("/health/other")).status_code == 401
 
 
+@pytest.mark.slow
 async def test_a_user_who_is_added_later_gets_in(secured: ManagerSettings, tmp_path: Path) -> None:
     context = ssl.create_default_context(cafile=secured.tls_cert)
     async with (

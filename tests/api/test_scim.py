@@ -194,6 +194,7 @@ async def test_a_user_that_is_removed_or_unknown_is_refused_where_all_have_to_be
         assert (await api.get(shop, headers=_bearer("eve"))).status_code == 401
 
 
+@pytest.mark.slow
 async def test_names_are_unique_passwords_are_not_kept_and_administrators_alone_provision(
     nats_server: NatsServer,
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_password_that_is_replaced_during_its_check_is_not_kept(
     assert known.is_verified(new)
 
 
+@pytest.mark.slow
 def test_a_users_file_holds_no_password_and_is_its_owners(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "users"
     assert users.add(path, "ada", "secret")

@@ -81,6 +81,7 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Servers]
     made.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_the_programs_speak_to_plain_and_to_secured_servers(
     servers: Servers, monkeypatch: pytest.MonkeyPatch

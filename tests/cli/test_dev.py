@@ -266,6 +266,7 @@ def test_kill_9_leaves_nothing_behind(dev: Dev) -> None:
     assert gone(processes) == []
 
 
+@pytest.mark.slow
 def test_a_later_start_has_the_ports_passwords_and_certificate_of_the_first(tmp_path: Path) -> None:
     def begun(port: int | None) -> tuple[tuple[str, ...], list[str], bytes]:
         """The notes of a start, the lines that it prints, the certificate."""
@@ -297,6 +298,7 @@ define stream Orders (n int);
 """
 
 
+@pytest.mark.slow
 def test_a_new_project_passes_its_test(alone: Path) -> None:
     assert CliRunner().invoke(app, ["init", "shop"]).exit_code == 0
     names = {path.name for path in (alone / "shop").iterdir()}

@@ -131,6 +131,7 @@ def run(*arguments: str) -> Result:
 ASKED = ("Shop", "from T", "--min-position", "mesh-Shop-S=7")
 
 
+@pytest.mark.slow
 def test_an_answer_is_a_table_json_or_csv() -> None:
     table = run(*ASKED)
     assert table.exit_code == 0

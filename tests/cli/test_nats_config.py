@@ -34,6 +34,7 @@ def settings_of(folder: Path, name: str, url: str) -> NatsSettings:
     return NatsSettings(**{**found, "url": url})
 
 
+@pytest.mark.slow
 def test_users_connect_with_their_keys_and_an_old_key_holds_until_it_is_retired(
     tmp_path: Path,
 ) -> None:

@@ -28,6 +28,7 @@ end;
 """
 
 
+@pytest.mark.slow
 def test_streams_have_their_kind_subject_attributes_and_messages(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ async def test_a_worker_started_again_within_its_term_gets_its_instances_where_n
         assert (await eye.service.wait_running("Two", 60)).state is AppState.RUNNING
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_a_killed_session_is_started_again_with_its_instances(cluster: Cluster) -> None:
     cluster.worker("w1")

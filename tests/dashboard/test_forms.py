@@ -134,6 +134,7 @@ async def _events(at: Any, browser: Browser) -> None:
     assert "table Known" in (await browser.client.get("/query?app=Shop")).text
 
 
+@pytest.mark.slow
 async def test_a_new_text_has_a_name_that_is_free(nats_server: NatsServer) -> None:
     async with (
         site(nats_server) as at,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mesh.jetstream.server import NatsServer
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_an_empty_cluster_leads_to_an_app_with_events_and_a_change(
     nats_server: NatsServer,

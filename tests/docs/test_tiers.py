@@ -19,7 +19,7 @@ LEFT_OUT: Final = (*ROWS, "long")
 
 @dataclass(frozen=True)
 class Marked:
-    """What the markers of a test say of its tier."""
+    """The tier of a test, by its markers."""
 
     has_row: bool
     #: None of its cases can be a twin.

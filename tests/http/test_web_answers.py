@@ -176,6 +176,7 @@ async def test_no_answer_of_a_server_fills_the_memory_of_all_connectors() -> Non
             await one.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bounded")
 async def test_no_answer_of_a_provider_or_of_prometheus_fills_the_memory_of_a_manager() -> None:
     discovery, queries = "/.well-known/openid-configuration", "/api/v1/query_range"

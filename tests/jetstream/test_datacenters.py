@@ -78,6 +78,7 @@ async def until_here(client: Client, sequence: int) -> None:
     await until(is_here, 0.02)
 
 
+@pytest.mark.slow
 def test_a_mirror_is_promoted_with_the_sequences_that_it_has(
     sites: tuple[server.NatsServer, server.NatsServer],
 ) -> None:

@@ -139,6 +139,7 @@ async def test_a_request_that_names_nothing_is_refused(
         assert refused.value.code == code
 
 
+@pytest.mark.slow
 async def test_stored_events_are_bounded_and_what_is_none_is_told(
     nats_server: NatsServer,
 ) -> None:

@@ -148,6 +148,7 @@ async def test_a_client_of_nats_needs_the_subject_of_changes(
         ]
 
 
+@pytest.mark.slow
 async def test_a_change_that_is_not_made_in_time_is_kept(
     nats_server: NatsServer, tmp_path: Path
 ) -> None:

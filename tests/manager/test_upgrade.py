@@ -68,6 +68,7 @@ async def test_the_records_of_this_version_are_kept(cluster: Cluster, rewrite: b
         path.write_bytes(orjson.dumps(await stored(eye), option=orjson.OPT_INDENT_2) + b"\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", VERSIONS, ids=lambda path: path.stem)
 async def test_a_cluster_goes_on_from_the_records_of(path: Path, cluster: Cluster) -> None:
     records = orjson.loads(await asyncio.to_thread(path.read_bytes))

@@ -50,6 +50,7 @@ def test_a_call_is_computed_by_another_process_that_is_kept(process: BoundedProc
     assert process.call(60.0, planning.name_of_text, TEXT) == "A"
 
 
+@pytest.mark.slow
 def test_the_process_does_not_get_the_settings_of_the_manager(
     process: BoundedProcess, environment: Variables
 ) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mesh.jetstream import server
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.nats
 @pytest.mark.parametrize("acks", [0, 20_000, 50_000])

@@ -131,6 +131,7 @@ def test_rows_that_waited_too_long_for_their_marker_are_sent_again(
     assert numbers(broker) == list(range(20_000))
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_rows_that_the_server_forgot_are_sent_again(
     broker: Any, publisher: Any, sent: list[str], monkeypatch: pytest.MonkeyPatch
@@ -149,6 +150,7 @@ def test_rows_that_the_server_forgot_are_sent_again(
     assert numbers(broker) == list(range(ROWS))
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_somebody_else_in_the_stream_only_costs_time(broker: Any, publisher: Any) -> None:
     broker.create("S", "ev.>")
@@ -208,6 +210,7 @@ def test_a_replaced_writer_is_stopped_between_its_batches(broker: Any, publisher
     assert numbers(broker) == list(range(30_000))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.nats
 @pytest.mark.parametrize("acks", [0, 1, 2, 3, 7, 30, 59, 60])

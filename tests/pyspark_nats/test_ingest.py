@@ -454,6 +454,7 @@ def test_a_row_that_is_too_large_ends_the_batch(broker: Any, writer: Any) -> Non
     assert numbers(broker, "ev.S") == expected(at + 320)
 
 
+@pytest.mark.slow
 def test_rows_after_those_that_a_full_server_refuses_are_not_stored(
     serve: Callable[[str], server.NatsServer],
     request: pytest.FixtureRequest,

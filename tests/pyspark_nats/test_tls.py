@@ -123,6 +123,7 @@ def test_authorities_are_loaded_before_a_server_waits_for_tls(
     assert done[:2] == ["authorities", "connect"]
 
 
+@pytest.mark.slow
 def test_a_server_that_waits_for_tls_leads_to_the_option(
     serve: Serve, authority: Authority
 ) -> None:

@@ -33,6 +33,7 @@ from S select k, n insert into T;
 """
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 @pytest.mark.parametrize(
     ("options", "expected"),

@@ -37,6 +37,7 @@ def event(n: int) -> str:
     return json.dumps({"event": {"n": n}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [SERVER, ACCOUNT], ids=["server", "account"])
 async def test_events_wait_for_room_and_each_is_stored_once(tmp_path: Path, limit: str) -> None:
     (tmp_path / "nats.conf").write_text(limit)

@@ -213,6 +213,7 @@ async def test_a_worker_without_spark_has_the_host_alone(
         await children.stop()
 
 
+@pytest.mark.slow
 async def test_the_host_ends_with_the_session(nats_server: NatsServer, tmp_path: Path) -> None:
     children = Session(config_of(nats_server, tmp_path))
     async with staged(nats_server, APP.format(tmp_path / "out.csv")) as stage:

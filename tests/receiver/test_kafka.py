@@ -50,6 +50,7 @@ def test_numbers_and_offsets_as_options_write_them() -> None:
     assert last == {"a": 5, "b": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [KafkaSource, KafkaSink])
 async def test_a_broker_that_is_away_has_a_reason(
     kind: type[KafkaSource | KafkaSink], monkeypatch: pytest.MonkeyPatch

@@ -44,6 +44,7 @@ def objects() -> Iterator[Any]:
     server.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_an_object_is_stored_for_each_event(nats_server: NatsServer, objects: Any) -> None:
     text = s3_app(objects).replace("{app}", "Objects")

@@ -105,6 +105,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 def test_https_with_pem_and_with_a_store_in_both_directions(
     nats_server: NatsServer, files: dict[str, str]
@@ -193,6 +194,7 @@ async def test_a_certificate_of_another_host_is_accepted_only_where_the_option_s
                 assert len(await stage.events("S")) == bool(more)
 
 
+@pytest.mark.slow
 @pytest.mark.nats
 async def test_browsers_listen_over_tls(nats_server: NatsServer, files: dict[str, str]) -> None:
     connector = {"tls.cert": files["cert"], "tls.key": files["key"]}

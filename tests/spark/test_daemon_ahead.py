@@ -124,6 +124,7 @@ def test_without_it_the_daemon_imports_for_itself(path: Path) -> None:
             assert said == "imports for itself"
 
 
+@pytest.mark.slow
 def test_one_that_nobody_took_ends_with_the_session(path: Path) -> None:
     with _session(path) as (session, ahead):
         session.kill()

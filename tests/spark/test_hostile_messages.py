@@ -79,6 +79,7 @@ def test_an_event_with_forged_headers_is_an_event_at_its_place(hand: Hand, heade
     assert hand.errors() == []
 
 
+@pytest.mark.slow
 def test_many_bad_events_of_a_message_are_recorded_by_a_few_entries(hand: Hand) -> None:
     begun(hand, "A")
     hand.store(orjson.dumps([{"n": 2}, *["word"] * 50_000, {"n": 3}]))

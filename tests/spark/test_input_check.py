@@ -74,6 +74,7 @@ def test_output_is_that_of_the_events_left_and_each_loss_is_told(
     assert hand.rows("A", "Late") == [[n] for n in left]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", [1, 9])
 @pytest.mark.parametrize("is_confirmed", [True, False])
 def test_events_whose_output_is_published_are_not_skipped_silently(

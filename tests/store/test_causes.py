@@ -89,6 +89,7 @@ def test_a_table_that_is_gone_is_no_database_that_is_away(store: TestDatabase) -
     assert "Gone" in str(error.detail)
 
 
+@pytest.mark.slow
 def test_a_file_of_sqlite_that_may_not_be_written_is_told_and_one_in_use_is_away(
     tmp_path: Path,
 ) -> None:

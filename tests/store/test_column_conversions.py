@@ -196,6 +196,7 @@ def test_redis_is_as_the_table_says(
     client.close()
 
 
+@pytest.mark.slow
 @together(("kind", "column", "cell"), of_tables(page.SQLITE))
 def test_sqlite_is_as_the_table_says(
     tmp_path_factory: pytest.TempPathFactory, kind: str, column: str, cell: ConversionCell

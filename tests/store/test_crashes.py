@@ -290,6 +290,7 @@ def test_a_connection_that_is_cut_in_commit_on_the_wire_has_either_outcome(
     assert content(store, "table") == content(calm, "table")
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_written", [True, False], ids=["written", "lost"])
 def test_a_connection_that_is_cut_in_commit_has_either_outcome(

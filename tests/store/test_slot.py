@@ -69,6 +69,7 @@ def trades(hand: Hand, postgresql: DatabaseServer, tmp_path: Path) -> Iterator[T
     end_partitions()
 
 
+@pytest.mark.slow
 def test_a_timer_writes_the_rows_of_a_second_that_is_over(trades: Trades) -> None:
     trades.publish(10, 20)
     # No event comes.

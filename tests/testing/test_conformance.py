@@ -23,6 +23,7 @@ SHARES = 80
 DIFFERENCES = engine_answers.differences(DIRECTORY)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_an_app_answers_as_the_reference_engine(share: int) -> None:

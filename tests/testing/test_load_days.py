@@ -33,6 +33,7 @@ def seen(name: str, days: float) -> DayTally:
     return tally
 
 
+@pytest.mark.slow
 def test_a_steady_load_changes_nothing(days: float) -> None:
     tally = seen("steady", days)
     # Noise of a tenth is rarely at the bound of two numbers for five minutes.
@@ -42,6 +43,7 @@ def test_a_steady_load_changes_nothing(days: float) -> None:
     assert tally.instances < tally.least + 1
 
 
+@pytest.mark.slow
 def test_days_and_nights_are_one_turn_each(days: float) -> None:
     tally = seen("daily", days)
     assert tally.turns <= 2 * days
@@ -56,6 +58,7 @@ def test_bursts_are_drained_with_a_turn_for_each_and_one_back(days: float) -> No
     assert tally.backlog_s <= BACKLOG_MAX_S
 
 
+@pytest.mark.slow
 def test_an_adversary_gets_a_turn_or_two_an_hour(days: float) -> None:
     tally = seen("adversarial", days)
     # Early turns take five minutes, later ones an hour.

@@ -151,6 +151,7 @@ def test_what_once_failed_holds(name: str) -> None:
         assert run.play(scenario, seed).violation is None
 
 
+@pytest.mark.slow
 def test_two_processes_with_one_id_do_not_lead_together(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in range(4):
         assert run.play(read(TWINS), seed).violation is None
