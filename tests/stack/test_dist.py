@@ -92,8 +92,8 @@ def test_a_wheel_without_a_part_or_with_tests_is_named(dist: Path) -> None:
 
 def test_a_chart_that_lags_and_a_bill_without_hashes_are_named(dist: Path, tmp_path: Path) -> None:
     path = dist / f"mesh-{VERSION}.tgz"
-    with tarfile.open(path) as archive:
-        archive.extractall(tmp_path, filter="data")
+    # Python 3.11.2, which Debian 12 has, knows no filter, and later ones warn without.
+    subprocess.run(["tar", "-xzf", path, "-C", tmp_path], check=True)
     worker = tmp_path / "mesh" / "templates" / "worker.yaml"
     worker.write_text(worker.read_text().replace("9544", "9545"))
     with tarfile.open(path, "w:gz") as archive:
