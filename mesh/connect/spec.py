@@ -32,6 +32,8 @@ class Role(StrEnum):
 class Guarantee(StrEnum):
     """Delivery at the border, from the weakest to the strongest."""
 
+    #: An event may be lost, and another one may come twice.
+    BEST_EFFORT = "best effort"
     AT_MOST_ONCE = "at most once"
     AT_LEAST_ONCE = "at least once"
     #: At least once, and each repeat has the key of the original.

@@ -135,8 +135,9 @@ SPECS: Final = (
             *SINK,
         ),
         "mesh.receiver.types.tcp:TcpSink",
-        Guarantee.AT_MOST_ONCE,
-        "No message is acknowledged: what is on its way when the connection breaks is lost.",
+        Guarantee.BEST_EFFORT,
+        "No message is acknowledged: what is on its way when the connection breaks is lost, and the"
+        " last ones come again after a kill of the sink.",
     ),
     Spec(
         "syslog",
@@ -180,7 +181,8 @@ SPECS: Final = (
         ),
         "mesh.receiver.types.listeners:SseServerSink",
         Guarantee.AT_MOST_ONCE,
-        "A listener that comes back gets the events that are still kept.",
+        "A listener that comes back with its Last-Event-ID gets the events that are still kept, and"
+        " none again. Without it the last ones come again after a kill of the sink.",
         address="server.url",
     ),
     Spec(
@@ -223,7 +225,9 @@ SPECS: Final = (
         "Serves a WebSocket: each payload is a message to all that listen.",
         (*_WEBSOCKET_SERVER, *SINK),
         "mesh.receiver.types.listeners:WebSocketServerSink",
-        Guarantee.AT_MOST_ONCE,
+        Guarantee.BEST_EFFORT,
+        "A listener gets no event twice in a connection. After a kill of the sink the last ones"
+        " come again.",
         extra="websocket",
         library="websockets",
     ),
@@ -244,8 +248,8 @@ SPECS: Final = (
         "Sends each payload as a message to a WebSocket server.",
         (*_WEBSOCKET, *SINK),
         "mesh.receiver.types.websocket:WebSocketSink",
-        Guarantee.AT_MOST_ONCE,
-        "What is on its way when the connection breaks is lost.",
+        Guarantee.AT_LEAST_ONCE,
+        "A message has arrived once the server has answered the ping after it.",
         extra="websocket",
         library="websockets",
     ),

@@ -135,5 +135,18 @@ async def test_large_payloads_wait_for_no_listener_beyond_their_bytes() -> None:
         assert other.qsize() == count
 
 
+async def test_a_listener_gets_no_event_again_that_it_names() -> None:
+    audience = Audience(10)
+    back = audience.join("inc/7.1")
+    assert back is not None
+    # What a sink sends again after a kill, and then an event whose app was deployed again.
+    audience.publish([(name, b"x") for name in ("inc/7.0", "inc/7.1", "inc/7.2", "new/1.0")])
+    assert [back.get_nowait(), back.get_nowait()] == [("inc/7.2", b"x"), ("new/1.0", b"x")]
+    assert back.empty()
+    other = audience.join("old/99.0")
+    assert other is not None
+    assert other.qsize() == 4
+
+
 def test_a_payload_of_several_lines_is_one_event() -> None:
     assert sse_event("7.0", b"a\r\nb\rc") == b"id: 7.0\ndata: a\ndata: b\ndata: c\n\n"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import websockets.asyncio.client
 import websockets.asyncio.server
+import websockets.protocol
 
 from mesh.connect.contract import Context, Record, UnavailableError
 from mesh.receiver.types.websocket import WebSocketSink, WebSocketSource
@@ -79,6 +80,43 @@ async def test_a_sink_whose_server_goes_away_is_opened_again() -> None:
         assert lost.value.is_lost
         await sink.close()
     assert got == ["a", b"\xff"]
+
+
+async def test_messages_whose_connection_ends_on_their_way_are_sent_again() -> None:
+    got: list[Any] = []
+    is_cut = False
+
+    class Cut(websockets.asyncio.server.ServerConnection):
+        def data_received(self, data: bytes) -> None:
+            nonlocal is_cut
+            if is_cut or self.protocol.state is not websockets.protocol.State.OPEN:
+                super().data_received(data)
+                return
+            # They are in the server's machine, and no program gets them.
+            is_cut = True
+            self.transport.abort()
+
+    async def serve(connection: Any) -> None:
+        while True:
+            got.append(await connection.recv())
+
+    async with websockets.asyncio.server.serve(
+        serve, "127.0.0.1", 0, create_connection=Cut
+    ) as server:
+        (port,) = {one.getsockname()[1] for one in server.sockets}
+        context = Context("A", "T", {"url": f"ws://127.0.0.1:{port}/"})
+        sink, records = WebSocketSink(), [Record("1", b"a"), Record("2", b"b")]
+        await sink.open(context, None)
+        with pytest.raises(UnavailableError) as lost:
+            await sink.write(records)
+        assert lost.value.is_lost
+        assert not lost.value.outcomes
+        await sink.close()
+        await sink.open(context, None)
+        assert await sink.write(records) == [None, None]
+        await sink.close()
+    assert is_cut
+    assert got == ["a", "b"]
 
 
 async def test_a_message_that_is_too_large_for_the_server_is_refused_alone() -> None:

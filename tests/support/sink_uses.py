@@ -223,7 +223,7 @@ async def sse_use(request: pytest.FixtureRequest) -> AsyncIterator[Use]:
         with contextlib.suppress(httpx.HTTPError, TimeoutError):
             async with (
                 httpx.AsyncClient(verify=False) as web,
-                web.stream("GET", url, headers={"Last-Event-ID": "1.0"}) as answer,
+                web.stream("GET", url, headers={"Last-Event-ID": "inc/1.0"}) as answer,
                 asyncio.timeout(0.3),
             ):
                 async for line in answer.aiter_lines():

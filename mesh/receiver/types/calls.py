@@ -42,6 +42,8 @@ NO_STATUS: Final = 0
 #: An id is a part of a subject.
 _ID: Final = re.compile(r"[0-9a-f]{16}\.[0-9]{1,15}\Z")
 _EVENT_S: Final = 5.0
+#: Requests of a source that are answered, whose answers may come again.
+_ANSWERED_MAX: Final = 10_000
 
 
 class Answered(NamedTuple):
@@ -58,6 +60,8 @@ class WaitingRequests:
         self._token = secrets.token_hex(8)
         self._number = 0
         self._waiting: dict[str, asyncio.Future[Answered]] = {}
+        #: Key of the event that has answered each of the last requests.
+        self._answered: dict[str, str] = {}
         self._subscription: Subscription | None = None
 
     async def open(self, client: Client) -> None:
@@ -85,30 +89,38 @@ class WaitingRequests:
             del self._waiting[request_id]
 
     async def _received(self, message: Msg) -> None:
-        waiting = self._waiting.get(".".join(message.subject.split(".")[-2:]))
-        if waiting is None or waiting.done():
-            await message.respond(b"late")
-            return
+        request_id = ".".join(message.subject.split(".")[-2:])
+        waiting = self._waiting.get(request_id)
         answer = orjson.loads(message.data)
+        if waiting is None or waiting.done():
+            # A sink repeats its answer when its host was killed before it had stored its position.
+            is_repeat = self._answered.get(request_id) == answer["key"]
+            await message.respond(b"" if is_repeat else b"late")
+            return
+        self._answered[request_id] = answer["key"]
+        if len(self._answered) > _ANSWERED_MAX:
+            del self._answered[next(iter(self._answered))]
         headers = [(name, value) for name, value in answer["headers"]]
         waiting.set_result(Answered(base64.b64decode(answer["payload"]), headers))
         await message.respond(b"")
 
 
 async def send_answer(
-    client: Client, request_id: str, payload: bytes, headers: Sequence[tuple[str, str]]
+    client: Client, request_id: str, record: Record, headers: Sequence[tuple[str, str]]
 ) -> str | None:
     """Answer the request of an id; None, or the reason why nothing has got the answer.
+
+    A repeat with the key of the answer that has arrived is no failure.
 
     Raises:
         NatsError, TimeoutError, OSError: the mesh's servers are away.
     """
     if not _ID.match(request_id):
         return f'"{request_id[:80]}" is no id of a request'
-    encoded = base64.b64encode(payload).decode()
-    answer = orjson.dumps({"headers": headers, "payload": encoded})
+    encoded = base64.b64encode(record.payload).decode()
+    answer = orjson.dumps({"headers": headers, "payload": encoded, "key": record.key})
     if len(answer) > client.max_payload:
-        return f"an answer of {len(payload)} bytes is too large for NATS"
+        return f"an answer of {len(record.payload)} bytes is too large for NATS"
     try:
         reply = await client.request(names.answer_subject(request_id), answer, timeout=_EVENT_S)
     except NoRespondersError:

@@ -255,7 +255,7 @@ class HttpServiceResponse:
             pairs = self._headers(value_of(Kind.PAIRS, pairs) if isinstance(pairs, str) else pairs)
         except ValueError as error:
             return f"headers: {error}"
-        return await send_answer(self._client, str(options["message.id"]), record.payload, pairs)
+        return await send_answer(self._client, str(options["message.id"]), record, pairs)
 
     def _headers(self, pairs: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
         """The headers of an answer; ValueError for some that none may have."""

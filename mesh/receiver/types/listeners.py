@@ -35,11 +35,16 @@ _KEPT_BYTES: Final = 16 << 20
 _ALIVE_S: Final = 15.0
 
 
+_Place = tuple[str, tuple[int, ...]]
+
+
 class Queue(asyncio.Queue[tuple[str, bytes] | None]):
     """Ids and payloads for one listener; None ends it."""
 
     #: Bytes of the payloads.
     size = 0
+    #: Place of the last event that the listener has got before; None without one.
+    after: _Place | None = None
 
     def _put(self, item: tuple[str, bytes] | None) -> None:
         self.size += len(item[1]) if item is not None else 0
@@ -71,7 +76,9 @@ class Audience:
                 self._end(queue)
             else:
                 for item in items:
-                    queue.put_nowait(item)
+                    # A sink begins again at its stored position when its host was killed.
+                    if queue.after is None or _follows(item[0], queue.after):
+                        queue.put_nowait(item)
 
     def _end(self, queue: Queue) -> None:
         self._queues.discard(queue)
@@ -87,9 +94,10 @@ class Audience:
         if len(self._queues) >= _LISTENERS:
             return None
         queue = Queue()
-        if (place := _place(last)) is not None:
+        queue.after = _place(last)
+        if queue.after is not None:
             for item in self._history:
-                if (_place(item[0]) or ()) > place:
+                if _follows(item[0], queue.after):
                     queue.put_nowait(item)
         self._queues.add(queue)
         return queue
@@ -104,16 +112,23 @@ class Audience:
             self._end(queue)
 
 
-def _place(name: str) -> tuple[int, ...] | None:
-    """The sequence and index that an id has; None for another text, as a client may send."""
-    parts = name.split(".")
-    if len(name) > 40 or not all(part.isdecimal() for part in parts):
+def _place(name: str) -> _Place | None:
+    """Incarnation, sequence and index of an id; None for another text, as a client may send."""
+    incarnation, _, place = name.rpartition("/")
+    parts = place.split(".")
+    if len(place) > 40 or not all(part.isdecimal() for part in parts):
         return None
-    return tuple(map(int, parts))
+    return incarnation, tuple(map(int, parts))
+
+
+def _follows(name: str, place: _Place) -> bool:
+    """Whether an event comes after a place, as all do if that is of an app that was undeployed."""
+    own = _place(name)
+    return own is None or own[0] != place[0] or own[1] > place[1]
 
 
 def _name(record: Record) -> str:
-    return record.key.rpartition("/")[2]
+    return "/".join(record.key.rsplit("/", 2)[1:])
 
 
 class SseServerSink:

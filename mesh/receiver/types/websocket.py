@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _CALL_S: Final = 10.0
+#: Time in which a server takes the messages of one write.
+_PONG_S: Final = 30.0
 #: Messages that wait for the broker; the server has to wait after them.
 _WAITING: Final = 10_000
 
@@ -31,8 +33,6 @@ _CONNECTIONS_MAX: Final = 1000
 
 #: Status with which a peer closes a connection at a message that is too large for it (RFC 6455).
 _TOO_BIG: Final = 1009
-#: Bytes from which on a server may have such a limit.
-_LARGE: Final = 16 << 10
 #: Bytes of one message.
 _SIZE_MAX: Final = 1 << 20
 
@@ -69,6 +69,8 @@ class WebSocketSink:
     """See ``mesh.connect.contract.Sink``."""
 
     state: JsonMapping | None = None
+    #: What a slow server takes in ``_PONG_S``.
+    events_max = 500
 
     def __init__(self) -> None:
         self._connection: Any = None
@@ -79,18 +81,17 @@ class WebSocketSink:
         self._connection = await connected(context)
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
-        """Send the payloads, texts as text messages; nothing says whether they have arrived.
+        """Send the payloads, texts as text messages, and a ping.
 
-        A large one is followed by a ping: the server answers it after the message, or closes the
-        connection if the message is too large for it.  Then each is sent alone, to find which one.
+        The server answers the ping after the messages, which is their only acknowledgement, or
+        closes the connection if one is too large for it.  Then each is sent alone, to find which.
         """
         closed = library("websockets.exceptions", "websocket").ConnectionClosed
         payloads = payloads_of(records)
         try:
             for payload in payloads:
                 await self._send(payload)
-            if max(map(len, payloads), default=0) >= _LARGE:
-                await self._ping()
+            await self._ping()
         except closed as error:
             if _close_code(error) != _TOO_BIG:
                 raise UnavailableError(str(error), is_lost=True) from error
@@ -106,7 +107,7 @@ class WebSocketSink:
     async def _ping(self) -> None:
         """Wait until the server has taken what was sent before."""
         try:
-            async with asyncio.timeout(_CALL_S):
+            async with asyncio.timeout(_PONG_S):
                 await (await self._connection.ping())
         except TimeoutError as error:
             raise UnavailableError("the server answers no ping", is_lost=True) from error
@@ -141,7 +142,15 @@ class WebSocketSink:
         """Disconnect."""
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.close()
+            await _end(connection)
+
+
+async def _end(connection: Any) -> None:
+    """Close a connection, also where the task is cancelled before the server has closed it."""
+    try:
+        await connection.close()
+    finally:
+        connection.transport.abort()
 
 
 def _close_code(error: Any) -> int | None:
@@ -222,10 +231,12 @@ class WebSocketSource(PushedPayloads):
     async def close(self) -> None:
         """Disconnect."""
         reading, self._reading = self._reading, None
-        await end([reading] if reading is not None else [])
         connection, self._connection = self._connection, None
-        if connection is not None:
-            await connection.close()
+        try:
+            await end([reading] if reading is not None else [])
+        finally:
+            if connection is not None:
+                await _end(connection)
 
 
 async def served(
