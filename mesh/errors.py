@@ -77,6 +77,11 @@ class MeshError(Exception):
         where = f" at {self.position.line}:{self.position.column}" if self.position else ""
         return f"{self.message}{where} [{self.code}]"
 
+    def one_line(self) -> str:
+        """The message, the detail and the hint, for statuses and logs."""
+        more = " ".join(filter(None, (self.detail, self.hint)))
+        return f"{self}: {more}" if more else str(self)
+
     def render(self, text: str | None = None, source: str = "app.siddhi") -> str:
         """Show the error as a person reads it, with the line of ``text`` it points at."""
         lines = [f"{self.message} [{self.code}]"]

@@ -45,7 +45,7 @@ from mesh.jetstream.accounts import NatsUser, accounts, new_key
 from mesh.model.addresses import split_list
 from mesh.model.nats_roles import ClientGrant, NatsRole, StreamGrant, inbox
 from mesh.processes.bounded_process import die_with_parent
-from mesh.settings import FunctionSettings, NatsSettings, Settings, to_yaml
+from mesh.settings import FunctionSettings, NatsSettings, ReceiverSettings, Settings, to_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,7 +58,8 @@ log = logging.getLogger(__name__)
 _PARENT_VARIABLE = "MESH_PARENT_PID"
 #: A child that ends sooner than this after its start is not started again.
 _RESTART_AFTER_S = 5.0
-#: Apps of this machine's user reach its other programs.
+#: Apps of this machine's user bind the addresses that they name, and reach its other programs.
+_LISTEN = "*:1024-65535"
 _EGRESS = "*:1-65535,localhost:1-65535,127.0.0.1:1-65535,[::1]:1-65535"
 _STOP_S = 10.0
 
@@ -173,7 +174,7 @@ def start(plan: LocalPlan) -> LocalCluster:
     )
     started: list[Child] = []
     try:
-        settings = _settings(plan, nats.url, directory, api_port or server.free_port())
+        settings = settings_of(plan, nats.url, directory, api_port or server.free_port())
         config = directory / "mesh.yaml"
         write_private(config, to_yaml(settings))
         # A cold Spark session needs 7 to 14 s, so the workers start first.
@@ -245,8 +246,10 @@ def watch_parent() -> None:
     threading.Thread(target=look, name="watch-parent", daemon=True).start()
 
 
-def _settings(plan: LocalPlan, nats_url: str, directory: Path, api_port: int) -> Settings:
+def settings_of(plan: LocalPlan, nats_url: str, directory: Path, api_port: int) -> Settings:
+    """Settings of the processes: those of the plan, and the rights of this machine's user."""
     base = plan.settings
+    is_default = base.receiver.listen == ReceiverSettings().listen
     stated_s = base.channels.sync_interval_s
     return replace(
         base,
@@ -274,6 +277,7 @@ def _settings(plan: LocalPlan, nats_url: str, directory: Path, api_port: int) ->
             base.receiver,
             file_roots=base.receiver.file_roots or os.getcwd(),
             files_closed=",".join([*split_list(base.receiver.files_closed), str(directory)]),
+            listen=_LISTEN if is_default else base.receiver.listen,
             egress=base.receiver.egress or _EGRESS,
         ),
         secrets=replace(

@@ -103,8 +103,12 @@ def first_root(access: NodeAccess) -> str:
 
 
 def check_listen(access: NodeAccess, host: str, port: int) -> None:
-    """Refuse an address that no connector may bind; MESH-C132."""
-    if is_among(access.listen, host, port):
+    """Refuse an address that no connector may bind; MESH-C132.
+
+    ``localhost`` is open where 127.0.0.1 is.
+    """
+    names = (host, "127.0.0.1") if host.lower() == "localhost" else (host,)
+    if any(is_among(access.listen, name, port) for name in names):
         return
     raise MeshError(
         "MESH-C132",

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 from mesh.connect import registry
 from mesh.connect.contract import Context, UnavailableError
 from mesh.connect.spec import Role
-from mesh.errors import MeshError
 from mesh.language.parser import parse
 from mesh.model.values import JsonMapping
 from mesh.plan.bind import bind
@@ -23,6 +22,7 @@ from mesh.plan.outside_calls import as_planned
 from mesh.plan.reads import stream_of_connector
 from mesh.receiver.decoding import decoded_batch
 from mesh.receiver.opened import Opened, with_schema
+from mesh.receiver.outcomes import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -137,7 +137,7 @@ async def _checked(
             batch = await _opened(environment.make(opened.spec), opened, context)
     # A connector is code of others.
     except Exception as error:
-        return ConnectorCheck(place, stream, name, endpoint, problem_of(error))
+        return ConnectorCheck(place, stream, name, endpoint, reason_of(error))
     if batch is None or not batch.payloads:
         return ConnectorCheck(place, stream, name, endpoint)
     few = replace(
@@ -151,13 +151,6 @@ async def _checked(
     reasons = tuple(reason for _, _, reason in read.errors)
     sample = tuple(read.rows.slice(0, _SAMPLE_EVENTS).to_pylist())
     return ConnectorCheck(place, stream, name, endpoint, sample=sample, refused=reasons)
-
-
-def problem_of(error: Exception) -> str:
-    """An error with its detail and its hint, or else its class."""
-    if not isinstance(error, MeshError):
-        return str(error) or type(error).__name__
-    return f"{error}{f': {error.detail}' if error.detail else ''} {error.hint or ''}".rstrip()
 
 
 async def _opened(connector: Any, opened: Opened, context: Context) -> Batch | None:

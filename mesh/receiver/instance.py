@@ -202,8 +202,7 @@ class ConnectorInstance(ABC):
     def _explain(self, error: Exception) -> str:
         """The error as the status shows it; with a code and a remedy once it came often alike."""
         if isinstance(error, MeshError):
-            detail = f": {error.detail}" if error.detail else ""
-            return masked(f"{error}{detail}")
+            return masked(error.one_line())
         if is_outage(error):
             return masked(reason_of(error))
         text = described(error)
@@ -217,7 +216,7 @@ class ConnectorInstance(ABC):
             f'source or sink "{connector}" failed {self._alike} times alike: {text}',
             detail=f"It is tried again.  The log of {self.environment.worker} has the place.",
         )
-        return f"{failure}: {failure.detail}"
+        return failure.one_line()
 
     def _running(self) -> None:
         """Record and report that it runs."""

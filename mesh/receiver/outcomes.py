@@ -21,6 +21,7 @@ from nats.errors import BadSubjectError, MaxPayloadError
 from nats.errors import Error as NatsError
 
 from mesh.connect.contract import FailedRecordsError, UnavailableError
+from mesh.errors import MeshError
 from mesh.functions.objects import Opaque, to_binary
 from mesh.model import error_entry, names
 from mesh.model.secrets import masked
@@ -104,8 +105,9 @@ def is_outage(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """The text of an error, or else its class."""
-    return str(error) or type(error).__name__
+    """The text of an error with its detail and its hint, or else its class."""
+    text = error.one_line() if isinstance(error, MeshError) else str(error)
+    return text or type(error).__name__
 
 
 def outcomes_of(

@@ -19,7 +19,8 @@ from mesh.operators.tables.written import stored_form
 from mesh.plan.bind import bind
 from mesh.plan.bound import AnswerOutput
 from mesh.plan.stores import stored_definitions
-from mesh.receiver.checking import ConnectorCheck, problem_of
+from mesh.receiver.checking import ConnectorCheck
+from mesh.receiver.outcomes import reason_of
 from mesh.store.backends import existing
 from mesh.store.sources import OF_SETTINGS, database, shard
 
@@ -48,7 +49,7 @@ def store_checks(app: BoundApp, first: int = 0) -> list[ConnectorCheck]:
             endpoint = str(where)
             _check(target, app.name, is_written=name in written)
         except MeshError as error:
-            problem = problem_of(error)
+            problem = reason_of(error)
         checks.append(
             ConnectorCheck(number, name, f"store {target.options.kind}", endpoint, problem)
         )

@@ -141,8 +141,8 @@ class Ticker:
                 # A stranger's marker, or what no check has foreseen: the next try may do better.
                 except Exception as failure:
                     error = str(failure) or type(failure).__name__
-                    if isinstance(failure, MeshError) and failure.detail:
-                        error = f"{error}: {failure.detail}"
+                    if isinstance(failure, MeshError):
+                        error = failure.one_line()
                     log.warning("trigger failed", extra=fields(instance=name, error=error))
                     self._restarts += 1
                     self.retries = self.retries.failed(

@@ -15,9 +15,10 @@ import pytest
 
 from mesh.cli import local
 from mesh.client import ClientContext, wire
+from mesh.connect.access import access_of, check_listen
 from mesh.errors import MeshError
 from mesh.jetstream import server
-from mesh.settings import Settings
+from mesh.settings import ReceiverSettings, Settings
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -48,6 +49,20 @@ def test_a_first_start_has_the_ports_of_the_readme_and_later_ones_those_of_the_l
     readme = (ROOT / "README.md").read_text("utf-8")
     assert f"publisher:PASSWORD@127.0.0.1:{local.NATS_PORT} " in readme
     assert f"https://localhost:{local.API_PORT}/siddhi-apps" in readme
+
+
+def test_sources_listen_where_the_apps_of_this_user_say(tmp_path: Path) -> None:
+    def listen(settings: Settings, host: str) -> None:
+        plan = local.LocalPlan(tmp_path, 1, settings)
+        access = access_of(local.settings_of(plan, "nats://127.0.0.1", tmp_path, 1024))
+        check_listen(access, host, 8006)
+
+    listen(Settings(), "0.0.0.0")
+    given = Settings(receiver=ReceiverSettings(listen="127.0.0.1:8006"))
+    listen(given, "localhost")
+    with pytest.raises(MeshError, match="not open") as closed:
+        listen(given, "0.0.0.0")
+    assert closed.value.one_line().endswith("Add it to the setting receiver.listen.")
 
 
 @pytest.mark.nats

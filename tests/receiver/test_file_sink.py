@@ -171,6 +171,12 @@ def test_events_whose_path_is_not_open_are_refused_and_a_failed_write_leaves_not
     assert files(root) == {"a": "x\nx\n"}
 
 
+def test_the_directory_of_a_new_file_is_made(tmp_path: Path) -> None:
+    sink = opened(tmp_path, file_uri=str(tmp_path / "a" / "b" / "out.txt"))
+    assert written(sink, "x") == [None]
+    assert files(tmp_path) == {"a/b/out.txt": "x\n"}
+
+
 def test_a_file_that_another_program_has_cut_gets_no_zeros(tmp_path: Path) -> None:
     path = tmp_path / "out"
     sink = opened(tmp_path, file_uri=str(path))

@@ -28,7 +28,8 @@ pytestmark = pytest.mark.nats
 def test_addresses_and_files_are_closed_unless_a_setting_opens_them(tmp_path: Path) -> None:
     access = access_of(Settings())
     check_listen(access, "127.0.0.1", 8280)
-    for host, port in (("0.0.0.0", 8280), ("127.0.0.1", 80)):
+    check_listen(access, "localhost", 8280)
+    for host, port in (("0.0.0.0", 8280), ("127.0.0.1", 80), ("localhost", 80)):
         with pytest.raises(MeshError, match="not open"):
             check_listen(access, host, port)
     with pytest.raises(MeshError, match="not open"):

@@ -366,6 +366,8 @@ class OneFile:
         previous = dict(state or {})
         self._rolled, self._since_ms = int(previous.get("rolled") or 0), previous.get("since")
         length = previous.get("length")
+        if length is None:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
         self._file = self._opened()
         size = os.fstat(self._file).st_size
         if length is None:
