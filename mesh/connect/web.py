@@ -190,7 +190,8 @@ SPECS: Final = (
         Role.SOURCE,
         "Listens to the server-sent events of a server: the data of each is a payload.",
         (
-            Option("event.source.url", Kind.URL, is_required=True, doc="Address of the stream."),
+            Option("event.source.url", Kind.URL, is_required=True, aliases=("receiver.url",),
+                   doc="Address of the stream."),
             Option("method", default="GET", doc="Method of the request."),
             Option("headers", Kind.PAIRS, is_secret=True, doc="Headers: 'name:value'."),
             secret("basic.auth.username", "User name for basic authentication."),

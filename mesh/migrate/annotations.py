@@ -149,6 +149,13 @@ def _connector(draft: Draft, annotation: WrittenAnnotation, stream: str, subject
     if spec is not None:
         _options(draft, annotation, spec, f'{role} "{kind}"')
         _tls(draft, annotation, spec)
+    dist = annotation.first("dist")
+    if dist is not None and dist.elements:
+        others = [one for one in dist.elements if (one.key or "").lower() != "parallel"]
+        if len(others) == len(dist.elements):
+            stop = dist.elements[-1].stop
+            draft.change(stop, stop, " parallel='1'", "parallel of a source is 1 by default")
+        _leave_out(draft, others, f"@dist of a {role}")
     if is_source:
         _login(draft, annotation)
     elif kind in _ANSWERS:

@@ -15,6 +15,7 @@ mesh: a plan that imports what another one exports still gets its events.
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from mesh.connect import registry
@@ -30,6 +31,7 @@ from mesh.language.written import annotations_of, nested
 from mesh.migrate.annotations import rewrite_annotations
 from mesh.migrate.draft import Definitions, Draft, Migrated, MigrationState, Note, NoteKind
 from mesh.model import names
+from mesh.model.types import AttributeType
 from mesh.plan.build import plan
 from mesh.plan.connectors import with_types
 from mesh.plan.dist import DEFAULT_GROUP
@@ -85,11 +87,20 @@ _WAYS_MAX: Final = 8
 _COUNTED: Final = re.compile(
     r"""#window\.expression\s*\(\s*['"]\s*(count\(\)\s*(<=?)\s*([1-9][0-9]{0,8}))\s*['"]\s*\)"""
 )
+#: A window of a span of an attribute, by an expression, without the time itself or with it.
+_SPANNED: Final = re.compile(
+    r"""#window\.expression\s*\(\s*(['"])\s*(last\.(\w+)\s*-\s*first\.\3\s*(<=?)\s*"""
+    r"""([1-9][0-9]{0,14})[lL]?)\s*\1\s*\)"""
+)
+#: The name of a stream that a subject can have.
+_PLAIN: Final = re.compile(r"[A-Za-z_]\w*\Z", re.ASCII)
 #: Functions that give a value of the server's surroundings, by what names it.
 _SURROUNDINGS: Final = {
     "getenvironmentproperty": "the environment", "getsystemproperty": "Java's properties",
     "getuserdefinedproperty": "the file of properties", "getyamlproperty": "deployment.yaml",
 }  # fmt: skip
+#: Types of attributes.
+_TYPES: Final = tuple(AttributeType)
 #: Words with which queries and partitions begin.
 _ELEMENTS: Final = ("from", "partition")
 #: The rest of the line after a statement.
@@ -132,6 +143,7 @@ def migrate_app(text: str, name: str, types: Mapping[str, str] | None = None) ->
     _note_calls(draft)
     _rewrite_windows(draft)
     _rewrite_surroundings(draft)
+    _rewrite_names(draft)
     text, notes = draft.result, [*notes, *draft.notes]
     draft = Draft(text)
     _move_definitions(draft)
@@ -257,6 +269,40 @@ def _rewrite_windows(draft: Draft) -> None:
         size = int(match[3]) - (match[2] == "<")
         why = f"the events with {match[1]} are those of length({size})"
         draft.change(match.start(), match.end(), f"#window.length({size})", why)
+    for match in _SPANNED.finditer(draft.text):
+        window = f"externalTime({match[3]}, {int(match[5]) + (match[4] == '<=')})"
+        why = f"the events with {match[2]} are those of {window}"
+        draft.change(match.start(), match.end(), f"#window.{window}", why)
+
+
+def _rewrite_names(draft: Draft) -> None:
+    """Give streams names that subjects can have: ``Sensor Stream`` in backquotes has a blank."""
+    tokens = tokenize(draft.text).tokens
+    quoted = [one for one in tokens if one.kind is TokenKind.QUOTED]
+    taken = {str(one.value or one.text) for one in tokens}
+    plain: dict[str, str] = {}
+    for name in dict.fromkeys(str(one.value) for one in quoted):
+        if _PLAIN.match(name) is None:
+            stem = re.sub(r"\W+", "_", name, flags=re.ASCII)
+            stem = f"_{stem}" if stem[:1].isdigit() else stem
+            numbers = ("", *range(2, len(taken) + 3))
+            plain[name] = next(f"{stem}{n}" for n in numbers if f"{stem}{n}" not in taken)
+            taken.add(plain[name])
+    attributes = {
+        str(one.value)
+        for one, after in pairwise(tokens)
+        if one.kind is TokenKind.QUOTED and after.text.lower() in _TYPES
+    }
+    for token in quoted:
+        name = str(token.value)
+        if name in plain and name not in attributes and _is_stream(draft.text, name):
+            why = f'stream "{name}" is {plain[name]}, a part of a subject'
+            draft.change(token.start, token.start + len(token.text), plain[name], why)
+
+
+def _is_stream(text: str, name: str) -> bool:
+    """Whether a quoted name is one of a stream: defined, or inserted into."""
+    return re.search(rf"(?i)\b(stream|window|trigger|into)\s+`{re.escape(name)}`", text) is not None
 
 
 def _rewrite_surroundings(draft: Draft) -> None:

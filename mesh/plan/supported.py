@@ -103,7 +103,9 @@ _ARITHMETIC: Final = frozenset(map(BinaryOperator, "+-*/%"))
 EVENT_SOURCES: Final = frozenset(SourceKind) - {SourceKind.TABLE, SourceKind.AGGREGATION}
 _STREAM_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z_0-9]*\Z")
 _CONNECTIONS: Final = ("store", "map")
-_NAME_HINT: Final = "Use letters, digits and '_', and no digit first."
+_NAME_HINT: Final = (
+    "Use letters, digits and '_', and no digit first; 'mesh migrate FILE' writes it so."
+)
 #: Last tokens of the subjects of on-demand queries.
 _QUERIES: Final = (names.QUERY, names.CHANGE)
 

@@ -129,6 +129,8 @@ _NAMESPACES: Final = {
     "sentiment": _OUTSIDE,
     "soap": "Use http-call, with the mapper xml.",
     "store": "Define a table with @store(type='rdbms', ..), and join, update or delete its rows.",
+    "throttler": "Use timeBatch(1 min), and select eventTimestamp() + 60000L as expiryTimeStamp; a "
+    "change of state is a join with the query's own output (docs/siddhiql.md, Groups).",
     "tensorFlow": "Use http-call with the address of a server of the model.",
     "vader": _OUTSIDE,
 }
@@ -140,6 +142,12 @@ _NAMES: Final = {
     "env:getUserAgentProperty": _USER_AGENT,
     "env:getOSFromUserAgent": _USER_AGENT,
     "env:getBrowserFromUserAgent": _USER_AGENT,
+    "geo:crosses": "In a partition by the vehicle: every e1=S, e2=S[geo:within(x, y, '{..}') != "
+    "geo:within(e1.x, e1.y, '{..}')].",
+    "geo:stationary": "In a partition by the vehicle: every e1=S, "
+    "e2=S[geo:distance(y, x, e1.y, e1.x) < 50.0].",
+    "geo:proximity": "Join S#window.unique:ever(id) with itself, on geo:distance(..) < 50.0 and "
+    "ids that differ.",
     "geo:ip": _PLACE_OF_ADDRESS,
     "geo:findCityFromIP": _PLACE_OF_ADDRESS,
     "geo:findCountryFromIP": _PLACE_OF_ADDRESS,

@@ -532,6 +532,9 @@ unique:externalTimeBatch(unique.key scalar attribute, time.stamp long attribute,
     window.time int|long constant, start.time int|long constant)
 unique:externalTimeBatch(unique.key scalar attribute, time.stamp long attribute,
     window.time int|long constant, start.time int|long constant, time.out int|long constant)
+unique:externalTimeBatch(unique.key scalar attribute, time.stamp long attribute,
+    window.time int|long constant, start.time int|long constant, time.out int|long constant,
+    replace.time.stamp.with.batch.end.time bool constant)
 # The first event of each key.
 unique:first(unique.key scalar attribute, unique.key scalar attribute ..)
 # Batches of n events, with the first event of each key.
@@ -560,6 +563,14 @@ unique:timeLengthBatch(unique.key scalar attribute, window.time int|long constan
 
 def _takes_both_times(arguments: tuple[Argument, ...]) -> str | None:
     return _takes_time(arguments) or _takes_time(arguments[::-1])
+
+
+def _keeps_times(arguments: tuple[Argument, ...]) -> Objection | None:
+    if arguments[5:] and arguments[5].value is True:
+        what = "keeps the time of each event"
+        hint = "Write false; externalTimeBatch(time, 1 min, 0, 5 min, true) replaces times."
+        return Objection(Reason.VALUE, what, 5, hint)
+    return None
 
 
 def _takes_time_after_key(arguments: tuple[Argument, ...]) -> str | None:
@@ -701,6 +712,7 @@ DOCUMENTED_WINDOWS: Final = signatures(_WINDOWS, NameKind.WINDOW) | signatures(
     _WINDOWS_THAT_RUN,
     NameKind.WINDOW,
     runs=True,
+    rules={"unique:externalTimeBatch": _keeps_times},
     restrictions={
         **dict.fromkeys(_NEED_TIME_OR_LENGTH, _takes_time),
         "hopping": _takes_both_times,

@@ -12,7 +12,12 @@ from mesh.functions.catalogue.documented import (
     DOCUMENTED_STREAM_FUNCTIONS,
     DOCUMENTED_WINDOWS,
 )
-from mesh.functions.catalogue.engine import AGGREGATORS, SCALARS, STREAM_FUNCTIONS
+from mesh.functions.catalogue.engine import (
+    AGGREGATORS,
+    INCREMENTAL_AGGREGATORS,
+    SCALARS,
+    STREAM_FUNCTIONS,
+)
 from mesh.functions.catalogue.model import (
     ANY,
     ANY_FORM,
@@ -115,8 +120,13 @@ def unknown(table: Mapping[str, Signature], name: str) -> CallRefusal:
     if instead is not None:
         return CallRefusal(Reason.ABSENT, f'{kind.noun} "{name}"', hint=instead)
     meant = _MEANT.get(name.lower())
-    hint = hint or (f"Write {meant}." if meant else did_you_mean(name, table))
+    if name in AGGREGATORS and INCREMENTAL_AGGREGATORS.keys() <= table.keys():
+        hint = (
+            f"An aggregation has {', '.join(sorted(INCREMENTAL_AGGREGATORS))}; a query has {name}."
+        )
     namespace = name.rpartition(":")[0]
+    similar = [one for one in table if _is_near(namespace, one.rpartition(":")[0])]
+    hint = hint or (f"Write {meant}." if meant else did_you_mean(name, similar))
     if hint is None and namespace:
         has_namespace = any(
             one.startswith(f"{namespace}:") for names, _ in _PLACES for one in names
@@ -150,6 +160,13 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     return _suggestion(
         _same(name, names) or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     )
+
+
+def _is_near(namespace: str, other: str) -> bool:
+    """Whether a name may have been meant by one in another namespace: in ``other`` or in none."""
+    if not namespace or not other:
+        return True
+    return bool(difflib.get_close_matches(namespace.lower(), [other.lower()], cutoff=0.6))
 
 
 def _same(name: str, candidates: Iterable[str]) -> list[str]:
