@@ -149,8 +149,7 @@ SPECS: Final = (
             Option("host", default="127.0.0.1", doc="Address to bind."),
             Option("port", Kind.NUMBER, is_required=True,
                    doc="Port to bind; programs send to 514, and by TLS to 6514."),
-            Option("max.size", Kind.SIZE, "64 KB", doc="Largest message; a larger one of tcp or tls"
-                   " ends its connection."),
+            Option("max.size", Kind.SIZE, "64 KB", doc="Largest message; a larger one is dropped."),
             Option("ssl.verify.client", choices=("require", "optional"),
                    doc="With tls: clients show a certificate of tls.ca."),
             *TLS,

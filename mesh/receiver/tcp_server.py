@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from mesh.errors import MeshError
+from mesh.http.connections import SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -59,11 +60,42 @@ def parts_of(body: bytes) -> tuple[str, bytes]:
     return parts[1].decode(), parts[2]
 
 
+class Clients:
+    """The connections of one server: ``most`` at a time, of which an address has its share."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._share = max(1, int(most * SHARE))
+        self._addresses: dict[asyncio.StreamWriter, str] = {}
+
+    def admit(self, writer: asyncio.StreamWriter) -> bool:
+        """Count a connection; it is closed where there is no room for it."""
+        address = str((writer.get_extra_info("peername") or ("",))[0])
+        held = sum(one == address for one in self._addresses.values())
+        if len(self._addresses) >= self._most or held >= self._share:
+            writer.close()
+            return False
+        self._addresses[writer] = address
+        return True
+
+    async def leave(self, writer: asyncio.StreamWriter) -> None:
+        """Close a connection."""
+        self._addresses.pop(writer, None)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    def close(self) -> None:
+        """Begin to close all connections."""
+        for writer in list(self._addresses):
+            writer.close()
+
+
 @dataclass(slots=True)
 class _Running:
     server: asyncio.Server
     port: int
-    clients: set[asyncio.StreamWriter] = field(default_factory=set)
+    clients: Clients
     handlers: dict[str, Handler] = field(default_factory=dict)
 
 
@@ -103,18 +135,15 @@ class TcpServers:
         if not running.handlers:
             del self._running[host, port]
             running.server.close()
-            for client in list(running.clients):
-                client.close()
+            running.clients.close()
             await running.server.wait_closed()
 
     async def _start(self, host: str, port: int, clients_max: int) -> _Running:
         running: _Running
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            if len(running.clients) >= clients_max:
-                writer.close()
+            if not running.clients.admit(writer):
                 return
-            running.clients.add(writer)
             try:
                 await _read(reader, running.handlers)
             except (OSError, EOFError):
@@ -123,10 +152,7 @@ class TcpServers:
             except ValueError as error:
                 log.warning("source tcp: a client is disconnected, its message is wrong: %s", error)
             finally:
-                running.clients.discard(writer)
-                writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
+                await running.clients.leave(writer)
 
         try:
             server = await asyncio.start_server(serve, host, port)
@@ -137,24 +163,33 @@ class TcpServers:
                 detail=f"{error.strerror or error}.",
                 hint="Another process has it, or the address is not this machine's.",
             ) from error
-        running = _Running(server, server.sockets[0].getsockname()[1])
+        running = _Running(server, server.sockets[0].getsockname()[1], Clients(clients_max))
         return running
 
 
 async def _read(reader: asyncio.StreamReader, handlers: dict[str, Handler]) -> None:
     """Pass the messages of a client on, until it leaves.
 
+    A message without the three parts is dropped, as it says where the next one begins.
+
     Raises:
-        ValueError: a message is none.
+        ValueError: a message has no head, so that the next one can't be found.
     """
     unknown: set[str] = set()
+    has_wrong = False
     while True:
         protocol, size = _HEAD.unpack(await reader.readexactly(_HEAD.size))
         if protocol != _PROTOCOL:
             raise ValueError(f"it begins with byte {protocol}, not {_PROTOCOL}")
         if not 0 <= size <= MESSAGE_BYTES_MAX:
             raise ValueError(f"it has {size} bytes, and {MESSAGE_BYTES_MAX} are the most")
-        channel, payload = parts_of(await reader.readexactly(size))
+        try:
+            channel, payload = parts_of(await reader.readexactly(size))
+        except ValueError as error:
+            if not has_wrong:
+                log.warning("source tcp: messages of a client are dropped, such as one: %s", error)
+            has_wrong = True
+            continue
         handler = handlers.get(channel)
         if handler is not None:
             await handler(payload)

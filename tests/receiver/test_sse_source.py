@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mesh.connect.contract import Context, UnavailableError
 from mesh.receiver.http_server import HttpServers, Request, Response
 from mesh.receiver.types.listeners import sse_event
-from mesh.receiver.types.sse_source import EventStream, SseSource
+from mesh.receiver.types.sse_source import EventStream, ServerEvent, SseSource
 from mesh.testing.connectors import ConnectorScenario, conform
 
 if TYPE_CHECKING:
@@ -102,15 +102,41 @@ def test_names_are_the_same_in_each_read_and_others_after_a_new_beginning() -> N
     assert names(b"data: a\n\n") == [""]
 
 
-def test_an_event_without_an_end_is_refused() -> None:
+@pytest.mark.parametrize("end", [b"\n", b"\r", b"\r\n"])
+def test_an_event_that_is_too_large_costs_only_itself(end: bytes) -> None:
     parser = EventStream()
-    line = b"data: " + bytes(1 << 20) + b"\n"
-    for _ in range(15):
-        assert list(parser.feed(line)) == []
-    with pytest.raises(ValueError, match="16 MB"):
-        list(parser.feed(line + line))
-    with pytest.raises(ValueError, match="16 MB"):
-        list(EventStream().feed(bytes((16 << 20) + 1)))
+    lines = b"id: 2\n" + b"data: x\n" + (b"data: " + bytes(1 << 20) + b"\n") * 17 + b"\n"
+    line = b"id: 4\ndata: " + bytes(17 << 20) + b"\n\n"
+    comment = b": " + bytes(17 << 20) + b"\n"
+    good = [b"id: %d\ndata: x\n\n" % n for n in (1, 3, 5)]
+    stream = (good[0] + lines + good[1] + comment + line + good[2]).replace(b"\n", end) + b":"
+    found: list[ServerEvent] = []
+    for at in range(0, len(stream), 100_003):
+        found += parser.feed(stream[at : at + 100_003])
+        assert len(parser._rest) + parser._size <= 16 << 20
+    assert [one.id for one in found] == ["1", "2", "3", "4", "5"]
+    assert [one.is_too_large for one in found] == [False, True, False, True, False]
+    assert [one.data for one in found] == [b"x", b"", b"x", b"", b"x"]
+
+
+async def test_an_event_that_is_too_large_is_refused_with_its_position() -> None:
+    async def stream() -> AsyncGenerator[bytes]:
+        yield sse_event("1", bytes(17 << 20)) + sse_event("2", b"{}")
+        await asyncio.Event().wait()
+
+    async def answer(_: Request) -> Response:
+        return Response(200, b"", (KIND,), stream())
+
+    async with serving(answer) as url:
+        source = SseSource()
+        try:
+            await source.open(Context("A", "S", {"event.source.url": url}), None)
+            while (batch := await source.read()) is None:
+                pass
+        finally:
+            await source.close()
+    assert (batch.payloads, batch.position["id"]) == ([b"", b"{}"], "2")
+    assert batch.refused == {0: "the event has more than 16 MB"}
 
 
 @asynccontextmanager

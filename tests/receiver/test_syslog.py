@@ -107,9 +107,19 @@ def test_frames_are_of_a_size_or_of_a_line(cut: int) -> None:
     assert framed(b"<13>a\n9 <13>b", cut) == [b"<13>a"]
     longest = b"<13>" + b"a" * 60
     assert framed(longest + b"\n64 " + longest, cut) == [longest, longest]
-    for wrong in (b"65 <13>", b"1x3 <13>", b"9999999999 <", longest + b"a"):
-        with pytest.raises(ValueError, match="64"):
-            framed(wrong, cut)
+    # What begins with a digit and names no size is a line.
+    for line in (b"1x3 <13>", b"9999999999 <"):
+        assert framed(line + b"\n", cut) == [line]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 3, 7, 1000])
+def test_a_message_that_is_too_large_costs_only_itself(cut: int) -> None:
+    good, large = b"<13>" + b"a" * 60, b"<13>" + b"a" * 61
+    sent = b"\n".join([good, large, good, b"65 " + large + b"64 " + good + large, good, large])
+    frames = Frames(64)
+    found = [one for at in range(0, len(sent), cut) for one in frames.feed(sent[at : at + cut])]
+    assert found == [good] * 4
+    assert (frames.dropped, frames.end()) == (4, [])
 
 
 async def lines(stage: Stage, count: int) -> list[dict[str, Any]]:
@@ -211,17 +221,18 @@ async def test_tls_asks_clients_for_a_certificate(tmp_path: Path) -> None:
     await source.close()
 
 
-async def test_a_client_beyond_a_bound_is_disconnected() -> None:
+async def test_a_client_beyond_a_bound_is_disconnected_and_a_message_is_dropped() -> None:
     port = free_port()
     source = await opened(port, NodeAccess(listen=ACCESS.listen, connections_max=1))
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"<13>good\n")
     assert await read(source) == ["good"]
     second, other = await asyncio.open_connection("127.0.0.1", port)
     assert await second.read() == b""
     other.close()
-    writer.write(b"<13>" + b"a" * 100 + b"\n")
-    assert await reader.read() == b""
+    writer.write(b"<13>" + b"a" * 100 + b"\n<13>next\n")
+    assert await read(source) == ["next"]
+    assert str(source.problem).startswith("1 messages were dropped")
     writer.close()
     with pytest.raises(MeshError, match="can't listen") as raised:
         await opened(port)
@@ -236,7 +247,7 @@ async def test_datagrams_without_room_are_dropped_and_counted() -> None:
         client.sendto(b"<13>" + b"a" * 100, ("127.0.0.1", port))
         client.sendto(b"<13>good", ("127.0.0.1", port))
     assert await read(source) == ["good"]
-    assert str(source.problem).startswith("1 datagrams were dropped")
+    assert str(source.problem).startswith("1 messages were dropped")
     await source.close()
 
 

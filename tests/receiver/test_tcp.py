@@ -54,7 +54,7 @@ async def test_contexts_share_an_address_and_a_stranger_is_disconnected() -> Non
             if sum(map(len, got.values())) == 3:
                 whole.set()
 
-        return await servers.open("127.0.0.1", port, name, take, 3)
+        return await servers.open("127.0.0.1", port, name, take, 8)
 
     port = await open_channel("a", 0)
     assert await open_channel("b", port) == port
@@ -63,6 +63,9 @@ async def test_contexts_share_an_address_and_a_stranger_is_disconnected() -> Non
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     for channel, payload in (("a", b"1"), ("nobody", b"2"), ("b", b"3"), ("a", b"4")):
         writer.write(message_of("s", channel, payload))
+        # Its parts don't fill it, or have no text.
+        for wrong in (b"", bytes(20), b"\0\0\0\0" + b"\0\0\0\1\xff" + b"\0\0\0\0"):
+            writer.write(struct.pack(">bi", 2, len(wrong)) + wrong)
     for wrong in (
         b"GET / HTTP/1.1\r\n\r\n",
         struct.pack(">bi", 2, tcp_server.MESSAGE_BYTES_MAX + 1),
@@ -112,6 +115,29 @@ async def test_a_client_waits_while_bytes_of_its_messages_are_not_stored() -> No
         await send_on()
     await sink.close()
     assert most <= 3 << 20
+
+
+async def test_an_address_has_half_of_the_connections() -> None:
+    servers = TcpServers()
+
+    async def take(_: bytes) -> None:
+        return
+
+    port = await servers.open("127.0.0.1", 0, "a", take, 4)
+    held = []
+    for source in ("127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2"):
+        held.append(await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0)))
+        for stranger in {source, "127.0.0.1"} if len(held) >= 2 else ():
+            if sum(w.get_extra_info("sockname")[0] == stranger for _, w in held) >= 2:
+                reader, other = await asyncio.open_connection(
+                    "127.0.0.1", port, local_addr=(stranger, 0)
+                )
+                assert await reader.read() == b""
+                other.close()
+    assert not any(reader.at_eof() for reader, _ in held)
+    for _, writer in held:
+        writer.close()
+    await servers.close("127.0.0.1", port, "a")
 
 
 @pytest.mark.nats

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import http
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,8 +12,9 @@ import websockets.asyncio.client
 import websockets.asyncio.server
 import websockets.protocol
 
-from mesh.connect.contract import Context, Record, UnavailableError
-from mesh.receiver.types.websocket import WebSocketSink, WebSocketSource
+from mesh.connect.contract import Context, NodeAccess, Record, UnavailableError
+from mesh.jetstream.server import free_port
+from mesh.receiver.types.websocket import WebSocketServerSource, WebSocketSink, WebSocketSource
 
 
 async def test_a_server_leads_a_websocket_source_to_no_other_address() -> None:
@@ -80,6 +83,67 @@ async def test_a_sink_whose_server_goes_away_is_opened_again() -> None:
         assert lost.value.is_lost
         await sink.close()
     assert got == ["a", b"\xff"]
+
+
+async def test_a_server_that_says_more_than_it_hears_is_heard_out() -> None:
+    """Its answer to a ping comes after what it says."""
+    got: list[Any] = []
+
+    async def serve(connection: Any) -> None:
+        while True:
+            got.append(await connection.recv())
+            for _ in range(40):
+                await connection.send(b"x" * 10_000)
+
+    async with websockets.asyncio.server.serve(serve, "127.0.0.1", 0, compression=None) as server:
+        (port,) = {one.getsockname()[1] for one in server.sockets}
+        sink = WebSocketSink()
+        await sink.open(Context("A", "T", {"url": f"ws://127.0.0.1:{port}/"}), None)
+        async with asyncio.timeout(20):
+            for n in range(5):
+                assert await sink.write([Record(str(n), b"%d" % n)]) == [None]
+        await sink.close()
+    assert got == [str(n) for n in range(5)]
+
+
+async def test_a_client_that_never_reads_is_ended_and_the_others_are_served() -> None:
+    port, source = free_port(), WebSocketServerSource()
+    access = NodeAccess(listen=("127.0.0.1:0-65535",))
+    await source.open(Context("A", "S", {"host": "127.0.0.1", "port": port}, access), None)
+    url = f"ws://127.0.0.1:{port}"
+    connect = partial(websockets.asyncio.client.connect, url, proxy=None, ping_interval=None)
+    async with connect() as flooding, connect() as other:
+        flooding.transport.pause_reading()
+        pings = (bytes((0x89, 0x80 | 125, 0, 0, 0, 0)) + bytes(125)) * 1000
+        async with asyncio.timeout(30):
+            # The system keeps some megabytes of the answers.
+            while not flooding.transport.is_closing():
+                if not flooding.transport.get_write_buffer_size():
+                    flooding.transport.write(pings)
+                await asyncio.sleep(0)
+            await other.send(b"good")
+            while (batch := await source.read()) is None:
+                pass
+        assert batch.payloads == [b"good"]
+        flooding.transport.abort()
+    await source.close()
+
+
+async def test_a_message_of_a_server_may_have_megabytes() -> None:
+    async def serve(connection: Any) -> None:
+        await connection.send(bytes(3 << 20))
+        await connection.send(b"next")
+        await connection.wait_closed()
+
+    async with websockets.asyncio.server.serve(serve, "127.0.0.1", 0, compression=None) as server:
+        (port,) = {one.getsockname()[1] for one in server.sockets}
+        source, found = WebSocketSource(), list[int]()
+        await source.open(Context("A", "S", {"url": f"ws://127.0.0.1:{port}/"}), None)
+        while len(found) < 2:
+            batch = await source.read()
+            found += [len(one) for one in batch.payloads] if batch is not None else []
+        await source.close()
+    assert found == [3 << 20, 4]
 
 
 async def test_messages_whose_connection_ends_on_their_way_are_sent_again() -> None:

@@ -45,6 +45,8 @@ class ServerEvent:
     id: str
     #: The last id before it; None if it has brought no id of its own.
     before: str | None = None
+    #: Its data is left out.
+    is_too_large: bool = False
 
     def name(self) -> str:
         """The same in every read; empty without an id of its own."""
@@ -59,7 +61,7 @@ class EventStream:
 
     Lines end by CR, LF or both.  An event ends by an empty line; what follows the last one is
     no event.  Only its data and id are of use: ``event``, ``retry`` and comments are skipped, and
-    so is an id that no request could ask for.
+    so is an id that no request could ask for.  An event of more than 16 MB has no data.
     """
 
     def __init__(self, last_id: str = "") -> None:
@@ -72,13 +74,12 @@ class EventStream:
         self._data: list[bytes] = []
         self._size = 0
         self._is_first = True
+        self._is_too_large = False
+        #: Whether the beginning of the line that is read is left out.
+        self._skips = False
 
     def feed(self, part: bytes) -> Iterator[ServerEvent]:
-        """The events that end in a further part of the stream.
-
-        Raises:
-            ValueError: an event has more than 16 MB.
-        """
+        """The events that end in a further part of the stream."""
         self._rest += part
         for line in self._lines():
             if line:
@@ -86,10 +87,19 @@ class EventStream:
                 continue
             data, self._data, self._size = self._data, [], 0
             before, self._before = self._before, None
-            if data:
-                yield ServerEvent(b"\n".join(data), self._id, before)
+            is_too_large, self._is_too_large = self._is_too_large, False
+            if data or is_too_large:
+                yield ServerEvent(b"\n".join(data), self._id, before, is_too_large)
         if len(self._rest) + self._size > _EVENT_MAX:
-            raise ValueError(f"an event has more than {_EVENT_MAX >> 20} MB")
+            self._leave_out(self._skips or self._rest.startswith(b"data"))
+
+    def _leave_out(self, is_data: bool) -> None:
+        """Forget the line that is read and, if it is of the data, that of the event."""
+        if is_data:
+            self._data, self._size, self._is_too_large = [], 0, True
+        # The LF of a CR at the end may follow.
+        del self._rest[: len(self._rest) - self._rest.endswith(b"\r")]
+        self._searched, self._skips = 0, True
 
     def _lines(self) -> Iterator[bytes]:
         rest, start = self._rest, 0
@@ -103,6 +113,9 @@ class EventStream:
             line = bytes(rest[start:end])
             start = end + (2 if rest[end : end + 2] == b"\r\n" else 1)
             self._searched = start
+            if self._skips:
+                self._skips = self._is_first = False
+                continue
             if self._is_first:
                 line, self._is_first = line.removeprefix(_BYTE_ORDER_MARK), False
             yield line
@@ -113,10 +126,11 @@ class EventStream:
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if name == b"data":
-            self._data.append(value)
-            self._size += len(value) + 1
-            if self._size > _EVENT_MAX:
-                raise ValueError(f"an event has more than {_EVENT_MAX >> 20} MB")
+            if self._size + len(value) >= _EVENT_MAX:
+                self._data, self._size, self._is_too_large = [], 0, True
+            elif not self._is_too_large:
+                self._data.append(value)
+                self._size += len(value) + 1
         elif name == b"id" and _ID.fullmatch(value):
             if self._before is None:
                 self._before = self._id
@@ -193,7 +207,9 @@ class SseSource:
         self._number = number
         names = [one.name() or f"{self._salt}-{number}-{at}" for at, one in enumerate(events)]
         position = {"id": events[-1].id, "batch": number}
-        return Batch([one.data for one in events], position, None, names)
+        reason = f"the event has more than {_EVENT_MAX >> 20} MB"
+        refused = {at: reason for at, one in enumerate(events) if one.is_too_large}
+        return Batch([one.data for one in events], position, None, names, refused)
 
     async def committed(self, position: JsonMapping) -> None:
         """Make room for further events; the server wants no acknowledgement."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +17,7 @@ import orjson
 
 from mesh.connect.access import check_listen
 from mesh.errors import MeshError
+from mesh.receiver.tcp_server import Clients
 from mesh.receiver.tls import server_context
 from mesh.receiver.types.arrivals import PushedPayloads
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mesh.connect.contract import Context
-
-log = logging.getLogger(__name__)
 
 #: Datagrams that wait for room: a burst of a second.
 _DATAGRAMS_MAX: Final = 10_000
@@ -95,41 +93,59 @@ def _structured(text: str) -> tuple[dict[str, dict[str, str]], str]:
 
 
 class Frames:
-    """The messages of a connection: ``12 <13>text ..``, or lines; NUL ends a line as well."""
+    """The messages of a connection: ``12 <13>text ..``, or lines; NUL ends a line as well.
+
+    A message of more than ``size_max`` bytes is dropped, and the next one is found after it.
+    """
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self._rest = b""
+        #: Octets of a message that are dropped when they come, or all to the end of the line.
+        self._skip = 0
+        self._skips_line = False
+        #: Messages that were dropped.
+        self.dropped = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are whole with ``data``.
-
-        Raises:
-            ValueError: one is too long, or no frame.
-        """
+        """The messages that are whole with ``data``."""
         data, found, at = self._rest + data, [], 0
-        while (begin := _BLANK.match(data, at)) and begin.end() < len(data):
-            at = begin.end()
+        while (at := self._begin(data, at)) < len(data):
             sized = _SIZE.match(data, at)
-            if sized is not None:
-                begins, ends = sized.end(), sized.end() + int(sized[1] or 0)
-                if sized[2] is None and sized.end() == len(data) and len(sized[1]) < _DIGITS_MAX:
-                    break
-                if sized[2] is None or ends - begins > self._size_max:
-                    raise ValueError(f"it sends a message without a size up to {self._size_max}")
+            if sized is not None and sized[2] is not None:
+                begins, ends = sized.end(), sized.end() + int(sized[1])
                 after = ends
+            elif sized is not None and sized.end() == len(data) and len(sized[1]) < _DIGITS_MAX:
+                # The size may continue.
+                break
             else:
                 end = _END.search(data, at)
                 begins, ends = at, end.start() if end is not None else len(data)
-                if ends - begins > self._size_max:
-                    raise ValueError(f"it sends a line of more than {self._size_max} bytes")
                 after = end.end() if end is not None else len(data) + 1
-            if after > len(data):
+            if ends - begins > self._size_max:
+                self.dropped += 1
+                if after == ends:
+                    at, self._skip = begins, ends - begins
+                else:
+                    at, self._skips_line = ends, True
+            elif after > len(data):
                 break
-            found.append(data[begins:ends])
-            at = after
+            else:
+                found.append(data[begins:ends])
+                at = after
         self._rest = data[at:]
         return found
+
+    def _begin(self, data: bytes, at: int) -> int:
+        """Beginning of the next message, after what is dropped."""
+        if self._skip:
+            skipped = min(self._skip, len(data) - at)
+            at, self._skip = at + skipped, self._skip - skipped
+        if self._skips_line:
+            end = _END.search(data, at)
+            at, self._skips_line = (end.end(), False) if end is not None else (len(data), True)
+        blank = _BLANK.match(data, at)
+        return blank.end() if blank is not None and not self._skip else at
 
     def end(self) -> list[bytes]:
         """The last line, which some clients leave without an end."""
@@ -139,12 +155,12 @@ class Frames:
 class SyslogSource(PushedPayloads):
     """See ``mesh.connect.contract.Source``."""
 
-    #: Of datagrams that were dropped.
+    #: Of messages that were dropped.
     problem: str | None = None
 
     def __init__(self) -> None:
         self._server: asyncio.Server | None = None
-        self._clients: set[asyncio.StreamWriter] = set()
+        self._dropped = 0
         self._transport: asyncio.DatagramTransport | None = None
         self._storing: asyncio.Task[None] | None = None
 
@@ -155,14 +171,17 @@ class SyslogSource(PushedPayloads):
         check_listen(context.access, host, port)
         self.begin()
         self._size_max = int(options["max.size"])
-        self._clients_max = context.access.connections_max
+        self._clients = Clients(context.access.connections_max)
         protocol = str(options["protocol"]).lower()
         tls = server_context(options) if protocol == "tls" else None
         try:
             if protocol == "udp":
                 await self._open_datagrams(host, port)
             else:
-                self._server = await asyncio.start_server(self._serve, host, port, ssl=tls)
+                handshake_s = context.access.head_timeout_s if tls else None
+                self._server = await asyncio.start_server(
+                    self._serve, host, port, ssl=tls, ssl_handshake_timeout=handshake_s
+                )
         except OSError as error:
             raise MeshError(
                 "MESH-C133",
@@ -173,21 +192,15 @@ class SyslogSource(PushedPayloads):
 
     async def _open_datagrams(self, host: str, port: int) -> None:
         waiting: asyncio.Queue[bytes] = asyncio.Queue(_DATAGRAMS_MAX)
-        dropped = 0
 
         class Datagrams(asyncio.DatagramProtocol):
             def datagram_received(_, data: bytes, address: Any) -> None:
-                nonlocal dropped
                 try:
                     if len(data) > self._size_max:
                         raise asyncio.QueueFull
                     waiting.put_nowait(orjson.dumps(event_of(data, address[0])))
                 except asyncio.QueueFull:
-                    dropped += 1
-                    self.problem = (
-                        f"{dropped} datagrams were dropped: they have more than {self._size_max} "
-                        "bytes, or arrive faster than they are stored"
-                    )
+                    self._drop(1)
 
         async def store() -> None:
             while True:
@@ -197,29 +210,33 @@ class SyslogSource(PushedPayloads):
         self._transport, _ = await loop.create_datagram_endpoint(Datagrams, (host, port))
         self._storing = asyncio.create_task(store())
 
+    def _drop(self, count: int) -> None:
+        self._dropped += count
+        if self._dropped:
+            self.problem = (
+                f"{self._dropped} messages were dropped: they have more than {self._size_max} "
+                "bytes, or are datagrams that arrive faster than they are stored"
+            )
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._clients) >= self._clients_max:
-            writer.close()
+        if not self._clients.admit(writer):
             return
-        self._clients.add(writer)
         sender = str(writer.get_extra_info("peername")[0])
         try:
             frames = Frames(self._size_max)
             while data := await reader.read(_CHUNK):
-                for message in frames.feed(data):
+                before = frames.dropped
+                messages = frames.feed(data)
+                self._drop(frames.dropped - before)
+                for message in messages:
                     await self.put(orjson.dumps(event_of(message, sender)))
             for message in frames.end():
                 await self.put(orjson.dumps(event_of(message, sender)))
-        except ValueError as error:
-            log.warning("source syslog: %s is disconnected, %s", sender, error)
         except OSError:
             # The client has left.
             return
         finally:
-            self._clients.discard(writer)
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            await self._clients.leave(writer)
 
     async def close(self) -> None:
         """Release the address."""
@@ -232,6 +249,5 @@ class SyslogSource(PushedPayloads):
         server, self._server = self._server, None
         if server is not None:
             server.close()
-            for client in list(self._clients):
-                client.close()
+            self._clients.close()
             await server.wait_closed()

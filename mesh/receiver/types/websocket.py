@@ -31,10 +31,14 @@ _WAITING: Final = 10_000
 #: Connections of one server.
 _CONNECTIONS_MAX: Final = 1000
 
+#: Bytes of answers, as to pings, that a client has not read.
+_UNREAD_MAX: Final = 1 << 20
+
 #: Status with which a peer closes a connection at a message that is too large for it (RFC 6455).
 _TOO_BIG: Final = 1009
-#: Bytes of one message.
+#: Bytes of a message of a client, and of one of a server that was chosen.
 _SIZE_MAX: Final = 1 << 20
+_SERVERS_SIZE_MAX: Final = 16 << 20
 
 
 class WebSocketServerSource(PushedPayloads):
@@ -74,11 +78,25 @@ class WebSocketSink:
 
     def __init__(self) -> None:
         self._connection: Any = None
+        self._reading: asyncio.Task[None] | None = None
 
     async def open(self, context: Context, state: JsonMapping | None) -> None:
         """Connect."""
         self._context = context
-        self._connection = await connected(context)
+        await self._connect()
+
+    async def _connect(self) -> None:
+        connection = self._connection = await connected(self._context)
+
+        async def drop() -> None:
+            """Read what the server says, as its answer to a ping comes after that."""
+            with contextlib.suppress(
+                library("websockets.exceptions", "websocket").ConnectionClosed
+            ):
+                while True:
+                    await connection.recv()
+
+        self._reading = asyncio.create_task(drop())
 
     async def write(self, records: Sequence[Record]) -> Sequence[str | None]:
         """Send the payloads, texts as text messages, and a ping.
@@ -120,7 +138,7 @@ class WebSocketSink:
             try:
                 if not is_open:
                     await self.close()
-                    self._connection = await connected(self._context)
+                    await self._connect()
                 is_open, outcomes[at] = True, None
                 await self._send(payload)
                 await self._ping()
@@ -135,22 +153,25 @@ class WebSocketSink:
                 outcomes.pop(at, None)
                 raise UnavailableError(str(error), outcomes=outcomes, is_lost=True) from error
         if not is_open:
-            self._connection = await connected(self._context)
+            await self.close()
+            await self._connect()
         return list(outcomes.values())
 
     async def close(self) -> None:
         """Disconnect."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            await _end(connection)
+        await _end(self._reading, self._connection)
+        self._reading = self._connection = None
 
 
-async def _end(connection: Any) -> None:
+async def _end(reading: asyncio.Task[None] | None, connection: Any) -> None:
     """Close a connection, also where the task is cancelled before the server has closed it."""
     try:
-        await connection.close()
+        if connection is not None:
+            await connection.close()
     finally:
-        connection.transport.abort()
+        if connection is not None:
+            connection.transport.abort()
+        await end([reading] if reading is not None else [])
 
 
 def _close_code(error: Any) -> int | None:
@@ -190,6 +211,7 @@ async def connected(context: Context) -> Any:
             additional_headers=options.get("headers") or None,
             open_timeout=_CALL_S,
             close_timeout=1,
+            max_size=_SERVERS_SIZE_MAX,
             # The environment of the worker is not the app's.
             proxy=None,
         )
@@ -230,13 +252,26 @@ class WebSocketSource(PushedPayloads):
 
     async def close(self) -> None:
         """Disconnect."""
-        reading, self._reading = self._reading, None
-        connection, self._connection = self._connection, None
-        try:
-            await end([reading] if reading is not None else [])
-        finally:
-            if connection is not None:
-                await _end(connection)
+        await _end(self._reading, self._connection)
+        self._reading = self._connection = None
+
+
+def _bounded(serving: Any) -> Any:
+    """The library's connection of a client, which ends where its answers are not read."""
+
+    class Bounded(serving.ServerConnection):  # type: ignore[misc]  # known at run time
+        _unread = 0
+
+        def data_received(self, data: bytes) -> None:
+            waiting = self.transport.get_write_buffer_size()
+            super().data_received(data)
+            # Pings and the like are answered at once.
+            answers = self.transport.get_write_buffer_size() - waiting
+            self._unread = answers + (self._unread if waiting else 0)
+            if self._unread > _UNREAD_MAX:
+                self.transport.abort()
+
+    return Bounded
 
 
 async def served(
@@ -277,6 +312,7 @@ async def served(
             close_timeout=1,
             max_size=size_max,
             server_header=None,
+            create_connection=_bounded(serving),
         )
     except OSError as error:
         raise MeshError(
