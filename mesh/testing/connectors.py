@@ -29,6 +29,7 @@ from mesh.jetstream.channels import delete_channels, ensure_channels
 from mesh.jetstream.connection import close, connect
 from mesh.model import names
 from mesh.model.cluster import Assignment, InstanceState, InstanceStatus
+from mesh.model.nats_roles import NatsRole, inbox
 from mesh.plan.build import plan
 from mesh.receiver.environment import HostEnvironment
 from mesh.receiver.host import instance_of
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 #: Timeout of each wait, seconds.
 DEADLINE_S: Final = 30.0
+#: User and password of the connectors' connection.
+HOST_LOGIN: Final = ("connector", "of-connector")
 
 
 class Stage:
@@ -61,12 +64,13 @@ class Stage:
         spec: AppSpec,
         access: NodeAccess,
         references: Mapping[str, Mapping[str, str]] | None = None,
+        host: Client | None = None,
     ) -> None:
         self.client, self.js, self.spec = client, client.jetstream(), spec
         self.reports: list[InstanceStatus] = []
         self.running: list[ConnectorInstance] = []
         self.environment = HostEnvironment(
-            client,
+            host or client,
             SystemClock(),
             "w1",
             access,
@@ -163,16 +167,26 @@ async def staged(
     access: NodeAccess | None = None,
     references: Mapping[str, Mapping[str, str]] | None = None,
 ) -> AsyncIterator[Stage]:
-    """A stage for the app ``text`` on the server at ``url``; its channels are made."""
+    """A stage for the app ``text`` on the server at ``url``; its channels are made.
+
+    Its connectors have a connection of their own, with ``HOST_LOGIN``, which a server without users
+    doesn't look at.
+    """
     spec = plan(text).spec
-    client = await connect(NatsSettings(url=url), "test")
-    stage = Stage(client, spec, access or NodeAccess(listen=("127.0.0.1:0-65535",)), references)
+    # Its inboxes are those of managers, to which connectors may answer.
+    client = await connect(NatsSettings(url, inbox_prefix=inbox(NatsRole.MANAGER)), "test")
+    user, password = HOST_LOGIN
+    login = NatsSettings(url, user, password, inbox_prefix=inbox(NatsRole.CONNECTOR))
+    host = await connect(login, "connectors")
+    opened = access or NodeAccess(listen=("127.0.0.1:0-65535",))
+    stage = Stage(client, spec, opened, references, host)
     try:
         await ensure_channels(client, spec, ChannelSettings())
         yield stage
     finally:
         for instance in stage.running:
             await instance.stop()
+        await close(host)
         await close(client)
 
 
@@ -300,7 +314,7 @@ async def _run(
         whole = stage.environment
         stage.environment = replace(
             whole,
-            client=cast("Client", _Stepping(stage.client, steps, _CLIENT)),
+            client=cast("Client", _Stepping(whole.client, steps, _CLIENT)),
             make=lambda spec: _Stepping(whole.make(spec), steps, _CONNECTOR),
         )
         first = stage.start(scenario.group)

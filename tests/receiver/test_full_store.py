@@ -22,7 +22,9 @@ pytestmark = pytest.mark.nats
 
 SERVER = "jetstream: {max_file_store: 100MB}"
 ACCOUNT = """no_auth_user: a
-accounts: {A: {jetstream: {max_file: 100MB}, users: [{user: a, password: a}]}}
+accounts: {A: {jetstream: {max_file: 100MB}, users: [
+  {user: a, password: a}, {user: connector, password: of-connector}
+]}}
 """
 APP = """@App:name('Full')
 @source(type='http', receiver.url='http://127.0.0.1:0/in', @map(type='json'))

@@ -185,7 +185,7 @@ async def test_core_subjects_of_a_server_with_a_login_by_reference(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stream", ["mesh-Victim-Ein", "KV_mesh_apps", "mesh-Victim-errors-"])
+@pytest.mark.parametrize("stream", ["mesh-Victim-Ein", "mesh-Victim-errors-"])
 async def test_a_stream_of_the_mesh_is_read_with_permission_only(
     nats_server: NatsServer, stream: str
 ) -> None:

@@ -46,6 +46,14 @@ class Socket:
     async def close(self) -> None:
         """Nothing is open."""
 
+    @property
+    def transport(self) -> Socket:
+        """What is ended with it."""
+        return self
+
+    def abort(self) -> None:
+        """Nothing is open."""
+
 
 class Connecting:
     """A connection that is opened when it is awaited."""

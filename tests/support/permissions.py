@@ -27,10 +27,17 @@ USERS: Final[dict[str, NatsRole | ClientGrant]] = {
 PASSWORDS: Final = {user: f"of-{user}" for user in USERS}
 
 
-def write_accounts(path: Path) -> list[str]:
-    """Write ``accounts.conf``; returns the server's arguments for it."""
+def write_accounts(path: Path, *, with_everybody: bool = False) -> list[str]:
+    """Write ``accounts.conf``; returns the server's arguments for it.
+
+    ``with_everybody``: who comes without a login may do all in the account of the mesh.
+    """
     users = [NatsUser(name, of, password=PASSWORDS[name]) for name, of in USERS.items()]
-    path.write_text(accounts(users))
+    text = accounts(users)
+    if with_everybody:
+        text = text.replace("users: [", "users: [ { user: everybody, password: of-everybody }", 1)
+        text += "no_auth_user: everybody\n"
+    path.write_text(text)
     return ["-c", str(path)]
 
 
