@@ -20,6 +20,8 @@ from mesh.http.connections import SHARE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mesh.connect.contract import NodeAccess
+
     Handler = Callable[[bytes], Awaitable[None]]
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,9 @@ _HEAD: Final = struct.Struct(">bi")
 _SIZE: Final = struct.Struct(">i")
 #: Bytes of a message.
 MESSAGE_BYTES_MAX: Final = 64 << 20
+#: Bytes from which on a message is large, and such messages that a server reads at a time.
+_LARGE: Final = 1 << 20
+_LARGE_MAX: Final = 4
 
 
 def message_of(session: str, channel: str, payload: bytes) -> bytes:
@@ -96,6 +101,9 @@ class _Running:
     server: asyncio.Server
     port: int
     clients: Clients
+    #: Time of a large message.
+    message_s: float
+    large: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_LARGE_MAX))
     handlers: dict[str, Handler] = field(default_factory=dict)
 
 
@@ -106,7 +114,7 @@ class TcpServers:
         self._running: dict[tuple[str, int], _Running] = {}
 
     async def open(
-        self, host: str, port: int, channel: str, handler: Handler, clients_max: int
+        self, host: str, port: int, channel: str, handler: Handler, access: NodeAccess
     ) -> int:
         """Serve a channel; the port, which may have been 0.
 
@@ -115,7 +123,7 @@ class TcpServers:
         """
         running = self._running.get((host, port)) if port else None
         if running is None:
-            running = await self._start(host, port, clients_max)
+            running = await self._start(host, port, access)
             self._running[host, running.port] = running
         if channel in running.handlers:
             raise MeshError(
@@ -138,16 +146,16 @@ class TcpServers:
             running.clients.close()
             await running.server.wait_closed()
 
-    async def _start(self, host: str, port: int, clients_max: int) -> _Running:
+    async def _start(self, host: str, port: int, access: NodeAccess) -> _Running:
         running: _Running
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             if not running.clients.admit(writer):
                 return
             try:
-                await _read(reader, running.handlers)
+                await _read(reader, running)
             except (OSError, EOFError):
-                # The client has left.
+                # The client has left, or sends a large message too slowly.
                 return
             except ValueError as error:
                 log.warning("source tcp: a client is disconnected, its message is wrong: %s", error)
@@ -163,11 +171,25 @@ class TcpServers:
                 detail=f"{error.strerror or error}.",
                 hint="Another process has it, or the address is not this machine's.",
             ) from error
-        running = _Running(server, server.sockets[0].getsockname()[1], Clients(clients_max))
+        bound = server.sockets[0].getsockname()[1]
+        clients = Clients(access.connections_max)
+        running = _Running(server, bound, clients, access.body_timeout_s)
         return running
 
 
-async def _read(reader: asyncio.StreamReader, handlers: dict[str, Handler]) -> None:
+async def _body(reader: asyncio.StreamReader, size: int, running: _Running) -> bytes:
+    """The rest of a message; a large one waits for its turn, and has to come in time.
+
+    Raises:
+        TimeoutError: it has not.
+    """
+    if size < _LARGE:
+        return await reader.readexactly(size)
+    async with running.large, asyncio.timeout(running.message_s):
+        return await reader.readexactly(size)
+
+
+async def _read(reader: asyncio.StreamReader, running: _Running) -> None:
     """Pass the messages of a client on, until it leaves.
 
     A message without the three parts is dropped, as it says where the next one begins.
@@ -184,13 +206,13 @@ async def _read(reader: asyncio.StreamReader, handlers: dict[str, Handler]) -> N
         if not 0 <= size <= MESSAGE_BYTES_MAX:
             raise ValueError(f"it has {size} bytes, and {MESSAGE_BYTES_MAX} are the most")
         try:
-            channel, payload = parts_of(await reader.readexactly(size))
+            channel, payload = parts_of(await _body(reader, size, running))
         except ValueError as error:
             if not has_wrong:
                 log.warning("source tcp: messages of a client are dropped, such as one: %s", error)
             has_wrong = True
             continue
-        handler = handlers.get(channel)
+        handler = running.handlers.get(channel)
         if handler is not None:
             await handler(payload)
         elif channel not in unknown:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import struct
 import textwrap
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -54,7 +55,7 @@ async def test_contexts_share_an_address_and_a_stranger_is_disconnected() -> Non
             if sum(map(len, got.values())) == 3:
                 whole.set()
 
-        return await servers.open("127.0.0.1", port, name, take, 8)
+        return await servers.open("127.0.0.1", port, name, take, NodeAccess(connections_max=8))
 
     port = await open_channel("a", 0)
     assert await open_channel("b", port) == port
@@ -117,13 +118,38 @@ async def test_a_client_waits_while_bytes_of_its_messages_are_not_stored() -> No
     assert most <= 3 << 20
 
 
+async def test_half_of_a_large_message_holds_up_no_other_for_long() -> None:
+    servers, got = TcpServers(), asyncio.Queue[int]()
+
+    async def take(payload: bytes) -> None:
+        got.put_nowait(len(payload))
+
+    access = NodeAccess(body_timeout_s=0.2)
+    port = await servers.open("127.0.0.1", 0, "a", take, access)
+    large = message_of("s", "a", bytes(2 << 20))
+    halves = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+    for _, writer in halves:
+        writer.write(large[: 1 << 20])
+    async with asyncio.timeout(20):
+        _, other = await asyncio.open_connection("127.0.0.1", port)
+        other.write(message_of("s", "a", b"small") + large)
+        assert [await got.get(), await got.get()] == [5, 2 << 20]
+        for reader, writer in halves:
+            # One that was left with octets unread is reset.
+            with suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+    other.close()
+    await servers.close("127.0.0.1", port, "a")
+
+
 async def test_an_address_has_half_of_the_connections() -> None:
     servers = TcpServers()
 
     async def take(_: bytes) -> None:
         return
 
-    port = await servers.open("127.0.0.1", 0, "a", take, 4)
+    port = await servers.open("127.0.0.1", 0, "a", take, NodeAccess(connections_max=4))
     held = []
     for source in ("127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2"):
         held.append(await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0)))

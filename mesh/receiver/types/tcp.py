@@ -35,7 +35,7 @@ class TcpSource(PushedPayloads):
         check_listen(context.access, host, port)
         channel = str(options.get("context") or f"{context.app}/{context.stream}")
         self.begin()
-        bound = await SERVERS.open(host, port, channel, self.put, context.access.connections_max)
+        bound = await SERVERS.open(host, port, channel, self.put, context.access)
         self._at = host, bound, channel
 
     async def close(self) -> None:
